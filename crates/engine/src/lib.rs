@@ -1,0 +1,1 @@
+//! One io_uring reactor per core: lanes, buffers, storage backends.

@@ -1,0 +1,1 @@
+//! Ways to show a remote namespace as a local block device.

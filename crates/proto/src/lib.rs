@@ -1,0 +1,2 @@
+//! State machines without sockets, clock or threads.
+#![forbid(unsafe_code)]

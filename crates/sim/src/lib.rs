@@ -1,0 +1,1 @@
+//! Development only: deterministic network, disk and clock.

@@ -1,0 +1,3 @@
+//! Octets <-> values: NVMe, NVMe over Fabrics, NVMe/TCP and NBD formats.
+#![no_std]
+#![forbid(unsafe_code)]
