@@ -1,3 +1,15 @@
-//! Octets <-> values: NVMe, NVMe over Fabrics, NVMe/TCP and NBD formats.
+//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs and NBD.
+//!
+//! Every format is a `#[repr(C)]` struct of little-endian fields that is viewed in place
+//! (`T::ref_from_prefix(bytes)`) and written with `as_bytes()`. Viewing never panics and never
+//! allocates; what the octets *mean* is checked by the functions beside each struct.
 #![no_std]
 #![forbid(unsafe_code)]
+
+pub mod cqe;
+pub mod fabrics;
+pub mod pdu;
+pub mod sqe;
+pub mod status;
+
+pub use zerocopy;

@@ -1,0 +1,483 @@
+//! NVMe/TCP protocol data units (NVMe TCP Transport Specification 1.0, section 3.6).
+//!
+//! | PDU | type | direction | HLEN | data |
+//! |---|---|---|---|---|
+//! | ICReq | 00h | host | 128 | |
+//! | ICResp | 01h | controller | 128 | |
+//! | H2CTermReq | 02h | host | 24 | the PDU in error |
+//! | C2HTermReq | 03h | controller | 24 | the PDU in error |
+//! | CapsuleCmd | 04h | host | 72 | in-capsule data |
+//! | CapsuleResp | 05h | controller | 24 | |
+//! | H2CData | 06h | host | 24 | yes |
+//! | C2HData | 07h | controller | 24 | yes |
+//! | R2T | 09h | controller | 24 | |
+
+use crate::cqe::Cqe;
+use crate::sqe::Sqe;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Octets of the common header.
+pub const CH_BYTES: usize = 8;
+/// Octets of a header or data digest.
+pub const DIGEST_BYTES: usize = 4;
+/// Longest header of any PDU, with its digest.
+pub const HEADER_BYTES_MAX: usize = 128 + DIGEST_BYTES;
+/// Most octets of data in a H2CTermReq or C2HTermReq PDU.
+pub const TERM_DATA_BYTES_MAX: usize = 128;
+
+/// PDU types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are the specification's own")]
+pub enum PduType {
+    IcReq = 0,
+    IcResp = 1,
+    H2cTermReq = 2,
+    C2hTermReq = 3,
+    CapsuleCmd = 4,
+    CapsuleResp = 5,
+    H2cData = 6,
+    C2hData = 7,
+    R2t = 9,
+}
+
+impl PduType {
+    /// The type of that octet.
+    #[must_use]
+    pub fn from_octet(octet: u8) -> Option<Self> {
+        use PduType::*;
+        const ALL: [PduType; 9] =
+            [IcReq, IcResp, H2cTermReq, C2hTermReq, CapsuleCmd, CapsuleResp, H2cData, C2hData, R2t];
+        ALL.into_iter().find(|&kind| kind as u8 == octet)
+    }
+
+    /// Octets of its header without digest (HLEN).
+    #[must_use]
+    pub const fn header_bytes(self) -> usize {
+        match self {
+            PduType::IcReq | PduType::IcResp => 128,
+            PduType::CapsuleCmd => 72,
+            _ => 24,
+        }
+    }
+
+    /// Whether the host sends it (else the controller does).
+    #[must_use]
+    pub const fn is_from_host(self) -> bool {
+        matches!(self, Self::IcReq | Self::H2cTermReq | Self::CapsuleCmd | Self::H2cData)
+    }
+
+    /// Whether it may carry digests: those that set up or end a connection never do.
+    #[must_use]
+    pub const fn has_digests(self) -> bool {
+        self as u8 > PduType::C2hTermReq as u8
+    }
+
+    /// Whether it may carry data.
+    #[must_use]
+    pub const fn may_have_data(self) -> bool {
+        use PduType::*;
+        matches!(self, H2cTermReq | C2hTermReq | CapsuleCmd | H2cData | C2hData)
+    }
+}
+
+/// Flags of the common header.
+pub mod flag {
+    /// A header digest follows the header.
+    pub const HDGST: u8 = 1 << 0;
+    /// A data digest follows the data.
+    pub const DDGST: u8 = 1 << 1;
+    /// H2CData, C2HData: the last of its transfer.
+    pub const LAST: u8 = 1 << 2;
+    /// C2HData: the command succeeded; no CapsuleResp follows.
+    pub const SUCCESS: u8 = 1 << 3;
+}
+
+/// Fatal error status of H2CTermReq and C2HTermReq (FES, section 3.6.2.4 and 3.6.2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Fes {
+    /// FEI: offset of the field in the PDU header.
+    InvalidPduHeaderField = 1,
+    /// A PDU out of sequence.
+    PduSequenceError = 2,
+    /// FEI: the digest received.
+    HeaderDigestError = 3,
+    /// Data beyond what was asked for.
+    DataTransferOutOfRange = 4,
+    /// More R2Ts than MAXR2T (from the host), or more data than MAXH2CDATA (from the controller).
+    LimitExceeded = 5,
+    /// FEI: offset of the field.
+    UnsupportedParameter = 6,
+}
+
+impl Fes {
+    /// The status of that value.
+    #[must_use]
+    pub fn from_value(value: u16) -> Option<Self> {
+        use Fes::*;
+        [
+            InvalidPduHeaderField,
+            PduSequenceError,
+            HeaderDigestError,
+            DataTransferOutOfRange,
+            LimitExceeded,
+            UnsupportedParameter,
+        ]
+        .into_iter()
+        .find(|&fes| fes as u16 == value)
+    }
+}
+
+/// Common header (CH) of every PDU (section 3.6.1).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct CommonHeader {
+    /// See [`PduType`].
+    pub pdu_type: u8,
+    /// See [`flag`].
+    pub flags: u8,
+    /// Octets of header, without digest.
+    pub hlen: u8,
+    /// Offset of the data from the start of the PDU; 0 without data.
+    pub pdo: u8,
+    /// Octets of the whole PDU.
+    pub plen: U32,
+}
+
+/// Which header digests and data digests a connection uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Digests {
+    /// Header digest.
+    pub header: bool,
+    /// Data digest.
+    pub data: bool,
+}
+
+impl Digests {
+    /// From the DGST octet of ICReq and ICResp; `None` if reserved bits are set.
+    #[must_use]
+    pub fn from_octet(dgst: u8) -> Option<Self> {
+        (dgst & !3 == 0).then_some(Digests { header: dgst & 1 != 0, data: dgst & 2 != 0 })
+    }
+
+    /// The DGST octet.
+    #[must_use]
+    pub fn to_octet(self) -> u8 {
+        u8::from(self.header) | u8::from(self.data) << 1
+    }
+
+    /// The flags a PDU of this kind carries, with or without data.
+    #[must_use]
+    pub const fn flags(self, has_data: bool) -> u8 {
+        (self.header as u8 * flag::HDGST) | ((self.data && has_data) as u8 * flag::DDGST)
+    }
+}
+
+/// Where the parts of a PDU lie, all in octets from its start: the outcome of a checked common header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The PDU.
+    pub kind: PduType,
+    /// Header with its digest.
+    pub header_bytes: u32,
+    /// Offset of the data (0: none).
+    pub data_offset: u32,
+    /// Data without padding and digest.
+    pub data_bytes: u32,
+    /// Whether a data digest follows the data.
+    pub has_data_digest: bool,
+    /// The whole PDU.
+    pub pdu_bytes: u32,
+}
+
+/// A common header field that is wrong: its offset, as FEI of "Invalid PDU Header Field" wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Octets from the start of the PDU.
+    pub offset: u32,
+}
+
+const TYPE: FieldError = FieldError { offset: 0 };
+const FLAGS: FieldError = FieldError { offset: 1 };
+const HLEN: FieldError = FieldError { offset: 2 };
+const PDO: FieldError = FieldError { offset: 3 };
+const PLEN: FieldError = FieldError { offset: 4 };
+
+impl CommonHeader {
+    /// A header of `kind` for `data_bytes` of data, padded so that the data starts at a multiple of
+    /// `alignment` octets (1 to 128; HPDA or CPDA).
+    #[must_use]
+    pub fn new(kind: PduType, data_bytes: u32, digests: Digests, alignment: u32) -> Self {
+        let digests = if kind.has_digests() { digests } else { Digests::default() };
+        let header = kind.header_bytes() as u32 + u32::from(digests.header) * DIGEST_BYTES as u32;
+        let mut ch = CommonHeader {
+            pdu_type: kind as u8,
+            flags: digests.flags(data_bytes > 0),
+            hlen: kind.header_bytes() as u8,
+            pdo: 0,
+            plen: header.into(),
+        };
+        if data_bytes > 0 {
+            let pdo = header.next_multiple_of(alignment.max(1));
+            ch.pdo = pdo as u8;
+            let digest = u32::from(digests.data) * DIGEST_BYTES as u32;
+            ch.plen = (pdo + data_bytes + digest).into();
+        }
+        ch
+    }
+
+    /// Checks every field against the PDU's type, the digests agreed and `alignment` (HPDA or CPDA in octets,
+    /// 1 for none), and says where the parts lie.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn layout(&self, digests: Digests, alignment: u32) -> Result<Layout, FieldError> {
+        let kind = PduType::from_octet(self.pdu_type).ok_or(TYPE)?;
+        let digests = if kind.has_digests() { digests } else { Digests::default() };
+        if usize::from(self.hlen) != kind.header_bytes() {
+            return Err(HLEN);
+        }
+        let header = u32::from(self.hlen) + u32::from(digests.header) * DIGEST_BYTES as u32;
+        let (pdo, plen) = (u32::from(self.pdo), self.plen.get());
+        let has_data = match kind {
+            PduType::H2cTermReq | PduType::C2hTermReq => plen > header,
+            _ => kind.may_have_data() && plen > header,
+        };
+        self.check_flags(kind, digests, has_data)?;
+        if !has_data {
+            // PDO is reserved then: hosts have been seen to set it, so it is not looked at.
+            return if plen == header { Ok(self.at(kind, header, 0, 0, false)) } else { Err(PLEN) };
+        }
+        if !kind.has_digests() {
+            let data = plen - header;
+            let fits = data as usize <= TERM_DATA_BYTES_MAX;
+            return if fits { Ok(self.at(kind, header, header, data, false)) } else { Err(PLEN) };
+        }
+        if pdo < header || pdo % alignment.max(1) != 0 {
+            return Err(PDO);
+        }
+        let digest = u32::from(digests.data) * DIGEST_BYTES as u32;
+        match plen.checked_sub(pdo + digest) {
+            Some(data) if data > 0 => Ok(self.at(kind, header, pdo, data, digests.data)),
+            _ => Err(PLEN),
+        }
+    }
+
+    fn check_flags(
+        &self,
+        kind: PduType,
+        digests: Digests,
+        has_data: bool,
+    ) -> Result<(), FieldError> {
+        let more = match kind {
+            PduType::H2cData => flag::LAST,
+            PduType::C2hData => flag::LAST | flag::SUCCESS,
+            _ => 0,
+        };
+        // A digest flag must say what was agreed; DDGST without data is tolerated.
+        let wanted = digests.flags(has_data);
+        let optional = if digests.data && !has_data { flag::DDGST } else { 0 };
+        if self.flags & !more & !optional == wanted { Ok(()) } else { Err(FLAGS) }
+    }
+
+    fn at(&self, kind: PduType, header: u32, offset: u32, data: u32, digest: bool) -> Layout {
+        Layout {
+            kind,
+            header_bytes: header,
+            data_offset: offset,
+            data_bytes: data,
+            has_data_digest: digest,
+            pdu_bytes: self.plen.get(),
+        }
+    }
+}
+
+/// CRC32C of a header: the HDGST that follows it.
+#[must_use]
+pub fn header_digest(header: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(header).to_le_bytes()
+}
+
+macro_rules! pdu_struct {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[repr(C)]
+        pub struct $name {
+            /// Common header.
+            pub ch: CommonHeader,
+            $($(#[$field_doc])* pub $field: $kind,)*
+        }
+        const _: () = assert!(size_of::<$name>() == $bytes);
+    };
+}
+
+pdu_struct! {
+    /// Initialize Connection Request (section 3.6.2.2).
+    IcReq, 128 {
+        /// PDU format version, 0.
+        pfv: U16,
+        /// Host PDU data alignment, in dwords minus one (0..=31).
+        hpda: u8,
+        /// Digests asked for.
+        dgst: u8,
+        /// Most outstanding R2Ts a command, minus one.
+        maxr2t: U32,
+        /// Reserved.
+        reserved: [u8; 112],
+    }
+}
+
+pdu_struct! {
+    /// Initialize Connection Response (section 3.6.2.3).
+    IcResp, 128 {
+        /// PDU format version, 0.
+        pfv: U16,
+        /// Controller PDU data alignment, in dwords minus one (0..=31).
+        cpda: u8,
+        /// Digests agreed.
+        dgst: u8,
+        /// Most octets of data in a H2CData PDU, 4,096 or more, a multiple of 4.
+        maxh2cdata: U32,
+        /// Reserved.
+        reserved: [u8; 112],
+    }
+}
+
+pdu_struct! {
+    /// H2CTermReq and C2HTermReq (sections 3.6.2.4 and 3.6.2.5); the start of the PDU in error follows.
+    TermReq, 24 {
+        /// See [`Fes`].
+        fes: U16,
+        /// Fatal error information.
+        fei: [u8; 4],
+        /// Reserved.
+        reserved: [u8; 10],
+    }
+}
+
+pdu_struct! {
+    /// Command capsule (section 3.6.2.6).
+    CapsuleCmd, 72 {
+        /// The command.
+        sqe: Sqe,
+    }
+}
+
+pdu_struct! {
+    /// Response capsule (section 3.6.2.7).
+    CapsuleResp, 24 {
+        /// The completion.
+        cqe: Cqe,
+    }
+}
+
+pdu_struct! {
+    /// Host to controller data (section 3.6.2.8).
+    H2cData, 24 {
+        /// Command capsule CID.
+        cccid: U16,
+        /// Transfer tag of the R2T.
+        ttag: U16,
+        /// Data offset in the command's buffer.
+        datao: U32,
+        /// Octets of data.
+        datal: U32,
+        /// Reserved.
+        reserved: [u8; 4],
+    }
+}
+
+pdu_struct! {
+    /// Controller to host data (section 3.6.2.9).
+    C2hData, 24 {
+        /// Command capsule CID.
+        cccid: U16,
+        /// Reserved.
+        reserved: [u8; 2],
+        /// Data offset in the command's buffer.
+        datao: U32,
+        /// Octets of data.
+        datal: U32,
+        /// Reserved.
+        reserved2: [u8; 4],
+    }
+}
+
+pdu_struct! {
+    /// Ready to transfer (section 3.6.2.10).
+    R2t, 24 {
+        /// Command capsule CID.
+        cccid: U16,
+        /// Transfer tag, to be named by the H2CData.
+        ttag: U16,
+        /// Offset asked for.
+        r2to: U32,
+        /// Octets asked for.
+        r2tl: U32,
+        /// Reserved.
+        reserved: [u8; 4],
+    }
+}
+
+/// HPDA and CPDA (dwords minus one) as octets, `None` above 31.
+#[must_use]
+pub fn alignment_bytes(pda: u8) -> Option<u32> {
+    (pda <= 31).then(|| (u32::from(pda) + 1) * 4)
+}
+
+impl IcReq {
+    /// ICReq asking for `digests`, with data aligned to `hpda` and `maxr2t` + 1 R2Ts a command.
+    #[must_use]
+    pub fn new(digests: Digests, hpda: u8, maxr2t: u32) -> Self {
+        IcReq {
+            ch: CommonHeader::new(PduType::IcReq, 0, Digests::default(), 1),
+            pfv: 0.into(),
+            hpda,
+            dgst: digests.to_octet(),
+            maxr2t: maxr2t.into(),
+            reserved: [0; 112],
+        }
+    }
+}
+
+impl IcResp {
+    /// ICResp granting `digests`, with data aligned to `cpda` and at most `maxh2cdata` octets in a H2CData.
+    #[must_use]
+    pub fn new(digests: Digests, cpda: u8, maxh2cdata: u32) -> Self {
+        IcResp {
+            ch: CommonHeader::new(PduType::IcResp, 0, Digests::default(), 1),
+            pfv: 0.into(),
+            cpda,
+            dgst: digests.to_octet(),
+            maxh2cdata: maxh2cdata.into(),
+            reserved: [0; 112],
+        }
+    }
+}
+
+impl TermReq {
+    /// H2CTermReq (`from_host`) or C2HTermReq that is followed by `data_bytes` (at most 128) of the PDU in error.
+    #[must_use]
+    pub fn new(from_host: bool, fes: Fes, fei: u32, data_bytes: u32) -> Self {
+        let kind = if from_host { PduType::H2cTermReq } else { PduType::C2hTermReq };
+        let mut ch = CommonHeader::new(kind, 0, Digests::default(), 1);
+        ch.plen = (ch.plen.get() + data_bytes).into();
+        TermReq { ch, fes: (fes as u16).into(), fei: fei.to_le_bytes(), reserved: [0; 10] }
+    }
+}
