@@ -1,1 +1,3 @@
 //! One io_uring reactor per core: lanes, buffers, storage backends.
+
+pub mod tuning;
