@@ -8,6 +8,7 @@
 
 pub mod cqe;
 pub mod fabrics;
+pub mod nbd;
 pub mod pdu;
 pub mod sqe;
 pub mod status;

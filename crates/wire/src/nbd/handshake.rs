@@ -1,0 +1,416 @@
+//! The handshake: greeting, options and their replies.
+
+use super::{
+    Error, InfoCode, MAGIC_INIT, MAGIC_OPTION, MAGIC_OPTION_REPLY, OptionCode, OptionReplyCode,
+    STRING_BYTES_MAX,
+};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// What the server says first: 18 octets.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Greeting {
+    magic_init: U64,
+    magic_option: U64,
+    flags: U16,
+}
+
+impl Greeting {
+    /// Octets on the wire.
+    pub const OCTETS: usize = size_of::<Self>();
+
+    /// A greeting with these [`handshake_flag`](super::handshake_flag)s.
+    pub fn new(flags: u16) -> Self {
+        Greeting {
+            magic_init: MAGIC_INIT.into(),
+            magic_option: MAGIC_OPTION.into(),
+            flags: flags.into(),
+        }
+    }
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    /// Reads the greeting at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let (greeting, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+        check_magic(greeting.magic_init.get(), MAGIC_INIT)?;
+        check_magic(greeting.magic_option.get(), MAGIC_OPTION)?;
+        Ok(greeting)
+    }
+
+    /// The server's handshake flags.
+    pub fn flags(&self) -> u16 {
+        self.flags.get()
+    }
+}
+
+/// Octets of the client's flags, which answer the greeting.
+pub const CLIENT_FLAGS_OCTETS: usize = 4;
+
+/// Reads the client's flags at the start of `octets`.
+pub fn parse_client_flags(octets: &[u8]) -> Result<u32, Error> {
+    let (flags, _) = U32::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+    Ok(flags.get())
+}
+
+/// Header of an option, followed by `length` octets of data: 16 octets.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct OptionHeader {
+    magic: U64,
+    option: U32,
+    length: U32,
+}
+
+impl OptionHeader {
+    /// Octets on the wire.
+    pub const OCTETS: usize = size_of::<Self>();
+
+    /// Header of `option` with `length` octets of data.
+    pub fn new(option: OptionCode, length: u32) -> Self {
+        OptionHeader { magic: MAGIC_OPTION.into(), option: option.0.into(), length: length.into() }
+    }
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    /// Reads the header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let (header, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+        check_magic(header.magic.get(), MAGIC_OPTION)?;
+        Ok(header)
+    }
+
+    /// What is asked.
+    pub fn option(&self) -> OptionCode {
+        OptionCode(self.option.get())
+    }
+
+    /// Octets of data that follow.
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+}
+
+/// Header of a reply to an option, followed by `length` octets of data: 20 octets.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct OptionReplyHeader {
+    magic: U64,
+    option: U32,
+    reply: U32,
+    length: U32,
+}
+
+impl OptionReplyHeader {
+    /// Octets on the wire.
+    pub const OCTETS: usize = size_of::<Self>();
+
+    /// Header of a `reply` to `option` with `length` octets of data.
+    pub fn new(option: OptionCode, reply: OptionReplyCode, length: u32) -> Self {
+        OptionReplyHeader {
+            magic: MAGIC_OPTION_REPLY.into(),
+            option: option.0.into(),
+            reply: reply.0.into(),
+            length: length.into(),
+        }
+    }
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    /// Reads the header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let (header, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
+        check_magic(header.magic.get(), MAGIC_OPTION_REPLY)?;
+        Ok(header)
+    }
+
+    /// The option this replies to.
+    pub fn option(&self) -> OptionCode {
+        OptionCode(self.option.get())
+    }
+
+    /// What the reply says.
+    pub fn reply(&self) -> OptionReplyCode {
+        OptionReplyCode(self.reply.get())
+    }
+
+    /// Octets of data that follow.
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+}
+
+/// Answer to EXPORT_NAME: size and transmission flags, 10 octets (then 124 zeroes, unless NO_ZEROES).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct ExportNameReply {
+    /// Octets of the export.
+    pub bytes: U64,
+    /// [`transmission_flag`](super::transmission_flag)s.
+    pub flags: U16,
+}
+
+impl ExportNameReply {
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Information EXPORT: size and transmission flags, 12 octets.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct InfoExport {
+    info: U16,
+    /// Octets of the export.
+    pub bytes: U64,
+    /// [`transmission_flag`](super::transmission_flag)s.
+    pub flags: U16,
+}
+
+impl InfoExport {
+    /// Information about an export of `bytes` octets.
+    pub fn new(bytes: u64, flags: u16) -> Self {
+        InfoExport { info: InfoCode::EXPORT.0.into(), bytes: bytes.into(), flags: flags.into() }
+    }
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Information BLOCK_SIZE: what requests should be multiples of, 14 octets.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct InfoBlockSize {
+    info: U16,
+    /// Offsets and lengths should be multiples of this.
+    pub bytes_min: U32,
+    /// Fastest granularity.
+    pub bytes_preferred: U32,
+    /// Longest payload.
+    pub bytes_max: U32,
+}
+
+impl InfoBlockSize {
+    /// Block sizes in octets.
+    pub fn new(bytes_min: u32, bytes_preferred: u32, bytes_max: u32) -> Self {
+        InfoBlockSize {
+            info: InfoCode::BLOCK_SIZE.0.into(),
+            bytes_min: bytes_min.into(),
+            bytes_preferred: bytes_preferred.into(),
+            bytes_max: bytes_max.into(),
+        }
+    }
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Data of INFO and GO: an export's name and the information wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InfoQuery<'a> {
+    /// Name of the export; empty for the default one.
+    pub name: &'a str,
+    infos: &'a [U16],
+}
+
+impl<'a> InfoQuery<'a> {
+    /// Reads an option's whole data.
+    pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
+        let (name, rest) = take_string(data)?;
+        let (count, rest) = U16::ref_from_prefix(rest).map_err(|_| Error::Length)?;
+        let infos = <[U16]>::ref_from_bytes(rest).map_err(|_| Error::Length)?;
+        if infos.len() != usize::from(count.get()) {
+            return Err(Error::Length);
+        }
+        Ok(InfoQuery { name, infos })
+    }
+
+    /// The information wanted, in the client's order.
+    pub fn infos(&self) -> impl Iterator<Item = InfoCode> + 'a {
+        self.infos.iter().map(|info| InfoCode(info.get()))
+    }
+}
+
+/// Data of LIST_META_CONTEXT and SET_META_CONTEXT: an export's name and queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaContextQuery<'a> {
+    /// Name of the export; empty for the default one.
+    pub name: &'a str,
+    queries: &'a [u8],
+    count: u32,
+}
+
+impl<'a> MetaContextQuery<'a> {
+    /// Reads an option's whole data and checks every query in it.
+    pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
+        let (name, rest) = take_string(data)?;
+        let (count, queries) = U32::read_from_prefix(rest).map_err(|_| Error::Length)?;
+        let count = count.get();
+        let mut rest = queries;
+        // Each query takes at least four octets, so a lying count ends the loop early.
+        for _ in 0..count {
+            (_, rest) = take_string(rest)?;
+        }
+        if rest.is_empty() {
+            Ok(MetaContextQuery { name, queries, count })
+        } else {
+            Err(Error::Length)
+        }
+    }
+
+    /// How many queries there are; none in a LIST asks for everything.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The queries, in the client's order.
+    pub fn queries(&self) -> impl Iterator<Item = &'a str> {
+        let mut rest = self.queries;
+        core::iter::from_fn(move || {
+            let (query, tail) = take_string(rest).ok()?;
+            rest = tail;
+            Some(query)
+        })
+    }
+}
+
+/// Checks a string as the protocol defines it.
+pub fn check_string(octets: &[u8]) -> Result<&str, Error> {
+    if octets.len() > STRING_BYTES_MAX || octets.contains(&0) {
+        return Err(Error::String);
+    }
+    core::str::from_utf8(octets).map_err(|_| Error::String)
+}
+
+/// Splits a string with its 32-bit length off the front.
+fn take_string(data: &[u8]) -> Result<(&str, &[u8]), Error> {
+    let (length, rest) = U32::read_from_prefix(data).map_err(|_| Error::Length)?;
+    let length = usize::try_from(length.get()).map_err(|_| Error::Length)?;
+    let (octets, rest) = rest.split_at_checked(length).ok_or(Error::Length)?;
+    Ok((check_string(octets)?, rest))
+}
+
+pub(super) fn check_magic(found: u64, wanted: u64) -> Result<(), Error> {
+    if found == wanted { Ok(()) } else { Err(Error::Magic { found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn string(text: &str) -> Vec<u8> {
+        let mut octets = (text.len() as u32).to_be_bytes().to_vec();
+        octets.extend(text.as_bytes());
+        octets
+    }
+
+    #[test]
+    fn sizes_are_the_protocols() {
+        assert_eq!(Greeting::OCTETS, 18);
+        assert_eq!(OptionHeader::OCTETS, 16);
+        assert_eq!(OptionReplyHeader::OCTETS, 20);
+        assert_eq!(size_of::<ExportNameReply>(), 10);
+        assert_eq!(size_of::<InfoExport>(), 12);
+        assert_eq!(size_of::<InfoBlockSize>(), 14);
+    }
+
+    #[test]
+    fn greeting_round_trips() {
+        let greeting = Greeting::new(3);
+        assert_eq!(greeting.as_octets(), b"NBDMAGICIHAVEOPT\0\x03");
+        assert_eq!(Greeting::parse(greeting.as_octets()).unwrap().flags(), 3);
+        assert_eq!(Greeting::parse(&greeting.as_octets()[..17]).unwrap_err(), Error::Truncated);
+        let wrong = Greeting::parse(&[0; 18]).unwrap_err();
+        assert_eq!(wrong, Error::Magic { found: 0 });
+    }
+
+    #[test]
+    fn info_query_lists_what_is_wanted() {
+        let mut data = string("disk");
+        data.extend([0, 2, 0, 3, 0, 1]);
+        let query = InfoQuery::parse(&data).unwrap();
+        assert_eq!(query.name, "disk");
+        assert_eq!(query.infos().collect::<Vec<_>>(), [InfoCode::BLOCK_SIZE, InfoCode::NAME]);
+    }
+
+    #[test]
+    fn info_query_is_refused_at_every_truncation_and_when_longer() {
+        let mut data = string("disk");
+        data.extend([0, 1, 0, 3]);
+        for length in 0..data.len() {
+            assert!(InfoQuery::parse(&data[..length]).is_err(), "{length} octets");
+        }
+        data.push(0);
+        assert_eq!(InfoQuery::parse(&data), Err(Error::Length));
+    }
+
+    #[test]
+    fn meta_context_query_is_checked_whole() {
+        let mut data = string("");
+        data.extend(2u32.to_be_bytes());
+        data.extend(string("base:"));
+        data.extend(string(super::super::BASE_ALLOCATION));
+        let query = MetaContextQuery::parse(&data).unwrap();
+        assert_eq!(query.queries().collect::<Vec<_>>(), ["base:", "base:allocation"]);
+        for length in 0..data.len() {
+            assert!(MetaContextQuery::parse(&data[..length]).is_err(), "{length} octets");
+        }
+        data.push(0);
+        assert!(MetaContextQuery::parse(&data).is_err());
+    }
+
+    #[test]
+    fn strings_are_utf8_without_nul() {
+        assert_eq!(check_string(b"a\0"), Err(Error::String));
+        assert_eq!(check_string(&[0xff]), Err(Error::String));
+        assert_eq!(check_string(&[b'a'; STRING_BYTES_MAX + 1]), Err(Error::String));
+        assert_eq!(check_string("größe".as_bytes()), Ok("größe"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_parsed_without_panic(octets: Vec<u8>) {
+            let _ = Greeting::parse(&octets);
+            let _ = parse_client_flags(&octets);
+            let _ = OptionHeader::parse(&octets);
+            let _ = OptionReplyHeader::parse(&octets);
+            if let Ok(query) = InfoQuery::parse(&octets) {
+                prop_assert!(query.infos().count() <= octets.len());
+            }
+            if let Ok(query) = MetaContextQuery::parse(&octets) {
+                prop_assert_eq!(query.queries().count(), query.count() as usize);
+            }
+        }
+
+        #[test]
+        fn option_headers_round_trip(option: u32, reply: u32, length: u32) {
+            let header = OptionHeader::new(OptionCode(option), length);
+            let header = OptionHeader::parse(header.as_octets()).unwrap();
+            prop_assert_eq!((header.option().0, header.length()), (option, length));
+            let header = OptionReplyHeader::new(OptionCode(option), OptionReplyCode(reply), length);
+            let header = OptionReplyHeader::parse(header.as_octets()).unwrap();
+            prop_assert_eq!(
+                (header.option().0, header.reply().0, header.length()),
+                (option, reply, length)
+            );
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The NBD protocol (Network Block Device, "doc/proto.md" of its reference project).
+//!
+//! Everything on the wire is big-endian. Formats come as values with `parse` (checked, never panics)
+//! and `emit` or `as_octets`; codes are newtypes over the integer on the wire, so that an unknown
+//! code can be named, answered and logged.
+//!
+//! | part | file |
+//! |---|---|
+//! | magics, flags, codes | `code` |
+//! | greeting, options, option replies | `handshake` |
+//! | requests, simple replies, structured chunks | `transmission` |
+
+mod code;
+mod handshake;
+mod transmission;
+
+pub use code::*;
+pub use handshake::*;
+pub use transmission::*;
+
+/// Why octets are not the NBD format they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Fewer octets than the format has; more may still come.
+    Truncated,
+    /// The magic number is another one.
+    Magic {
+        /// The magic found, zero-extended.
+        found: u64,
+    },
+    /// An inner length contradicts the outer one.
+    Length,
+    /// A string is no UTF-8, holds a NUL or is longer than [`STRING_BYTES_MAX`].
+    String,
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Error::Truncated => f.write_str("truncated"),
+            Error::Magic { found } => write!(f, "wrong magic {found:#x}"),
+            Error::Length => f.write_str("inner length contradicts the outer one"),
+            Error::String => f.write_str("not a valid string"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

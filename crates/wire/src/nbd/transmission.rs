@@ -1,0 +1,257 @@
+//! The transmission phase: requests, simple replies and structured chunks.
+
+use super::handshake::check_magic;
+use super::{ChunkCode, Command, Errno, Error, MAGIC_CHUNK, MAGIC_REQUEST, MAGIC_SIMPLE_REPLY};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRequest {
+    magic: U32,
+    flags: U16,
+    command: U16,
+    cookie: U64,
+    offset: U64,
+    length: U32,
+}
+
+/// One request; a WRITE is followed by `length` octets of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// [`command_flag`](super::command_flag)s.
+    pub flags: u16,
+    /// What is asked.
+    pub command: Command,
+    /// The client's mark, repeated in every reply.
+    pub cookie: u64,
+    /// First octet of the range.
+    pub offset: u64,
+    /// Octets of the range.
+    pub length: u32,
+}
+
+impl Request {
+    /// Octets on the wire, without payload.
+    pub const OCTETS: usize = size_of::<RawRequest>();
+
+    /// Reads the request at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let (raw, _) = RawRequest::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
+        check_magic(raw.magic.get().into(), MAGIC_REQUEST.into())?;
+        Ok(Request {
+            flags: raw.flags.get(),
+            command: Command(raw.command.get()),
+            cookie: raw.cookie.get(),
+            offset: raw.offset.get(),
+            length: raw.length.get(),
+        })
+    }
+
+    /// The octets to send.
+    pub fn emit(&self) -> [u8; Self::OCTETS] {
+        zerocopy::transmute!(RawRequest {
+            magic: MAGIC_REQUEST.into(),
+            flags: self.flags.into(),
+            command: self.command.0.into(),
+            cookie: self.cookie.into(),
+            offset: self.offset.into(),
+            length: self.length.into(),
+        })
+    }
+
+    /// Whether all flags in `flags` are set.
+    pub fn has(&self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSimpleReply {
+    magic: U32,
+    errno: U32,
+    cookie: U64,
+}
+
+/// A simple reply; a successful READ's is followed by the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimpleReply {
+    /// The outcome.
+    pub errno: Errno,
+    /// The request's mark.
+    pub cookie: u64,
+}
+
+impl SimpleReply {
+    /// Octets on the wire, without data.
+    pub const OCTETS: usize = size_of::<RawSimpleReply>();
+
+    /// Reads the reply at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let (raw, _) = RawSimpleReply::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
+        check_magic(raw.magic.get().into(), MAGIC_SIMPLE_REPLY.into())?;
+        Ok(SimpleReply { errno: Errno(raw.errno.get()), cookie: raw.cookie.get() })
+    }
+
+    /// The octets to send.
+    pub fn emit(&self) -> [u8; Self::OCTETS] {
+        zerocopy::transmute!(RawSimpleReply {
+            magic: MAGIC_SIMPLE_REPLY.into(),
+            errno: self.errno.0.into(),
+            cookie: self.cookie.into(),
+        })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawChunk {
+    magic: U32,
+    flags: U16,
+    code: U16,
+    cookie: U64,
+    length: U32,
+}
+
+/// Header of one chunk of a structured reply, followed by `length` octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// [`CHUNK_FLAG_DONE`](super::CHUNK_FLAG_DONE) or nothing.
+    pub flags: u16,
+    /// What the chunk holds.
+    pub code: ChunkCode,
+    /// The request's mark.
+    pub cookie: u64,
+    /// Octets that follow.
+    pub length: u32,
+}
+
+impl Chunk {
+    /// Octets on the wire, without what follows.
+    pub const OCTETS: usize = size_of::<RawChunk>();
+
+    /// Reads the header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let (raw, _) = RawChunk::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
+        check_magic(raw.magic.get().into(), MAGIC_CHUNK.into())?;
+        Ok(Chunk {
+            flags: raw.flags.get(),
+            code: ChunkCode(raw.code.get()),
+            cookie: raw.cookie.get(),
+            length: raw.length.get(),
+        })
+    }
+
+    /// The octets to send.
+    pub fn emit(&self) -> [u8; Self::OCTETS] {
+        zerocopy::transmute!(RawChunk {
+            magic: MAGIC_CHUNK.into(),
+            flags: self.flags.into(),
+            code: self.code.0.into(),
+            cookie: self.cookie.into(),
+            length: self.length.into(),
+        })
+    }
+}
+
+/// Payload of an ERROR chunk before its message: error and the message's length, 6 octets.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct ErrorPayload {
+    /// The error.
+    pub errno: U32,
+    /// Octets of the message that follows.
+    pub message_length: U16,
+}
+
+impl ErrorPayload {
+    /// Octets on the wire.
+    pub const OCTETS: usize = size_of::<Self>();
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// One extent in a BLOCK_STATUS chunk, which begins with the meta context's 32-bit identifier.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Extent {
+    /// Octets of the extent.
+    pub length: U32,
+    /// State of the extent; in base:allocation bit 0 is a hole, bit 1 reads as zeroes.
+    pub state: U32,
+}
+
+impl Extent {
+    /// Octets on the wire.
+    pub const OCTETS: usize = size_of::<Self>();
+
+    /// The octets to send.
+    pub fn as_octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn sizes_are_the_protocols() {
+        assert_eq!(Request::OCTETS, 28);
+        assert_eq!(SimpleReply::OCTETS, 16);
+        assert_eq!(Chunk::OCTETS, 20);
+        assert_eq!(ErrorPayload::OCTETS, 6);
+        assert_eq!(Extent::OCTETS, 8);
+    }
+
+    #[test]
+    fn a_request_in_octets() {
+        let request = Request {
+            flags: 1,
+            command: Command::WRITE,
+            cookie: 0x0102_0304_0506_0708,
+            offset: 512,
+            length: 4096,
+        };
+        let octets = request.emit();
+        assert_eq!(
+            octets,
+            [
+                0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 2, 0,
+                0, 0, 16, 0
+            ]
+        );
+        for length in 0..octets.len() {
+            assert_eq!(Request::parse(&octets[..length]), Err(Error::Truncated));
+        }
+        assert_eq!(Request::parse(&[0; 28]), Err(Error::Magic { found: 0 }));
+    }
+
+    proptest! {
+        #[test]
+        fn requests_round_trip(flags: u16, command: u16, cookie: u64, offset: u64, length: u32) {
+            let request = Request { flags, command: Command(command), cookie, offset, length };
+            prop_assert_eq!(Request::parse(&request.emit()), Ok(request));
+        }
+
+        #[test]
+        fn replies_round_trip(flags: u16, code: u16, cookie: u64, length: u32) {
+            let chunk = Chunk { flags, code: ChunkCode(code), cookie, length };
+            prop_assert_eq!(Chunk::parse(&chunk.emit()), Ok(chunk));
+            let simple = SimpleReply { errno: Errno(length), cookie };
+            prop_assert_eq!(SimpleReply::parse(&simple.emit()), Ok(simple));
+        }
+
+        #[test]
+        fn any_octets_are_parsed_without_panic(octets: Vec<u8>) {
+            let _ = (Request::parse(&octets), SimpleReply::parse(&octets), Chunk::parse(&octets));
+        }
+    }
+}
