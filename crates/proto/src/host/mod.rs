@@ -1,0 +1,3 @@
+//! The host's end of a connection.
+
+pub mod qpair;

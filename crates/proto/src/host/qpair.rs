@@ -1,0 +1,624 @@
+//! Host queue pair: commands and data out, completions and data in (NVMe TCP Transport, section 3.3).
+//!
+//! Sans-IO. The caller offers received octets to [`Qpair::poll_rx`] until it asks for more, and takes
+//! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
+//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
+
+use crate::caravan::{Caravan, put_header};
+use crate::error::{PeerMisbehaved, QpairError};
+use crate::framing::{Framer, Step};
+use crate::policy::{Batcher, PolicyConfig, Role, Urgency};
+use crate::time::Instant;
+use crate::view::view;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::pdu::{
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
+    PduType, R2t, TermReq, alignment_bytes, flag,
+};
+use roadtrain_wire::sqe::Sqe;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
+pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 10;
+const R2T_OUTSTANDING_MAX: u8 = 1;
+
+/// What a host asks of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Digests to ask for.
+    pub digests: Digests,
+    /// Entries of the queue: commands in flight at most one less, at most [`SLOTS_MAX`].
+    pub queue_entries: u16,
+    /// Octets of in-capsule data the controller takes: 0 until its IOCCSZ is known (1,024 for Connect always).
+    pub in_capsule_bytes: u32,
+    /// When to send.
+    pub policy: PolicyConfig,
+}
+
+/// Data of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// None.
+    None,
+    /// The controller sends that many octets.
+    In(u32),
+    /// The host sends that many octets.
+    Out(u32),
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxEvent {
+    /// The connection is initialised: commands may be submitted (they may be before, too).
+    Ready,
+    /// Data of the slot from `offset`: the octets at `range` of the input.
+    Data {
+        /// The command.
+        slot: u16,
+        /// Where in its buffer.
+        offset: u32,
+        /// Start in the input.
+        start: usize,
+        /// Octets.
+        length: u32,
+    },
+    /// The command is complete; the slot is free.
+    Complete {
+        /// The command.
+        slot: u16,
+        /// Its completion; success when the last C2HData said so.
+        cqe: Cqe,
+        /// All data of a read arrived, and every data digest was right.
+        data_intact: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Free,
+    /// In the FIFO or sent; its completion is awaited.
+    Active,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    sqe: Sqe,
+    data: Data,
+    state: SlotState,
+    generation: u8,
+    in_capsule: bool,
+    corrupt: bool,
+    /// H2CData PDUs queued and not yet in a caravan.
+    r2t_outstanding: u8,
+    /// Octets received (In) or asked for by R2Ts (Out).
+    moved: u32,
+    sent_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tx {
+    IcReq,
+    Command { slot: u16 },
+    H2cData { slot: u16, ttag: u16, offset: u32, length: u32, last: bool },
+    Term { error: PeerMisbehaved },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RxState {
+    AwaitIcResp,
+    Ready,
+    /// In the data of a C2HData PDU.
+    InData {
+        slot: u16,
+        flags: u8,
+    },
+    /// In the data of a C2HTermReq PDU, or after an error.
+    Ended,
+}
+
+/// A host queue pair.
+pub struct Qpair {
+    config: Config,
+    framer: Framer,
+    rx: RxState,
+    digests: Digests,
+    /// CPDA in octets: our H2CData and in-capsule data start at its multiples.
+    alignment: u32,
+    maxh2cdata: u32,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    fifo: VecDeque<Tx>,
+    batcher: Batcher,
+}
+
+impl Qpair {
+    /// A new connection's queue pair; its ICReq is ready to be sent.
+    ///
+    /// # Panics
+    /// When `queue_entries` is below 2 or above [`SLOTS_MAX`].
+    #[must_use]
+    pub fn new(now: Instant, config: Config) -> Self {
+        assert!((2..=SLOTS_MAX).contains(&config.queue_entries), "queue entries out of range");
+        let mut qpair = Qpair {
+            config,
+            framer: Framer::new(false),
+            rx: RxState::AwaitIcResp,
+            digests: Digests::default(),
+            alignment: 1,
+            maxh2cdata: 4096,
+            slots: Vec::new(),
+            free: Vec::new(),
+            fifo: VecDeque::new(),
+            batcher: Batcher::new(&config.policy, Role::Host),
+        };
+        qpair.fifo.push_back(Tx::IcReq);
+        qpair.batcher.enqueue(now, 0, Urgency::Urgent);
+        qpair
+    }
+
+    /// Whether ICResp has arrived.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !matches!(self.rx, RxState::AwaitIcResp | RxState::Ended)
+    }
+
+    /// The digests agreed.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Sets the in-capsule data size once Identify Controller's IOCCSZ is known.
+    pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
+        self.config.in_capsule_bytes = bytes;
+    }
+
+    /// Changes the policy of an idle queue pair (the connect phase sends without batching).
+    pub fn set_policy(&mut self, policy: PolicyConfig) {
+        debug_assert!(self.fifo.is_empty(), "policy changed under waiting requests");
+        self.config.policy = policy;
+        self.batcher = Batcher::new(&policy, Role::Host);
+    }
+
+    /// Commands that may be submitted now.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        let used = self.slots.len() - self.free.len();
+        u32::from(self.config.queue_entries - 1).saturating_sub(used as u32)
+    }
+
+    /// Commands submitted and not completed.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
+    pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+        if self.room() == 0 || self.rx == RxState::Ended {
+            return None;
+        }
+        let number = self.take_slot();
+        let in_capsule_bytes = self.config.in_capsule_bytes;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.generation = slot.generation.wrapping_add(1) & ((1 << (16 - SLOT_BITS)) - 1);
+        slot.sqe = *sqe;
+        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS).into();
+        slot.data = data;
+        slot.state = SlotState::Active;
+        slot.corrupt = false;
+        slot.moved = 0;
+        slot.r2t_outstanding = 0;
+        slot.sent_at = now;
+        let (in_capsule, waiting_bytes) = match data {
+            Data::None => (false, 0),
+            Data::In(length) => {
+                slot.sqe.set_transport(length);
+                (false, 0)
+            }
+            Data::Out(length) if length <= in_capsule_bytes || is_connect(sqe) => {
+                slot.sqe.set_in_capsule(length);
+                (true, length)
+            }
+            Data::Out(length) => {
+                slot.sqe.set_transport(length);
+                (false, 0)
+            }
+        };
+        slot.in_capsule = in_capsule;
+        self.fifo.push_back(Tx::Command { slot: number });
+        self.batcher.enqueue(now, waiting_bytes, urgency);
+        Some(number)
+    }
+
+    fn take_slot(&mut self) -> u16 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                sqe: Sqe::default(),
+                data: Data::None,
+                state: SlotState::Free,
+                generation: 0,
+                in_capsule: false,
+                corrupt: false,
+                r2t_outstanding: 0,
+                moved: 0,
+                sent_at: Instant::default(),
+            });
+            (self.slots.len() - 1) as u16
+        })
+    }
+
+    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    pub fn batcher(&mut self) -> &mut Batcher {
+        &mut self.batcher
+    }
+
+    /// Octets that come next and belong straight into a slot's buffer: slot, offset, length.
+    #[must_use]
+    pub fn wanted(&self) -> Option<(u16, u32, u32)> {
+        match (self.rx, self.framer.wanted()) {
+            (_, 0) => None,
+            (RxState::InData { slot, .. }, length) => {
+                Some((slot, self.slots[usize::from(slot)].moved, length))
+            }
+            _ => None,
+        }
+    }
+
+    /// Octets named by [`Qpair::wanted`] were received into their place.
+    pub fn placed(&mut self, data: &[u8]) {
+        if let RxState::InData { slot, .. } = self.rx {
+            self.framer.placed(data);
+            self.slots[usize::from(slot)].moved += data.len() as u32;
+        }
+    }
+
+    /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those
+    /// from `*at` on).
+    ///
+    /// # Errors
+    /// The connection cannot go on; a H2CTermReq is queued if the peer is to blame.
+    pub fn poll_rx(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let result = self.advance(now, input, at);
+        if let Err(QpairError::Peer(error)) = result {
+            self.terminate(now, error);
+        }
+        result
+    }
+
+    fn terminate(&mut self, now: Instant, error: PeerMisbehaved) {
+        self.rx = RxState::Ended;
+        self.fifo.push_back(Tx::Term { error });
+        self.batcher.enqueue(now, 0, Urgency::Urgent);
+    }
+
+    fn advance(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        loop {
+            if self.rx == RxState::Ended {
+                *at = input.len();
+                return Ok(None);
+            }
+            let from = *at;
+            let (used, step) = self.framer.next(&input[from..])?;
+            *at += used;
+            let event = match step {
+                Step::Need(_) => return Ok(None),
+                Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
+                Step::Data(range) => self.handle_data(from, range),
+                Step::DataEnd { intact } => self.handle_data_end(intact)?,
+            };
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        pdu: &[u8],
+        layout: &Layout,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let is_setup = layout.kind == PduType::IcResp;
+        if is_setup != (self.rx == RxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
+            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICResp out of order").into());
+        }
+        match layout.kind {
+            PduType::IcResp => self.handle_icresp(view(pdu)?),
+            PduType::CapsuleResp => self.handle_response(view(pdu)?),
+            PduType::C2hData => self.handle_c2h_data(view(pdu)?, layout.data_bytes),
+            PduType::R2t => self.handle_r2t(now, view(pdu)?),
+            PduType::C2hTermReq => {
+                let term: &TermReq = view(pdu)?;
+                self.rx = RxState::Ended;
+                let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
+                Err(QpairError::Terminated { fes, fei })
+            }
+            _ => Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU a host never gets").into()),
+        }
+    }
+
+    fn handle_icresp(&mut self, pdu: &IcResp) -> Result<Option<RxEvent>, QpairError> {
+        if pdu.pfv.get() != 0 {
+            return Err(PeerMisbehaved::field(8, "PDU format version").into());
+        }
+        let alignment =
+            alignment_bytes(pdu.cpda).ok_or(PeerMisbehaved::field(10, "CPDA above 31"))?;
+        let digests = Digests::from_octet(pdu.dgst)
+            .filter(|d| {
+                (!d.header || self.config.digests.header) && (!d.data || self.config.digests.data)
+            })
+            .ok_or(PeerMisbehaved::field(11, "digests that were not asked for"))?;
+        if digests != self.config.digests {
+            return Err(
+                PeerMisbehaved::field(11, "controller refuses the digests asked for").into()
+            );
+        }
+        let maxh2cdata = pdu.maxh2cdata.get();
+        if maxh2cdata < 4096 {
+            return Err(PeerMisbehaved::field(12, "MAXH2CDATA below 4096").into());
+        }
+        self.digests = digests;
+        self.alignment = alignment;
+        self.maxh2cdata = maxh2cdata & !3;
+        // Our own HPDA is 0: data from the controller is aligned to dwords.
+        self.framer.agree(digests, 4);
+        self.rx = RxState::Ready;
+        Ok(Some(RxEvent::Ready))
+    }
+
+    /// The active slot of a command identifier.
+    fn slot(&mut self, cid: u16) -> Result<(u16, &mut Slot), PeerMisbehaved> {
+        let number = cid & (SLOTS_MAX - 1);
+        match self.slots.get_mut(usize::from(number)) {
+            Some(slot) if slot.state == SlotState::Active && slot.sqe.cid.get() == cid => {
+                Ok((number, slot))
+            }
+            _ => Err(PeerMisbehaved::field(8, "command identifier of no command in flight")),
+        }
+    }
+
+    fn handle_response(&mut self, pdu: &CapsuleResp) -> Result<Option<RxEvent>, QpairError> {
+        let cqe = pdu.cqe;
+        let (number, slot) = self.slot(cqe.cid.get())?;
+        let complete = match slot.data {
+            Data::In(length) => slot.moved == length,
+            _ => true,
+        };
+        // Data may be short when the command failed, or (admin) when the page is.
+        let data_intact = complete && !slot.corrupt;
+        Ok(Some(self.finish(number, cqe, data_intact)))
+    }
+
+    fn finish(&mut self, number: u16, cqe: Cqe, data_intact: bool) -> RxEvent {
+        self.drop_queued_data(number);
+        self.slots[usize::from(number)].state = SlotState::Free;
+        self.free.push(number);
+        RxEvent::Complete { slot: number, cqe, data_intact }
+    }
+
+    /// A command that completes early (an error before its R2T was answered) leaves nothing to send.
+    fn drop_queued_data(&mut self, number: u16) {
+        if self.slots[usize::from(number)].r2t_outstanding == 0 {
+            return;
+        }
+        for tx in &mut self.fifo {
+            if let Tx::H2cData { slot, length, .. } = tx
+                && *slot == number
+            {
+                *length = 0;
+            }
+        }
+    }
+
+    fn handle_c2h_data(
+        &mut self,
+        pdu: &C2hData,
+        data_bytes: u32,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let flags = pdu.ch.flags;
+        let (number, slot) = self.slot(pdu.cccid.get())?;
+        let Data::In(expected) = slot.data else {
+            return Err(PeerMisbehaved::field(8, "C2HData for a command that reads nothing").into());
+        };
+        if pdu.datal.get() != data_bytes {
+            return Err(PeerMisbehaved::field(16, "DATAL and PLEN disagree").into());
+        }
+        let end = pdu.datao.get().checked_add(data_bytes);
+        if pdu.datao.get() != slot.moved || end.is_none_or(|end| end > expected) {
+            let what = "C2HData outside of the command's buffer or out of order";
+            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+        }
+        if flags & flag::SUCCESS != 0 && flags & flag::LAST == 0 {
+            return Err(PeerMisbehaved::field(1, "SUCCESS without LAST").into());
+        }
+        if data_bytes == 0 {
+            return Err(PeerMisbehaved::field(16, "C2HData without data").into());
+        }
+        self.rx = RxState::InData { slot: number, flags };
+        Ok(None)
+    }
+
+    fn handle_data(&mut self, from: usize, range: Range<usize>) -> Option<RxEvent> {
+        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let slot = &mut self.slots[usize::from(number)];
+        let offset = slot.moved;
+        slot.moved += range.len() as u32;
+        Some(RxEvent::Data {
+            slot: number,
+            offset,
+            start: from + range.start,
+            length: range.len() as u32,
+        })
+    }
+
+    fn handle_data_end(&mut self, intact: bool) -> Result<Option<RxEvent>, QpairError> {
+        let RxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
+        self.rx = RxState::Ready;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.corrupt |= !intact;
+        if flags & flag::SUCCESS == 0 {
+            return Ok(None);
+        }
+        let data_intact = slot.data == Data::In(slot.moved) && !slot.corrupt;
+        let cqe = Cqe { cid: slot.sqe.cid, ..Cqe::default() };
+        Ok(Some(self.finish(number, cqe, data_intact)))
+    }
+
+    fn handle_r2t(&mut self, now: Instant, pdu: &R2t) -> Result<Option<RxEvent>, QpairError> {
+        let maxh2cdata = self.maxh2cdata;
+        let (number, slot) = self.slot(pdu.cccid.get())?;
+        let (offset, length) = (pdu.r2to.get(), pdu.r2tl.get());
+        let Data::Out(expected) = slot.data else {
+            return Err(PeerMisbehaved::field(8, "R2T for a command that writes nothing").into());
+        };
+        let end = offset.checked_add(length);
+        if slot.in_capsule
+            || length == 0
+            || offset != slot.moved
+            || end.is_none_or(|e| e > expected)
+        {
+            let what = "R2T outside of the command's data or out of order";
+            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+        }
+        if slot.r2t_outstanding >= R2T_OUTSTANDING_MAX {
+            return Err(PeerMisbehaved::new(Fes::LimitExceeded, "more R2Ts than MAXR2T").into());
+        }
+        slot.r2t_outstanding += 1;
+        slot.moved += length;
+        let (mut offset, end) = (offset, offset + length);
+        while offset < end {
+            let length = maxh2cdata.min(end - offset);
+            let last = offset + length == end;
+            let ttag = pdu.ttag.get();
+            self.fifo.push_back(Tx::H2cData { slot: number, ttag, offset, length, last });
+            // A whole write waits for this data: it never waits for a second doorbell.
+            self.batcher.enqueue(now, length, Urgency::Urgent);
+            offset += length;
+        }
+        Ok(None)
+    }
+
+    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
+    /// nothing was added.
+    pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
+        let limits = self.batcher.limits();
+        let (mut count, mut bytes) = (0, 0);
+        while self.batcher.released() > 0 && caravan.has_room() {
+            let Some(&tx) = self.fifo.front() else { break };
+            let size = self.data_bytes(&tx);
+            if !limits.fits(count, bytes, size) || (self.blocks(&tx)) {
+                break;
+            }
+            self.fifo.pop_front();
+            self.batcher.taken();
+            self.emit(&tx, caravan);
+            count += 1;
+            bytes = bytes.saturating_add(size);
+        }
+        count > 0
+    }
+
+    /// Before ICResp nothing but ICReq may be sent: the digests are not known.
+    fn blocks(&self, tx: &Tx) -> bool {
+        self.rx == RxState::AwaitIcResp && !matches!(tx, Tx::IcReq)
+    }
+
+    /// Whether something released waits for a caravan.
+    #[must_use]
+    pub fn has_tx(&self) -> bool {
+        self.batcher.released() > 0 && self.fifo.front().is_some_and(|tx| !self.blocks(tx))
+    }
+
+    fn data_bytes(&self, tx: &Tx) -> u32 {
+        match *tx {
+            Tx::Command { slot } => match &self.slots[usize::from(slot)] {
+                Slot { in_capsule: true, data: Data::Out(length), .. } => *length,
+                _ => 0,
+            },
+            Tx::H2cData { length, .. } => length,
+            _ => 0,
+        }
+    }
+
+    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+        match *tx {
+            Tx::IcReq => {
+                let maxr2t = u32::from(R2T_OUTSTANDING_MAX) - 1;
+                let pdu = IcReq::new(self.config.digests, 0, maxr2t);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+            Tx::Command { slot } => self.emit_command(slot, caravan),
+            Tx::H2cData { slot, ttag, offset, length, last } => {
+                self.emit_data(slot, ttag, offset, length, last, caravan);
+            }
+            Tx::Term { error } => {
+                let pdu = TermReq::new(true, error.fes, error.fei, 0);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+        }
+    }
+
+    fn emit_command(&self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &self.slots[usize::from(number)];
+        let length = match slot.data {
+            Data::Out(length) if slot.in_capsule => length,
+            _ => 0,
+        };
+        let ch = CommonHeader::new(PduType::CapsuleCmd, length, self.digests, self.alignment);
+        put_header(caravan, &ch, &CapsuleCmd { ch, sqe: slot.sqe }, self.digests);
+        if length > 0 {
+            caravan.payload(number, 0, length, self.digests.data);
+        }
+    }
+
+    fn emit_data(
+        &mut self,
+        number: u16,
+        ttag: u16,
+        offset: u32,
+        length: u32,
+        last: bool,
+        caravan: &mut impl Caravan,
+    ) {
+        if length == 0 {
+            return; // its command is complete already
+        }
+        let slot = &mut self.slots[usize::from(number)];
+        if last {
+            slot.r2t_outstanding -= 1;
+        }
+        let mut ch = CommonHeader::new(PduType::H2cData, length, self.digests, self.alignment);
+        if last {
+            ch.flags |= flag::LAST;
+        }
+        let (cccid, ttag) = (slot.sqe.cid, ttag.into());
+        let (datao, datal) = (offset.into(), length.into());
+        let pdu = H2cData { ch, cccid, ttag, datao, datal, reserved: [0; 4] };
+        put_header(caravan, &ch, &pdu, self.digests);
+        caravan.payload(number, offset, length, self.digests.data);
+    }
+
+    /// When the slot's command was submitted.
+    #[must_use]
+    pub fn submitted_at(&self, slot: u16) -> Instant {
+        self.slots[usize::from(slot)].sent_at
+    }
+}
+
+fn is_connect(sqe: &Sqe) -> bool {
+    use roadtrain_wire::{fabrics::fctype, sqe::opcode};
+    sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT
+}

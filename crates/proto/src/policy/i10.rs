@@ -1,0 +1,63 @@
+//! i10 (NSDI 2020, section 3.3): delayed doorbells and the no-delay path.
+
+use super::{Backlog, BatchPolicy, Cause, Doorbell, PolicyConfig, Role, Urgency};
+use crate::caravan::Limits;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Shorter delays mean none: a timer costs more than it saves (i10, section 3.3).
+const DELAY_MIN: Duration = Duration::from_micros(25);
+
+/// Rings when a caravan is full, when the timer that the first request armed fires, or at once for
+/// an urgent request. The target has no timer: it rings when nothing more is ready.
+#[derive(Clone, Copy, Debug)]
+pub struct I10 {
+    limits: Limits,
+    delay: Duration,
+    role: Role,
+    deadline: Instant,
+}
+
+impl I10 {
+    /// With the limits and delay of `config`.
+    #[must_use]
+    pub fn new(config: &PolicyConfig, role: Role) -> Self {
+        let limits = config.limits;
+        let delay = match config.doorbell_delay {
+            delay if delay < DELAY_MIN => Duration::ZERO,
+            delay => delay,
+        };
+        I10 { limits, delay, role, deadline: Instant::default() }
+    }
+}
+
+impl BatchPolicy for I10 {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, urgency: Urgency) -> Doorbell {
+        if urgency == Urgency::Urgent {
+            return Doorbell::Ring(Cause::Urgent);
+        }
+        if backlog.requests >= self.limits.count_max || backlog.data_bytes >= self.limits.bytes_max
+        {
+            return Doorbell::Ring(Cause::Size);
+        }
+        if backlog.requests == 1 {
+            self.deadline = now + self.delay;
+        }
+        Doorbell::ArmUntil(self.deadline)
+    }
+
+    fn on_drained(&mut self, _: Instant, _: &Backlog) -> Doorbell {
+        match self.role {
+            Role::Host if !self.delay.is_zero() => Doorbell::ArmUntil(self.deadline),
+            _ => Doorbell::Ring(Cause::Drained),
+        }
+    }
+
+    fn on_timeout(&mut self, _: Instant, _: &Backlog) -> Doorbell {
+        Doorbell::Ring(Cause::Timer)
+    }
+
+    fn on_complete(&mut self, _: Instant, _: &Backlog, _: Duration) -> Doorbell {
+        Doorbell::ArmUntil(self.deadline)
+    }
+}

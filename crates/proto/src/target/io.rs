@@ -1,0 +1,175 @@
+//! I/O commands of the NVM command set, checked against a namespace (NVM Command Set 1.0, section 3.2).
+
+use roadtrain_wire::sqe::{SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode};
+use roadtrain_wire::status::Status;
+
+/// Octets of a Dataset Management range.
+pub const DSM_RANGE_BYTES: u32 = 16;
+
+/// What of a namespace the checks need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Logical block size as a power of two.
+    pub lba_shift: u8,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Most octets a command moves (MDTS).
+    pub transfer_bytes_max: u32,
+}
+
+/// A checked I/O command, in octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoCommand {
+    /// Send the data at `offset`.
+    Read {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u32,
+        /// What is read is on stable storage first.
+        fua: bool,
+    },
+    /// Take the data to `offset`.
+    Write {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u32,
+        /// On stable storage before the answer.
+        fua: bool,
+    },
+    /// Compare the data with that at `offset`.
+    Compare {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u32,
+    },
+    /// Make it zero.
+    WriteZeroes {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u64,
+        /// May deallocate.
+        deallocate: bool,
+        /// On stable storage before the answer.
+        fua: bool,
+    },
+    /// Deallocate the ranges in the command's data.
+    DatasetManagement {
+        /// Ranges.
+        ranges: u32,
+        /// Whether it asks for deallocation; else it is a hint without effect.
+        deallocate: bool,
+    },
+    /// Put everything written on stable storage.
+    Flush,
+}
+
+impl IoCommand {
+    /// Octets of data from the host.
+    #[must_use]
+    pub fn data_out_bytes(&self) -> u32 {
+        match *self {
+            IoCommand::Write { length, .. } | IoCommand::Compare { length, .. } => length,
+            IoCommand::DatasetManagement { ranges, .. } => ranges * DSM_RANGE_BYTES,
+            _ => 0,
+        }
+    }
+
+    /// Checks `sqe` against `geometry`; `in_capsule_bytes` is what its capsule carries.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn parse(sqe: &Sqe, geometry: &Geometry, in_capsule_bytes: u32) -> Result<Self, Status> {
+        let command = parse_fields(sqe, geometry)?;
+        check_sgl(sqe, &command, in_capsule_bytes)?;
+        let writes = !matches!(
+            command,
+            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Flush
+        );
+        if writes && geometry.read_only {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        }
+        Ok(command)
+    }
+}
+
+fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
+    if sqe.flags & 0x03 != 0 {
+        return Err(Status::INVALID_FIELD.dnr()); // fused operations are not supported
+    }
+    match sqe.opcode {
+        opcode::FLUSH => Ok(IoCommand::Flush),
+        opcode::READ => {
+            let (offset, length, fua) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Read { offset, length, fua })
+        }
+        opcode::WRITE => {
+            let (offset, length, fua) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Write { offset, length, fua })
+        }
+        opcode::COMPARE => {
+            let (offset, length, _) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Compare { offset, length })
+        }
+        opcode::WRITE_ZEROES => {
+            let (offset, length) = block_range(sqe, geometry)?;
+            let flags = sqe.cdw12.get();
+            let (deallocate, fua) = (flags & cdw12::DEAC != 0, flags & cdw12::FUA != 0);
+            Ok(IoCommand::WriteZeroes { offset, length, deallocate, fua })
+        }
+        opcode::DATASET_MANAGEMENT => {
+            let ranges = (sqe.cdw10.get() & 0xff) + 1;
+            Ok(IoCommand::DatasetManagement { ranges, deallocate: sqe.cdw11.get() & 4 != 0 })
+        }
+        _ => Err(Status::INVALID_OPCODE.dnr()),
+    }
+}
+
+fn block_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u64), Status> {
+    if sqe.cdw12.get() & cdw12::PRINFO != 0 {
+        return Err(Status::INVALID_FIELD.dnr()); // no protection information without metadata
+    }
+    let (slba, blocks) = (sqe.slba(), u64::from(sqe.blocks()));
+    match slba.checked_add(blocks) {
+        Some(end) if end <= geometry.blocks => {
+            Ok((slba << geometry.lba_shift, blocks << geometry.lba_shift))
+        }
+        _ => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+    }
+}
+
+fn data_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u32, bool), Status> {
+    let (offset, length) = block_range(sqe, geometry)?;
+    if length > u64::from(geometry.transfer_bytes_max) {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    Ok((offset, length as u32, sqe.cdw12.get() & cdw12::FUA != 0))
+}
+
+/// The SGL must describe exactly the command's data (NVMe TCP Transport, section 3.3.2.1).
+fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<(), Status> {
+    let out = command.data_out_bytes();
+    let length = match *command {
+        IoCommand::Read { length, .. } => length,
+        _ => out,
+    };
+    if length == 0 {
+        return Ok(());
+    }
+    match sqe.sgl.kind {
+        SGL_OFFSET if out == 0 || sqe.sgl.address.get() != 0 => {
+            Err(Status::SGL_OFFSET_INVALID.dnr())
+        }
+        SGL_OFFSET if in_capsule_bytes == sqe.sgl.length.get() && in_capsule_bytes == length => {
+            Ok(())
+        }
+        SGL_TRANSPORT if in_capsule_bytes == 0 && sqe.sgl.length.get() == length => Ok(()),
+        SGL_OFFSET | SGL_TRANSPORT => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        _ => Err(Status::SGL_TYPE_INVALID.dnr()),
+    }
+}

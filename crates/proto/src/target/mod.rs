@@ -1,0 +1,4 @@
+//! The target's end: queue pairs, controllers, subsystems, discovery.
+
+pub mod io;
+pub mod qpair;

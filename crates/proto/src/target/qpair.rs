@@ -1,0 +1,510 @@
+//! Target queue pair: commands and data in, completions and data out (NVMe TCP Transport, section 3.3).
+//!
+//! Sans-IO, the mirror of the host's: the caller offers received octets to [`Qpair::poll_rx`], executes
+//! what [`RxEvent::Command`] names, and answers with [`Qpair::request_data`], [`Qpair::respond`] or
+//! [`Qpair::respond_with_data`]. A slot lives from its command until its response has left
+//! ([`Qpair::sent`]); the caller keeps the slot's data.
+
+use crate::caravan::{Caravan, put_header};
+use crate::error::{PeerMisbehaved, QpairError};
+use crate::framing::{Framer, Step};
+use crate::policy::{Batcher, PolicyConfig, Role, Urgency};
+use crate::time::Instant;
+use crate::view::view;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::pdu::{
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
+    PduType, R2t, TermReq, alignment_bytes, flag,
+};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+
+/// What a target grants a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Digests granted when asked for.
+    pub digests: Digests,
+    /// MAXH2CDATA: most octets in a H2CData PDU, a multiple of 4, at least 4,096.
+    pub maxh2cdata: u32,
+    /// Most octets of in-capsule data.
+    pub in_capsule_bytes_max: u32,
+    /// When to send.
+    pub policy: PolicyConfig,
+}
+
+/// Entries of a queue before its Connect command has said how many.
+const ENTRIES_BEFORE_CONNECT: u16 = 32;
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxEvent {
+    /// A command; if it has in-capsule data, its `Data` and `DataDone` events follow.
+    Command {
+        /// Names the command until its response was sent.
+        slot: u16,
+        /// The command.
+        sqe: Sqe,
+        /// Octets of in-capsule data.
+        in_capsule_bytes: u32,
+    },
+    /// Data of the command from `offset`: `length` octets of the input from `start`.
+    Data {
+        /// The command.
+        slot: u16,
+        /// Where in the command's data.
+        offset: u32,
+        /// Start in the input.
+        start: usize,
+        /// Octets.
+        length: u32,
+    },
+    /// All data of the command has arrived.
+    DataDone {
+        /// The command.
+        slot: u16,
+        /// Every data digest was right.
+        intact: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Free,
+    /// Its data is arriving: in the capsule, or asked for by an R2T.
+    Receiving {
+        by_r2t: bool,
+    },
+    /// The caller has it.
+    Executing,
+    /// Its response waits in the FIFO.
+    Responding,
+    /// Its response is in the caravan.
+    Departing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    cid: u16,
+    state: SlotState,
+    corrupt: bool,
+    /// Octets expected while receiving, to be sent while responding.
+    data_bytes: u32,
+    received: u32,
+    result: u64,
+    status: Status,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tx {
+    IcResp,
+    R2t { slot: u16 },
+    Response { slot: u16 },
+    Term { error: PeerMisbehaved },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RxState {
+    AwaitIcReq,
+    Ready,
+    InData { slot: u16, last: bool },
+    Ended,
+}
+
+/// A target queue pair.
+pub struct Qpair {
+    config: Config,
+    framer: Framer,
+    rx: RxState,
+    digests: Digests,
+    /// HPDA in octets.
+    alignment: u32,
+    entries: u16,
+    sqhd: u16,
+    sq_flow_control: bool,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    departing: Vec<u16>,
+    fifo: VecDeque<Tx>,
+    batcher: Batcher,
+}
+
+impl Qpair {
+    /// The queue pair of a new connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Qpair {
+            config,
+            framer: Framer::new(true),
+            rx: RxState::AwaitIcReq,
+            digests: Digests::default(),
+            alignment: 1,
+            entries: ENTRIES_BEFORE_CONNECT,
+            sqhd: 0,
+            sq_flow_control: true,
+            slots: Vec::new(),
+            free: Vec::new(),
+            departing: Vec::new(),
+            fifo: VecDeque::new(),
+            batcher: Batcher::new(&config.policy, Role::Target),
+        }
+    }
+
+    /// Connect succeeded: the queue has `entries` entries (SQSIZE + 1).
+    pub fn set_connected(&mut self, entries: u16, sq_flow_control: bool) {
+        self.entries = entries;
+        self.sq_flow_control = sq_flow_control;
+    }
+
+    /// The digests agreed.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Commands received whose responses have not left.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    pub fn batcher(&mut self) -> &mut Batcher {
+        &mut self.batcher
+    }
+
+    /// The command identifier of a slot.
+    #[must_use]
+    pub fn cid(&self, slot: u16) -> u16 {
+        self.slots[usize::from(slot)].cid
+    }
+
+    /// Octets that come next and belong straight into a slot's data: slot, offset, length.
+    #[must_use]
+    pub fn wanted(&self) -> Option<(u16, u32, u32)> {
+        match (self.rx, self.framer.wanted()) {
+            (_, 0) => None,
+            (RxState::InData { slot, .. }, length) => {
+                Some((slot, self.slots[usize::from(slot)].received, length))
+            }
+            _ => None,
+        }
+    }
+
+    /// Octets named by [`Qpair::wanted`] were received into their place.
+    pub fn placed(&mut self, data: &[u8]) {
+        if let RxState::InData { slot, .. } = self.rx {
+            self.framer.placed(data);
+            self.slots[usize::from(slot)].received += data.len() as u32;
+        }
+    }
+
+    /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those
+    /// from `*at` on).
+    ///
+    /// # Errors
+    /// The connection cannot go on; a C2HTermReq is queued if the peer is to blame.
+    pub fn poll_rx(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let result = self.advance(now, input, at);
+        if let Err(QpairError::Peer(error)) = result {
+            self.rx = RxState::Ended;
+            self.fifo.push_back(Tx::Term { error });
+            self.batcher.enqueue(now, 0, Urgency::Urgent);
+        }
+        result
+    }
+
+    fn advance(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        loop {
+            if self.rx == RxState::Ended {
+                *at = input.len();
+                return Ok(None);
+            }
+            let from = *at;
+            let (used, step) = self.framer.next(&input[from..])?;
+            *at += used;
+            let event = match step {
+                Step::Need(_) => return Ok(None),
+                Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
+                Step::Data(range) => self.handle_data(from + range.start, range.len() as u32),
+                Step::DataEnd { intact } => self.handle_data_end(intact)?,
+            };
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        pdu: &[u8],
+        layout: &Layout,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let is_setup = layout.kind == PduType::IcReq;
+        if is_setup != (self.rx == RxState::AwaitIcReq) && layout.kind != PduType::H2cTermReq {
+            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICReq out of order").into());
+        }
+        match layout.kind {
+            PduType::IcReq => self.handle_icreq(now, view(pdu)?),
+            PduType::CapsuleCmd => self.handle_command(view(pdu)?, layout.data_bytes),
+            PduType::H2cData => self.handle_h2c_data(view(pdu)?, layout.data_bytes),
+            PduType::H2cTermReq => {
+                let term: &TermReq = view(pdu)?;
+                self.rx = RxState::Ended;
+                let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
+                Err(QpairError::Terminated { fes, fei })
+            }
+            _ => Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU a target never gets").into()),
+        }
+    }
+
+    fn handle_icreq(&mut self, now: Instant, pdu: &IcReq) -> Result<Option<RxEvent>, QpairError> {
+        if pdu.pfv.get() != 0 {
+            let what = "PDU format version";
+            return Err(PeerMisbehaved { fes: Fes::UnsupportedParameter, fei: 8, what }.into());
+        }
+        self.alignment =
+            alignment_bytes(pdu.hpda).ok_or(PeerMisbehaved::field(10, "HPDA above 31"))?;
+        let asked = Digests::from_octet(pdu.dgst)
+            .ok_or(PeerMisbehaved::field(11, "reserved digest bits"))?;
+        let granted = self.config.digests;
+        self.digests =
+            Digests { header: asked.header && granted.header, data: asked.data && granted.data };
+        self.rx = RxState::Ready;
+        // Our own CPDA is 0: data from the host is aligned to dwords.
+        self.framer.agree(self.digests, 4);
+        self.fifo.push_back(Tx::IcResp);
+        self.batcher.enqueue(now, 0, Urgency::Urgent);
+        Ok(None)
+    }
+
+    fn handle_command(
+        &mut self,
+        pdu: &CapsuleCmd,
+        in_capsule_bytes: u32,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        if in_capsule_bytes > self.config.in_capsule_bytes_max {
+            let what = "in-capsule data above IOCCSZ";
+            return Err(PeerMisbehaved { fes: Fes::LimitExceeded, fei: 4, what }.into());
+        }
+        // A queue of N entries holds N - 1 commands; the one that frees a slot may be in a caravan.
+        if self.in_flight() >= u32::from(self.entries) + self.departing.len() as u32 {
+            let what = "more commands than the submission queue holds";
+            return Err(PeerMisbehaved::new(Fes::PduSequenceError, what).into());
+        }
+        if self.sq_flow_control {
+            self.sqhd = (self.sqhd + 1) % self.entries;
+        }
+        let slot = self.take_slot(pdu.sqe.cid.get(), in_capsule_bytes);
+        if in_capsule_bytes > 0 {
+            self.rx = RxState::InData { slot, last: true };
+        }
+        Ok(Some(RxEvent::Command { slot, sqe: pdu.sqe, in_capsule_bytes }))
+    }
+
+    fn take_slot(&mut self, cid: u16, data_bytes: u32) -> u16 {
+        let state = match data_bytes {
+            0 => SlotState::Executing,
+            _ => SlotState::Receiving { by_r2t: false },
+        };
+        let (result, status) = (0, Status::SUCCESS);
+        let slot = Slot { cid, state, corrupt: false, data_bytes, received: 0, result, status };
+        if let Some(number) = self.free.pop() {
+            self.slots[usize::from(number)] = slot;
+            return number;
+        }
+        self.slots.push(slot);
+        (self.slots.len() - 1) as u16
+    }
+
+    /// Asks the host for the command's `data_bytes` (R2T); `Data` and `DataDone` events follow.
+    pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
+        s.state = SlotState::Receiving { by_r2t: true };
+        s.data_bytes = data_bytes;
+        self.fifo.push_back(Tx::R2t { slot });
+        self.batcher.enqueue(now, 0, Urgency::Normal);
+    }
+
+    fn handle_h2c_data(
+        &mut self,
+        pdu: &H2cData,
+        data_bytes: u32,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        if data_bytes > self.config.maxh2cdata {
+            return Err(PeerMisbehaved::new(Fes::LimitExceeded, "H2CData above MAXH2CDATA").into());
+        }
+        if data_bytes == 0 || pdu.datal.get() != data_bytes {
+            return Err(PeerMisbehaved::field(16, "DATAL and PLEN disagree").into());
+        }
+        let number = pdu.ttag.get();
+        let Some(slot) = self.slots.get(usize::from(number)) else {
+            return Err(PeerMisbehaved::field(10, "TTAG of no R2T").into());
+        };
+        if slot.state != (SlotState::Receiving { by_r2t: true }) {
+            return Err(PeerMisbehaved::field(10, "TTAG of no R2T outstanding").into());
+        }
+        if slot.cid != pdu.cccid.get() {
+            return Err(PeerMisbehaved::field(8, "CCCID does not belong to TTAG").into());
+        }
+        let end = pdu.datao.get().checked_add(data_bytes);
+        if pdu.datao.get() != slot.received || end.is_none_or(|end| end > slot.data_bytes) {
+            let what = "H2CData outside of its R2T or out of order";
+            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+        }
+        let last = end == Some(slot.data_bytes);
+        if (pdu.ch.flags & flag::LAST != 0) != last {
+            return Err(PeerMisbehaved::field(1, "LAST in the wrong H2CData").into());
+        }
+        self.rx = RxState::InData { slot: number, last };
+        Ok(None)
+    }
+
+    fn handle_data(&mut self, start: usize, length: u32) -> Option<RxEvent> {
+        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let slot = &mut self.slots[usize::from(number)];
+        let offset = slot.received;
+        slot.received += length;
+        Some(RxEvent::Data { slot: number, offset, start, length })
+    }
+
+    fn handle_data_end(&mut self, intact: bool) -> Result<Option<RxEvent>, QpairError> {
+        let RxState::InData { slot: number, last } = self.rx else { return Ok(None) };
+        self.rx = RxState::Ready;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.corrupt |= !intact;
+        if !last {
+            return Ok(None);
+        }
+        slot.state = SlotState::Executing;
+        Ok(Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt }))
+    }
+
+    /// Answers a command that returns no data.
+    pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.push_response(now, slot, status, result, 0);
+    }
+
+    /// Answers a command with `data_bytes` of the slot's data; the status is success.
+    pub fn respond_with_data(&mut self, now: Instant, slot: u16, data_bytes: u32, result: u64) {
+        self.push_response(now, slot, Status::SUCCESS, result, data_bytes);
+    }
+
+    fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
+        s.state = SlotState::Responding;
+        (s.status, s.result, s.data_bytes) = (status, result, bytes);
+        self.fifo.push_back(Tx::Response { slot });
+        self.batcher.enqueue(now, bytes, Urgency::Normal);
+    }
+
+    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
+    /// nothing was added.
+    pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
+        let limits = self.batcher.limits();
+        let (mut count, mut bytes) = (0, 0);
+        while self.batcher.released() > 0 && caravan.has_room() {
+            let Some(&tx) = self.fifo.front() else { break };
+            let size = match tx {
+                Tx::Response { slot } => self.slots[usize::from(slot)].data_bytes,
+                _ => 0,
+            };
+            if !limits.fits(count, bytes, size) {
+                break;
+            }
+            self.fifo.pop_front();
+            self.batcher.taken();
+            self.emit(&tx, caravan);
+            count += 1;
+            bytes = bytes.saturating_add(size);
+        }
+        count > 0
+    }
+
+    /// Whether something released waits for a caravan.
+    #[must_use]
+    pub fn has_tx(&self) -> bool {
+        self.batcher.released() > 0
+    }
+
+    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+        match *tx {
+            Tx::IcResp => {
+                let pdu = IcResp::new(self.digests, 0, self.config.maxh2cdata);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+            Tx::R2t { slot } => self.emit_r2t(slot, caravan),
+            Tx::Response { slot } => self.emit_response(slot, caravan),
+            Tx::Term { error } => {
+                let pdu = TermReq::new(false, error.fes, error.fei, 0);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+        }
+    }
+
+    fn emit_r2t(&self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &self.slots[usize::from(number)];
+        let ch = CommonHeader::new(PduType::R2t, 0, self.digests, 1);
+        let (cccid, ttag) = (slot.cid.into(), number.into());
+        let (r2to, r2tl) = (0.into(), slot.data_bytes.into());
+        let pdu = R2t { ch, cccid, ttag, r2to, r2tl, reserved: [0; 4] };
+        put_header(caravan, &ch, &pdu, self.digests);
+    }
+
+    fn emit_response(&mut self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Departing;
+        self.departing.push(number);
+        let slot = *slot;
+        if slot.data_bytes > 0 {
+            // Without SQ flow control nobody needs SQHD: the data says "success" itself.
+            let success = !self.sq_flow_control && slot.result == 0;
+            self.emit_data(number, &slot, success, caravan);
+            if success {
+                return;
+            }
+        }
+        let mut cqe = Cqe::new(slot.cid, slot.status).with_result(slot.result);
+        cqe.sqhd = self.sqhd.into();
+        let ch = CommonHeader::new(PduType::CapsuleResp, 0, self.digests, 1);
+        put_header(caravan, &ch, &CapsuleResp { ch, cqe }, self.digests);
+    }
+
+    fn emit_data(&self, number: u16, slot: &Slot, success: bool, caravan: &mut impl Caravan) {
+        let length = slot.data_bytes;
+        let mut ch = CommonHeader::new(PduType::C2hData, length, self.digests, self.alignment);
+        ch.flags |= flag::LAST | if success { flag::SUCCESS } else { 0 };
+        let pdu = C2hData {
+            ch,
+            cccid: slot.cid.into(),
+            reserved: [0; 2],
+            datao: 0.into(),
+            datal: length.into(),
+            reserved2: [0; 4],
+        };
+        put_header(caravan, &ch, &pdu, self.digests);
+        caravan.payload(number, 0, length, self.digests.data);
+    }
+
+    /// The caravan has left: its slots are free again, each handed to `release`.
+    pub fn sent(&mut self, mut release: impl FnMut(u16)) {
+        for number in self.departing.drain(..) {
+            self.slots[usize::from(number)].state = SlotState::Free;
+            self.free.push(number);
+            release(number);
+        }
+    }
+}

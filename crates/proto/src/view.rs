@@ -1,0 +1,15 @@
+//! Views over PDUs that the framer has already found to be complete.
+
+use crate::error::PeerMisbehaved;
+use roadtrain_wire::pdu::Fes;
+use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// The PDU at the start of `pdu`.
+pub(crate) fn view<T>(pdu: &[u8]) -> Result<&T, PeerMisbehaved>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    T::ref_from_prefix(pdu)
+        .map(|(view, _)| view)
+        .map_err(|_| PeerMisbehaved::new(Fes::PduSequenceError, "PDU cut short"))
+}
