@@ -1,1 +1,41 @@
-fn main() {}
+//! Chores of the workspace: `cargo xtask layers`, `cargo xtask size`, `cargo xtask seeds`.
+
+#[path = "../../crates/wire/tests/capture/mod.rs"]
+mod capture;
+mod layers;
+mod seeds;
+mod size;
+mod source;
+
+use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask layers | size | seeds
+  layers  check which crate may use which, and that wire and proto touch neither system nor clock
+  size    check the length of functions and files against xtask/oversize.txt
+  seeds   write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
+
+fn main() -> ExitCode {
+    match run(std::env::args().nth(1).as_deref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: Option<&str>) -> Result<()> {
+    match chore {
+        Some("layers") => layers::check(&root()),
+        Some("size") => size::check(&root()),
+        Some("seeds") => seeds::write(&root()),
+        _ => bail!(USAGE),
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").into()
+}

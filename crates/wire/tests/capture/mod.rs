@@ -25,12 +25,14 @@ pub(crate) struct Recorded {
 
 /// The folder of the recordings.
 pub(crate) fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces")
+    let ancestors = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut folders = ancestors.map(|folder| folder.join("tests/traces"));
+    folders.find(|folder| folder.is_dir()).expect("tests/traces is part of the sources")
 }
 
 /// Every recording, by name.
 pub(crate) fn names() -> Vec<String> {
-    let entries = fs::read_dir(folder()).expect("tests/traces is part of the sources");
+    let entries = fs::read_dir(folder()).expect("a folder");
     let mut names: Vec<String> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".pcap")?.into()))
         .collect();

@@ -1,0 +1,64 @@
+# `make` lists the targets. Each installs what it needs (Debian packages, as root) or says what is missing.
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+SECONDS_EACH ?= 10
+
+.PHONY: help build demo test unit e2e vm-test bench lint fuzz docs man install clean
+
+help: ## list the targets
+	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: ## the roadtrain program, in target/release
+	@scripts/setup.sh build
+	cargo build --release --package roadtrain
+
+demo: ## serve a file, attach it, use it with unmodified programs, measure with and without batching
+	@scripts/setup.sh build e2e
+	scripts/demo.sh
+
+test: ## all tests: unit, e2e, vm-test
+	@scripts/setup.sh build e2e vm
+	scripts/test.sh unit e2e vm
+
+unit: ## unit, golden and property tests of all crates
+	@scripts/setup.sh build
+	scripts/test.sh unit
+
+e2e: ## the program with fio, qemu-img, nbdcopy; kill -9; reload
+	@scripts/setup.sh build e2e
+	scripts/test.sh e2e
+
+vm-test: ## against the real Linux kernel, as host and as target, in a virtual machine
+	@scripts/setup.sh build vm
+	scripts/test.sh vm
+
+bench: ## the tables of docs/PERFORMANCE.md, and JSON in target/bench
+	@scripts/setup.sh build
+	cargo run --release --package roadtrain-bench -- all
+
+lint: ## format, clippy, docs, layers, sizes, shell scripts
+	@scripts/setup.sh build lint
+	scripts/lint.sh
+
+fuzz: ## every fuzz target for SECONDS_EACH (10) seconds
+	@scripts/setup.sh build fuzz
+	scripts/fuzz.sh all $(SECONDS_EACH)
+
+docs: ## API documentation, in target/doc
+	@scripts/setup.sh build
+	cargo doc --workspace --no-deps
+
+man: build ## man pages and shell completions, in target/man and target/completions
+	target/release/roadtrain man target/man
+	target/release/roadtrain completions target/completions
+
+install: man ## program, man pages and completions under PREFIX (/usr/local)
+	install -D target/release/roadtrain $(DESTDIR)$(PREFIX)/bin/roadtrain
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 target/completions/roadtrain.bash \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/roadtrain
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

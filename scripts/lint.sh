@@ -1,0 +1,19 @@
+#!/bin/bash
+# All checks that need no run of the program: format, clippy, documentation, layers, sizes, shell.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { echo "== $*"; }
+
+step format
+cargo fmt --all --check
+step clippy
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+step documentation
+RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
+step layers
+cargo xtask layers
+step size
+cargo xtask size
+step shell
+git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning

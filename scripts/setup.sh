@@ -1,0 +1,53 @@
+#!/bin/bash
+# Installs what building and testing need, as far as it is missing: setup.sh GROUP...
+#   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
+#   lint   shellcheck               vm   QEMU and what goes into the guest
+#   fuzz   a C++ compiler
+# Debian packages are installed when run as root; else, and for Rust, it says what to install.
+set -euo pipefail
+
+declare -A packages=(
+    [build]='gcc libc6-dev make'
+    [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux'
+    [lint]='shellcheck'
+    [fuzz]='g++'
+    [vm]='jq qemu-utils qemu-system-x86 busybox-static kmod cpio xz-utils zstd iproute2 util-linux
+        nvme-cli fio e2fsprogs xfsprogs tcpdump'
+)
+
+rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml"; }
+
+check_rust() {
+    local wanted have
+    wanted=$(rust_version)
+    have=$(cargo --version 2>/dev/null | awk '{print $2}') || true
+    if [ -z "$have" ]; then
+        echo "setup: needs Rust $wanted or later: install it with rustup" >&2
+        exit 1
+    fi
+    if [ "$(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1)" != "$wanted" ]; then
+        echo "setup: needs Rust $wanted or later, this is $have: rustup update stable" >&2
+        exit 1
+    fi
+}
+
+is_installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
+
+missing=()
+for group; do
+    [ -n "${packages[$group]-}" ] || { echo "setup: no group '$group'" >&2; exit 2; }
+    for package in ${packages[$group]}; do
+        is_installed "$package" || missing+=("$package")
+    done
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" != 0 ]; then
+        echo "setup: please install: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "setup: installing ${missing[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+case " $* " in *' build '*) check_rust ;; esac

@@ -1,0 +1,44 @@
+#!/bin/bash
+# Runs the tests and adds them up: test.sh [unit] [e2e] [vm]; e2e and vm may be followed by =NAME,... to
+# run only some. The last line says "N passed, N failed, N skipped".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# add PASSED FAILED SKIPPED
+add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+
+unit() {
+    local rc=0 sums
+    cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || rc=$?
+    sums=$(awk '/^test result:/ {p += $4; f += $6; i += $8} END {print p + 0, f + 0, i + 0}' "$log")
+    # shellcheck disable=SC2086
+    add $sums
+    # A crate that does not build has no failed test.
+    case $sums in *' 0 '*) [ $rc = 0 ] || add 0 1 0 ;; esac
+}
+
+# scripts FOLDER [NAMES]: each prints its own "N passed, N failed, N skipped"
+scripts() {
+    local rc=0 sums
+    "tests/$1/run.sh" "${2-}" 2>&1 | tee "$log" || rc=$?
+    sums=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {s = $1 " " $3 " " $5} END {print s}' "$log")
+    # shellcheck disable=SC2086
+    add ${sums:-0 1 0}
+}
+
+for suite; do
+    echo "=== $suite"
+    case $suite in
+    unit) unit ;;
+    e2e | vm) scripts "$suite" ;;
+    e2e=* | vm=*) scripts "${suite%%=*}" "${suite#*=}" ;;
+    *) echo "test.sh: no suite '$suite'" >&2; exit 2 ;;
+    esac
+done
+echo
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

@@ -1,0 +1,109 @@
+//! The layers: who may use whom, and what the core may not touch.
+
+use crate::source;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// A crate of the workspace and those of the workspace it may use (for its tests, too).
+const ARROWS: &[(&str, &[&str])] = &[
+    ("roadtrain-wire", &[]),
+    ("roadtrain-proto", &["wire"]),
+    ("roadtrain-sim", &["wire", "proto"]),
+    ("roadtrain-engine", &["wire", "proto"]),
+    ("roadtrain-front", &["wire", "proto", "engine"]),
+    ("roadtrain", &["wire", "proto", "engine", "front"]),
+    ("roadtrain-bench", &["wire", "proto", "engine", "front"]),
+    ("xtask", &[]),
+];
+
+/// All that wire and proto may use from elsewhere.
+const CORE_CRATES: &[(&str, &[&str])] =
+    &[("roadtrain-wire", &["crc32c", "zerocopy"]), ("roadtrain-proto", &["crc-fast", "thiserror"])];
+
+/// What must not occur in wire and proto: they are octets and states, without system, clock and threads.
+const CORE_WITHOUT: &[&str] = &[
+    "std::net",
+    "std::fs",
+    "std::io",
+    "std::os",
+    "std::thread",
+    "std::time::Instant",
+    "std::env",
+    "std::process",
+    "Instant::now",
+    "SystemTime",
+    "io_uring",
+    "libc::",
+    "unsafe {",
+    "unsafe fn",
+    "unsafe impl",
+];
+
+/// Crates whose root must forbid unsafe code.
+const WITHOUT_UNSAFE: &[&str] = &["wire", "proto"];
+
+/// Fails, naming every breach.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let mut breaches = wrong_dependencies(root)?;
+    for folder in ["crates/wire/src", "crates/proto/src"] {
+        breaches.extend(forbidden_words(root, folder)?);
+    }
+    for name in WITHOUT_UNSAFE {
+        let path = format!("crates/{name}/src/lib.rs");
+        if !std::fs::read_to_string(root.join(&path))?.contains("#![forbid(unsafe_code)]") {
+            breaches.push(format!("{path}: must say #![forbid(unsafe_code)]"));
+        }
+    }
+    if !breaches.is_empty() {
+        bail!("layers:\n{}", breaches.join("\n"));
+    }
+    println!("layers: cli -> front -> engine -> proto -> wire holds");
+    Ok(())
+}
+
+fn wrong_dependencies(root: &Path) -> Result<Vec<String>> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let out = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version=1", "--offline"])
+        .current_dir(root)
+        .output()
+        .context("cargo metadata")?;
+    let metadata: Value = serde_json::from_slice(&out.stdout).context("cargo metadata's output")?;
+    let mut breaches = Vec::new();
+    for package in metadata["packages"].as_array().context("packages")? {
+        let name = package["name"].as_str().context("name")?;
+        let Some((_, allowed)) = ARROWS.iter().find(|(n, _)| *n == name) else {
+            breaches.push(format!("{name}: has no place in the layers (xtask/src/layers.rs)"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().context("dependencies")? {
+            let used = dependency["name"].as_str().context("name")?;
+            let is_normal = dependency["kind"].is_null();
+            if is_normal && !may_use(name, allowed, used) {
+                breaches.push(format!("{name} must not use {used}"));
+            }
+        }
+    }
+    Ok(breaches)
+}
+
+fn may_use(name: &str, allowed: &[&str], used: &str) -> bool {
+    if let Some(layer) = used.strip_prefix("roadtrain-") {
+        return allowed.contains(&layer);
+    }
+    CORE_CRATES.iter().find(|(n, _)| *n == name).is_none_or(|(_, list)| list.contains(&used))
+}
+
+fn forbidden_words(root: &Path, folder: &str) -> Result<Vec<String>> {
+    let mut breaches = Vec::new();
+    for source in source::files(root, folder)? {
+        for (number, line) in source.without_tests().lines().enumerate() {
+            for word in CORE_WITHOUT.iter().filter(|word| line.contains(**word)) {
+                breaches.push(format!("{}:{}: {word}", source.path, number + 1));
+            }
+        }
+    }
+    Ok(breaches)
+}
