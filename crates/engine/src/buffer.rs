@@ -1,0 +1,237 @@
+//! Page-aligned buffers that may be handed to the kernel, and where they come from.
+//!
+//! A [`Buffer`] is a pointer with a length: moving one moves 32 bytes. It keeps the memory it points into
+//! alive, so that dropping it anywhere, at any time, is sound. Giving it back to its [`Pool`] is what makes
+//! it cheap: no reference count is touched between `take` and `give`.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use crate::memory::{HugeMemory, PAGE_BYTES};
+
+mod pool;
+
+pub use pool::{Pool, PoolUsage};
+
+/// Owned, page-aligned bytes.
+///
+/// New memory is zeroed, but a buffer from a pool still holds what its last user wrote.
+pub struct Buffer {
+    start: NonNull<u8>,
+    /// What keeps the bytes alive; `None`: this buffer's own allocation.
+    memory: Option<Arc<HugeMemory>>,
+    len: u32,
+    capacity: u32,
+    /// The pool's chunk it was carved from; means something to its pool only.
+    chunk: u32,
+}
+
+// SAFETY: a buffer is the only owner of its bytes, wherever it is moved.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared buffer can only be read.
+unsafe impl Sync for Buffer {}
+
+/// Not carved by any pool.
+const NO_CHUNK: u32 = u32::MAX;
+
+impl Buffer {
+    /// A zeroed buffer of its own, outside any pool and any budget.
+    ///
+    /// # Panics
+    /// If `len` exceeds `u32::MAX`, far above any transfer size.
+    #[must_use]
+    pub fn alloc(len: usize) -> Buffer {
+        let len = u32::try_from(len).expect("a buffer holds less than 4 GiB");
+        let layout = own_layout(len);
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        Buffer { start, memory: None, len, capacity: len, chunk: NO_CHUNK }
+    }
+
+    /// Takes over `capacity` bytes of `memory` at `offset`.
+    ///
+    /// # Safety
+    /// Nobody else may use these bytes while the buffer exists.
+    unsafe fn carve(
+        memory: &Arc<HugeMemory>,
+        offset: usize,
+        capacity: usize,
+        chunk: u32,
+    ) -> Buffer {
+        let start = memory.range(offset as u64, capacity).expect("carved inside the memory");
+        let capacity = u32::try_from(capacity).expect("carved less than 4 GiB");
+        // SAFETY: a pointer into a mapping is not null.
+        let start = unsafe { NonNull::new_unchecked(start) };
+        Buffer { start, memory: Some(Arc::clone(memory)), len: capacity, capacity, chunk }
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether no byte is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that [`set_len`](Self::set_len) may go up to.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Changes how many bytes are in use; the bytes stay what they are.
+    ///
+    /// # Panics
+    /// If `len` exceeds the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "{len} bytes in a buffer of {}", self.capacity);
+        self.len = len as u32;
+    }
+
+    /// First byte, page-aligned.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// First byte, page-aligned.
+    #[must_use]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.memory.is_none() {
+            // SAFETY: allocated in `alloc` with this layout.
+            unsafe { dealloc(self.start.as_ptr(), own_layout(self.capacity)) };
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` <= `capacity` initialised bytes, ours while we exist.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and we are borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} of {} bytes at {:p})", self.len, self.capacity, self.start)
+    }
+}
+
+fn own_layout(len: u32) -> Layout {
+    Layout::from_size_align((len as usize).max(1), PAGE_BYTES).expect("below 4 GiB")
+}
+
+/// Equal buffers carved side by side from one [`HugeMemory`], for load generators.
+#[derive(Debug)]
+pub struct Arena {
+    memory: Arc<HugeMemory>,
+    stride_bytes: usize,
+    buffer_len: usize,
+    carved: usize,
+    count: usize,
+}
+
+impl Arena {
+    /// Room for `count` buffers of `buffer_len` bytes, each starting on a page.
+    pub fn new(count: usize, buffer_len: usize) -> io::Result<Arena> {
+        let stride_bytes = buffer_len.max(1).next_multiple_of(PAGE_BYTES);
+        let total = stride_bytes
+            .checked_mul(count)
+            .filter(|_| u32::try_from(stride_bytes).is_ok())
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let memory = Arc::new(HugeMemory::new(total)?);
+        Ok(Arena { memory, stride_bytes, buffer_len, carved: 0, count })
+    }
+}
+
+impl Iterator for Arena {
+    type Item = Buffer;
+
+    /// The next buffer, each once. They keep the memory alive after the arena is gone.
+    fn next(&mut self) -> Option<Buffer> {
+        if self.carved == self.count {
+            return None;
+        }
+        let offset = self.carved * self.stride_bytes;
+        self.carved += 1;
+        // SAFETY: `carved` only grows, so no two buffers overlap.
+        let mut buffer =
+            unsafe { Buffer::carve(&self.memory, offset, self.stride_bytes, NO_CHUNK) };
+        buffer.set_len(self.buffer_len);
+        Some(buffer)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.count - self.carved;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Arena {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_buffers_are_aligned_and_zeroed() {
+        for len in [0, 1, 512, 4096, 1 << 20] {
+            let mut buffer = Buffer::alloc(len);
+            assert_eq!(buffer.as_ptr() as usize % PAGE_BYTES, 0);
+            assert_eq!(&buffer[..], vec![0; len]);
+            buffer.fill(7);
+            assert_eq!(buffer.len(), len);
+        }
+    }
+
+    #[test]
+    fn moves_are_small() {
+        assert!(size_of::<Option<Buffer>>() <= 32);
+    }
+
+    #[test]
+    #[should_panic(expected = "8193 bytes in a buffer of 8192")]
+    fn len_stays_within_capacity() {
+        Buffer::alloc(8192).set_len(8193);
+    }
+
+    #[test]
+    fn arena_buffers_are_apart_and_outlive_it() {
+        let mut arena = Arena::new(3, 5000).unwrap();
+        assert_eq!(arena.len(), 3);
+        let mut buffers: Vec<Buffer> = arena.by_ref().collect();
+        drop(arena);
+        for (i, buffer) in buffers.iter_mut().enumerate() {
+            assert_eq!((buffer.len(), buffer.capacity()), (5000, 8192));
+            buffer.fill(i as u8 + 1);
+        }
+        for (i, buffer) in buffers.iter().enumerate() {
+            assert!(buffer.iter().all(|&b| b == i as u8 + 1));
+        }
+    }
+}

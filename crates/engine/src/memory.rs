@@ -1,0 +1,190 @@
+//! Memory that the kernel backs with huge pages: copying cold data is most of what a target does, and
+//! 2 MiB pages save most of its TLB misses.
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// Asks for cache lines early; shared with the floor, which is tuned alike.
+pub use crate::tuning::prefetch_read as prefetch;
+
+/// Small page: what buffers are aligned to, and the finest grain that memory is given back in.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Huge page: the grain and alignment of [`HugeMemory`].
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Anonymous memory, aligned to huge pages, zeroed, populated when first touched.
+///
+/// It is shared like a disk: its owner hands out raw pointers, never references, so that several reactors
+/// and the kernel may read and write it at once. Who writes the same bytes at the same time gets either.
+#[derive(Debug)]
+pub struct HugeMemory {
+    base: NonNull<u8>,
+    len: usize,
+    mapped_bytes: usize,
+}
+
+// SAFETY: the mapping belongs to no thread, and all access is through raw pointers whose users answer for it.
+unsafe impl Send for HugeMemory {}
+// SAFETY: as above; no method hands out a reference to the bytes.
+unsafe impl Sync for HugeMemory {}
+
+impl HugeMemory {
+    /// Maps `len` bytes (at least one). No physical memory is taken yet.
+    pub fn new(len: usize) -> io::Result<Self> {
+        let too_big = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let mapped_bytes =
+            len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_big)?;
+        let base = map_aligned(mapped_bytes)?;
+        // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice, which only
+        // costs speed.
+        unsafe { libc::madvise(base.as_ptr().cast(), mapped_bytes, libc::MADV_HUGEPAGE) };
+        Ok(Self { base, len, mapped_bytes })
+    }
+
+    /// First byte, aligned to [`HUGE_PAGE_BYTES`].
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Bytes that may be used from [`as_ptr`](Self::as_ptr) on.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it was made with a length of zero.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of `len` bytes at `offset`, or `None` where they do not lie inside.
+    #[must_use]
+    pub fn range(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let offset = usize::try_from(offset).ok()?;
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: offset + len <= self.len, inside the mapping.
+        Some(unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    /// Fills the range with zeroes in place. `false` if the range does not lie inside.
+    #[must_use]
+    pub fn zero(&self, offset: u64, len: usize) -> bool {
+        let Some(start) = self.range(offset, len) else { return false };
+        // SAFETY: `range` checked the bounds.
+        unsafe { ptr::write_bytes(start, 0, len) };
+        true
+    }
+
+    /// Makes the range read as zeroes and gives its whole pages back to the system. `false` if the range
+    /// does not lie inside.
+    #[must_use]
+    pub fn discard(&self, offset: u64, len: usize) -> bool {
+        let Some(start) = self.range(offset, len) else { return false };
+        let first_page = (start as usize).next_multiple_of(PAGE_BYTES);
+        let head = first_page - start as usize;
+        if head >= len {
+            return self.zero(offset, len);
+        }
+        let tail = (len - head) % PAGE_BYTES;
+        let whole = len - head - tail;
+        // SAFETY: head + whole + tail == len, which `range` checked. The dropped pages are whole pages of this
+        // private anonymous mapping, which read as zeroes from then on.
+        unsafe {
+            ptr::write_bytes(start, 0, head);
+            ptr::write_bytes(start.add(head + whole), 0, tail);
+            let pages = start.add(head);
+            if whole > 0 && libc::madvise(pages.cast(), whole, libc::MADV_DONTNEED) != 0 {
+                ptr::write_bytes(pages, 0, whole);
+            }
+        }
+        true
+    }
+}
+
+impl Drop for HugeMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone; whoever holds a pointer into it keeps us alive.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+/// Maps one huge page too much and cuts off both ends, since mmap itself aligns to small pages only.
+fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
+    let slack_bytes = bytes
+        .checked_add(HUGE_PAGE_BYTES)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping where the kernel likes; touches no existing memory.
+    let raw = unsafe { libc::mmap(ptr::null_mut(), slack_bytes, protection, flags, -1, 0) };
+    if raw == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let head = raw.align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping; the ends that are
+    // unmapped are outside of it and were never handed out.
+    unsafe {
+        let base = raw.cast::<u8>().add(head);
+        if head > 0 {
+            libc::munmap(raw, head);
+        }
+        if head < HUGE_PAGE_BYTES {
+            libc::munmap(base.add(bytes).cast(), HUGE_PAGE_BYTES - head);
+        }
+        Ok(NonNull::new_unchecked(base))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(memory: &HugeMemory) -> Vec<u8> {
+        // SAFETY: the whole memory, which nobody writes meanwhile.
+        unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) }.to_vec()
+    }
+
+    #[test]
+    fn is_aligned_zeroed_and_as_long_as_asked() {
+        let memory = HugeMemory::new(3 * PAGE_BYTES + 1).unwrap();
+        assert_eq!(memory.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+        assert_eq!(bytes(&memory), vec![0; 3 * PAGE_BYTES + 1]);
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_mapped() {
+        assert!(HugeMemory::new(usize::MAX).is_err());
+        assert!(HugeMemory::new(1 << 60).is_err());
+    }
+
+    #[test]
+    fn range_stays_inside() {
+        let memory = HugeMemory::new(PAGE_BYTES).unwrap();
+        assert!(memory.range(0, PAGE_BYTES).is_some());
+        assert!(memory.range(PAGE_BYTES as u64, 0).is_some());
+        assert!(memory.range(1, PAGE_BYTES).is_none());
+        assert!(memory.range(u64::MAX, 1).is_none());
+        assert!(!memory.discard(PAGE_BYTES as u64, 1));
+    }
+
+    #[test]
+    fn discard_zeroes_exactly_the_range() {
+        let len = 8 * PAGE_BYTES;
+        for (start, end) in
+            [(0, len), (1, len - 1), (100, 200), (4000, 4200), (PAGE_BYTES, 3 * PAGE_BYTES), (5, 5)]
+        {
+            let memory = HugeMemory::new(len).unwrap();
+            // SAFETY: the whole memory, ours alone.
+            unsafe { ptr::write_bytes(memory.as_ptr(), 0xa5, len) };
+            assert!(memory.discard(start as u64, end - start));
+            let mut expected = vec![0xa5; len];
+            expected[start..end].fill(0);
+            assert!(bytes(&memory) == expected, "range {start}..{end}");
+        }
+    }
+}
