@@ -1,6 +1,14 @@
 //! One io_uring reactor per core: lanes, buffers, storage backends.
 
 pub mod buffer;
+pub mod clock;
+mod connection;
+mod digest;
+mod gather;
+pub mod host;
+mod mailbox;
 pub mod memory;
 pub mod ring;
+pub mod spin;
+pub mod stats;
 pub mod tuning;

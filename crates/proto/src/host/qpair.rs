@@ -7,7 +7,7 @@
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::policy::{Batcher, PolicyConfig, Role, Urgency};
+use crate::policy::{Batcher, Doorbells, PolicyConfig, Role, Urgency};
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -248,6 +248,12 @@ impl Qpair {
             });
             (self.slots.len() - 1) as u16
         })
+    }
+
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> Doorbells {
+        self.batcher.doorbells()
     }
 
     /// The batching state: deadline, doorbells; the lane says when a turn is drained.

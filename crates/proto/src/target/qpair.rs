@@ -8,7 +8,7 @@
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::policy::{Batcher, PolicyConfig, Role, Urgency};
+use crate::policy::{Batcher, Doorbells, PolicyConfig, Role, Urgency};
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -166,6 +166,12 @@ impl Qpair {
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> Doorbells {
+        self.batcher.doorbells()
     }
 
     /// The batching state: deadline, doorbells; the lane says when a turn is drained.

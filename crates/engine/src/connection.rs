@@ -1,0 +1,170 @@
+//! One TCP connection of a lane: receives into place, keeps what is cut off, sends caravans.
+
+use crate::gather::{Gather, Sent};
+use crate::memory::HugeMemory;
+use crate::stats::LaneStats;
+use crate::tuning::RX_BUFFER_BYTES;
+use roadtrain_wire::pdu::HEADER_BYTES_MAX;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// The reactor's receive buffer, shared by its lanes: an idle connection holds no memory of its own.
+pub(crate) struct RxBuffer {
+    memory: HugeMemory,
+}
+
+impl RxBuffer {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(RxBuffer { memory: HugeMemory::new(RX_BUFFER_BYTES)? })
+    }
+
+    /// The first `length` octets.
+    pub(crate) fn filled(&self, length: usize) -> &[u8] {
+        debug_assert!(length <= RX_BUFFER_BYTES);
+        // SAFETY: within the mapping; only `receive`, with `&mut self`, writes to it.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), length) }
+    }
+
+    fn whole(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is ours alone, and `&mut self` makes this the only view.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), RX_BUFFER_BYTES) }
+    }
+}
+
+/// What one receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Nothing now.
+    Nothing,
+    /// The peer closed the connection.
+    Closed,
+    /// `direct` octets straight into place, then `buffered` at the start of the receive buffer (with
+    /// what was kept from before).
+    Octets { direct: usize, buffered: usize },
+}
+
+/// A memory range that receives payload straight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) data: *mut u8,
+    pub(crate) length: usize,
+}
+
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    /// Octets received and not used yet: a header cut off.
+    kept: Vec<u8>,
+    /// A caravan that the socket had no room for.
+    blocked: Option<Box<Gather>>,
+    pub(crate) stats: LaneStats,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Connection { socket, kept: Vec::new(), blocked: None, stats: LaneStats::default() }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// One receive call, without waiting.
+    ///
+    /// # Safety
+    /// `place` names writable memory that nothing else writes to meanwhile.
+    pub(crate) unsafe fn receive(
+        &mut self,
+        rx: &mut RxBuffer,
+        place: Option<Place>,
+        limit: usize,
+    ) -> io::Result<Received> {
+        let kept = self.kept.len();
+        let buffer = rx.whole();
+        buffer[..kept].copy_from_slice(&self.kept);
+        let end = buffer.len().min(kept.max(HEADER_BYTES_MAX) + limit);
+        let rest = &mut buffer[kept..end];
+        let direct_max = place.map_or(0, |p| p.length);
+        let direct_base = place.map_or(std::ptr::null_mut(), |p| p.data.cast());
+        let mut iov = [
+            libc::iovec { iov_base: direct_base, iov_len: direct_max },
+            libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
+        ];
+        let skip = usize::from(place.is_none());
+        // SAFETY: an all-zero msghdr is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = (&raw mut iov[skip]).cast();
+        message.msg_iovlen = 2 - skip;
+        self.stats.receives += 1;
+        // SAFETY: the iovecs name writable memory: `rest`, and `place` by this function's contract.
+        let got = unsafe { libc::recvmsg(self.fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Received::Nothing),
+                _ => Err(error),
+            };
+        }
+        if got == 0 {
+            return Ok(Received::Closed);
+        }
+        let direct = (got as usize).min(direct_max);
+        let buffered = kept + got as usize - direct;
+        self.kept.clear();
+        Ok(Received::Octets { direct, buffered })
+    }
+
+    /// Keeps octets for the next receive.
+    pub(crate) fn keep(&mut self, rest: &[u8]) {
+        self.kept.clear();
+        self.kept.extend_from_slice(rest);
+    }
+
+    /// Takes the octets kept: a lane that stalled goes on with them before it receives again.
+    pub(crate) fn take_kept(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.kept)
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// Sends a caravan; when the socket is full it is kept, and `gather` becomes a fresh one.
+    pub(crate) fn send(&mut self, gather: &mut Box<Gather>) -> io::Result<Sent> {
+        debug_assert!(self.blocked.is_none(), "one caravan at a time");
+        self.stats.caravans += 1;
+        self.stats.caravan_bytes += gather.bytes() as u64;
+        let sent = gather.send(self.fd(), &mut self.stats.sends)?;
+        match sent {
+            Sent::All => gather.clear(),
+            Sent::Blocked => self.blocked = Some(std::mem::take(gather)),
+        }
+        Ok(sent)
+    }
+
+    /// Goes on with the caravan that was blocked.
+    pub(crate) fn resume(&mut self) -> io::Result<Sent> {
+        let Some(gather) = &mut self.blocked else { return Ok(Sent::All) };
+        let fd = self.socket.as_raw_fd();
+        let sent = gather.send(fd, &mut self.stats.sends)?;
+        if sent == Sent::All {
+            self.blocked = None;
+        }
+        Ok(sent)
+    }
+
+    /// Makes the closing abrupt (RST): nothing of this connection reaches the peer any more.
+    pub(crate) fn reset_on_close(&self) {
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        let length = size_of::<libc::linger>() as libc::socklen_t;
+        // SAFETY: the option's value is a valid linger of that length.
+        unsafe {
+            libc::setsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                (&raw const linger).cast(),
+                length,
+            )
+        };
+    }
+}

@@ -1,0 +1,146 @@
+//! A caravan as one gather send: header octets and payload where it lies.
+
+use crate::tuning::GATHER_IOV_MAX;
+use std::io;
+use std::os::fd::RawFd;
+
+/// Header octets a caravan holds: a full set of responses with digests and padding.
+const HEADER_BYTES: usize = 64 << 10;
+/// Room that one PDU may need: header with digest and padding to 128 octets, and a data digest.
+const PDU_HEADER_BYTES: usize = 512;
+
+/// How a send went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Everything is with the kernel.
+    All,
+    /// The socket is full: the rest goes when it is writable.
+    Blocked,
+}
+
+/// Headers and payload ranges of one caravan.
+///
+/// Reactor-owned and reused: a lane keeps one only while its socket is full.
+pub(crate) struct Gather {
+    headers: Box<[u8]>,
+    headers_used: usize,
+    iov: Vec<libc::iovec>,
+    /// The last entry of `iov` is header octets that the next header may extend.
+    open: bool,
+    first: usize,
+    bytes: usize,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Gather {
+            headers: vec![0; HEADER_BYTES].into_boxed_slice(),
+            headers_used: 0,
+            iov: Vec::with_capacity(GATHER_IOV_MAX),
+            open: false,
+            first: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl Gather {
+    /// Whether one more PDU fits.
+    #[must_use]
+    pub(crate) fn has_room(&self) -> bool {
+        self.iov.len() + 3 <= GATHER_IOV_MAX
+            && self.headers_used + PDU_HEADER_BYTES <= self.headers.len()
+    }
+
+    /// Nothing in it.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.iov.is_empty()
+    }
+
+    /// Octets put in since it was cleared.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends `length` octets of header for the caller to fill.
+    pub(crate) fn header(&mut self, length: usize) -> &mut [u8] {
+        let start = self.headers_used;
+        self.headers_used += length;
+        self.bytes += length;
+        let octets = &mut self.headers[start..start + length];
+        match self.iov.last_mut() {
+            Some(last) if self.open => last.iov_len += length,
+            _ => {
+                let iov_base = octets.as_mut_ptr().cast();
+                self.iov.push(libc::iovec { iov_base, iov_len: length });
+                self.open = true;
+            }
+        }
+        octets
+    }
+
+    /// Appends payload at its place.
+    ///
+    /// # Safety
+    /// The `length` octets at `data` stay readable until the caravan is sent or cleared.
+    pub(crate) unsafe fn payload(&mut self, data: *const u8, length: usize) {
+        self.iov.push(libc::iovec { iov_base: data.cast_mut().cast(), iov_len: length });
+        self.bytes += length;
+        self.open = false;
+    }
+
+    /// Sends what is left, without waiting. `calls` counts system calls.
+    ///
+    /// # Errors
+    /// The socket's; the connection is lost then.
+    pub(crate) fn send(&mut self, socket: RawFd, calls: &mut u64) -> io::Result<Sent> {
+        while self.first < self.iov.len() {
+            // SAFETY: an all-zero msghdr is valid.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = (&raw mut self.iov[self.first]).cast();
+            message.msg_iovlen = self.iov.len() - self.first;
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            *calls += 1;
+            // SAFETY: every iovec names readable memory: `headers`, or payload by `payload`'s contract.
+            let sent = unsafe { libc::sendmsg(socket, &raw const message, flags) };
+            if sent < 0 {
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(Sent::Blocked),
+                    io::ErrorKind::Interrupted => continue,
+                    _ => return Err(error),
+                }
+            }
+            self.advance(sent as usize);
+        }
+        Ok(Sent::All)
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        while let Some(entry) = self.iov.get_mut(self.first) {
+            if sent < entry.iov_len {
+                // SAFETY: stays within the entry's memory.
+                entry.iov_base = unsafe { entry.iov_base.cast::<u8>().add(sent).cast() };
+                entry.iov_len -= sent;
+                return;
+            }
+            sent -= entry.iov_len;
+            self.first += 1;
+        }
+    }
+
+    /// Empties it for the next caravan.
+    pub(crate) fn clear(&mut self) {
+        self.headers_used = 0;
+        self.iov.clear();
+        self.open = false;
+        self.first = 0;
+        self.bytes = 0;
+    }
+}
+
+// SAFETY: the pointers in `iov` are only used by `send`; whoever moves a filled caravan to another thread
+// keeps `payload`'s contract there.
+unsafe impl Send for Gather {}

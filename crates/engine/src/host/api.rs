@@ -1,0 +1,112 @@
+//! What a lane offers to whatever runs on its reactor: requests in, completions out.
+
+use crate::buffer::Buffer;
+use crate::stats::LaneStats;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+use std::os::fd::RawFd;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Fill the buffer from the namespace.
+    Read,
+    /// Write the buffer.
+    Write,
+    /// Put everything acknowledged on stable storage.
+    Flush,
+    /// Tell that the blocks are not needed (Dataset Management, deallocate).
+    Discard,
+    /// Set the blocks to zero.
+    WriteZeroes {
+        /// The target may deallocate them.
+        deallocate: bool,
+    },
+    /// Compare the blocks with the buffer.
+    Compare,
+}
+
+/// One request. Its buffer travels with it and comes back in the [`Completion`].
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub op: Op,
+    /// Namespace.
+    pub nsid: u32,
+    /// Starting logical block.
+    pub slba: u64,
+    /// Logical blocks: 1 to 65,536 (Discard: any); 0 for Flush.
+    pub blocks: u32,
+    /// Force unit access: answered when on stable storage.
+    pub fua: bool,
+    /// Never wait for a doorbell.
+    pub urgent: bool,
+    /// Exactly the octets of the blocks for Read, Write, Compare; else `None`.
+    pub buffer: Option<Buffer>,
+    /// The caller's own mark.
+    pub token: u64,
+}
+
+/// A request's end. There is exactly one for every request taken.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request's.
+    pub token: u64,
+    /// Success, or why not.
+    pub status: Status,
+    /// The request's buffer.
+    pub buffer: Option<Buffer>,
+    /// From submission to completion.
+    pub latency_ns: u64,
+}
+
+/// A lane of this reactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LaneId(pub usize);
+
+/// What a watched descriptor is to become ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Reading (or accepting).
+    Readable,
+    /// Writing.
+    Writable,
+}
+
+/// One turn of the reactor, as its front sees it.
+pub trait Turn {
+    /// The time of this turn.
+    fn now(&self) -> Instant;
+    /// The next completion.
+    fn next_completion(&mut self) -> Option<Completion>;
+    /// Requests the lane takes right now.
+    fn room(&self, lane: LaneId) -> u32;
+    /// Hands a request to the lane.
+    ///
+    /// # Errors
+    /// The request, when the lane has no room: try again in a later turn.
+    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request>;
+    /// Watches `fd`, once: when it is ready, `key` comes out of [`Turn::next_ready`]. The caller keeps
+    /// `fd` open until then, or calls [`Turn::unwatch`] before closing it.
+    fn watch(&mut self, fd: RawFd, interest: Interest, key: u64);
+    /// Forgets every watch of `key`.
+    fn unwatch(&mut self, key: u64);
+    /// The next watch that fired.
+    fn next_ready(&mut self) -> Option<u64>;
+    /// The lane's counters.
+    fn stats(&mut self, lane: LaneId) -> LaneStats;
+    /// Ends the reactor after this turn.
+    fn stop(&mut self);
+    /// Whether the reactor has been asked to end: finish what is in flight, then call [`Turn::stop`].
+    fn stopping(&self) -> bool;
+}
+
+/// What runs on a lane's own reactor (inline mode): a load generator, an NBD server.
+pub trait Front {
+    /// Called once a turn; takes completions and ready descriptors, submits; never blocks.
+    fn turn(&mut self, turn: &mut dyn Turn);
+    /// When to be called at the latest.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}

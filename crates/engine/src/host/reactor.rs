@@ -1,0 +1,401 @@
+//! The host's reactor: one thread, one ring, its lanes and the front that uses them.
+
+use super::api::{Completion, Front, Interest, LaneId, Request, Turn};
+use super::lane::{Lane, Link, LinkError, Shared};
+use crate::clock;
+use crate::connection::RxBuffer;
+use crate::mailbox::{Inbox, Outbox};
+use crate::ring::{Ring, RingCqe, UserData};
+use crate::spin::{Spinner, Waiting};
+use crate::stats::LaneStats;
+use roadtrain_proto::time::Instant;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+const RING_ENTRIES: u32 = 256;
+/// Completions parsed before the front refills and full caravans leave.
+const PARSE_BATCH: usize = 32;
+/// Busy turns between two looks at the ring.
+const TURNS_PER_LOOK: u32 = 16;
+
+/// What the control thread tells a reactor.
+pub(crate) enum Order {
+    /// Use this connection for the lane.
+    Attach { lane: usize, link: Box<Link> },
+    /// Give the lane's connection up: its controller is gone.
+    Detach { lane: usize },
+    /// Fail what waits on the lane: the controller-loss timeout.
+    Fail { lane: usize },
+    /// Finish and end.
+    Stop,
+}
+
+/// What a reactor tells the control thread.
+pub(crate) enum Report {
+    /// The lane (numbered over all reactors) lost its connection.
+    Lost { lane: usize, error: String },
+    /// The front ended the reactor.
+    Ended,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    LaneIn = 1,
+    LaneOut,
+    Watch,
+    Inbox,
+    Forget,
+}
+
+struct LaneSlot {
+    lane: Lane,
+    /// Over all reactors.
+    number: usize,
+    generation: u32,
+    /// Worth a receive: data came, or more may be there.
+    hot: bool,
+    polling_in: bool,
+    polling_out: bool,
+}
+
+struct Watch {
+    key: u64,
+    user_data: u64,
+}
+
+pub(crate) struct Reactor {
+    ring: Ring,
+    lanes: Vec<LaneSlot>,
+    shared: Shared,
+    watches: Vec<Watch>,
+    watch_serial: u32,
+    ready: VecDeque<u64>,
+    inbox: Inbox<Order>,
+    reports: Outbox<Report>,
+    spinner: Spinner,
+    waits: u64,
+    stopping: bool,
+    stop: bool,
+}
+
+struct TurnView<'a> {
+    reactor: &'a mut Reactor,
+}
+
+impl Reactor {
+    /// On the thread that will run it. `lanes` are their numbers over all reactors.
+    pub(crate) fn new(
+        lanes: &[usize],
+        queue_entries: u16,
+        waiting: Waiting,
+        inbox: Inbox<Order>,
+        reports: Outbox<Report>,
+    ) -> io::Result<Self> {
+        let lanes = lanes.iter().map(|&number| LaneSlot {
+            lane: Lane::new(queue_entries),
+            number,
+            generation: 0,
+            hot: false,
+            polling_in: false,
+            polling_out: false,
+        });
+        let shared = Shared {
+            rx: RxBuffer::new()?,
+            gather: Box::default(),
+            now: clock::now(),
+            completions: VecDeque::new(),
+        };
+        Ok(Reactor {
+            ring: Ring::new(RING_ENTRIES)?,
+            lanes: lanes.collect(),
+            shared,
+            watches: Vec::new(),
+            watch_serial: 0,
+            ready: VecDeque::new(),
+            inbox,
+            reports,
+            spinner: Spinner::new(waiting),
+            waits: 0,
+            stopping: false,
+            stop: false,
+        })
+    }
+
+    /// Runs until the front stops it.
+    pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
+        self.arm_inbox();
+        let mut turns = 0u32;
+        while !self.stop {
+            let busy = self.lanes.iter().any(|slot| slot.hot);
+            turns = turns.wrapping_add(1);
+            if !busy || self.lanes.len() > 1 || !self.watches.is_empty() || turns % TURNS_PER_LOOK == 0 {
+                self.wait(busy, front.deadline())?;
+            }
+            self.shared.now = clock::now();
+            self.turn(front);
+        }
+        self.reports.send(Report::Ended);
+        Ok(())
+    }
+
+    /// Submits to the ring, waits if there is nothing to do, and dispatches what completed.
+    fn wait(&mut self, busy: bool, front_deadline: Option<Instant>) -> io::Result<()> {
+        let has_work = busy || !self.shared.completions.is_empty() || !self.ready.is_empty();
+        let spinning = !has_work && self.keeps_spinning();
+        let sleeping = !has_work && !spinning;
+        if sleeping {
+            self.arm_lanes();
+            self.waits += 1;
+        }
+        let timeout = if sleeping { self.timeout(front_deadline) } else { None };
+        self.ring.submit_and_wait(usize::from(sleeping), timeout)?;
+        while let Some(cqe) = self.ring.next_completion() {
+            self.dispatch(cqe);
+        }
+        if spinning {
+            // While spinning a lane is looked at directly instead of through the ring.
+            self.lanes.iter_mut().for_each(|slot| slot.hot = slot.lane.is_attached());
+        }
+        Ok(())
+    }
+
+    fn keeps_spinning(&mut self) -> bool {
+        let expecting = self.lanes.iter().any(|slot| slot.lane.outstanding() > 0);
+        self.spinner.look_again(clock::now(), expecting)
+    }
+
+    fn timeout(&mut self, front_deadline: Option<Instant>) -> Option<Duration> {
+        let doorbells = self.lanes.iter_mut().filter_map(|slot| slot.lane.deadline());
+        let deadline = doorbells.chain(front_deadline).min()?;
+        Some(deadline.since(clock::now()))
+    }
+
+    fn arm_inbox(&mut self) {
+        let user_data = UserData { kind: Kind::Inbox as u8, index: 0, generation: 0 }.pack();
+        self.poll(self.inbox.fd(), libc::POLLIN, user_data);
+    }
+
+    fn poll(&mut self, fd: RawFd, events: i16, user_data: u64) {
+        // SAFETY: the descriptor is open: lanes and the inbox own theirs, watches promise it.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        self.ring.poll_add(fd, events, user_data);
+    }
+
+    /// Before sleeping every connection is watched.
+    fn arm_lanes(&mut self) {
+        for index in 0..self.lanes.len() {
+            let slot = &mut self.lanes[index];
+            let (generation, index) = (slot.generation, index as u32);
+            let Some(fd) = slot.lane.fd() else { continue };
+            if !std::mem::replace(&mut slot.polling_in, true) {
+                let kind = Kind::LaneIn as u8;
+                self.poll(fd, libc::POLLIN, UserData { kind, index, generation }.pack());
+            }
+            let slot = &mut self.lanes[index as usize];
+            if slot.lane.is_blocked() && !std::mem::replace(&mut slot.polling_out, true) {
+                let kind = Kind::LaneOut as u8;
+                self.poll(fd, libc::POLLOUT, UserData { kind, index, generation }.pack());
+            }
+        }
+    }
+
+    fn dispatch(&mut self, cqe: RingCqe) {
+        let user_data = UserData::unpack(cqe.user_data);
+        let index = user_data.index as usize;
+        match user_data.kind {
+            k if k == Kind::Inbox as u8 => {
+                self.inbox.acknowledge();
+                while let Some(order) = self.inbox.take() {
+                    self.obey(order);
+                }
+                self.arm_inbox();
+            }
+            k if k == Kind::Watch as u8 => {
+                let found = self.watches.iter().position(|w| w.user_data == cqe.user_data);
+                if let Some(position) = found {
+                    self.ready.push_back(self.watches.swap_remove(position).key);
+                }
+            }
+            k if k == Kind::LaneIn as u8 && self.is_current(index, user_data.generation) => {
+                self.lanes[index].polling_in = false;
+                self.lanes[index].hot = true;
+            }
+            k if k == Kind::LaneOut as u8 && self.is_current(index, user_data.generation) => {
+                self.lanes[index].polling_out = false;
+                self.use_lane(index, |lane, shared| lane.writable(shared));
+            }
+            _ => {}
+        }
+    }
+
+    fn is_current(&self, index: usize, generation: u32) -> bool {
+        self.lanes[index].generation == generation
+    }
+
+    fn obey(&mut self, order: Order) {
+        self.shared.now = clock::now();
+        match order {
+            Order::Stop => self.stopping = true,
+            Order::Attach { lane, link } => {
+                let Some(index) = self.index_of(lane) else { return };
+                let now = self.shared.now;
+                let slot = &mut self.lanes[index];
+                slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
+                (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
+                slot.lane.attach(*link, now);
+            }
+            Order::Detach { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.detach(index);
+            }
+            Order::Fail { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.detach(index);
+                self.lanes[index].lane.fail(&mut self.shared);
+            }
+        }
+    }
+
+    fn index_of(&self, number: usize) -> Option<usize> {
+        self.lanes.iter().position(|slot| slot.number == number)
+    }
+
+    /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
+    fn detach(&mut self, index: usize) {
+        let slot = &mut self.lanes[index];
+        let (generation, index32) = (slot.generation, index as u32);
+        for (kind, armed) in
+            [(Kind::LaneIn as u8, slot.polling_in), (Kind::LaneOut as u8, slot.polling_out)]
+        {
+            if armed {
+                let target = UserData { kind, index: index32, generation }.pack();
+                let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
+                self.ring.poll_remove(target, forget);
+            }
+        }
+        slot.hot = false;
+        slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
+        (slot.polling_in, slot.polling_out) = (false, false);
+        slot.lane.detach(&mut self.shared);
+    }
+
+    /// Calls into a lane; an error ends its connection and is reported.
+    fn use_lane<T>(
+        &mut self,
+        index: usize,
+        call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LinkError>,
+    ) -> Option<T> {
+        match call(&mut self.lanes[index].lane, &mut self.shared) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let lane = self.lanes[index].number;
+                // A TermReq that blames the peer leaves before the connection does.
+                let _ = self.lanes[index].lane.flush(&mut self.shared);
+                self.detach(index);
+                self.reports.send(Report::Lost { lane, error: error.to_string() });
+                None
+            }
+        }
+    }
+
+    /// Receives, parses, lets the front act, sends.
+    fn turn(&mut self, front: &mut dyn Front) {
+        for index in 0..self.lanes.len() {
+            if !self.lanes[index].hot {
+                continue;
+            }
+            let received = self.use_lane(index, Lane::receive).unwrap_or(false);
+            self.lanes[index].hot = received;
+            if received {
+                self.spinner.worked();
+            }
+            let mut more = received;
+            while more {
+                more = self.use_lane(index, |l, s| l.parse(s, PARSE_BATCH)).unwrap_or(false);
+                if more {
+                    self.run_front(front);
+                }
+            }
+        }
+        self.run_front(front);
+        for index in 0..self.lanes.len() {
+            self.use_lane(index, Lane::end_turn);
+        }
+    }
+
+    fn run_front(&mut self, front: &mut dyn Front) {
+        front.turn(&mut TurnView { reactor: self });
+        for index in 0..self.lanes.len() {
+            if self.lanes[index].lane.is_due() {
+                self.use_lane(index, Lane::flush);
+            }
+        }
+    }
+}
+
+impl Turn for TurnView<'_> {
+    fn now(&self) -> Instant {
+        self.reactor.shared.now
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.reactor.shared.completions.pop_front()
+    }
+
+    fn room(&self, lane: LaneId) -> u32 {
+        self.reactor.lanes.get(lane.0).map_or(0, |slot| slot.lane.room())
+    }
+
+    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+        let reactor = &mut *self.reactor;
+        let Some(slot) = reactor.lanes.get_mut(lane.0) else { return Err(request) };
+        slot.lane.submit(request, &mut reactor.shared)?;
+        if slot.lane.is_due() {
+            reactor.use_lane(lane.0, Lane::flush);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, fd: RawFd, interest: Interest, key: u64) {
+        let reactor = &mut *self.reactor;
+        reactor.watch_serial = reactor.watch_serial.wrapping_add(1);
+        let index = reactor.watch_serial;
+        let user_data = UserData { kind: Kind::Watch as u8, index, generation: 0 }.pack();
+        let events = match interest {
+            Interest::Readable => libc::POLLIN,
+            Interest::Writable => libc::POLLOUT,
+        };
+        reactor.watches.push(Watch { key, user_data });
+        reactor.poll(fd, events, user_data);
+    }
+
+    fn unwatch(&mut self, key: u64) {
+        let reactor = &mut *self.reactor;
+        let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
+        for watch in reactor.watches.extract_if(.., |watch| watch.key == key) {
+            reactor.ring.poll_remove(watch.user_data, forget);
+        }
+        reactor.ready.retain(|&ready| ready != key);
+    }
+
+    fn next_ready(&mut self) -> Option<u64> {
+        self.reactor.ready.pop_front()
+    }
+
+    fn stats(&mut self, lane: LaneId) -> LaneStats {
+        let waits = if lane.0 == 0 { self.reactor.waits } else { 0 };
+        let Some(slot) = self.reactor.lanes.get_mut(lane.0) else { return LaneStats::default() };
+        LaneStats { waits, ..slot.lane.stats() }
+    }
+
+    fn stop(&mut self) {
+        self.reactor.stop = true;
+    }
+
+    fn stopping(&self) -> bool {
+        self.reactor.stopping
+    }
+}
