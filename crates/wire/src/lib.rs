@@ -7,7 +7,11 @@
 #![forbid(unsafe_code)]
 
 pub mod cqe;
+pub mod discovery;
 pub mod fabrics;
+pub mod feature;
+pub mod identify;
+pub mod log;
 pub mod nbd;
 pub mod pdu;
 pub mod sqe;

@@ -1,0 +1,222 @@
+//! Features and asynchronous events (NVMe Base 2.1, sections 5.1.25 and 5.1.2).
+
+use crate::sqe::{Sqe, opcode};
+
+/// Feature identifiers.
+pub mod fid {
+    /// Arbitration.
+    pub const ARBITRATION: u8 = 0x01;
+    /// Power Management.
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// Error Recovery.
+    pub const ERROR_RECOVERY: u8 = 0x05;
+    /// Volatile Write Cache.
+    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    /// Number of Queues.
+    pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    /// Write Atomicity Normal.
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Asynchronous Event Configuration.
+    pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
+    /// Keep Alive Timer.
+    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// Host Behavior Support.
+    pub const HOST_BEHAVIOR: u8 = 0x16;
+    /// I/O Command Set Profile.
+    pub const COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Host Identifier.
+    pub const HOST_IDENTIFIER: u8 = 0x81;
+}
+
+/// Octets of the Host Behavior Support data.
+pub const HOST_BEHAVIOR_BYTES: usize = 512;
+/// Octets of an extended Host Identifier.
+pub const HOST_IDENTIFIER_BYTES: usize = 16;
+
+/// SEL of Get Features: which value is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// The value in use.
+    Current,
+    /// The value after a reset, when nothing was saved.
+    Default,
+    /// The saved value.
+    Saved,
+    /// What can be done to the feature.
+    Capabilities,
+}
+
+/// Bits of the result of Get Features with [`Select::Capabilities`].
+pub mod capabilities {
+    /// The value can be saved.
+    pub const SAVEABLE: u32 = 1 << 0;
+    /// The feature belongs to a namespace.
+    pub const NAMESPACE_SPECIFIC: u32 = 1 << 1;
+    /// The value can be changed.
+    pub const CHANGEABLE: u32 = 1 << 2;
+}
+
+/// Fields of Get Features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetFeatures {
+    /// See [`fid`].
+    pub fid: u8,
+    /// `None` when the field is reserved.
+    pub select: Option<Select>,
+}
+
+impl GetFeatures {
+    /// The fields of a Get Features `sqe`.
+    #[must_use]
+    pub fn parse(sqe: &Sqe) -> Self {
+        let cdw10 = sqe.cdw10.get();
+        let select = match cdw10 >> 8 & 7 {
+            0 => Some(Select::Current),
+            1 => Some(Select::Default),
+            2 => Some(Select::Saved),
+            3 => Some(Select::Capabilities),
+            _ => None,
+        };
+        GetFeatures { fid: cdw10 as u8, select }
+    }
+}
+
+/// Fields of Set Features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetFeatures {
+    /// See [`fid`].
+    pub fid: u8,
+    /// SV: keep the value over power cycles.
+    pub save: bool,
+    /// CDW11, whose meaning is the feature's.
+    pub value: u32,
+}
+
+impl SetFeatures {
+    /// The fields of a Set Features `sqe`.
+    #[must_use]
+    pub fn parse(sqe: &Sqe) -> Self {
+        let cdw10 = sqe.cdw10.get();
+        SetFeatures { fid: cdw10 as u8, save: cdw10 >> 31 != 0, value: sqe.cdw11.get() }
+    }
+
+    /// A Set Features command without data.
+    #[must_use]
+    pub fn emit(fid: u8, value: u32) -> Sqe {
+        let mut sqe = Sqe::new(opcode::SET_FEATURES, 0);
+        sqe.cdw10 = u32::from(fid).into();
+        sqe.cdw11 = value.into();
+        sqe
+    }
+}
+
+/// Number of Queues (07h): counts from 1, as hosts and targets reason about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberOfQueues {
+    /// I/O submission queues.
+    pub submission: u32,
+    /// I/O completion queues.
+    pub completion: u32,
+}
+
+impl NumberOfQueues {
+    /// From CDW11 (asked for) or DW0 (granted); `None` for the value FFFFh, which is not allowed.
+    #[must_use]
+    pub fn parse(dword: u32) -> Option<Self> {
+        let (submission, completion) = (dword & 0xffff, dword >> 16);
+        (submission != 0xffff && completion != 0xffff)
+            .then_some(NumberOfQueues { submission: submission + 1, completion: completion + 1 })
+    }
+
+    /// As a dword; counts are 1..=65535.
+    #[must_use]
+    pub fn emit(&self) -> u32 {
+        (self.submission.wrapping_sub(1) & 0xffff) | self.completion.wrapping_sub(1) << 16
+    }
+}
+
+/// Asynchronous event types.
+pub mod event_type {
+    /// Error status.
+    pub const ERROR: u8 = 0;
+    /// SMART / health status.
+    pub const SMART: u8 = 1;
+    /// Notice.
+    pub const NOTICE: u8 = 2;
+}
+
+/// Asynchronous event information of notices.
+pub mod notice {
+    /// Attached Namespace Attribute Changed.
+    pub const NAMESPACE_ATTRIBUTE: u8 = 0x00;
+    /// Asymmetric Namespace Access Change.
+    pub const ANA_CHANGE: u8 = 0x03;
+    /// Discovery Log Page Change.
+    pub const DISCOVERY_LOG: u8 = 0xf0;
+}
+
+/// DW0 of a completed Asynchronous Event Request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// See [`event_type`].
+    pub event_type: u8,
+    /// Meaning depends on the type: see [`notice`].
+    pub information: u8,
+    /// Log page that tells more and, when read, lets the event be reported again.
+    pub lid: u8,
+}
+
+impl AsyncEvent {
+    /// From DW0.
+    #[must_use]
+    pub fn parse(dword: u32) -> Self {
+        AsyncEvent {
+            event_type: (dword & 7) as u8,
+            information: (dword >> 8) as u8,
+            lid: (dword >> 16) as u8,
+        }
+    }
+
+    /// As DW0.
+    #[must_use]
+    pub fn emit(&self) -> u32 {
+        u32::from(self.event_type & 7)
+            | u32::from(self.information) << 8
+            | u32::from(self.lid) << 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_what_linux_sends() {
+        let changed = AsyncEvent {
+            event_type: event_type::NOTICE,
+            information: notice::NAMESPACE_ATTRIBUTE,
+            lid: 0x04,
+        };
+        assert_eq!(changed.emit(), 0x0004_0002);
+        assert_eq!(AsyncEvent::parse(0x0070_f002).information, notice::DISCOVERY_LOG);
+    }
+
+    #[test]
+    fn queue_counts_are_zero_based_on_the_wire() {
+        let queues = NumberOfQueues { submission: 128, completion: 128 };
+        assert_eq!(queues.emit(), 0x007f_007f);
+        assert_eq!(NumberOfQueues::parse(0x007f_007f), Some(queues));
+        assert_eq!(NumberOfQueues::parse(0xffff_0000), None);
+        assert_eq!(NumberOfQueues::parse(0x0000_ffff), None);
+    }
+
+    #[test]
+    fn select_and_save_parse() {
+        let mut sqe = SetFeatures::emit(fid::KEEP_ALIVE_TIMER, 5000);
+        sqe.cdw10 = (0x8000_030f).into();
+        assert!(SetFeatures::parse(&sqe).save);
+        assert_eq!(GetFeatures::parse(&sqe).select, Some(Select::Capabilities));
+        sqe.cdw10 = 0x40f.into();
+        assert_eq!(GetFeatures::parse(&sqe).select, None);
+    }
+}
