@@ -6,6 +6,7 @@ pub mod caravan;
 pub mod error;
 pub mod framing;
 pub mod host;
+pub mod manifest;
 pub mod policy;
 pub mod target;
 pub mod time;

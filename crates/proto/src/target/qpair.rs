@@ -35,6 +35,8 @@ pub struct Config {
 
 /// Entries of a queue before its Connect command has said how many.
 const ENTRIES_BEFORE_CONNECT: u16 = 32;
+/// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
+const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
 /// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +156,9 @@ impl Qpair {
     pub fn set_connected(&mut self, entries: u16, sq_flow_control: bool) {
         self.entries = entries;
         self.sq_flow_control = sq_flow_control;
+        if !sq_flow_control {
+            self.sqhd = SQHD_NO_FLOW_CONTROL;
+        }
     }
 
     /// The digests agreed.

@@ -1,0 +1,69 @@
+//! A caravan kept in memory: what tests, the simulation and fuzzing send.
+
+use crate::caravan::Caravan;
+use crc_fast::{CrcAlgorithm, checksum};
+
+enum Part {
+    Header(Vec<u8>),
+    Payload { slot: u16, offset: u32, length: u32, digest: bool },
+}
+
+/// What a caravan carries, part by part.
+pub struct Manifest {
+    parts: Vec<Part>,
+    parts_max: usize,
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Manifest::with_room(usize::MAX)
+    }
+}
+
+impl Manifest {
+    /// An empty caravan that takes PDUs until it has `parts_max` parts (a PDU has one or two).
+    #[must_use]
+    pub fn with_room(parts_max: usize) -> Self {
+        Manifest { parts: Vec::new(), parts_max }
+    }
+
+    /// The octets to send; `data` gives a slot's whole data.
+    ///
+    /// # Panics
+    /// When a payload lies outside of its slot's data.
+    pub fn octets<'a>(&self, mut data: impl FnMut(u16) -> &'a [u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in &self.parts {
+            match *part {
+                Part::Header(ref header) => out.extend_from_slice(header),
+                Part::Payload { slot, offset, length, digest } => {
+                    let payload = &data(slot)[offset as usize..][..length as usize];
+                    out.extend_from_slice(payload);
+                    if digest {
+                        let crc = checksum(CrcAlgorithm::Crc32Iscsi, payload) as u32;
+                        out.extend_from_slice(&crc.to_le_bytes());
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+impl Caravan for Manifest {
+    fn has_room(&self) -> bool {
+        self.parts.len() < self.parts_max
+    }
+
+    fn header(&mut self, length: usize) -> &mut [u8] {
+        self.parts.push(Part::Header(vec![0; length]));
+        match self.parts.last_mut() {
+            Some(Part::Header(header)) => header,
+            _ => unreachable!("a header was just pushed"),
+        }
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
+        self.parts.push(Part::Payload { slot, offset, length, digest });
+    }
+}
