@@ -12,8 +12,9 @@ use std::time::Duration;
 
 /// Size of a lane's receive buffer, hence the most that one receive returns.
 ///
-/// 256 KiB to 1 MiB buffers gain 45 % on 4 KiB writes over 64 KiB ones; larger than 1 MiB leaves
-/// the second-level cache and gains nothing more.
+/// 64 KiB loses 20 to 40 % everywhere, 256 KiB loses 25 % on 128 KiB writes, 2 and 4 MiB gain
+/// nothing. Copying out of one large buffer also beats receiving 128 KiB payloads straight into
+/// their place: 8.0 against 7.2 GB/s for writes, equal for reads.
 pub const RX_BUFFER_BYTES: usize = 1 << 20;
 
 /// Most segments that one gather send carries: Linux refuses more than `IOV_MAX` (1024).
@@ -25,7 +26,7 @@ pub const GATHER_IOV_MAX: usize = 1024;
 /// Cache lines of a data block to prefetch when its request is parsed, long before it is copied.
 ///
 /// The copy of cold data is more than half of a target's time; touching the first lines early
-/// gains 8 %, and the hardware prefetcher follows from there.
+/// gains 15 % (1, 2, 4 and 8 lines are alike, 64 gain nothing): the hardware prefetcher follows.
 pub const PREFETCH_LINES: usize = 4;
 
 /// Length of a cache line on every processor that Roadtrain is measured on.
@@ -46,8 +47,8 @@ pub const SPIN_DEFAULT: Duration = Duration::from_micros(20);
 /// Sets up an established TCP connection (or a listener whose connections inherit it) for data.
 ///
 /// No Nagle delay (with it: 34 k IOPS instead of a million) and [`CONGESTION_CONTROL`] where the
-/// system offers it. The kernel's own socket buffer sizing stays in charge: setting `SO_RCVBUF` or
-/// `SO_SNDBUF` switches it off.
+/// system offers it. The kernel's own socket buffer sizing stays in charge, which setting `SO_RCVBUF`
+/// or `SO_SNDBUF` would switch off: no size from 512 KiB to 4 MiB of either did better.
 ///
 /// # Errors
 /// When the descriptor is no TCP socket.

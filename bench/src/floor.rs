@@ -1,0 +1,66 @@
+//! The floor: one bare TCP socket over loopback that moves exactly the bytes of an NVMe/TCP workload,
+//! with perfect batching and no protocol. What it reaches is the physical limit on a machine.
+//!
+//! A read is a 72 byte request one way and a 24 byte header with the data the other; a write is
+//! 72 bytes with the data one way and 24 bytes back. As a real target and host must, the target
+//! reads and writes random blocks of a large memory and the host moves data to its caller's buffers.
+//! Sockets, buffers and prefetching are tuned by `engine::tuning`, like the product's.
+
+mod args;
+mod host;
+mod inbox;
+mod link;
+mod memory;
+mod outbox;
+mod result;
+mod target;
+
+pub(crate) use args::Args;
+pub(crate) use result::FloorResult;
+
+use anyhow::Context;
+use roadtrain_engine::tuning;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+/// Bytes of a request header: a CapsuleCmd.
+const REQUEST_BYTES: usize = 72;
+/// Bytes of an answer header: a CapsuleResp or the head of a C2HData.
+const ANSWER_BYTES: usize = 24;
+
+/// Runs the floor and prints its result.
+pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+    let result = run(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&result)?);
+    } else {
+        print!("{result}");
+    }
+    Ok(())
+}
+
+/// Runs the floor: the target and the host each on a pinned thread of their own.
+pub(crate) fn run(args: &Args) -> anyhow::Result<FloorResult> {
+    args.check()?;
+    let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback")?;
+    let address = listener.local_addr()?;
+    thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let target = scope.spawn(move || -> anyhow::Result<target::Counts> {
+            tuning::pin_to_core(args.target_core).context("pin the target")?;
+            let mut target = target::Target::new(args)?;
+            sender.send(result::Probe::current())?;
+            let (stream, _) = listener.accept()?;
+            target.serve(stream)
+        });
+        let host = scope.spawn(move || -> anyhow::Result<host::Outcome> {
+            tuning::pin_to_core(args.host_core).context("pin the host")?;
+            let target = receiver.recv().context("the target did not start")?;
+            let mut host = host::Host::new(args, TcpStream::connect(address)?)?;
+            host.run(args, &target)
+        });
+        let outcome = host.join().expect("the host does not panic")?;
+        let counts = target.join().expect("the target does not panic")?;
+        Ok(FloorResult::new(args, &outcome, &counts))
+    })
+}

@@ -1,0 +1,154 @@
+//! The host's end: keeps `depth` requests in flight and takes the time of each.
+
+use super::args::{Args, Direction};
+use super::inbox::Inbox;
+use super::link::Link;
+use super::memory::Memory;
+use super::outbox::{Message, Outbox};
+use super::result::{Probe, Sample};
+use super::target::Counts;
+use super::{ANSWER_BYTES, REQUEST_BYTES};
+use hdrhistogram::Histogram;
+use std::net::TcpStream;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// What a measured run gave.
+pub(crate) struct Outcome {
+    pub(crate) requests: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) latency_ns: Histogram<u64>,
+    pub(crate) host: Sample,
+    pub(crate) target: Sample,
+    /// The host's counters, warm-up included.
+    pub(crate) counts: Counts,
+}
+
+/// The host's end of the floor.
+pub(crate) struct Host {
+    bs: usize,
+    reads: bool,
+    link: Link,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// The caller's buffers, one a slot.
+    buffers: Memory,
+    started: Vec<Instant>,
+    random: Random,
+    blocks: u32,
+    requests: u64,
+    latency_ns: Histogram<u64>,
+}
+
+impl Host {
+    /// Maps the callers' buffers and tunes the connection.
+    pub(crate) fn new(args: &Args, stream: TcpStream) -> anyhow::Result<Self> {
+        let reads = args.rw == Direction::Read;
+        let (data_in, data_out) = if reads { (args.bs, 0) } else { (0, args.bs) };
+        Ok(Self {
+            bs: args.bs,
+            reads,
+            link: Link::new(args, stream)?,
+            inbox: Inbox::new(ANSWER_BYTES, data_in, args.no_copy, &args.knobs)?,
+            outbox: Outbox::new(REQUEST_BYTES, data_out, args.gather, args.depth),
+            buffers: Memory::new(args.bs * args.depth, !args.knobs.small_pages)?,
+            started: vec![Instant::now(); args.depth],
+            random: Random(0x9e37_79b9_7f4a_7c15),
+            blocks: u32::try_from(args.memory / args.bs)?,
+            requests: 0,
+            latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
+        })
+    }
+
+    /// Warms up, measures, closes.
+    pub(crate) fn run(&mut self, args: &Args, target: &Probe) -> anyhow::Result<Outcome> {
+        let host = Probe::current();
+        self.submit_all(args.depth);
+        self.turn_until(Instant::now() + Duration::from_secs_f64(args.warmup))?;
+        self.latency_ns.clear();
+        let (requests, begin) = (self.requests, Instant::now());
+        let before = (host.sample(), target.sample());
+        self.turn_until(begin + args.duration())?;
+        let elapsed = begin.elapsed();
+        let after = (host.sample(), target.sample());
+        self.link.close();
+        Ok(Outcome {
+            requests: self.requests - requests,
+            elapsed,
+            latency_ns: self.latency_ns.clone(),
+            host: after.0.since(before.0),
+            target: after.1.since(before.1),
+            counts: Counts {
+                requests: self.requests,
+                sends: self.outbox.sends,
+                bytes_sent: self.outbox.bytes,
+                receives: self.inbox.receives,
+                syscalls: self.link.syscalls,
+            },
+        })
+    }
+
+    fn submit_all(&mut self, depth: usize) {
+        let now = Instant::now();
+        for slot in 0..depth as u32 {
+            self.submit(slot, now);
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, slot: u32, now: Instant) {
+        let message = Message { slot, block: self.random.below(self.blocks) };
+        self.started[slot as usize] = now;
+        let data = if self.reads { ptr::null_mut() } else { self.place(slot) };
+        // SAFETY: a slot's buffer lives as long as this host and is not written while in flight.
+        unsafe { self.outbox.push(message, data) };
+    }
+
+    fn place(&self, slot: u32) -> *mut u8 {
+        self.buffers.at(slot as usize * self.bs, self.bs)
+    }
+
+    fn turn_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
+        let mut answered = Vec::with_capacity(self.started.len());
+        loop {
+            self.outbox.flush(&mut self.link)?;
+            let idle = self.outbox.is_empty();
+            if !idle {
+                self.link.wait_either()?;
+            }
+            let open = self.inbox.receive(&mut self.link, idle)?;
+            anyhow::ensure!(open, "the target closed the connection");
+            let (buffers, bs) = (&self.buffers, self.bs);
+            let place = |message: Message| buffers.at(message.slot as usize * bs, bs);
+            // SAFETY: a slot in flight owns its buffer; `at` checks that it exists.
+            unsafe { self.inbox.drain(place, |message| answered.push(message.slot)) };
+            if answered.is_empty() {
+                continue;
+            }
+            let now = Instant::now();
+            for slot in answered.drain(..) {
+                let waited = now - self.started[slot as usize];
+                self.latency_ns.saturating_record(waited.as_nanos() as u64);
+                self.requests += 1;
+                self.submit(slot, now);
+            }
+            if now >= deadline {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// xorshift64*: random blocks for a few cycles.
+struct Random(u64);
+
+impl Random {
+    #[inline]
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        ((high * u64::from(limit)) >> 32) as u32
+    }
+}

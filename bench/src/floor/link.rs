@@ -1,0 +1,138 @@
+//! The socket and the ways to wait on it.
+
+use super::args::Args;
+use roadtrain_engine::tuning;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// A tuned connection that is waited on by sleeping, by spinning first, or by spinning only.
+pub(crate) struct Link {
+    stream: TcpStream,
+    spin: Duration,
+    busy_poll: bool,
+    /// System calls of every kind so far.
+    pub(crate) syscalls: u64,
+}
+
+impl Link {
+    /// Tunes an established connection.
+    pub(crate) fn new(args: &Args, stream: TcpStream) -> io::Result<Self> {
+        tuning::tune_socket(&stream)?;
+        let fd = stream.as_raw_fd();
+        if args.knobs.sndbuf > 0 {
+            set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &number(args.knobs.sndbuf))?;
+        }
+        if args.knobs.rcvbuf > 0 {
+            set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &number(args.knobs.rcvbuf))?;
+        }
+        if let Some(name) = &args.knobs.congestion {
+            set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())?;
+        }
+        let spin = Duration::from_micros(args.spin_us);
+        Ok(Self { stream, spin, busy_poll: args.busy_poll, syscalls: 0 })
+    }
+
+    /// Receives into `iov`, waiting for at least one byte; 0 at the end of the stream.
+    ///
+    /// # Safety
+    /// Every segment is memory that may be written and that nothing else uses meanwhile.
+    pub(crate) unsafe fn receive(&mut self, iov: &mut [libc::iovec]) -> io::Result<usize> {
+        if self.busy_poll || !self.spin.is_zero() {
+            let mut since = None;
+            loop {
+                // SAFETY: the caller's promise.
+                match unsafe { self.receive_now(iov) } {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return done,
+                }
+                if !self.busy_poll && since.get_or_insert_with(Instant::now).elapsed() >= self.spin
+                {
+                    break;
+                }
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.recvmsg(iov, 0) }
+    }
+
+    /// Receives into `iov` what is there; `WouldBlock` when that is nothing.
+    ///
+    /// # Safety
+    /// As for [`Link::receive`].
+    pub(crate) unsafe fn receive_now(&mut self, iov: &mut [libc::iovec]) -> io::Result<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.recvmsg(iov, libc::MSG_DONTWAIT) }
+    }
+
+    /// # Safety
+    /// As for [`Link::receive`].
+    unsafe fn recvmsg(&mut self, iov: &mut [libc::iovec], flags: i32) -> io::Result<usize> {
+        let fd = self.stream.as_raw_fd();
+        self.syscalls += 1;
+        let received = if let [one] = iov {
+            // SAFETY: the caller's promise; one segment needs no message header.
+            unsafe { libc::recv(fd, one.iov_base, one.iov_len, flags) }
+        } else {
+            let mut message = message(iov);
+            // SAFETY: `message` describes `iov`; the caller's promise.
+            unsafe { libc::recvmsg(fd, &mut message, flags) }
+        };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Sends what the socket takes right now; `WouldBlock` when that is nothing.
+    ///
+    /// # Safety
+    /// Every segment is memory that may be read.
+    pub(crate) unsafe fn send_now(&mut self, iov: &mut [libc::iovec]) -> io::Result<usize> {
+        let message = message(iov);
+        self.syscalls += 1;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: `message` describes `iov`; the caller's promise.
+        let sent = unsafe { libc::sendmsg(self.stream.as_raw_fd(), &message, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Waits until the socket can be read or written.
+    pub(crate) fn wait_either(&mut self) -> io::Result<()> {
+        if self.busy_poll {
+            return Ok(());
+        }
+        let events = libc::POLLIN | libc::POLLOUT;
+        let mut poll = libc::pollfd { fd: self.stream.as_raw_fd(), events, revents: 0 };
+        self.syscalls += 1;
+        // SAFETY: one valid pollfd.
+        if unsafe { libc::poll(&mut poll, 1, -1) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Ends both directions, which wakes the peer.
+    pub(crate) fn close(&self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn message(iov: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: an all-zero msghdr is valid: no name, no segments, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iov.as_mut_ptr();
+    message.msg_iovlen = iov.len() as _;
+    message
+}
+
+fn number(bytes: usize) -> [u8; 4] {
+    i32::try_from(bytes).unwrap_or(i32::MAX).to_ne_bytes()
+}
+
+fn set_option(fd: RawFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+    let len = value.len() as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
+    match unsafe { libc::setsockopt(fd, level, option, value.as_ptr().cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

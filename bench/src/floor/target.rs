@@ -1,0 +1,87 @@
+//! The target's end: answers each request from a large memory.
+
+use super::args::{Args, Direction};
+use super::inbox::Inbox;
+use super::link::Link;
+use super::memory::Memory;
+use super::outbox::{Message, Outbox};
+use super::{ANSWER_BYTES, REQUEST_BYTES};
+use roadtrain_engine::tuning;
+use std::io;
+use std::net::TcpStream;
+
+/// What one end counted over the whole run, warm-up included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) sends: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) receives: u64,
+    pub(crate) syscalls: u64,
+}
+
+/// The target's end of the floor.
+pub(crate) struct Target<'a> {
+    args: &'a Args,
+    memory: Memory,
+    inbox: Inbox,
+    outbox: Outbox,
+    requests: u64,
+}
+
+impl<'a> Target<'a> {
+    /// Maps and touches the memory.
+    pub(crate) fn new(args: &'a Args) -> io::Result<Self> {
+        let (data_in, data_out) = match args.rw {
+            Direction::Read => (0, args.bs),
+            Direction::Write => (args.bs, 0),
+        };
+        Ok(Self {
+            args,
+            memory: Memory::new(args.memory, !args.knobs.small_pages)?,
+            inbox: Inbox::new(REQUEST_BYTES, data_in, args.no_copy, &args.knobs)?,
+            outbox: Outbox::new(ANSWER_BYTES, data_out, args.gather, args.depth),
+            requests: 0,
+        })
+    }
+
+    /// Answers until the host closes.
+    pub(crate) fn serve(&mut self, stream: TcpStream) -> anyhow::Result<Counts> {
+        let mut link = Link::new(self.args, stream)?;
+        while self.inbox.receive(&mut link, self.outbox.is_empty())? {
+            self.dispatch();
+            match self.outbox.flush(&mut link) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => break,
+                Err(e) => return Err(e.into()),
+            }
+            if !self.outbox.is_empty() {
+                link.wait_either()?;
+            }
+        }
+        Ok(Counts {
+            requests: self.requests,
+            sends: self.outbox.sends,
+            bytes_sent: self.outbox.bytes,
+            receives: self.inbox.receives,
+            syscalls: link.syscalls,
+        })
+    }
+
+    fn dispatch(&mut self) {
+        let Self { args, memory, inbox, outbox, requests } = self;
+        let place = |message: Message| memory.at(message.block as usize * args.bs, args.bs);
+        let answer = |message: Message| {
+            *requests += 1;
+            let data = place(message);
+            if args.rw == Direction::Read {
+                tuning::prefetch_read(data, args.knobs.prefetch);
+            }
+            // SAFETY: the block lies in the memory, which outlives the outbox's use of it.
+            unsafe { outbox.push(message, data) };
+        };
+        // SAFETY: blocks lie in the memory; two writes to one block land in the order they came.
+        unsafe { inbox.drain(place, answer) };
+    }
+}
