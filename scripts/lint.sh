@@ -7,6 +7,7 @@ step() { echo "== $*"; }
 
 step format
 cargo fmt --all --check
+cargo fmt --manifest-path fuzz/Cargo.toml --check
 step clippy
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 step documentation

@@ -50,7 +50,10 @@ fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
 fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
     let mut streams: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
     for pdu in pdus {
-        let stream = streams.entry((pdu.connection, pdu.from_host)).or_default();
+        let key = (pdu.connection, pdu.from_host);
+        // The targets' own first octets: digests and policy, size of the pieces less one. ICReq and ICResp
+        // come first, with the digests in octet 11.
+        let stream = streams.entry(key).or_insert_with(|| vec![pdu.octets[11] & 3, u8::MAX]);
         if stream.len() + pdu.octets.len() <= SEED_BYTES_MAX {
             stream.extend_from_slice(&pdu.octets);
         }

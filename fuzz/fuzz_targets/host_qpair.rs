@@ -1,0 +1,104 @@
+//! Any octets from a target, in pieces of any size, into a host's queue pair with commands in flight:
+//! no panic, every command completes at most once, every PDU sent is well-formed.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use roadtrain_fuzz::{Octets, assert_well_formed};
+use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::sqe::{Sqe, opcode};
+
+/// Commands kept in flight: of every kind of data.
+const COMMANDS: [(u8, Data); 5] = [
+    (opcode::READ, Data::In(4096)),
+    (opcode::WRITE, Data::Out(512)),
+    (opcode::WRITE, Data::Out(65536)),
+    (opcode::FLUSH, Data::None),
+    (opcode::READ, Data::In(16384)),
+];
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&[shape, piece], stream)) = input.split_first_chunk() else { return };
+    let digests = Digests { header: shape & 1 != 0, data: shape & 2 != 0 };
+    let policy = if shape & 4 == 0 { PolicyConfig::none() } else { PolicyConfig::i10() };
+    let config = Config { digests, queue_entries: 16, in_capsule_bytes: 8192, policy };
+    let mut end = End::new(config);
+    let mut kept: Vec<u8> = Vec::new();
+    for piece in stream.chunks(usize::from(piece) + 1) {
+        end.submit();
+        kept.extend_from_slice(piece);
+        let mut at = 0;
+        let goes_on = end.receive(&kept, &mut at);
+        end.send();
+        if !goes_on {
+            return;
+        }
+        kept.drain(..at);
+    }
+});
+
+struct End {
+    qpair: Qpair,
+    now: Instant,
+    is_set_up: bool,
+    /// By slot: a command in flight.
+    in_flight: Vec<bool>,
+    submitted: usize,
+}
+
+impl End {
+    fn new(config: Config) -> Self {
+        let now = Instant(0);
+        let qpair = Qpair::new(now, config);
+        let mut end =
+            End { qpair, now, is_set_up: false, in_flight: vec![false; 16], submitted: 0 };
+        end.send();
+        end
+    }
+
+    fn submit(&mut self) {
+        while self.qpair.room() > 0 {
+            let (opcode, data) = COMMANDS[self.submitted % COMMANDS.len()];
+            let sqe = Sqe::rw(opcode, 1, 8 * self.submitted as u64, 8);
+            let Some(slot) = self.qpair.submit(self.now, &sqe, data, Urgency::Normal) else {
+                return;
+            };
+            let was = std::mem::replace(&mut self.in_flight[usize::from(slot)], true);
+            assert!(!was, "slot given twice");
+            self.submitted += 1;
+        }
+    }
+
+    fn receive(&mut self, input: &[u8], at: &mut usize) -> bool {
+        loop {
+            match self.qpair.poll_rx(self.now, input, at) {
+                Ok(Some(RxEvent::Complete { slot, .. })) => {
+                    let was = std::mem::take(&mut self.in_flight[usize::from(slot)]);
+                    assert!(was, "a command completed twice");
+                }
+                Ok(Some(RxEvent::Data { start, length, slot, .. })) => {
+                    assert!(start + length as usize <= input.len());
+                    assert!(self.in_flight[usize::from(slot)]);
+                }
+                Ok(Some(RxEvent::Ready)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        self.now.0 += 1_000_000;
+        self.qpair.batcher().drained(self.now);
+        self.qpair.batcher().expire(self.now);
+        let mut octets = Octets::default();
+        while self.qpair.poll_tx(&mut octets) {
+            let digests = if self.is_set_up { self.qpair.digests() } else { Digests::default() };
+            assert_well_formed(true, digests, 1, &octets.0);
+            self.is_set_up = true;
+            octets.0.clear();
+        }
+    }
+}

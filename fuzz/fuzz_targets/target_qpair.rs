@@ -1,0 +1,103 @@
+//! Any octets from a host, in pieces of any size, into a target's queue pair that executes what it gets:
+//! no panic, no more commands than the queue holds, every command answered once, every PDU sent well-formed.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use roadtrain_fuzz::{Octets, assert_well_formed};
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::{Digests, PduType};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+
+const GEOMETRY: Geometry =
+    Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, transfer_bytes_max: 1 << 18 };
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&[shape, piece], stream)) = input.split_first_chunk() else { return };
+    let policy = if shape & 1 == 0 { PolicyConfig::none() } else { PolicyConfig::i10() };
+    let both = Digests { header: true, data: true };
+    let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
+    let mut end = End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false };
+    end.qpair.set_connected(16, shape & 2 == 0);
+    // As an engine does: octets arrive in pieces, those not used are kept in front of the next piece.
+    let mut kept: Vec<u8> = Vec::new();
+    for piece in stream.chunks(usize::from(piece) + 1) {
+        kept.extend_from_slice(piece);
+        let mut at = 0;
+        let goes_on = end.receive(&kept, &mut at);
+        end.send();
+        if !goes_on {
+            return;
+        }
+        kept.drain(..at);
+    }
+});
+
+struct End {
+    qpair: Qpair,
+    now: Instant,
+    is_set_up: bool,
+}
+
+impl End {
+    fn receive(&mut self, input: &[u8], at: &mut usize) -> bool {
+        loop {
+            match self.qpair.poll_rx(self.now, input, at) {
+                Ok(Some(event)) => self.handle(event, input.len()),
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+            assert!(self.qpair.in_flight() <= 16 + 1);
+        }
+    }
+
+    fn handle(&mut self, event: RxEvent, input_bytes: usize) {
+        match event {
+            RxEvent::Command { in_capsule_bytes: 1.., .. } => {}
+            RxEvent::Command { slot, sqe, .. } => self.execute(slot, &sqe),
+            RxEvent::Data { start, length, .. } => assert!(start + length as usize <= input_bytes),
+            RxEvent::DataDone { slot, intact } => {
+                let status = if intact { Status::SUCCESS } else { Status::INTERNAL_ERROR };
+                self.qpair.respond(self.now, slot, status, 0);
+            }
+        }
+    }
+
+    fn execute(&mut self, slot: u16, sqe: &Sqe) {
+        match IoCommand::parse(sqe, &GEOMETRY, 0) {
+            Ok(IoCommand::Read { length, .. }) => {
+                self.qpair.respond_with_data(self.now, slot, length, 0);
+            }
+            Ok(command) if command.data_out_bytes() > 0 => {
+                self.qpair.request_data(self.now, slot, command.data_out_bytes());
+            }
+            Ok(_) => self.qpair.respond(self.now, slot, Status::SUCCESS, 7),
+            Err(status) => self.qpair.respond(self.now, slot, status, 0),
+        }
+    }
+
+    fn send(&mut self) {
+        self.now.0 += 1_000_000;
+        self.qpair.batcher().drained(self.now);
+        self.qpair.batcher().expire(self.now);
+        let mut octets = Octets::default();
+        while self.qpair.poll_tx(&mut octets) {
+            let mut sent = &octets.0[..];
+            let digests = if self.is_set_up { self.qpair.digests() } else { Digests::default() };
+            if !self.is_set_up && sent[0] == PduType::IcResp as u8 {
+                self.is_set_up = true;
+                assert_well_formed(false, Digests::default(), 1, &sent[..128]);
+                sent = &sent[128..];
+                assert_well_formed(false, self.qpair.digests(), 1, sent);
+            } else {
+                assert_well_formed(false, digests, 1, sent);
+            }
+            octets.0.clear();
+            self.qpair.sent(|_| {});
+        }
+        assert!(!self.qpair.has_tx());
+    }
+}
