@@ -1,5 +1,6 @@
 //! One io_uring reactor per core: lanes, buffers, storage backends.
 
+pub mod backend;
 pub mod buffer;
 pub mod clock;
 mod connection;

@@ -1,0 +1,226 @@
+//! Where a namespace's blocks are kept: memory, nothing at all, a file, or a block device.
+//!
+//! Memory and null answer at once, straight from and to their bytes ([`Backend::read_range`],
+//! [`Backend::write_range`], [`Backend::write_at`]). Files and block devices answer through the reactor's ring: an
+//! [`IoTask`] carries one operation through short transfers, retries and fall-backs. An `IoTask` takes
+//! operations for every kind of backend, so a caller that does not care for the short cut needs only that.
+
+mod disk;
+mod immediate;
+mod op;
+mod spec;
+mod status;
+mod task;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use roadtrain_wire::status::Status;
+
+use crate::memory::{HugeMemory, PAGE_BYTES};
+use disk::Disk;
+pub use op::{ByteRange, IoOp};
+pub use spec::{BackendKind, BackendSpec, OpenError};
+pub use task::{IoTask, Progress};
+
+/// What a host has to know about a namespace's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Block size as a power of two: 9 or 12.
+    pub lba_shift: u8,
+    /// Capacity.
+    pub blocks: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Writes may be lost with the power until flushed.
+    pub volatile_cache: bool,
+}
+
+impl Geometry {
+    /// Block size in bytes.
+    #[must_use]
+    pub fn lba_bytes(&self) -> u32 {
+        1 << self.lba_shift
+    }
+
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.lba_shift
+    }
+}
+
+/// An open backend, shared by all reactors.
+#[derive(Debug)]
+pub struct Backend {
+    lba_shift: u8,
+    /// Changes when the backend grows or shrinks.
+    blocks: AtomicU64,
+    read_only: bool,
+    store: Store,
+}
+
+#[derive(Debug)]
+enum Store {
+    /// May be larger than the capacity, as room to grow.
+    Memory(HugeMemory),
+    Null,
+    Disk(Arc<Disk>),
+}
+
+/// Zeroes to read or to write from, in .bss.
+#[repr(align(4096))]
+struct Zeroes([u8; 1 << 20]);
+static ZEROES: Zeroes = Zeroes([0; 1 << 20]);
+const _: () = assert!(align_of::<Zeroes>() == PAGE_BYTES);
+
+/// Memory is mapped this many times its size, as room for [`Backend::resize`]; costs addresses only.
+const MEMORY_GROWTH_MAX: u64 = 4;
+
+impl Backend {
+    /// Opens what `spec` names; a file may be created or grown for it.
+    pub fn open(spec: &BackendSpec) -> Result<Backend, OpenError> {
+        let lba_shift = spec.lba_shift()?;
+        let (store, bytes) = match &spec.kind {
+            BackendKind::Memory { size } => {
+                (Store::Memory(map(spec.whole_blocks("mem", *size)?)?), *size)
+            }
+            BackendKind::Null { size } => (Store::Null, spec.whole_blocks("null", *size)?),
+            BackendKind::File { path, size, create } => {
+                let disk = Disk::open_file(spec, path, *size, *create)?;
+                let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
+                (Store::Disk(Arc::new(disk)), bytes)
+            }
+            BackendKind::Block { path } => {
+                let disk = Disk::open_block(spec, path)?;
+                let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
+                (Store::Disk(Arc::new(disk)), bytes)
+            }
+        };
+        let blocks = AtomicU64::new(bytes >> lba_shift);
+        Ok(Backend { lba_shift, blocks, read_only: spec.read_only, store })
+    }
+
+    /// Block size, capacity and so on, as they are now.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            lba_shift: self.lba_shift,
+            blocks: self.blocks.load(Ordering::Relaxed),
+            read_only: self.read_only,
+            volatile_cache: matches!(self.store, Store::Disk(_)) && !self.read_only,
+        }
+    }
+
+    /// Looks whether somebody grew or shrank the file or device, and returns the geometry from now on.
+    pub fn refresh(&self) -> io::Result<Geometry> {
+        if let Store::Disk(disk) = &self.store {
+            self.set_bytes(disk.bytes()?);
+        }
+        Ok(self.geometry())
+    }
+
+    /// Gives a memory, null or file backend a new size. Memory grows to four times its first size at most and
+    /// loses what lies beyond a smaller one; a file is grown but never cut, and a block device never changed.
+    pub fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
+        let lba_bytes = 1 << self.lba_shift;
+        match &self.store {
+            Store::Memory(memory) => {
+                spec::whole_blocks("mem", bytes, lba_bytes)?;
+                if bytes > memory.len() as u64 {
+                    return Err(OpenError::MemoryGrowth { bytes, bytes_max: memory.len() as u64 });
+                }
+                let before = self.geometry().bytes();
+                self.set_bytes(bytes);
+                if bytes < before {
+                    // Inside: `before` was within the memory.
+                    let _ = memory.discard(bytes, (before - bytes) as usize);
+                }
+            }
+            Store::Null => self.set_bytes(spec::whole_blocks("null", bytes, lba_bytes)?),
+            Store::Disk(disk) => self.set_bytes(disk.grow_to(bytes, lba_bytes)?),
+        }
+        Ok(self.geometry())
+    }
+
+    /// Whether every operation completes within [`IoTask::start`].
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
+        !matches!(self.store, Store::Disk(_))
+    }
+
+    /// The bytes themselves, to send from without a copy in between; others may write them meanwhile, as on
+    /// any disk. Valid as long as the backend. `None`: use an [`IoTask`], which also tells what is wrong.
+    #[inline]
+    #[must_use]
+    pub fn read_range(&self, offset: u64, len: usize) -> Option<*const u8> {
+        match &self.store {
+            Store::Memory(memory) if self.holds(offset, len as u64) => {
+                memory.range(offset, len).map(<*mut u8>::cast_const)
+            }
+            Store::Null if self.holds(offset, len as u64) && len <= ZEROES.0.len() => {
+                Some(ZEROES.0.as_ptr())
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes themselves, to receive into without a copy in between. Valid as long as the backend. `None`: use
+    /// [`write_at`](Self::write_at) or an [`IoTask`].
+    #[inline]
+    #[must_use]
+    pub fn write_range(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        match &self.store {
+            Store::Memory(memory) if !self.read_only && self.holds(offset, len as u64) => {
+                memory.range(offset, len)
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes at once if the backend can. `false`: nothing was written; use an [`IoTask`].
+    #[inline]
+    #[must_use]
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> bool {
+        match &self.store {
+            Store::Null => !self.read_only && self.holds(offset, data.len() as u64),
+            _ => match self.write_range(offset, data.len()) {
+                Some(to) => {
+                    // SAFETY: `write_range` checked the bounds, and `data` is not part of the backend's
+                    // memory, to which no references exist.
+                    unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    /// Whether the range lies inside the capacity.
+    #[inline]
+    fn holds(&self, offset: u64, len: u64) -> bool {
+        let bytes = self.blocks.load(Ordering::Relaxed) << self.lba_shift;
+        offset.checked_add(len).is_some_and(|end| end <= bytes)
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Status> {
+        if self.holds(offset, len) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.dnr()) }
+    }
+
+    fn set_bytes(&self, bytes: u64) {
+        self.blocks.store(bytes >> self.lba_shift, Ordering::Relaxed);
+    }
+}
+
+fn map(size: u64) -> Result<HugeMemory, OpenError> {
+    let failed = |source| OpenError::Memory { size, source };
+    let len = usize::try_from(size).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
+    let roomy = len.checked_mul(MEMORY_GROWTH_MAX as usize);
+    // Where the system counts addresses as memory, there is no room to grow.
+    roomy
+        .and_then(|roomy| HugeMemory::new(roomy).ok())
+        .map_or_else(|| HugeMemory::new(len).map_err(failed), Ok)
+}

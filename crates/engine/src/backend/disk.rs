@@ -1,0 +1,313 @@
+//! Files and block devices: opening them safely, and what they turned out to be able to do.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::spec::{self, BackendSpec, OpenError};
+use crate::memory::PAGE_BYTES;
+
+/// A file or block device.
+#[derive(Debug)]
+pub(super) struct Disk {
+    path: PathBuf,
+    /// Holds the lock, and is used whenever direct I/O is not.
+    file: File,
+    /// The same without the page cache.
+    direct: Option<File>,
+    /// Direct I/O turned out not to work for an aligned request.
+    direct_refused: AtomicBool,
+    punch_refused: AtomicBool,
+    zero_refused: AtomicBool,
+    is_block: bool,
+    read_only: bool,
+    failures: AtomicU64,
+}
+
+/// Kinds of fallocate that a filesystem may not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allocate {
+    /// Make a hole, which reads as zeroes.
+    Punch,
+    /// Zeroes without giving the space back.
+    Zero,
+}
+
+impl Allocate {
+    pub(super) fn mode(self) -> i32 {
+        libc::FALLOC_FL_KEEP_SIZE
+            | match self {
+                Allocate::Punch => libc::FALLOC_FL_PUNCH_HOLE,
+                Allocate::Zero => libc::FALLOC_FL_ZERO_RANGE,
+            }
+    }
+}
+
+impl Disk {
+    pub(super) fn open_file(
+        spec: &BackendSpec,
+        path: &Path,
+        size: Option<u64>,
+        create: bool,
+    ) -> Result<Disk, OpenError> {
+        if let Some(size) = size {
+            spec.whole_blocks(&path.display().to_string(), size)?;
+        }
+        check_is_file(path)?;
+        let (file, created) = match open(path, spec.read_only, 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && create && !spec.read_only => {
+                let size_missing = || OpenError::SizeMissing { path: path.into() };
+                size.ok_or_else(size_missing)?;
+                (create_new(path).map_err(|e| refusal(path, "create", spec.read_only, e))?, true)
+            }
+            Err(error) => return Err(refusal(path, "open", spec.read_only, error)),
+            Ok(file) => (file, false),
+        };
+        let opened = Disk::with_file(spec, path, file, size);
+        if created {
+            match &opened {
+                Ok(disk) => persist_entry(path, &disk.file)?,
+                Err(_) => drop(std::fs::remove_file(path)),
+            }
+        }
+        opened
+    }
+
+    /// The rest of opening, from which a new file does not survive an error.
+    fn with_file(
+        spec: &BackendSpec,
+        path: &Path,
+        file: File,
+        size: Option<u64>,
+    ) -> Result<Disk, OpenError> {
+        lock(path, &file, spec.read_only)?;
+        let disk = Disk::new(path, file, false, spec.read_only);
+        let bytes = match size {
+            Some(size) => disk.grow_to(size, spec.lba_bytes)?,
+            None => disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?,
+        };
+        spec.whole_blocks(&path.display().to_string(), bytes)?;
+        let direct = open_direct(path, &disk.file, spec);
+        Ok(Disk { direct, ..disk })
+    }
+
+    pub(super) fn open_block(spec: &BackendSpec, path: &Path) -> Result<Disk, OpenError> {
+        let metadata =
+            std::fs::metadata(path).map_err(|e| refusal(path, "open", spec.read_only, e))?;
+        if !metadata.file_type().is_block_device() {
+            let advice = "use the kind for files";
+            return Err(OpenError::WrongType {
+                path: path.into(),
+                expected: "block device",
+                advice,
+            });
+        }
+        // O_EXCL without O_CREAT: refuse devices that are mounted or claimed.
+        let exclusive = if spec.read_only { 0 } else { libc::O_EXCL };
+        let file = open(path, spec.read_only, libc::O_DIRECT | exclusive)
+            .map_err(|e| refusal(path, "open", spec.read_only, e))?;
+        let logical_bytes =
+            logical_block_bytes(&file).map_err(|e| OpenError::io(path, "examine", e))?;
+        if logical_bytes > spec.lba_bytes {
+            let (path, lba_bytes) = (path.into(), spec.lba_bytes);
+            return Err(OpenError::LogicalBlock { path, logical_bytes, lba_bytes });
+        }
+        let disk = Disk::new(path, file, true, spec.read_only);
+        let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
+        if bytes < u64::from(spec.lba_bytes) {
+            return Err(OpenError::Empty { name: path.display().to_string() });
+        }
+        Ok(disk)
+    }
+
+    fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> Disk {
+        Disk {
+            path: path.into(),
+            file,
+            direct: None,
+            direct_refused: AtomicBool::new(false),
+            punch_refused: AtomicBool::new(false),
+            zero_refused: AtomicBool::new(false),
+            is_block,
+            read_only,
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Size as of now.
+    pub(super) fn bytes(&self) -> io::Result<u64> {
+        if self.is_block {
+            // Nobody uses the file position: all I/O names its offset.
+            (&self.file).seek(SeekFrom::End(0))
+        } else {
+            Ok(self.file.metadata()?.len())
+        }
+    }
+
+    /// Makes a file `bytes` long, which never cuts off anything.
+    pub(super) fn grow_to(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
+        let path = || self.path.clone();
+        spec::whole_blocks(&self.path.display().to_string(), bytes, lba_bytes)?;
+        let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
+        if now == bytes {
+            return Ok(bytes);
+        }
+        if self.is_block {
+            return Err(OpenError::FixedSize { path: path() });
+        }
+        if now > bytes {
+            return Err(OpenError::WouldCut { path: path(), bytes: now, asked: bytes });
+        }
+        if self.read_only {
+            return Err(OpenError::TooSmall { path: path(), bytes: now, asked: bytes });
+        }
+        self.file.set_len(bytes).map_err(|e| OpenError::io(&self.path, "grow", e))?;
+        Ok(bytes)
+    }
+
+    /// The descriptor for data; `cached` asks for the one that takes any alignment.
+    pub(super) fn data_fd(&self, cached: bool) -> RawFd {
+        match &self.direct {
+            Some(direct) if !cached && !self.direct_refused.load(Ordering::Relaxed) => {
+                direct.as_raw_fd()
+            }
+            _ => self.file.as_raw_fd(),
+        }
+    }
+
+    /// The descriptor for everything else; always the same, since each reports write-back errors once.
+    pub(super) fn control_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Whether there is a choice between direct and cached.
+    pub(super) fn has_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// From now on everything goes through the page cache.
+    pub(super) fn refuse_direct(&self) {
+        self.direct_refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn can(&self, how: Allocate) -> bool {
+        !self.refused(how).load(Ordering::Relaxed)
+    }
+
+    pub(super) fn refuse(&self, how: Allocate) {
+        self.refused(how).store(true, Ordering::Relaxed);
+    }
+
+    fn refused(&self, how: Allocate) -> &AtomicBool {
+        match how {
+            Allocate::Punch => &self.punch_refused,
+            Allocate::Zero => &self.zero_refused,
+        }
+    }
+
+    /// Says that an operation failed; ever more rarely, since a broken disk fails often.
+    pub(super) fn report(&self, operation: &str, offset: u64, error: &io::Error) {
+        let count = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            let path = self.path.display();
+            tracing::warn!(%path, operation, offset, %error, count, "backend operation failed");
+        }
+    }
+}
+
+fn open(path: &Path, read_only: bool, flags: i32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path)
+}
+
+/// Before opening, since opening a FIFO would wait for its other end. What is not there may be created.
+fn check_is_file(path: &Path) -> Result<(), OpenError> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let advice = match metadata.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_block_device() => "use the kind for block devices",
+        _ => "choose another path",
+    };
+    Err(OpenError::WrongType { path: path.into(), expected: "regular file", advice })
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
+}
+
+/// Makes sure that a new file is still there after a power cut.
+fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    file.sync_all()
+        .and_then(|()| File::open(parent)?.sync_all())
+        .map_err(|e| OpenError::io(path, "store", e))
+}
+
+/// Two targets that write one file would destroy it, as would one that trusts a cache of it.
+fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
+    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
+    match locked {
+        Ok(()) => Ok(()),
+        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.into() }),
+        // Filesystems without locks: nothing to protect with.
+        Err(std::fs::TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+        Err(std::fs::TryLockError::Error(e)) => Err(OpenError::io(path, "lock", e)),
+    }
+}
+
+/// A second descriptor that bypasses the page cache, if filesystem and block size allow it.
+fn open_direct(path: &Path, file: &File, spec: &BackendSpec) -> Option<File> {
+    if !direct_fits(file, spec.lba_bytes) {
+        return None;
+    }
+    let direct = open(path, spec.read_only, libc::O_DIRECT).ok()?;
+    let (ours, theirs) = (file.metadata().ok()?, direct.metadata().ok()?);
+    (ours.dev() == theirs.dev() && ours.ino() == theirs.ino()).then_some(direct)
+}
+
+/// Whether whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O. Kernels that
+/// do not tell (before 6.1) are tried.
+fn direct_fits(file: &File, lba_bytes: u32) -> bool {
+    // SAFETY: an all-zero statx is a valid value of this plain structure.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the path is an empty C string, the answer is writable.
+    let result = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &mut answer,
+        )
+    };
+    if result != 0 || answer.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return true;
+    }
+    let (memory, offset) = (answer.stx_dio_mem_align, answer.stx_dio_offset_align);
+    offset != 0 && offset <= lba_bytes && memory as usize <= PAGE_BYTES
+}
+
+fn logical_block_bytes(file: &File) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: BLKSSZGET writes an int.
+    if unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &mut bytes) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn refusal(path: &Path, action: &'static str, read_only: bool, error: io::Error) -> OpenError {
+    let path = path.to_path_buf();
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => {
+            let what =
+                if action == "create" { "directory to create it in" } else { "file or device" };
+            OpenError::NotFound { path, what }
+        }
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenError::Permission { path, read_only },
+        Some(libc::EBUSY | libc::ETXTBSY) => OpenError::InUse { path },
+        _ => OpenError::Io { path, action, source: error },
+    }
+}

@@ -1,0 +1,220 @@
+//! What to open, and what to tell people when it cannot be opened.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A backend to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendSpec {
+    /// Where the blocks are kept.
+    pub kind: BackendKind,
+    /// Block size: 512 or 4096.
+    pub lba_bytes: u32,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// Where blocks are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendKind {
+    /// In memory that is gone with the process.
+    Memory {
+        /// Bytes.
+        size: u64,
+    },
+    /// Nowhere: reads are zeroes, writes are dropped. For benchmarks.
+    Null {
+        /// Bytes.
+        size: u64,
+    },
+    /// In a regular file.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Bytes; a smaller file is grown. `None`: as large as it is.
+        size: Option<u64>,
+        /// Make a sparse file of `size` if there is none.
+        create: bool,
+    },
+    /// On a block device.
+    Block {
+        /// Where its node is.
+        path: PathBuf,
+    },
+}
+
+/// Why a backend could not be opened or resized, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Not a block size that NVMe hosts can use.
+    #[error("a block size of {lba_bytes} bytes is not supported: use 512 or 4096")]
+    LbaSize {
+        /// As asked for.
+        lba_bytes: u32,
+    },
+    /// Neither a file nor what is needed to make one.
+    #[error("{}: no such file: give a size to have it created", path.display())]
+    SizeMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not there and was not to be created.
+    #[error("{}: no such {what}", path.display())]
+    NotFound {
+        /// As given.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// No blocks at all.
+    #[error("{name}: has a size of zero: give it at least one block")]
+    Empty {
+        /// Path or kind.
+        name: String,
+    },
+    /// A block would be cut in two.
+    #[error("{name}: {bytes} bytes are not a whole number of {lba_bytes}-byte blocks: {}",
+        alignment_advice(*bytes, *lba_bytes))]
+    NotAligned {
+        /// Path or kind.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// Block size.
+        lba_bytes: u32,
+    },
+    /// Exporting the size asked for would hide or cut off data.
+    #[error("{}: holds {bytes} bytes, more than the {asked} asked for: leave the size out to export \
+        all of it, or shrink it yourself (truncate -s {asked})", path.display())]
+    WouldCut {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The size asked for.
+        asked: u64,
+    },
+    /// A read-only export cannot be grown.
+    #[error("{}: holds {bytes} bytes, fewer than the {asked} asked for, and a read-only export \
+        cannot be grown: leave the size out", path.display())]
+    TooSmall {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The size asked for.
+        asked: u64,
+    },
+    /// A block device is as large as it is.
+    #[error("{}: a block device cannot be resized from here", path.display())]
+    FixedSize {
+        /// Its node.
+        path: PathBuf,
+    },
+    /// No addresses were kept free for that much.
+    #[error("memory can grow to {bytes_max} bytes here, not to {bytes}: restart with the new size")]
+    MemoryGrowth {
+        /// The size asked for.
+        bytes: u64,
+        /// The largest possible one.
+        bytes_max: u64,
+    },
+    /// The system refuses access.
+    #[error("{}: permission denied: run as a user who may {}", path.display(),
+        if *read_only { "read it" } else { "read and write it, or export it read-only" })]
+    Permission {
+        /// As given.
+        path: PathBuf,
+        /// Whether reading would have been enough.
+        read_only: bool,
+    },
+    /// Two writers would destroy the data.
+    #[error("{}: already in use (mounted, or exported by another target): stop that first", path.display())]
+    InUse {
+        /// As given.
+        path: PathBuf,
+    },
+    /// Not what its kind says.
+    #[error("{}: is not a {expected}: {advice}", path.display())]
+    WrongType {
+        /// As given.
+        path: PathBuf,
+        /// What was expected.
+        expected: &'static str,
+        /// What to write instead.
+        advice: &'static str,
+    },
+    /// The device cannot write single blocks of that size.
+    #[error("{}: has logical blocks of {logical_bytes} bytes, larger than {lba_bytes}: \
+        use a block size of {logical_bytes}", path.display())]
+    LogicalBlock {
+        /// Its node.
+        path: PathBuf,
+        /// The device's.
+        logical_bytes: u32,
+        /// As asked for.
+        lba_bytes: u32,
+    },
+    /// The system has no room for it.
+    #[error("cannot map {size} bytes of memory: {source}: choose a smaller size")]
+    Memory {
+        /// Bytes.
+        size: u64,
+        /// As reported.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("{}: cannot {action} it: {source}", path.display())]
+    Io {
+        /// As given.
+        path: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// As reported.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(super) fn io(path: &Path, action: &'static str, source: io::Error) -> OpenError {
+        OpenError::Io { path: path.into(), action, source }
+    }
+}
+
+impl BackendSpec {
+    /// The block size as a power of two.
+    pub(super) fn lba_shift(&self) -> Result<u8, OpenError> {
+        match self.lba_bytes {
+            512 => Ok(9),
+            4096 => Ok(12),
+            lba_bytes => Err(OpenError::LbaSize { lba_bytes }),
+        }
+    }
+
+    /// `bytes`, if they are one whole block at least.
+    pub(super) fn whole_blocks(&self, name: &str, bytes: u64) -> Result<u64, OpenError> {
+        whole_blocks(name, bytes, self.lba_bytes)
+    }
+}
+
+pub(super) fn whole_blocks(name: &str, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
+    if bytes == 0 {
+        return Err(OpenError::Empty { name: name.into() });
+    }
+    if !bytes.is_multiple_of(u64::from(lba_bytes)) {
+        return Err(OpenError::NotAligned { name: name.into(), bytes, lba_bytes });
+    }
+    Ok(bytes)
+}
+
+fn alignment_advice(bytes: u64, lba_bytes: u32) -> String {
+    let below = bytes - bytes % u64::from(lba_bytes);
+    let above = below.saturating_add(u64::from(lba_bytes));
+    let smaller_blocks =
+        if lba_bytes > 512 && bytes.is_multiple_of(512) { ", or a block size of 512" } else { "" };
+    if below == 0 {
+        return format!("use {above}{smaller_blocks}");
+    }
+    format!("use {below} or {above}{smaller_blocks}")
+}

@@ -1,0 +1,45 @@
+//! What the system says, in NVMe's words.
+
+use roadtrain_wire::status::Status;
+
+/// Which way the bytes went, for errors that NVMe tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// The status for a failed operation. Do Not Retry is set where trying again cannot help.
+pub(super) fn from_errno(errno: i32, access: Access) -> Status {
+    match errno {
+        // ENODATA, EILSEQ and EREMOTEIO are how block devices report medium, integrity and target errors.
+        libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => match access {
+            Access::Read => Status::UNRECOVERED_READ_ERROR,
+            Access::Write => Status::WRITE_FAULT,
+        },
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Status::CAPACITY_EXCEEDED.dnr(),
+        libc::EROFS => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
+        libc::ECANCELED => Status::ABORT_REQUESTED,
+        _ => Status::INTERNAL_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_has_its_status() {
+        for (errno, read, write) in [
+            (libc::EIO, Status::UNRECOVERED_READ_ERROR, Status::WRITE_FAULT),
+            (libc::ENODATA, Status::UNRECOVERED_READ_ERROR, Status::WRITE_FAULT),
+            (libc::ENOSPC, Status::CAPACITY_EXCEEDED, Status::CAPACITY_EXCEEDED),
+            (libc::EDQUOT, Status::CAPACITY_EXCEEDED, Status::CAPACITY_EXCEEDED),
+            (libc::EROFS, Status::NAMESPACE_WRITE_PROTECTED, Status::NAMESPACE_WRITE_PROTECTED),
+            (libc::ENOMEM, Status::INTERNAL_ERROR, Status::INTERNAL_ERROR),
+        ] {
+            assert!(from_errno(errno, Access::Read).is(read), "{errno}");
+            assert!(from_errno(errno, Access::Write).is(write), "{errno}");
+        }
+    }
+}

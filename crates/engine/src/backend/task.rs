@@ -1,0 +1,296 @@
+//! One operation of one host, carried through the ring until it is done or has failed.
+//!
+//! # Ownership
+//! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until
+//! [`IoTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is dropped too early
+//! leaks its buffers instead of freeing them under the kernel's hands.
+//!
+//! # Liveness
+//! `Pending` means that exactly one entry with the task's user data is in the ring, whose completion must be
+//! passed to `resume`. Each step makes progress, falls back to a simpler way, or ends the task.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue, types};
+use roadtrain_wire::status::Status;
+
+use super::disk::{Allocate, Disk};
+use super::op::{ByteRange, IoOp};
+use super::status::{Access, from_errno};
+use super::{Backend, Store, ZEROES};
+use crate::ring::{Ring, RingSqe};
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// Wait for the completion with the task's user data.
+    Pending,
+    /// Over, well or badly.
+    Done(Result<(), Status>),
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub struct IoTask {
+    work: Work,
+    disk: Option<Arc<Disk>>,
+    user_data: u64,
+    /// What the kernel is at, if anything.
+    step: Option<Step>,
+}
+
+/// The operation and how much of it is done.
+#[derive(Debug)]
+struct Work {
+    op: IoOp,
+    /// Bytes that are done of what is read, written, compared or zeroed.
+    done: u64,
+    /// Ranges of a discard that are done.
+    ranges_done: usize,
+    is_synced: bool,
+    /// Direct I/O does not fit what is left.
+    cached: bool,
+    /// The kernel was short of something: let it wait in a worker instead of asking us again.
+    patient: bool,
+}
+
+/// One entry in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Read,
+    Write,
+    Sync,
+    Allocate(Allocate),
+    WriteZeroes,
+    ReadToCompare,
+}
+
+impl IoTask {
+    /// A task that was not started.
+    #[must_use]
+    pub fn new(op: IoOp) -> IoTask {
+        let work =
+            Work { op, done: 0, ranges_done: 0, is_synced: false, cached: false, patient: false };
+        IoTask { work, disk: None, user_data: 0, step: None }
+    }
+
+    /// Begins. If the result is `Pending`, completions with `user_data` go to [`resume`](Self::resume).
+    pub fn start(&mut self, backend: &Backend, ring: &mut Ring, user_data: u64) -> Progress {
+        debug_assert!(self.disk.is_none() && self.step.is_none(), "a task starts once");
+        if let Err(status) = self.work.op.check(backend) {
+            return Progress::Done(Err(status));
+        }
+        match &backend.store {
+            Store::Disk(disk) => {
+                self.disk = Some(Arc::clone(disk));
+                self.user_data = user_data;
+                self.proceed(ring)
+            }
+            _ => Progress::Done(backend.run_now(&mut self.work.op)),
+        }
+    }
+
+    /// Takes the result of the completion that it was waiting for.
+    pub fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
+        let (Some(step), Some(disk)) = (self.step.take(), &self.disk) else {
+            debug_assert!(false, "a task that was not pending was resumed");
+            return Progress::Done(Err(Status::INTERNAL_ERROR));
+        };
+        let outcome = match u32::try_from(result) {
+            Ok(count) => self.work.advance(step, u64::from(count)),
+            Err(_) => self.work.recover(step, -result, disk),
+        };
+        match outcome {
+            Ok(()) => self.proceed(ring),
+            Err(status) => Progress::Done(Err(status)),
+        }
+    }
+
+    /// Whether the kernel has an entry of this task, so that it must be kept.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.step.is_some()
+    }
+
+    /// Takes the operation with its buffers out of a task that is over. `None` while pending.
+    #[must_use]
+    pub fn take_op(&mut self) -> Option<IoOp> {
+        (!self.is_pending()).then(|| mem::replace(&mut self.work.op, IoOp::Flush))
+    }
+
+    /// Pushes the next step, if there is one.
+    fn proceed(&mut self, ring: &mut Ring) -> Progress {
+        let Some(disk) = &self.disk else { return Progress::Done(Err(Status::INTERNAL_ERROR)) };
+        let Some(step) = self.work.next_step(disk) else { return Progress::Done(Ok(())) };
+        let sqe = self.work.entry(step, disk).user_data(self.user_data);
+        self.step = Some(step);
+        // SAFETY: the entry points into buffers that this task owns until the completion was taken, and
+        // leaks if it is dropped before; or into a static.
+        unsafe { ring.push(&sqe) };
+        Progress::Pending
+    }
+}
+
+impl Work {
+    /// What is left to do, given what is done and what the disk is known to refuse.
+    fn next_step(&mut self, disk: &Disk) -> Option<Step> {
+        match &self.op {
+            IoOp::Read { buffer, .. } => (self.done < buffer.len() as u64).then_some(Step::Read),
+            IoOp::Write { buffer, .. } => (self.done < buffer.len() as u64).then_some(Step::Write),
+            IoOp::Flush => (!self.is_synced).then_some(Step::Sync),
+            IoOp::Compare { expected, .. } => {
+                (self.done < expected.len() as u64).then_some(Step::ReadToCompare)
+            }
+            IoOp::Discard { ranges } => {
+                let skipped = ranges[self.ranges_done..].iter().take_while(|r| r.len == 0).count();
+                self.ranges_done += skipped;
+                let more = self.ranges_done < ranges.len() && disk.can(Allocate::Punch);
+                more.then_some(Step::Allocate(Allocate::Punch))
+            }
+            IoOp::WriteZeroes { range, fua, deallocate } => {
+                if self.done == range.len {
+                    return (*fua && !self.is_synced && range.len > 0).then_some(Step::Sync);
+                }
+                if *deallocate && disk.can(Allocate::Punch) {
+                    return Some(Step::Allocate(Allocate::Punch));
+                }
+                let zero = disk.can(Allocate::Zero);
+                Some(if zero { Step::Allocate(Allocate::Zero) } else { Step::WriteZeroes })
+            }
+        }
+    }
+
+    fn entry(&mut self, step: Step, disk: &Disk) -> RingSqe {
+        let sqe = self.bare_entry(step, disk);
+        if self.patient { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
+    }
+
+    fn bare_entry(&mut self, step: Step, disk: &Disk) -> RingSqe {
+        let data = types::Fd(disk.data_fd(self.cached));
+        let control = types::Fd(disk.control_fd());
+        let done = self.done;
+        match (step, &mut self.op) {
+            (Step::Read, IoOp::Read { offset, buffer }) => {
+                let rest = &mut buffer[done as usize..];
+                opcode::Read::new(data, rest.as_mut_ptr(), rest.len() as u32)
+                    .offset(*offset + done)
+                    .build()
+            }
+            (Step::Write, IoOp::Write { offset, buffer, fua }) => {
+                let rest = &buffer[done as usize..];
+                opcode::Write::new(data, rest.as_ptr(), rest.len() as u32)
+                    .offset(*offset + done)
+                    .rw_flags(if *fua { libc::RWF_DSYNC } else { 0 })
+                    .build()
+            }
+            (Step::ReadToCompare, IoOp::Compare { offset, expected, scratch: Some(scratch) }) => {
+                let len = scratch.len().min(expected.len() - done as usize);
+                opcode::Read::new(data, scratch.as_mut_ptr(), len as u32)
+                    .offset(*offset + done)
+                    .build()
+            }
+            (Step::Allocate(how), IoOp::Discard { ranges }) => {
+                let range = ranges[self.ranges_done];
+                allocate(control, how, range)
+            }
+            (Step::Allocate(how), IoOp::WriteZeroes { range, .. }) => {
+                let rest = ByteRange { offset: range.offset + done, len: range.len - done };
+                allocate(control, how, rest)
+            }
+            (Step::WriteZeroes, IoOp::WriteZeroes { range, .. }) => {
+                let len = (range.len - done).min(ZEROES.0.len() as u64);
+                opcode::Write::new(data, ZEROES.0.as_ptr(), len as u32)
+                    .offset(range.offset + done)
+                    .build()
+            }
+            (Step::Sync, _) => {
+                opcode::Fsync::new(control).flags(types::FsyncFlags::DATASYNC).build()
+            }
+            // `next_step` pairs steps with operations as above.
+            (step, op) => unreachable!("{step:?} for {op:?}"),
+        }
+    }
+
+    /// Books what a step achieved.
+    fn advance(&mut self, step: Step, count: u64) -> Result<(), Status> {
+        match step {
+            // The file ends before its capacity: somebody cut it.
+            Step::Read | Step::ReadToCompare if count == 0 => Err(Status::UNRECOVERED_READ_ERROR),
+            Step::Write | Step::WriteZeroes if count == 0 => Err(Status::WRITE_FAULT),
+            Step::ReadToCompare => self.compare(count),
+            Step::Read | Step::Write | Step::WriteZeroes => {
+                self.done += count;
+                Ok(())
+            }
+            Step::Sync => {
+                self.is_synced = true;
+                Ok(())
+            }
+            Step::Allocate(_) => {
+                match &self.op {
+                    IoOp::WriteZeroes { range, .. } => self.done = range.len,
+                    _ => self.ranges_done += 1,
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn compare(&mut self, count: u64) -> Result<(), Status> {
+        let IoOp::Compare { expected, scratch: Some(scratch), .. } = &self.op else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        let (at, count) = (self.done as usize, count as usize);
+        if scratch.get(..count) != expected.get(at..at + count) {
+            return Err(Status::COMPARE_FAILURE.dnr());
+        }
+        self.done += count as u64;
+        Ok(())
+    }
+
+    /// Tries again or another way, if there is one.
+    fn recover(&mut self, step: Step, errno: i32, disk: &Disk) -> Result<(), Status> {
+        match (step, errno) {
+            (_, libc::EINTR) => return Ok(()),
+            (_, libc::EAGAIN) => {
+                self.patient = true;
+                return Ok(());
+            }
+            (Step::Allocate(how), libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => {
+                disk.refuse(how);
+                return Ok(());
+            }
+            (Step::Sync | Step::Allocate(_), _) => {}
+            (_, libc::EINVAL) if disk.has_direct() && !self.cached => {
+                if self.done == 0 {
+                    disk.refuse_direct();
+                }
+                self.cached = true;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let access = match step {
+            Step::Read | Step::ReadToCompare => Access::Read,
+            _ => Access::Write,
+        };
+        let (offset, name) = self.op.describe();
+        disk.report(name, offset + self.done, &io::Error::from_raw_os_error(errno));
+        Err(from_errno(errno, access))
+    }
+}
+
+impl Drop for IoTask {
+    fn drop(&mut self) {
+        if self.is_pending() {
+            mem::forget(mem::replace(&mut self.work.op, IoOp::Flush));
+        }
+    }
+}
+
+fn allocate(fd: types::Fd, how: Allocate, range: ByteRange) -> RingSqe {
+    opcode::Fallocate::new(fd, range.len).offset(range.offset).mode(how.mode()).build()
+}

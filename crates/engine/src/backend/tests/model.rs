@@ -1,0 +1,134 @@
+//! Random operations on a backend and on a plain vector leave the same bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SIZE: u64 = 256 * KIB;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { at: u64, len: u64, byte: u8, fua: bool },
+    Discard(Vec<(u64, u64)>),
+    Zero { at: u64, len: u64, fua: bool, deallocate: bool },
+    Read { at: u64, len: u64 },
+    Compare { at: u64, len: u64 },
+    Flush,
+}
+
+/// A range in bytes, whole blocks.
+fn range(lba: u64) -> impl Strategy<Value = (u64, u64)> {
+    (0..SIZE / lba).prop_flat_map(move |at| {
+        let room = SIZE / lba - at;
+        let len = prop_oneof![1..=room.min(8), 1..=room];
+        (Just(at * lba), len.prop_map(move |len| len * lba))
+    })
+}
+
+fn step(lba: u64) -> impl Strategy<Value = Step> {
+    let flags = (any::<bool>(), any::<bool>());
+    prop_oneof![
+        4 => (range(lba), 1_u8.., any::<bool>())
+            .prop_map(|((at, len), byte, fua)| Step::Write { at, len, byte, fua }),
+        2 => proptest::collection::vec(range(lba), 1..5).prop_map(Step::Discard),
+        2 => (range(lba), flags)
+            .prop_map(|((at, len), (fua, deallocate))| Step::Zero { at, len, fua, deallocate }),
+        2 => range(lba).prop_map(|(at, len)| Step::Read { at, len }),
+        1 => range(lba).prop_map(|(at, len)| Step::Compare { at, len }),
+        1 => Just(Step::Flush),
+    ]
+}
+
+fn apply(rig: &mut Rig, backend: &Backend, model: &mut [u8], step: Step) {
+    let slice = |at: u64, len: u64| at as usize..(at + len) as usize;
+    match step {
+        Step::Write { at: offset, len, byte, fua } => {
+            let buffer = filled(len, byte);
+            rig.run(backend, IoOp::Write { offset, buffer, fua }).0.unwrap();
+            model[slice(offset, len)].fill(byte);
+        }
+        Step::Discard(ranges) => {
+            rig.discard(backend, &ranges).unwrap();
+            ranges.iter().for_each(|&(at, len)| model[slice(at, len)].fill(0));
+        }
+        Step::Zero { at: offset, len, fua, deallocate } => {
+            let range = ByteRange { offset, len };
+            rig.run(backend, IoOp::WriteZeroes { range, fua, deallocate }).0.unwrap();
+            model[slice(offset, len)].fill(0);
+        }
+        Step::Read { at, len } => {
+            assert!(rig.read(backend, at, len).unwrap() == model[slice(at, len)]);
+        }
+        Step::Compare { at, len } => {
+            let mut same = Buffer::alloc(len as usize);
+            same.copy_from_slice(&model[slice(at, len)]);
+            rig.compare(backend, at, same).unwrap();
+        }
+        Step::Flush => rig.run(backend, IoOp::Flush).0.unwrap(),
+    }
+}
+
+fn check(spec: &BackendSpec, steps: Vec<Step>) {
+    let mut rig = Rig::new();
+    let backend = Backend::open(spec).unwrap();
+    let mut model = vec![0; SIZE as usize];
+    for step in steps {
+        apply(&mut rig, &backend, &mut model, step);
+    }
+    assert!(rig.read(&backend, 0, SIZE).unwrap() == model);
+    assert_eq!(backend.refresh().unwrap().bytes(), SIZE, "the size stays");
+    drop(backend);
+    if let BackendKind::File { path, .. } = &spec.kind {
+        assert!(std::fs::read(path).unwrap() == model, "another reader sees the same");
+    }
+}
+
+fn check_file_in(base: &Path, lba: u32, steps: Vec<Step>) {
+    let dir = tempfile::tempdir_in(base).unwrap();
+    check(&file(dir.path().join("disk"), Some(SIZE), lba), steps);
+}
+
+fn steps(lba: u64) -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(step(lba), 1..40)
+}
+
+/// Memory-backed files, where there are some.
+fn tmpfs() -> Option<&'static Path> {
+    let path = Path::new("/dev/shm");
+    let usable = tempfile::tempdir_in(path).is_ok();
+    if !usable {
+        skipped("backends on tmpfs", &"cannot write to /dev/shm");
+    }
+    usable.then_some(path)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn memory_512(steps in steps(512)) {
+        check(&memory(SIZE, 512), steps);
+    }
+
+    #[test]
+    fn memory_4096(steps in steps(4096)) {
+        check(&memory(SIZE, 4096), steps);
+    }
+
+    #[test]
+    fn file_512(steps in steps(512)) {
+        check_file_in(&std::env::temp_dir(), 512, steps);
+    }
+
+    #[test]
+    fn file_4096(steps in steps(4096)) {
+        check_file_in(&std::env::temp_dir(), 4096, steps);
+    }
+
+    #[test]
+    fn file_on_tmpfs(steps in steps(512)) {
+        if let Some(base) = tmpfs() {
+            check_file_in(base, 512, steps);
+        }
+    }
+}

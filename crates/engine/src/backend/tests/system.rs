@@ -1,0 +1,167 @@
+//! What only root can arrange: block devices and full disks. Skipped, saying so, for others.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::{io, ptr, thread};
+
+use super::*;
+
+/// A loop device over a file; detached when dropped.
+struct Loop {
+    node: PathBuf,
+}
+
+impl Loop {
+    fn attach(backing: &Path, sector_bytes: u32) -> Result<Loop, String> {
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &sector_bytes.to_string()])
+            .arg(backing)
+            .output()
+            .map_err(|e| format!("cannot run losetup: {e}"))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim().into());
+        }
+        Ok(Loop { node: PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()) })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.node).status();
+    }
+}
+
+/// A backing file of `size`, and its device if the system lets us have one.
+fn loop_device(test: &str, size: u64, sector_bytes: u32) -> Option<(tempfile::TempDir, Loop)> {
+    let dir = tempfile::tempdir().unwrap();
+    let backing = dir.path().join("backing");
+    std::fs::File::create(&backing).unwrap().set_len(size).unwrap();
+    match Loop::attach(&backing, sector_bytes) {
+        Ok(device) => Some((dir, device)),
+        Err(reason) => {
+            skipped(test, &reason);
+            None
+        }
+    }
+}
+
+#[test]
+fn a_block_device_works() {
+    for lba_bytes in [512, 4096] {
+        let Some((dir, device)) = loop_device("a_block_device_works", MIB, lba_bytes) else {
+            return;
+        };
+        let backend = Backend::open(&block(&device.node, lba_bytes)).unwrap();
+        let geometry = backend.geometry();
+        assert_eq!((geometry.bytes(), geometry.volatile_cache), (MIB, true));
+        let mut rig = Rig::new();
+        let op = IoOp::Write { offset: 0, buffer: filled(MIB, 8), fua: true };
+        rig.run(&backend, op).0.unwrap();
+        rig.run(&backend, IoOp::Flush).0.unwrap();
+        rig.discard(&backend, &[(64 * KIB, 64 * KIB), (256 * KIB, 64 * KIB)]).unwrap();
+        rig.zero(&backend, 512 * KIB, 64 * KIB).unwrap();
+        let content = rig.read(&backend, 0, MIB).unwrap();
+        for (index, chunk) in content.chunks(64 << 10).enumerate() {
+            let byte = if [1, 4, 8].contains(&index) { 0 } else { 8 };
+            assert!(chunk.iter().all(|&b| b == byte), "64 KiB chunk {index}");
+        }
+        rig.compare(&backend, 0, filled(64 * KIB, 8)).unwrap();
+        let backing = std::fs::metadata(dir.path().join("backing")).unwrap();
+        assert!(backing.blocks() * 512 < MIB, "discards reach the backing file");
+    }
+}
+
+#[test]
+fn a_block_device_has_one_writer() {
+    let Some((_dir, device)) = loop_device("a_block_device_has_one_writer", MIB, 512) else {
+        return;
+    };
+    let spec = block(&device.node, 4096);
+    let writer = Backend::open(&spec).unwrap();
+    let error = Backend::open(&spec).unwrap_err().to_string();
+    assert!(error.contains("already in use"), "{error}");
+    drop(writer);
+    let backend = Backend::open(&read_only(spec)).unwrap();
+    assert!(backend.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
+}
+
+#[test]
+fn block_sizes_must_fit_the_device() {
+    let Some((_dir, device)) = loop_device("block_sizes_must_fit_the_device", MIB, 4096) else {
+        return;
+    };
+    let error = Backend::open(&block(&device.node, 512)).unwrap_err().to_string();
+    assert!(error.ends_with("use a block size of 4096"), "{error}");
+    let error = Backend::open(&file(&device.node, None, 4096)).unwrap_err().to_string();
+    assert!(error.contains("use the kind for block devices"), "{error}");
+}
+
+/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of `size`.
+fn with_small_tmpfs(name: &'static str, size: u64, test: impl FnOnce(&Path) + Send + 'static) {
+    let run = move || {
+        let dir = tempfile::tempdir().unwrap();
+        match mount_tmpfs(dir.path(), size) {
+            Ok(()) => test(dir.path()),
+            Err(reason) => skipped(name, &reason),
+        }
+        let target = c_path(dir.path());
+        // SAFETY: a C string; unmounts only within this thread's namespace.
+        unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+    };
+    thread::spawn(run).join().unwrap();
+}
+
+fn mount_tmpfs(at: &Path, size: u64) -> io::Result<()> {
+    let check = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let (target, options) = (c_path(at), CString::new(format!("size={size}")).unwrap());
+    // SAFETY: all pointers are C strings or null where the call allows it; only this thread's namespace
+    // changes, since it was unshared before.
+    unsafe {
+        check(libc::unshare(libc::CLONE_NEWNS))?;
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        check(libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), private, ptr::null()))?;
+        let tmpfs = c"tmpfs".as_ptr();
+        check(libc::mount(tmpfs, target.as_ptr(), tmpfs, 0, options.as_ptr().cast()))
+    }
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap()
+}
+
+#[test]
+fn a_full_filesystem_is_capacity_exceeded() {
+    with_small_tmpfs("a_full_filesystem_is_capacity_exceeded", MIB, |dir| {
+        let backend = Backend::open(&file(dir.join("disk"), Some(4 * MIB), 4096)).unwrap();
+        let mut rig = Rig::new();
+        // The first half fits, the second ends in the middle of a write.
+        rig.write(&backend, 0, filled(512 * KIB, 1)).unwrap();
+        let status = rig.write(&backend, 512 * KIB, filled(2 * MIB, 2)).unwrap_err();
+        assert!(status.is(Status::CAPACITY_EXCEEDED) && status.is_dnr(), "{status}");
+        assert!(rig.read(&backend, 0, 512 * KIB).unwrap().iter().all(|&b| b == 1));
+        // Discarding makes room again.
+        rig.discard(&backend, &[(0, 4 * MIB)]).unwrap();
+        rig.write(&backend, 3 * MIB, filled(512 * KIB, 3)).unwrap();
+        assert!(rig.read(&backend, 3 * MIB, 512 * KIB).unwrap().iter().all(|&b| b == 3));
+        assert!(rig.read(&backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
+    });
+}
+
+#[test]
+fn discarding_gives_space_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let backend = Backend::open(&file(&path, Some(MIB), 4096)).unwrap();
+    let mut rig = Rig::new();
+    rig.run(&backend, IoOp::Write { offset: 0, buffer: filled(MIB, 1), fua: true }).0.unwrap();
+    let before = std::fs::metadata(&path).unwrap().blocks();
+    rig.discard(&backend, &[(0, 256 * KIB), (512 * KIB, 256 * KIB)]).unwrap();
+    let after = std::fs::metadata(&path).unwrap().blocks();
+    if after == before {
+        return skipped("discarding_gives_space_back", &"the temporary directory has no holes");
+    }
+    assert!(before - after >= 512 * KIB / 512);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), MIB);
+}
