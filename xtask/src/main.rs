@@ -1,6 +1,6 @@
 //! Chores of the workspace: `cargo xtask layers`, `cargo xtask size`, `cargo xtask seeds`.
 
-#[path = "../../crates/wire/tests/capture/mod.rs"]
+#[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
 mod layers;
 mod seeds;

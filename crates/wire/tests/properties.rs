@@ -3,10 +3,16 @@
 
 use proptest::prelude::*;
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype};
 use roadtrain_wire::fabrics::{
     Authentication, Connect, ConnectData, NQN_BYTES_MAX, Property, PropertySize, fctype, nqn_field,
     parse_nqn,
 };
+use roadtrain_wire::feature::{AsyncEvent, GetFeatures, NumberOfQueues, SetFeatures};
+use roadtrain_wire::identify::{
+    IdentifyNamespace, NAMESPACE_LIST_ENTRIES, NamespaceList, namespace_descriptors, parse_ascii,
+};
+use roadtrain_wire::log::{GetLogPage, ana_groups};
 use roadtrain_wire::pdu::{
     CH_BYTES, CapsuleCmd, CommonHeader, DIGEST_BYTES, Digests, Fes, FieldError, HEADER_BYTES_MAX,
     IcReq, IcResp, PduType, TERM_DATA_BYTES_MAX, TermReq, alignment_bytes,
@@ -195,11 +201,68 @@ proptest! {
         prop_assert_eq!(Authentication::parse(&sqe), authentication);
     }
 
+    #[test]
+    fn get_log_page_round_trips(
+        (lid, lsp, rae) in (any::<u8>(), 0u8..128, any::<bool>()),
+        dwords in 1u64..=1 << 32,
+        (lsi, offset, indexed, csi) in (any::<u16>(), any::<u64>(), any::<bool>(), any::<u8>()),
+    ) {
+        let get = GetLogPage { lid, lsp, rae, bytes: dwords * 4, lsi, offset, indexed, csi };
+        prop_assert_eq!(GetLogPage::parse(&get.emit(1)), get);
+    }
+
+    #[test]
+    fn features_and_events_round_trip(fid: u8, value: u32, submission in 1u32..65536, kind in 0u8..8) {
+        let set = SetFeatures::parse(&SetFeatures::emit(fid, value));
+        prop_assert_eq!((set.fid, set.save, set.value), (fid, false, value));
+        let queues = NumberOfQueues { submission, completion: 65536 - submission };
+        prop_assert_eq!(NumberOfQueues::parse(queues.emit()), Some(queues));
+        let event = AsyncEvent { event_type: kind, information: fid, lid: fid ^ 0x55 };
+        prop_assert_eq!(AsyncEvent::parse(event.emit()), event);
+    }
+
+    #[test]
+    fn namespace_lists_round_trip(nsids in proptest::collection::vec(1u32.., 0..1100)) {
+        let list = NamespaceList::from_nsids(nsids.iter().copied());
+        let kept = nsids.len().min(NAMESPACE_LIST_ENTRIES);
+        prop_assert!(list.iter().eq(nsids[..kept].iter().copied()));
+    }
+
+    #[test]
+    fn discovery_entries_round_trip(nqn in "[!-~]{1,223}", address in "[!-~]{1,255}", port: u16) {
+        let mut entry = DiscoveryEntry::new(subtype::NVM, &nqn);
+        entry.set_address(adrfam::IPV6, &address, &port.to_string());
+        let seen = DiscoveryEntry::ref_from_bytes(entry.as_bytes()).unwrap();
+        prop_assert_eq!(seen.subnqn(), Some(&nqn[..]));
+        prop_assert_eq!((seen.traddr(), seen.trsvcid()), (&address[..], &port.to_string()[..]));
+    }
+
+    /// Pages of any content and any length, as a host gets them from a target it cannot trust.
+    #[test]
+    fn any_page_is_read_without_panic(page in proptest::collection::vec(any::<u8>(), 0..4200)) {
+        prop_assert!(namespace_descriptors(&page).count() <= page.len() / 5);
+        for (group, nsids) in ana_groups(&page) {
+            prop_assert_eq!(group.nnsids.get() as usize, nsids.len());
+        }
+        if let Ok((namespace, _)) = IdentifyNamespace::ref_from_prefix(&page) {
+            let bytes = namespace.block_bytes();
+            prop_assert!(bytes.is_none_or(|bytes| (512..=65536).contains(&bytes)));
+        }
+        if let Ok((entry, _)) = DiscoveryEntry::ref_from_prefix(&page) {
+            let _ = (entry.subnqn(), entry.traddr(), entry.trsvcid());
+        }
+        if let Ok((list, _)) = NamespaceList::ref_from_prefix(&page) {
+            prop_assert!(list.iter().all(|nsid| nsid != 0));
+        }
+        prop_assert!(parse_ascii(&page).is_ascii());
+    }
+
     /// Any command is read as any format without panic.
     #[test]
     fn any_command_is_parsed_without_panic(octets: [u8; 64]) {
         let sqe = Sqe::read_from_bytes(&octets).unwrap();
         let _ = (Connect::parse(&sqe), Property::parse(&sqe), Authentication::parse(&sqe));
+        let _ = (GetLogPage::parse(&sqe), GetFeatures::parse(&sqe), SetFeatures::parse(&sqe));
         let _ = (sqe.slba(), sqe.blocks(), sqe.fctype());
         prop_assert_eq!(sqe.as_bytes(), &octets[..]);
     }

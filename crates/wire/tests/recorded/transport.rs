@@ -1,73 +1,21 @@
-//! Golden tests: every PDU of every recorded session between Linux's host and Linux's target parses,
-//! means what the independent listing beside the recording says, and is built again, octet for octet.
+//! PDUs and fabrics commands: every one parses, means what the independent listing beside the recording
+//! says, and is built again, octet for octet.
 
-mod capture;
-
-use capture::Recorded;
+use crate::capture::{self, Recorded};
+use crate::session::{Agreed, data, for_every_pdu, view};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::{
     Authentication, CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, fctype, parse_nqn,
 };
 use roadtrain_wire::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, H2cData, IcReq, IcResp, Layout,
-    PduType, R2t, alignment_bytes, flag, header_digest,
+    PduType, R2t, flag, header_digest,
 };
 use roadtrain_wire::sqe::{SGL_OFFSET, Sqe, opcode};
-use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
-
-/// What a connection's ICReq and ICResp agreed.
-#[derive(Clone, Copy)]
-struct Agreed {
-    digests: Digests,
-    /// Alignment of data from the controller (HPDA) and from the host (CPDA), in octets.
-    alignment: [u32; 2],
-}
-
-impl Default for Agreed {
-    fn default() -> Self {
-        Agreed { digests: Digests::default(), alignment: [4, 4] }
-    }
-}
-
-fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(octets: &[u8]) -> &T {
-    T::ref_from_prefix(octets).expect("long enough").0
-}
-
-/// Calls `check` with every PDU of every recording, its layout and what its connection agreed.
-fn for_every_pdu(mut check: impl FnMut(&str, &Recorded, &Layout, Agreed)) {
-    for name in capture::names() {
-        let mut agreed: HashMap<usize, Agreed> = HashMap::new();
-        for pdu in capture::pdus(&name) {
-            let now = agreed.entry(pdu.connection).or_default();
-            let ch: &CommonHeader = view(&pdu.octets);
-            let layout = ch
-                .layout(now.digests, now.alignment[usize::from(pdu.from_host)])
-                .unwrap_or_else(|e| panic!("{name}: {e:?} in {ch:?}"));
-            match layout.kind {
-                PduType::IcReq => {
-                    let hpda = view::<IcReq>(&pdu.octets).hpda;
-                    now.alignment[0] = alignment_bytes(hpda).expect("HPDA in range");
-                }
-                PduType::IcResp => {
-                    let icresp: &IcResp = view(&pdu.octets);
-                    now.alignment[1] = alignment_bytes(icresp.cpda).expect("CPDA in range");
-                    now.digests = Digests::from_octet(icresp.dgst).expect("no reserved bits");
-                }
-                _ => {}
-            }
-            assert_eq!(layout.kind.is_from_host(), pdu.from_host, "{name}: {ch:?}");
-            check(&name, &pdu, &layout, *now);
-        }
-    }
-}
-
-fn data<'a>(pdu: &'a Recorded, layout: &Layout) -> &'a [u8] {
-    let start = layout.data_offset as usize;
-    &pdu.octets[start..start + layout.data_bytes as usize]
-}
 
 /// The line that `pdus.py` prints for the PDU.
 fn describe(pdu: &Recorded, layout: &Layout) -> String {
