@@ -25,6 +25,12 @@ impl RxBuffer {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), length) }
     }
 
+    /// Puts octets kept earlier at its start; how many.
+    pub(crate) fn fill(&mut self, kept: &[u8]) -> usize {
+        self.whole()[..kept.len()].copy_from_slice(kept);
+        kept.len()
+    }
+
     fn whole(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is ours alone, and `&mut self` makes this the only view.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), RX_BUFFER_BYTES) }
@@ -150,6 +156,11 @@ impl Connection {
             self.blocked = None;
         }
         Ok(sent)
+    }
+
+    /// Forgets a blocked caravan: the connection is over.
+    pub(crate) fn reset_blocked(&mut self) {
+        self.blocked = None;
     }
 
     /// Makes the closing abrupt (RST): nothing of this connection reaches the peer any more.

@@ -35,6 +35,12 @@ impl Spinner {
         Spinner { waiting, since: None, pause: 1, skip: 0 }
     }
 
+    /// As configured.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
     /// Something was there to do.
     pub fn worked(&mut self) {
         if self.since.take().is_some() {

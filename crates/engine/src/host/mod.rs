@@ -2,7 +2,18 @@
 
 mod api;
 mod blocking;
+mod bringup;
+mod config;
+mod controller;
+mod discovery;
+mod error;
 mod lane;
 mod reactor;
 
 pub use api::{Completion, Front, Interest, LaneId, Op, Request, Turn};
+pub use bringup::{Admin, ControllerInfo, NamespaceInfo};
+pub use config::{HostConfig, RECONNECT_DELAY_MAX};
+pub use controller::{Controller, ControllerView, ReactorInfo};
+pub use discovery::discover;
+pub use error::HostError;
+pub use lane::LinkError;

@@ -12,6 +12,7 @@ use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 const RING_ENTRIES: u32 = 256;
@@ -25,7 +26,7 @@ pub(crate) enum Order {
     /// Use this connection for the lane.
     Attach { lane: usize, link: Box<Link> },
     /// Give the lane's connection up: its controller is gone.
-    Detach { lane: usize },
+    Detach { lane: usize, done: SyncSender<()> },
     /// Fail what waits on the lane: the controller-loss timeout.
     Fail { lane: usize },
     /// Finish and end.
@@ -36,8 +37,10 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: String },
-    /// The front ended the reactor.
+    /// The reactor's thread ends.
     Ended,
+    /// From outside: end everything.
+    Stop,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +140,6 @@ impl Reactor {
             self.shared.now = clock::now();
             self.turn(front);
         }
-        self.reports.send(Report::Ended);
         Ok(())
     }
 
@@ -247,9 +249,11 @@ impl Reactor {
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
                 slot.lane.attach(*link, now);
             }
-            Order::Detach { lane } => {
-                let Some(index) = self.index_of(lane) else { return };
-                self.detach(index);
+            Order::Detach { lane, done } => {
+                if let Some(index) = self.index_of(lane) {
+                    self.detach(index);
+                }
+                let _ = done.try_send(());
             }
             Order::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };

@@ -190,6 +190,13 @@ impl Qpair {
         self.slots[usize::from(slot)].cid
     }
 
+    /// The slot of a command in execution.
+    #[must_use]
+    pub fn slot_of(&self, cid: u16) -> Option<u16> {
+        let executing = |slot: &Slot| slot.cid == cid && slot.state == SlotState::Executing;
+        self.slots.iter().position(executing).map(|number| number as u16)
+    }
+
     /// Octets that come next and belong straight into a slot's data: slot, offset, length.
     #[must_use]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {

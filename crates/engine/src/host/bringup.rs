@@ -1,0 +1,306 @@
+//! Brings a controller up (NVMe Base 2.0, section 3.5.1): Connect, enable, Identify, queues, namespaces.
+
+use super::blocking::BlockingQpair;
+use super::config::HostConfig;
+use super::error::{HostError, connect_hint};
+use super::lane::{Link, LinkError};
+use roadtrain_proto::host::qpair::Config as QpairConfig;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::{
+    CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
+};
+use roadtrain_wire::feature::{NumberOfQueues, SetFeatures, fid};
+use roadtrain_wire::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, cns};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::time::{Duration, Instant};
+
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// Largest transfer used even if the controller takes more.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Octets of a command capsule without data.
+const CAPSULE_BYTES: u32 = 64;
+/// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
+const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
+/// CC.SHN: normal shutdown.
+const CC_SHUTDOWN: u32 = 1 << 14;
+/// CSTS.SHST: shutdown complete.
+const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
+
+/// A namespace as the host sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// NSID.
+    pub nsid: u32,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Octets of a logical block.
+    pub block_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// NGUID (zeroes: none).
+    pub nguid: [u8; 16],
+}
+
+/// What a controller said about itself.
+#[derive(Clone, Debug)]
+pub struct ControllerInfo {
+    /// Controller identifier.
+    pub cntlid: u16,
+    /// Most octets of a read or write.
+    pub transfer_bytes_max: u32,
+    /// In-capsule data of an I/O command.
+    pub in_capsule_bytes: u32,
+    /// Entries of an I/O queue at most.
+    pub queue_entries_max: u16,
+    /// I/O queues granted.
+    pub io_queues: u32,
+    /// The Identify Controller page.
+    pub identify: Box<IdentifyController>,
+    /// Active namespaces.
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// A connected admin queue.
+pub struct Admin {
+    pub(super) qpair: BlockingQpair,
+    /// The controller's identifier.
+    pub cntlid: u16,
+    cap: u64,
+}
+
+impl Admin {
+    /// Connects the admin queue of `config.subsystem_nqn` and enables the controller.
+    ///
+    /// # Errors
+    /// Anything that keeps the controller from being ready.
+    pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
+        let mut qpair = connect_qpair(config, ADMIN_ENTRIES)?;
+        let kato_ms = u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX);
+        let connect =
+            Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
+        let cqe = connect_queue(&mut qpair, config, &connect, CNTLID_DYNAMIC)?;
+        let mut admin = Admin { qpair, cntlid: cqe.dw0.get() as u16, cap: 0 };
+        admin.enable(config.timeout)?;
+        Ok(admin)
+    }
+
+    fn enable(&mut self, timeout: Duration) -> Result<(), HostError> {
+        self.cap = self.property(property::CAP, PropertySize::Eight)?;
+        self.run("Property Set CC", &Property::set(property::CC, CC_ENABLE), &[], &mut [])?;
+        // CAP.TO is in units of 500 ms.
+        let ready_within = Duration::from_millis((self.cap >> 24 & 0xff) * 500).max(timeout);
+        let deadline = Instant::now() + ready_within;
+        loop {
+            let csts = self.property(property::CSTS, PropertySize::Four)?;
+            match csts {
+                csts if csts & 2 != 0 => {
+                    return Err(HostError::Controller("the controller has a fatal status".into()));
+                }
+                csts if csts & 1 != 0 => return Ok(()),
+                _ if Instant::now() > deadline => {
+                    let text = format!("the controller is not ready after {ready_within:?}");
+                    return Err(HostError::Controller(text));
+                }
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// Runs an admin command that must succeed.
+    ///
+    /// # Errors
+    /// The connection's, or its status.
+    pub fn run(
+        &mut self,
+        what: &'static str,
+        sqe: &Sqe,
+        out: &[u8],
+        input: &mut [u8],
+    ) -> Result<Cqe, HostError> {
+        let cqe = self.qpair.command(sqe, out, input);
+        let cqe = cqe.map_err(|source| HostError::Lost { what, source })?;
+        match cqe.status() {
+            status if status.is_success() => Ok(cqe),
+            status => Err(HostError::Command { what, status }),
+        }
+    }
+
+    fn property(&mut self, offset: u32, size: PropertySize) -> Result<u64, HostError> {
+        Ok(self.run("Property Get", &Property::get(offset, size), &[], &mut [])?.result())
+    }
+
+    /// An Identify page.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub fn identify(&mut self, cns: u8, nsid: u32) -> Result<Vec<u8>, HostError> {
+        let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
+        sqe.cdw10 = u32::from(cns).into();
+        let mut page = vec![0; IDENTIFY_BYTES];
+        self.run("Identify", &sqe, &[], &mut page)?;
+        Ok(page)
+    }
+
+    /// The Identify Controller page.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub fn identify_controller(&mut self) -> Result<Box<IdentifyController>, HostError> {
+        let page = self.identify(cns::CONTROLLER, 0)?;
+        let identify = IdentifyController::read_from_bytes(&page);
+        identify.map(Box::new).map_err(|_| HostError::Controller("short Identify page".into()))
+    }
+
+    /// Asks what the controller can do, for `io_queues` I/O queues.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub fn information(&mut self, io_queues: u32) -> Result<ControllerInfo, HostError> {
+        let identify = self.identify_controller()?;
+        let wanted = NumberOfQueues { submission: io_queues, completion: io_queues };
+        let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
+        let granted = self.run("Set Features (queues)", &set, &[], &mut [])?.dw0.get();
+        let granted = NumberOfQueues::parse(granted)
+            .map_or(1, |queues| queues.submission.min(queues.completion));
+        // MDTS is in pages of CAP.MPSMIN; 0 is no limit.
+        let page_bytes = 4096u64 << (self.cap >> 48 & 0xf);
+        let transfer_bytes_max = match identify.mdts {
+            0 => TRANSFER_BYTES_MAX,
+            mdts => (page_bytes << mdts.min(20)).min(TRANSFER_BYTES_MAX.into()) as u32,
+        };
+        let namespaces = self.namespaces()?;
+        Ok(ControllerInfo {
+            cntlid: self.cntlid,
+            transfer_bytes_max,
+            in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
+            queue_entries_max: ((self.cap & 0xffff) + 1).min(1024) as u16,
+            io_queues: io_queues.min(granted),
+            identify,
+            namespaces,
+        })
+    }
+
+    /// The active namespaces.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub fn namespaces(&mut self) -> Result<Vec<NamespaceInfo>, HostError> {
+        let mut found = Vec::new();
+        let mut after = 0;
+        loop {
+            let page = self.identify(cns::ACTIVE_NAMESPACES, after)?;
+            let (ids, _) = page.as_chunks::<4>();
+            let ids = ids.iter().map(|id| u32::from_le_bytes(*id)).take_while(|&id| id != 0);
+            let before = found.len();
+            for nsid in ids {
+                if nsid <= after {
+                    return Err(HostError::Controller("namespace list out of order".into()));
+                }
+                after = nsid;
+                found.extend(self.namespace(nsid)?);
+            }
+            if found.len() - before < IDENTIFY_BYTES / 4 {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn namespace(&mut self, nsid: u32) -> Result<Option<NamespaceInfo>, HostError> {
+        let page = self.identify(cns::NAMESPACE, nsid)?;
+        let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
+        let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
+            return Ok(None); // gone meanwhile, or of a format without use here
+        };
+        Ok(Some(NamespaceInfo {
+            nsid,
+            blocks: identify.nsze.get(),
+            block_bytes,
+            read_only: identify.is_read_only(),
+            nguid: identify.nguid,
+        }))
+    }
+
+    /// Connects I/O queue `qid`, ready for a lane.
+    ///
+    /// # Errors
+    /// The target's refusal, or the connection's.
+    pub(super) fn connect_lane(
+        &self,
+        config: &HostConfig,
+        info: &ControllerInfo,
+        qid: u16,
+    ) -> Result<Link, HostError> {
+        let entries = config.queue_entries.min(info.queue_entries_max);
+        let attempt = |cattr| {
+            let mut qpair = connect_qpair(config, entries)?;
+            let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
+            connect_queue(&mut qpair, config, &connect, info.cntlid)?;
+            Ok(qpair)
+        };
+        let mut qpair = match attempt(cattr::DISABLE_SQ_FLOW_CONTROL) {
+            Err(HostError::Refused { .. }) => attempt(0)?, // a target that insists on flow control
+            other => other?,
+        };
+        qpair.qpair().set_in_capsule_bytes(info.in_capsule_bytes);
+        qpair.qpair().set_policy(config.policy);
+        qpair.into_link().map_err(|source| HostError::Lost { what: "Connect", source })
+    }
+
+    /// Shuts the controller down in order.
+    pub fn shut_down(mut self, timeout: Duration) {
+        let cc = Property::set(property::CC, CC_ENABLE | CC_SHUTDOWN);
+        if self.run("Property Set CC", &cc, &[], &mut []).is_err() {
+            return;
+        }
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
+            match self.property(property::CSTS, PropertySize::Four) {
+                Ok(csts) if csts & 0xc == CSTS_SHUTDOWN_COMPLETE => return,
+                Ok(_) => std::thread::sleep(Duration::from_millis(10)),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn connect_qpair(config: &HostConfig, entries: u16) -> Result<BlockingQpair, HostError> {
+    let qpair = QpairConfig {
+        digests: config.digests,
+        queue_entries: entries,
+        in_capsule_bytes: 0,
+        policy: PolicyConfig::none(),
+    };
+    let address = config.address;
+    BlockingQpair::connect(address, qpair, config.timeout)
+        .map_err(|source| HostError::Unreachable { address, source })
+}
+
+fn connect_queue(
+    qpair: &mut BlockingQpair,
+    config: &HostConfig,
+    connect: &Connect,
+    cntlid: u16,
+) -> Result<Cqe, HostError> {
+    let address = config.address;
+    let data =
+        ConnectData::new(config.host_id, cntlid, &config.subsystem_nqn, &config.host_nqn);
+    let lost = |source: LinkError| HostError::Lost { what: "Connect", source };
+    let cqe = qpair.command(&connect.emit(), data.as_bytes(), &mut []).map_err(lost)?;
+    let status = cqe.status();
+    if !status.is_success() {
+        let queue = if connect.qid == 0 { "admin queue" } else { "I/O queue" };
+        let what = format!("Connect of the {queue} to {}", config.subsystem_nqn);
+        return Err(HostError::Refused { address, what, status, hint: connect_hint(status) });
+    }
+    // Bits 17 and 18 of the result ask for authentication (AUTHREQ).
+    if connect.qid == 0 && cqe.dw0.get() >> 17 & 3 != 0 && config.subsystem_nqn != DISCOVERY_NQN {
+        let (what, status) = ("Connect without authentication".into(), Status::AUTHENTICATION_REQUIRED);
+        return Err(HostError::Refused { address, what, status, hint: connect_hint(status) });
+    }
+    Ok(cqe)
+}
+

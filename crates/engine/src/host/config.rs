@@ -1,0 +1,66 @@
+//! What a host is told to connect to, and how.
+
+use crate::spin::Waiting;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_wire::pdu::Digests;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A connection to a subsystem.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Target address.
+    pub address: SocketAddr,
+    /// Subsystem to connect to.
+    pub subsystem_nqn: String,
+    /// Who this host says it is.
+    pub host_nqn: String,
+    /// Host identifier, a UUID.
+    pub host_id: [u8; 16],
+    /// Lanes (I/O queues), each with its own connection.
+    pub lanes: u32,
+    /// Cores of the reactors: lanes are dealt out to them in turn. Empty: one reactor, not pinned.
+    pub cores: Vec<usize>,
+    /// Entries of each I/O queue.
+    pub queue_entries: u16,
+    /// Digests to ask for.
+    pub digests: Digests,
+    /// When lanes send.
+    pub policy: PolicyConfig,
+    /// How reactors wait.
+    pub waiting: Waiting,
+    /// Keep-alive timeout; zero for none.
+    pub keep_alive: Duration,
+    /// First wait before connecting again; doubles up to [`RECONNECT_DELAY_MAX`].
+    pub reconnect_delay: Duration,
+    /// Requests fail when the controller has been gone that long; `None`: they wait for ever.
+    pub controller_loss_timeout: Option<Duration>,
+    /// Longest wait for an answer on the control plane.
+    pub timeout: Duration,
+}
+
+/// Longest wait between two attempts to connect again.
+pub const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(10);
+
+impl HostConfig {
+    /// One lane, no digests, the defaults of nvme-cli for times.
+    #[must_use]
+    pub fn new(address: SocketAddr, subsystem_nqn: &str, host_nqn: &str, host_id: [u8; 16]) -> Self {
+        HostConfig {
+            address,
+            subsystem_nqn: subsystem_nqn.to_owned(),
+            host_nqn: host_nqn.to_owned(),
+            host_id,
+            lanes: 1,
+            cores: Vec::new(),
+            queue_entries: 128,
+            digests: Digests::default(),
+            policy: PolicyConfig::none(),
+            waiting: Waiting::Sleep,
+            keep_alive: Duration::from_secs(5),
+            reconnect_delay: Duration::from_millis(250),
+            controller_loss_timeout: Some(Duration::from_secs(600)),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! A connected controller: reactors with their lanes, and the control thread that keeps it alive.
+//!
+//! The control thread sleeps on the admin queue. It sends Keep Alive, follows asynchronous events, and when
+//! any connection is lost ends all of them, connects again with back-off and gives every lane a new
+//! connection. Old connections are reset before new ones are made, so that no old command of a lost
+//! connection overtakes its retry.
+
+use super::api::Front;
+use super::bringup::{Admin, ControllerInfo, NamespaceInfo};
+use super::config::{HostConfig, RECONNECT_DELAY_MAX};
+use super::error::HostError;
+use super::reactor::{Order, Reactor, Report};
+use crate::host::blocking::wait_readable;
+use crate::mailbox::{Inbox, Outbox, mailbox};
+use crate::tuning;
+use roadtrain_wire::feature::{AsyncEvent, SetFeatures, fid, notice};
+use roadtrain_wire::identify::oaes;
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Octets of the changed namespace list.
+const CHANGED_BYTES: u32 = 4096;
+
+/// The reactor that a front is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct ReactorInfo {
+    /// Its number.
+    pub index: usize,
+    /// Its lanes: `LaneId(0)` to `LaneId(lanes - 1)`.
+    pub lanes: usize,
+    /// The core it is pinned to.
+    pub core: Option<usize>,
+}
+
+/// What everybody may know about the controller; shared with the fronts.
+#[derive(Clone)]
+pub struct ControllerView {
+    info: Arc<Mutex<ControllerInfo>>,
+}
+
+impl ControllerView {
+    /// The controller as it was when it was last looked at.
+    #[must_use]
+    pub fn info(&self) -> ControllerInfo {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The namespace `nsid`, if it is there.
+    #[must_use]
+    pub fn namespace(&self, nsid: u32) -> Option<NamespaceInfo> {
+        let info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        info.namespaces.iter().find(|namespace| namespace.nsid == nsid).cloned()
+    }
+
+    fn set(&self, info: ControllerInfo) {
+        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = info;
+    }
+}
+
+/// A connected controller. Dropping it stops it.
+pub struct Controller {
+    view: ControllerView,
+    reports: Outbox<Report>,
+    control: Option<JoinHandle<()>>,
+}
+
+impl Controller {
+    /// Connects: admin queue, then every lane; `make_front` makes what runs on each reactor.
+    ///
+    /// # Errors
+    /// Whatever keeps the first connection from working; later losses are repaired.
+    pub fn connect(
+        config: HostConfig,
+        mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
+    ) -> Result<Self, HostError> {
+        let mut admin = Admin::connect(&config)?;
+        let info = admin.information(config.lanes)?;
+        let view = ControllerView { info: Arc::new(Mutex::new(info)) };
+        let lanes = (view.info().io_queues as usize).max(1);
+        let system = |what| move |source| HostError::System { what, source };
+        let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
+        let mut reactors = Vec::new();
+        for (index, lanes) in deal(lanes, config.cores.len()).into_iter().enumerate() {
+            let core = config.cores.get(index).copied();
+            let front = make_front(ReactorInfo { index, lanes: lanes.len(), core }, &view);
+            reactors.push(spawn(&config, core, lanes, front, reports.clone())?);
+        }
+        let mut keeper = Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
+        if let Err(error) = keeper.attach(&mut admin) {
+            keeper.stop();
+            return Err(error);
+        }
+        let control = thread::Builder::new().name("roadtrain-ctl".into());
+        let control = control.spawn(move || keeper.run(admin)).map_err(system("thread"))?;
+        Ok(Controller { view, reports, control: Some(control) })
+    }
+
+    /// What is known about the controller.
+    #[must_use]
+    pub fn view(&self) -> &ControllerView {
+        &self.view
+    }
+
+    /// Asks the fronts to end; [`Controller::join`] waits for it.
+    pub fn stop(&self) {
+        self.reports.send(Report::Stop);
+    }
+
+    /// Waits until every front has ended and the controller is shut down.
+    pub fn join(mut self) {
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        if let Some(control) = self.control.take()
+            && control.join().is_err()
+        {
+            warn!("the control thread panicked");
+        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if self.control.is_some() {
+            self.stop();
+            self.wait();
+        }
+    }
+}
+
+/// Deals `lanes` out to `cores` reactors (one, if none is given).
+fn deal(lanes: usize, cores: usize) -> Vec<Vec<usize>> {
+    let reactors = cores.clamp(1, lanes);
+    (0..reactors).map(|reactor| (reactor..lanes).step_by(reactors).collect()).collect()
+}
+
+struct ReactorHandle {
+    orders: Outbox<Order>,
+    lanes: Vec<usize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn spawn(
+    config: &HostConfig,
+    core: Option<usize>,
+    lanes: Vec<usize>,
+    mut front: Box<dyn Front + Send>,
+    reports: Outbox<Report>,
+) -> Result<ReactorHandle, HostError> {
+    let system = |what| move |source| HostError::System { what, source };
+    let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
+    let (numbers, entries, waiting) = (lanes.clone(), config.queue_entries, config.waiting);
+    let body = move || {
+        if let Some(core) = core
+            && let Err(error) = tuning::pin_to_core(core)
+        {
+            warn!(core, "cannot pin the reactor: {error}");
+        }
+        let made = Reactor::new(&numbers, entries, waiting, inbox, reports.clone());
+        if let Err(error) = made.and_then(|mut reactor| reactor.run(&mut *front)) {
+            warn!("reactor: {error}");
+        }
+        drop(front);
+        reports.send(Report::Ended);
+    };
+    let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
+    let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
+    Ok(ReactorHandle { orders, lanes, thread: Some(thread) })
+}
+
+/// The control thread.
+struct Keeper {
+    config: HostConfig,
+    view: ControllerView,
+    inbox: Inbox<Report>,
+    reactors: Vec<ReactorHandle>,
+    failing: bool,
+    stopped: bool,
+}
+
+/// Why a round of the control thread ended.
+enum Event {
+    Lost(String),
+    Stopped,
+}
+
+impl Keeper {
+    fn run(&mut self, first: Admin) {
+        let mut admin = first;
+        loop {
+            match self.watch(&mut admin) {
+                Event::Stopped => {
+                    self.stop();
+                    return admin.shut_down(self.config.timeout);
+                }
+                Event::Lost(error) => {
+                    warn!(target = %self.config.address, "{error}; connecting again");
+                    self.detach_lanes();
+                    admin.qpair.reset();
+                }
+            }
+            match self.reconnect() {
+                Some(again) => admin = again,
+                None => return self.stop(),
+            }
+            info!(target = %self.config.address, "connected again");
+        }
+    }
+
+    /// Keeps a working controller alive until something happens to it.
+    fn watch(&mut self, admin: &mut Admin) -> Event {
+        if let Err(error) = self.post_event_request(admin) {
+            return Event::Lost(error.to_string());
+        }
+        let interval = match self.config.keep_alive {
+            Duration::ZERO => Duration::from_secs(3600),
+            timeout => timeout / 2,
+        };
+        let mut keep_alive_at = Instant::now() + interval;
+        loop {
+            let wait = keep_alive_at.saturating_duration_since(Instant::now());
+            if let Err(error) = wait_readable(&[admin.qpair.fd(), self.inbox.fd()], wait) {
+                return Event::Lost(error.to_string());
+            }
+            if let Some(event) = self.read_reports() {
+                return event;
+            }
+            if Instant::now() >= keep_alive_at {
+                let sqe = Sqe::new(opcode::KEEP_ALIVE, 0);
+                if let Err(error) = admin.run("Keep Alive", &sqe, &[], &mut []) {
+                    return Event::Lost(error.to_string());
+                }
+                keep_alive_at = Instant::now() + interval;
+            }
+            if let Err(error) = self.follow_events(admin) {
+                return Event::Lost(error.to_string());
+            }
+        }
+    }
+
+    fn read_reports(&mut self) -> Option<Event> {
+        self.inbox.acknowledge();
+        let mut lost = None;
+        while let Some(report) = self.inbox.take() {
+            match report {
+                Report::Lost { lane, error } => {
+                    lost = Some(Event::Lost(format!("lane {lane}: {error}")));
+                }
+                Report::Stop => self.stopped = true,
+                Report::Ended => self.stopped |= self.all_ended(),
+            }
+        }
+        if self.stopped { Some(Event::Stopped) } else { lost }
+    }
+
+    fn all_ended(&self) -> bool {
+        let ended = |r: &ReactorHandle| r.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        // The last one reports just before its thread is over.
+        let running = self.reactors.iter().filter(|r| !ended(r)).count();
+        running == 0 || {
+            thread::sleep(Duration::from_millis(1));
+            self.reactors.iter().all(ended)
+        }
+    }
+
+    fn post_event_request(&self, admin: &mut Admin) -> Result<(), HostError> {
+        let wanted = self.view.info().identify.oaes.get() & oaes::NAMESPACE_ATTRIBUTE;
+        let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
+        if wanted == 0 || admin.run("Set Features (events)", &set, &[], &mut []).is_err() {
+            return Ok(()); // a controller without events works, too
+        }
+        let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+        let posted = admin.qpair.post(&request).map(|_| ());
+        posted.map_err(|source| HostError::Lost { what: "Asynchronous Event Request", source })
+    }
+
+    fn follow_events(&self, admin: &mut Admin) -> Result<(), HostError> {
+        let lost = |source| HostError::Lost { what: "admin queue", source };
+        while let Some((_, cqe)) = admin.qpair.next_event().map_err(lost)? {
+            if !cqe.status().is_success() {
+                continue; // the controller gives the request back: no more events
+            }
+            let event = AsyncEvent::parse(cqe.dw0.get());
+            if event.information == notice::NAMESPACE_ATTRIBUTE {
+                let mut changed = vec![0; CHANGED_BYTES as usize];
+                let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
+                admin.run("Get Log Page (changed)", &log, &[], &mut changed)?;
+            }
+            let namespaces = admin.namespaces()?;
+            info!(count = namespaces.len(), "namespaces have changed");
+            self.view.set(ControllerInfo { namespaces, ..self.view.info() });
+            let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+            admin.qpair.post(&request).map_err(lost)?;
+        }
+        Ok(())
+    }
+
+    /// Connects again, with back-off; `None`: stopped meanwhile.
+    fn reconnect(&mut self) -> Option<Admin> {
+        let lost_at = Instant::now();
+        let mut delay = self.config.reconnect_delay;
+        loop {
+            match self.try_reconnect() {
+                Ok(admin) => return Some(admin),
+                Err(error) => info!("not yet: {error}; next try in {delay:?}"),
+            }
+            let limit = self.config.controller_loss_timeout;
+            if !self.failing && limit.is_some_and(|limit| lost_at.elapsed() + delay > limit) {
+                warn!("controller lost for {limit:?}: failing its requests");
+                self.failing = true;
+                self.each_lane(|lane| Order::Fail { lane });
+            }
+            if self.pause(delay) {
+                return None;
+            }
+            delay = (delay * 2).min(RECONNECT_DELAY_MAX);
+        }
+    }
+
+    /// Waits; `true` when stopped meanwhile. Reports of the lost connections mean nothing now.
+    fn pause(&mut self, delay: Duration) -> bool {
+        let until = Instant::now() + delay;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let _ = wait_readable(&[self.inbox.fd()], left);
+            if let Some(Event::Stopped) = self.read_reports() {
+                return true;
+            }
+        }
+    }
+
+    fn try_reconnect(&mut self) -> Result<Admin, HostError> {
+        let mut admin = Admin::connect(&self.config)?;
+        let info = admin.information(self.lane_count() as u32)?;
+        if (info.io_queues as usize) < self.lane_count() {
+            let text = format!("the target grants only {} I/O queues now", info.io_queues);
+            return Err(HostError::Controller(text));
+        }
+        self.view.set(info);
+        // Whatever lanes reported until now was about connections that are gone.
+        self.read_reports();
+        self.attach(&mut admin)?;
+        self.failing = false;
+        Ok(admin)
+    }
+
+    fn attach(&mut self, admin: &mut Admin) -> Result<(), HostError> {
+        let info = self.view.info();
+        let mut links = Vec::new();
+        for lane in 0..self.lane_count() {
+            links.push(admin.connect_lane(&self.config, &info, lane as u16 + 1)?);
+        }
+        for (lane, link) in links.into_iter().enumerate() {
+            let reactor = self.reactors.iter().find(|r| r.lanes.contains(&lane));
+            if let Some(reactor) = reactor {
+                reactor.orders.send(Order::Attach { lane, link: Box::new(link) });
+            }
+        }
+        Ok(())
+    }
+
+    fn lane_count(&self) -> usize {
+        self.reactors.iter().map(|reactor| reactor.lanes.len()).sum()
+    }
+
+    fn each_lane(&self, order: impl Fn(usize) -> Order) {
+        for reactor in &self.reactors {
+            for &lane in &reactor.lanes {
+                reactor.orders.send(order(lane));
+            }
+        }
+    }
+
+    /// Ends every lane's connection, and waits until it is so: old commands must not meet new ones.
+    fn detach_lanes(&self) {
+        let (done, gone) = sync_channel(self.lane_count());
+        self.each_lane(|lane| Order::Detach { lane, done: done.clone() });
+        for _ in 0..self.lane_count() {
+            if gone.recv_timeout(self.config.timeout).is_err() {
+                return warn!("a reactor does not answer");
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        for reactor in &self.reactors {
+            reactor.orders.send(Order::Stop);
+        }
+        for reactor in &mut self.reactors {
+            if let Some(thread) = reactor.thread.take()
+                && thread.join().is_err()
+            {
+                warn!("a reactor panicked");
+            }
+        }
+    }
+}

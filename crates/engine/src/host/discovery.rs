@@ -1,0 +1,53 @@
+//! Asks a discovery controller which subsystems there are (NVMe Base 2.0, section 3.1.2.3).
+
+use super::bringup::Admin;
+use super::config::HostConfig;
+use super::error::HostError;
+use roadtrain_wire::discovery::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryLogHeader};
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::zerocopy::FromBytes;
+
+/// Most records read.
+const RECORDS_MAX: u64 = 4096;
+/// Times the log is read again because it changed meanwhile.
+const ATTEMPTS: u32 = 5;
+
+/// The discovery log of the target at `config.address`: its generation and entries.
+///
+/// # Errors
+/// Anything that keeps it from being read.
+pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
+    let mut admin = Admin::connect(config)?;
+    for _ in 0..ATTEMPTS {
+        let (generation, count) = header(&mut admin)?;
+        let mut entries = Vec::new();
+        for record in 0..count.min(RECORDS_MAX) {
+            let mut bytes = [0; DISCOVERY_ENTRY_BYTES];
+            read(&mut admin, (record + 1) * DISCOVERY_ENTRY_BYTES as u64, &mut bytes)?;
+            let entry = DiscoveryEntry::read_from_bytes(&bytes);
+            entries.extend(entry.ok());
+        }
+        if header(&mut admin)?.0 == generation {
+            admin.shut_down(config.timeout);
+            return Ok((generation, entries));
+        }
+    }
+    Err(HostError::Controller("the discovery log changes all the time".into()))
+}
+
+fn header(admin: &mut Admin) -> Result<(u64, u64), HostError> {
+    let mut bytes = [0; DISCOVERY_ENTRY_BYTES];
+    read(admin, 0, &mut bytes)?;
+    let header = DiscoveryLogHeader::ref_from_bytes(&bytes)
+        .map_err(|_| HostError::Controller("short discovery log".into()))?;
+    if header.recfmt.get() != 0 {
+        return Err(HostError::Controller("discovery log of an unknown format".into()));
+    }
+    Ok((header.genctr.get(), header.numrec.get()))
+}
+
+fn read(admin: &mut Admin, offset: u64, bytes: &mut [u8]) -> Result<(), HostError> {
+    let mut page = GetLogPage::new(lid::DISCOVERY, bytes.len() as u32);
+    page.offset = offset;
+    admin.run("Get Log Page (discovery)", &page.emit(0), &[], bytes).map(|_| ())
+}

@@ -1,0 +1,74 @@
+//! Why a host cannot work with a target, and what to do about it.
+
+use super::lane::LinkError;
+use roadtrain_wire::status::Status;
+use std::io;
+use std::net::SocketAddr;
+use thiserror::Error;
+
+/// A failure of the control plane.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// No connection.
+    #[error("cannot reach {address}: {source} (is the target running, and is this its port?)")]
+    Unreachable {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        source: LinkError,
+    },
+    /// The target refused Connect.
+    #[error("{address} refuses {what}: {status}{hint}")]
+    Refused {
+        /// By whom.
+        address: SocketAddr,
+        /// What was asked for.
+        what: String,
+        /// Its answer.
+        status: Status,
+        /// What may help.
+        hint: &'static str,
+    },
+    /// An admin command failed.
+    #[error("{what} failed: {status}")]
+    Command {
+        /// Which.
+        what: &'static str,
+        /// How.
+        status: Status,
+    },
+    /// The connection was lost meanwhile.
+    #[error("{what}: {source}")]
+    Lost {
+        /// During what.
+        what: &'static str,
+        /// Why.
+        source: LinkError,
+    },
+    /// The controller does not become ready, or says things that make no sense.
+    #[error("{0}")]
+    Controller(String),
+    /// This machine has no resources left.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// What may help when Connect is refused.
+pub(super) fn connect_hint(status: Status) -> &'static str {
+    if status.is(Status::CONNECT_INVALID_HOST) {
+        "; the target does not allow this host NQN: add it there, or say another with --hostnqn"
+    } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
+        "; is the subsystem NQN right? `roadtrain discover` lists those of a target"
+    } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
+        "; it has no controller left for another host"
+    } else if status.is(Status::AUTHENTICATION_REQUIRED) {
+        "; it wants authentication, which this host does not do yet"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,563 @@
+//! A lane at the target: one connection, its queue pair, and the commands it executes.
+
+use super::control::{Association, Control};
+use super::namespace::NamespaceTable;
+use super::slot::{Data, Slot, Work};
+use super::tasks::{Outcome, Tasks};
+use crate::buffer::Pool;
+use crate::connection::{Connection, Place, Received, RxBuffer};
+use crate::digest;
+use crate::gather::{Gather, Sent};
+use crate::ring::Ring;
+use crate::stats::LaneStats;
+use crate::tuning::{PREFETCH_LINES, RX_BUFFER_BYTES, prefetch_read};
+use roadtrain_proto::caravan::Caravan;
+use roadtrain_proto::error::QpairError;
+use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
+const STALLED_RX_BYTES: usize = 64 << 10;
+/// Most octets of data an admin or fabrics command brings.
+const ADMIN_DATA_BYTES_MAX: u32 = 8192;
+
+/// Why a lane ends.
+#[derive(Debug, Error)]
+pub(super) enum LaneError {
+    #[error("connection lost: {0}")]
+    Io(#[from] io::Error),
+    #[error("closed by the host")]
+    Closed,
+    #[error(transparent)]
+    Qpair(#[from] QpairError),
+    #[error("{0}")]
+    Ended(&'static str),
+}
+
+/// What the lanes of a reactor share.
+pub(super) struct Shared {
+    pub(super) rx: RxBuffer,
+    pub(super) gather: Box<Gather>,
+    pub(super) pool: Pool,
+    pub(super) ring: Ring,
+    pub(super) tasks: Tasks,
+    pub(super) now: Instant,
+    pub(super) control: Arc<Control>,
+}
+
+pub(super) struct Lane {
+    /// Index in the reactor, and which use of it: marks the lane's backend tasks.
+    pub(super) id: (u32, u32),
+    pub(super) peer: String,
+    connection: Connection,
+    qpair: Qpair,
+    pub(super) association: Association,
+    pub(super) namespaces: NamespaceTable,
+    slots: Vec<Slot>,
+    /// Commands that wait for a buffer, first come first served.
+    starved: VecDeque<u16>,
+    /// In-capsule data has arrived for a command that waits for a buffer: nothing is parsed meanwhile.
+    stalled: bool,
+    /// Commands in the backend.
+    pub(super) tasks: u32,
+}
+
+struct Filler<'a> {
+    gather: &'a mut Gather,
+    slots: &'a mut [Slot],
+    responses: u64,
+}
+
+impl Caravan for Filler<'_> {
+    fn has_room(&self) -> bool {
+        self.gather.has_room()
+    }
+
+    fn header(&mut self, length: usize) -> &mut [u8] {
+        self.responses += 1;
+        self.gather.header(length)
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
+        let start = self.slots[usize::from(slot)].data.range(offset, length);
+        let Some(start) = start else {
+            debug_assert!(false, "a response without its data");
+            return;
+        };
+        // SAFETY: the slot keeps its data until `Qpair::sent`; `range` checked the bounds.
+        unsafe { self.gather.payload(start, length as usize) };
+        if digest {
+            // SAFETY: as above. Staged data: in-place data is never sent with a digest.
+            let data = unsafe { std::slice::from_raw_parts(start, length as usize) };
+            self.gather.header(4).copy_from_slice(&digest::crc32c(data).to_le_bytes());
+        }
+    }
+}
+
+impl Lane {
+    pub(super) fn new(id: (u32, u32), peer: String, socket: OwnedFd, config: Config) -> Self {
+        Lane {
+            id,
+            peer,
+            connection: Connection::new(socket),
+            qpair: Qpair::new(config),
+            association: Association::None,
+            namespaces: NamespaceTable::default(),
+            slots: Vec::new(),
+            starved: VecDeque::new(),
+            stalled: false,
+            tasks: 0,
+        }
+    }
+
+    pub(super) fn fd(&self) -> i32 {
+        self.connection.fd()
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.connection.is_blocked()
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.qpair.in_flight()
+    }
+
+    pub(super) fn deadline(&mut self) -> Option<Instant> {
+        self.qpair.batcher().deadline()
+    }
+
+    pub(super) fn stats(&self) -> LaneStats {
+        self.connection.stats.with_doorbells(self.qpair.doorbells())
+    }
+
+    /// Receives once and handles what came; `false` when nothing more is there now.
+    pub(super) fn receive(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
+        if self.stalled {
+            return Ok(false);
+        }
+        let place = self.qpair.wanted().and_then(|(slot, offset, length)| {
+            let data = self.slots[usize::from(slot)].data.range(offset, length)?;
+            Some(Place { data, length: length as usize })
+        });
+        let limit = if self.starved.is_empty() { RX_BUFFER_BYTES } else { STALLED_RX_BYTES };
+        // SAFETY: `place` is the command's own data, or in a namespace whose blocks nobody is promised
+        // while a write to them is under way.
+        let received = unsafe { self.connection.receive(&mut shared.rx, place, limit) }?;
+        match received {
+            Received::Nothing => Ok(false),
+            Received::Closed => Err(LaneError::Closed),
+            Received::Octets { direct, buffered } => {
+                if let Some(place) = place {
+                    // SAFETY: just received there.
+                    let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
+                    self.qpair.placed(data);
+                }
+                self.parse(shared, buffered)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn parse(&mut self, shared: &mut Shared, end: usize) -> Result<(), LaneError> {
+        let mut at = 0;
+        while !self.stalled {
+            let input = shared.rx.filled(end);
+            let Some(event) = self.qpair.poll_rx(shared.now, input, &mut at)? else { break };
+            match event {
+                RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+                    self.handle_command(shared, slot, &sqe, in_capsule_bytes)?;
+                }
+                RxEvent::Data { slot, offset, start, length } => {
+                    let source = input[start..start + length as usize].as_ptr();
+                    if let Some(place) = self.slots[usize::from(slot)].data.range(offset, length) {
+                        // SAFETY: both ranges were checked; the receive buffer is not part of any data.
+                        unsafe { std::ptr::copy_nonoverlapping(source, place, length as usize) };
+                    }
+                }
+                RxEvent::DataDone { slot, intact } => self.handle_data(shared, slot, intact)?,
+            }
+            if self.qpair.has_tx() {
+                self.flush(shared)?;
+            }
+        }
+        self.connection.keep(&shared.rx.filled(end)[at..]);
+        Ok(())
+    }
+
+    fn slot(&mut self, number: u16) -> &mut Slot {
+        let number = usize::from(number);
+        if number >= self.slots.len() {
+            self.slots.resize_with(number + 1, Slot::default);
+        }
+        &mut self.slots[number]
+    }
+
+    fn handle_command(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        in_capsule_bytes: u32,
+    ) -> Result<(), LaneError> {
+        self.slot(slot);
+        let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
+        match self.association {
+            Association::Io { .. } if !is_fabrics => {
+                self.handle_io(shared, slot, sqe, in_capsule_bytes);
+                Ok(())
+            }
+            _ => self.handle_admin(shared, slot, sqe, in_capsule_bytes),
+        }
+    }
+
+    fn handle_io(&mut self, shared: &mut Shared, slot: u16, sqe: &Sqe, in_capsule_bytes: u32) {
+        let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
+            return self.handle_io_without_namespace(shared, slot, sqe, in_capsule_bytes);
+        };
+        let command = match IoCommand::parse(sqe, &namespace.geometry, in_capsule_bytes) {
+            Ok(command) => command,
+            Err(status) => return self.fail(shared, slot, status, in_capsule_bytes),
+        };
+        let memory = namespace.backend.memory().filter(|_| !self.qpair.digests().data);
+        let in_place = match command {
+            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
+                memory.and_then(|m| m.range(offset, length as usize)).map(|start| (start, length))
+            }
+            _ => None,
+        };
+        if let Some((start, length)) = in_place {
+            let length = length as usize;
+            self.slots[usize::from(slot)].data = Data::InPlace { start, length };
+            if let IoCommand::Read { length, .. } = command {
+                prefetch_read(start, PREFETCH_LINES);
+                // The namespace stays until its memory has been sent.
+                self.slots[usize::from(slot)].work = Work::Io { command, namespace };
+                return self.qpair.respond_with_data(shared.now, slot, length, 0);
+            }
+        }
+        self.slots[usize::from(slot)].work = Work::Io { command, namespace };
+        self.begin(shared, slot, in_capsule_bytes);
+    }
+
+    /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
+    fn handle_io_without_namespace(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        in_capsule_bytes: u32,
+    ) {
+        use roadtrain_wire::sqe::opcode;
+        if sqe.opcode != opcode::FLUSH || sqe.nsid.get() != u32::MAX {
+            let known = matches!(
+                sqe.opcode,
+                opcode::FLUSH
+                    | opcode::READ
+                    | opcode::WRITE
+                    | opcode::COMPARE
+                    | opcode::WRITE_ZEROES
+                    | opcode::DATASET_MANAGEMENT
+            );
+            let status = if known { Status::INVALID_NAMESPACE } else { Status::INVALID_OPCODE };
+            return self.fail(shared, slot, status.dnr(), in_capsule_bytes);
+        }
+        let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
+        match shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends) {
+            Some(outcome) => self.finish(shared, slot, outcome),
+            None => self.tasks += 1,
+        }
+    }
+
+    /// Answers with an error, when the data that came along has passed.
+    fn fail(&mut self, shared: &Shared, slot: u16, status: Status, in_capsule_bytes: u32) {
+        if in_capsule_bytes == 0 {
+            return self.qpair.respond(shared.now, slot, status, 0);
+        }
+        let s = self.slot(slot);
+        s.work = Work::Failed(status);
+        s.data = Data::Discarded;
+    }
+
+    /// Gets the command its buffer, then its data, then executes it.
+    fn begin(&mut self, shared: &mut Shared, slot: u16, in_capsule_bytes: u32) {
+        let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
+        let (out, staged) = (command.data_out_bytes(), staged_bytes(command));
+        if staged > 0 && matches!(self.slots[usize::from(slot)].data, Data::None) {
+            let Some(buffer) = self.take_buffer(shared, staged) else {
+                self.starved.push_back(slot);
+                self.stalled |= in_capsule_bytes > 0;
+                return;
+            };
+            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
+        }
+        match (out, in_capsule_bytes) {
+            (0, _) => self.execute(shared, slot),
+            (_, 0) => self.qpair.request_data(shared.now, slot, out),
+            _ => {} // its data follows in the capsule
+        }
+    }
+
+    fn take_buffer(&mut self, shared: &mut Shared, length: u32) -> Option<crate::buffer::Buffer> {
+        if !self.starved.is_empty() {
+            return None; // first come, first served
+        }
+        shared.pool.take(length as usize)
+    }
+
+    /// Buffers came back: goes on with what waits for them. `true` when the lane may receive again.
+    pub(super) fn feed(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
+        while let Some(&slot) = self.starved.front() {
+            let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
+            let length = staged_bytes(command);
+            let out = command.data_out_bytes();
+            let Some(buffer) = shared.pool.take(length as usize) else { return Ok(false) };
+            self.starved.pop_front();
+            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
+            if self.stalled && self.starved.is_empty() {
+                // The last one to starve is the one whose in-capsule data is here already.
+                self.stalled = false;
+                let kept = self.connection.take_kept();
+                let end = shared.rx.fill(&kept);
+                self.parse(shared, end)?;
+            } else if out > 0 {
+                self.qpair.request_data(shared.now, slot, out);
+            } else {
+                self.execute(shared, slot);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    fn handle_data(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        intact: bool,
+    ) -> Result<(), LaneError> {
+        let s = &mut self.slots[usize::from(slot)];
+        if let Work::Failed(status) = s.work {
+            self.qpair.respond(shared.now, slot, status, 0);
+            return Ok(());
+        }
+        if !intact {
+            self.qpair.respond(shared.now, slot, Status::TRANSIENT_TRANSPORT_ERROR, 0);
+            return Ok(());
+        }
+        match &s.work {
+            Work::Admin(_) => self.run_admin(shared, slot),
+            _ => {
+                self.execute(shared, slot);
+                Ok(())
+            }
+        }
+    }
+
+    fn execute(&mut self, shared: &mut Shared, slot: u16) {
+        let s = &mut self.slots[usize::from(slot)];
+        let Work::Io { command, namespace } = &s.work else { return };
+        if matches!((&s.data, command), (Data::InPlace { .. }, IoCommand::Write { .. })) {
+            return self.qpair.respond(shared.now, slot, Status::SUCCESS, 0); // it is in memory already
+        }
+        let (command, backend) = (*command, namespace.backend.clone());
+        let buffer = match std::mem::take(&mut s.data) {
+            Data::Pooled(buffer) => Some(buffer),
+            _ => None,
+        };
+        let Shared { tasks, ring, pool, .. } = shared;
+        match tasks.start(ring, pool, (self.id, slot), &command, backend, buffer) {
+            Some(outcome) => self.finish(shared, slot, outcome),
+            None => self.tasks += 1,
+        }
+    }
+
+    /// The backend is done with a command.
+    pub(super) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
+        let s = &mut self.slots[usize::from(slot)];
+        let read_bytes = match &s.work {
+            Work::Io { command: IoCommand::Read { length, .. }, .. } => *length,
+            _ => 0,
+        };
+        match (outcome.result, outcome.buffer) {
+            (Ok(()), Some(buffer)) if read_bytes > 0 => {
+                s.data = Data::Pooled(buffer);
+                self.qpair.respond_with_data(shared.now, slot, read_bytes, 0);
+            }
+            (result, buffer) => {
+                if let Some(buffer) = buffer {
+                    shared.pool.give(buffer);
+                }
+                let status = result.err().unwrap_or(Status::SUCCESS);
+                self.qpair.respond(shared.now, slot, status, 0);
+            }
+        }
+    }
+
+    fn handle_admin(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        in_capsule_bytes: u32,
+    ) -> Result<(), LaneError> {
+        // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
+        let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
+        let direction = if is_fabrics { sqe.fctype() } else { sqe.opcode };
+        let out = if direction & 1 != 0 { sqe.sgl.length.get() } else { 0 };
+        let out = if in_capsule_bytes > 0 { in_capsule_bytes } else { out };
+        if out > ADMIN_DATA_BYTES_MAX {
+            self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), in_capsule_bytes);
+            return Ok(());
+        }
+        let s = self.slot(slot);
+        s.work = Work::Admin(Box::new(*sqe));
+        s.data = Data::Page(vec![0; out as usize]);
+        match (out, in_capsule_bytes) {
+            (0, _) => self.run_admin(shared, slot),
+            (_, 0) => {
+                self.qpair.request_data(shared.now, slot, out);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn run_admin(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
+        let s = &mut self.slots[usize::from(slot)];
+        let (Work::Admin(sqe), Data::Page(data)) =
+            (std::mem::take(&mut s.work), std::mem::take(&mut s.data))
+        else {
+            return Ok(());
+        };
+        let control = shared.control.clone();
+        let mut page = Vec::new();
+        let answer =
+            control.command(shared.now, &mut self.association, &sqe, &data, &mut page);
+        if let Some(connected) = answer.connected {
+            self.qpair.set_connected(connected.entries, connected.sq_flow_control);
+            self.namespaces = control.table(&self.association);
+        }
+        if let Some((status, result)) = answer.completion {
+            self.respond_with_page(shared, slot, status, result, page);
+        }
+        if let Some(reason) = answer.end {
+            self.end_turn(shared)?;
+            return Err(LaneError::Ended(reason));
+        }
+        self.poll_admin_events(shared);
+        Ok(())
+    }
+
+    fn respond_with_page(
+        &mut self,
+        shared: &Shared,
+        slot: u16,
+        status: Status,
+        result: u64,
+        page: Vec<u8>,
+    ) {
+        if page.is_empty() || !status.is_success() {
+            return self.qpair.respond(shared.now, slot, status, result);
+        }
+        let length = page.len() as u32;
+        self.slots[usize::from(slot)].data = Data::Page(page);
+        self.qpair.respond_with_data(shared.now, slot, length, result);
+    }
+
+    /// Completes asynchronous event requests that have something to tell by now.
+    pub(super) fn poll_admin_events(&mut self, shared: &Shared) {
+        let control = shared.control.clone();
+        while let Some((cid, status, result)) = control.next_event(&self.association) {
+            if let Some(slot) = self.qpair.slot_of(cid) {
+                self.qpair.respond(shared.now, slot, status, result);
+            }
+        }
+    }
+
+    /// The namespaces have changed.
+    pub(super) fn refresh(&mut self, shared: &Shared) {
+        self.namespaces = shared.control.table(&self.association);
+        self.poll_admin_events(shared);
+    }
+
+    /// The turn is over: rings what the policy lets go, and sends it.
+    pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        self.qpair.batcher().expire(shared.now);
+        self.qpair.batcher().drained(shared.now);
+        self.flush(shared)
+    }
+
+    /// Sends what doorbells have released.
+    pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        while !self.connection.is_blocked() && self.qpair.has_tx() {
+            let gather = &mut *shared.gather;
+            let mut filler = Filler { gather, slots: &mut self.slots, responses: 0 };
+            self.qpair.poll_tx(&mut filler);
+            self.connection.stats.caravan_requests += filler.responses;
+            if shared.gather.is_empty() {
+                break;
+            }
+            if self.connection.send(&mut shared.gather)? == Sent::All {
+                self.sent(&mut shared.pool);
+            }
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self, pool: &mut Pool) {
+        let (slots, stats) = (&mut self.slots, &mut self.connection.stats);
+        self.qpair.sent(|number| {
+            stats.requests += 1;
+            let slot = &mut slots[usize::from(number)];
+            slot.work = Work::None;
+            if let Data::Pooled(buffer) = std::mem::take(&mut slot.data) {
+                pool.give(buffer);
+            }
+        });
+    }
+
+    /// The socket is writable again.
+    pub(super) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        if self.connection.resume()? == Sent::All {
+            self.sent(&mut shared.pool);
+        }
+        self.flush(shared)
+    }
+
+    /// What is left of a closed lane: dropping it closes the connection.
+    pub(super) fn into_socket(self) -> Connection {
+        self.connection
+    }
+
+    /// The connection is over: every buffer that the kernel does not use goes back to the pool.
+    pub(super) fn close(&mut self, shared: &mut Shared) {
+        self.connection.reset_blocked();
+        for slot in &mut self.slots {
+            slot.work = Work::None;
+            if let Data::Pooled(buffer) = std::mem::take(&mut slot.data) {
+                shared.pool.give(buffer);
+            }
+        }
+        self.namespaces = NamespaceTable::default();
+        self.starved.clear();
+    }
+}
+
+/// Octets of pool buffer that a command needs.
+fn staged_bytes(command: &IoCommand) -> u32 {
+    match *command {
+        IoCommand::Read { length, .. } => length,
+        _ => command.data_out_bytes(),
+    }
+}

@@ -1,0 +1,11 @@
+//! The target: reactors that serve lanes, and the control plane they share.
+
+mod control;
+mod lane;
+mod namespace;
+mod reactor;
+mod server;
+mod slot;
+mod tasks;
+
+pub use server::{Export, ServerConfig, Server, ServerError};

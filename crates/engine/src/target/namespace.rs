@@ -1,0 +1,44 @@
+//! A reactor's own view of the namespaces: looked up without locks, kept by commands in execution.
+
+use crate::backend::Backend;
+use roadtrain_proto::target::io::Geometry;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One namespace as this reactor sees it.
+pub(crate) struct LocalNamespace {
+    pub(crate) geometry: Geometry,
+    pub(crate) backend: Arc<Backend>,
+}
+
+/// Namespaces of one subsystem by NSID.
+#[derive(Default)]
+pub(crate) struct NamespaceTable {
+    by_nsid: HashMap<u32, Rc<LocalNamespace>>,
+    last: Option<(u32, Rc<LocalNamespace>)>,
+}
+
+impl NamespaceTable {
+    pub(crate) fn new(namespaces: impl IntoIterator<Item = (u32, LocalNamespace)>) -> Self {
+        let by_nsid =
+            namespaces.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
+        NamespaceTable { by_nsid, last: None }
+    }
+
+    /// The namespace of that number; most commands name the one that the last one did.
+    pub(crate) fn get(&mut self, nsid: u32) -> Option<Rc<LocalNamespace>> {
+        if let Some((last, namespace)) = &self.last
+            && *last == nsid
+        {
+            return Some(namespace.clone());
+        }
+        let found = self.by_nsid.get(&nsid)?.clone();
+        self.last = Some((nsid, found.clone()));
+        Some(found)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<LocalNamespace>> {
+        self.by_nsid.values()
+    }
+}

@@ -1,0 +1,465 @@
+//! The target's reactor: one thread, one ring, one buffer pool, its lanes.
+
+use super::control::{Association, Control};
+use super::lane::{Lane, LaneError, Shared};
+use super::tasks;
+use crate::buffer::Pool;
+use crate::clock;
+use crate::connection::RxBuffer;
+use crate::mailbox::{Inbox, Outbox};
+use crate::ring::{Ring, RingCqe, UserData};
+use crate::spin::{Spinner, Waiting};
+use crate::stats::LaneStats;
+use crate::tuning;
+use roadtrain_proto::target::qpair::Config as QpairConfig;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+const RING_ENTRIES: u32 = 1024;
+/// Busy turns between two looks at the ring.
+const TURNS_PER_LOOK: u32 = 16;
+/// Longest wait for the backend when a reactor ends.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// What other threads tell a reactor.
+pub(super) enum Order {
+    /// Serve this connection.
+    Adopt { socket: OwnedFd, peer: SocketAddr },
+    /// Namespaces or events have changed: look.
+    Refresh,
+    /// A controller is gone: end its lanes.
+    EndController(u16),
+    /// Answer with the sum of the lanes' counters.
+    Stats(SyncSender<LaneStats>),
+    /// End every lane, then the reactor.
+    Stop,
+}
+
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Kind {
+    LaneIn = 1,
+    LaneOut,
+    Listener,
+    Inbox,
+    Forget,
+}
+
+struct Seat {
+    lane: Lane,
+    hot: bool,
+    polling_in: bool,
+    polling_out: bool,
+    /// Its connection is over; it stays until the backend is done with its commands.
+    closed: bool,
+}
+
+pub(super) struct Reactor {
+    seats: Vec<Option<Seat>>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+    hot: usize,
+    shared: Shared,
+    listeners: Vec<TcpListener>,
+    inbox: Inbox<Order>,
+    peers: Vec<Outbox<Order>>,
+    next_peer: usize,
+    qpair: QpairConfig,
+    spinner: Spinner,
+    past: LaneStats,
+    waits: u64,
+    stopping: bool,
+}
+
+/// What a reactor is made from; built on the thread that runs it.
+pub(super) struct Parts {
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) inbox: Inbox<Order>,
+    /// Every reactor, this one too: connections are dealt out in turn.
+    pub(super) peers: Vec<Outbox<Order>>,
+    pub(super) control: Arc<Control>,
+    pub(super) qpair: QpairConfig,
+    pub(super) pool_bytes: usize,
+    pub(super) waiting: Waiting,
+}
+
+impl Reactor {
+    pub(super) fn new(parts: Parts) -> io::Result<Self> {
+        Ok(Reactor {
+            seats: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            hot: 0,
+            shared: Shared {
+                rx: RxBuffer::new()?,
+                gather: Box::default(),
+                pool: Pool::new(parts.pool_bytes),
+                ring: Ring::new(RING_ENTRIES)?,
+                tasks: tasks::Tasks::default(),
+                now: clock::now(),
+                control: parts.control,
+            },
+            listeners: parts.listeners,
+            inbox: parts.inbox,
+            peers: parts.peers,
+            next_peer: 0,
+            qpair: parts.qpair,
+            spinner: Spinner::new(parts.waiting),
+            past: LaneStats::default(),
+            waits: 0,
+            stopping: false,
+        })
+    }
+
+    /// Runs until told to stop.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        self.poll(self.inbox.fd(), libc::POLLIN, mark(Kind::Inbox, 0, 0));
+        for index in 0..self.listeners.len() {
+            self.arm_listener(index);
+        }
+        let mut turns = 0u32;
+        while !self.stopping {
+            turns = turns.wrapping_add(1);
+            let only_lane = self.hot > 0 && self.hot + self.free.len() == self.seats.len();
+            if !only_lane || self.shared.tasks.count() > 0 || turns % TURNS_PER_LOOK == 0 {
+                self.wait()?;
+            }
+            self.shared.now = clock::now();
+            self.turn();
+        }
+        self.drain()
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let has_work = self.hot > 0;
+        let spinning = !has_work && self.keeps_spinning();
+        let sleeping = !has_work && !spinning;
+        if sleeping {
+            self.waits += 1;
+        }
+        let timeout = if sleeping { self.timeout() } else { None };
+        self.shared.ring.submit_and_wait(usize::from(sleeping), timeout)?;
+        while let Some(cqe) = self.shared.ring.next_completion() {
+            self.dispatch(cqe);
+        }
+        if spinning {
+            for index in 0..self.seats.len() as u32 {
+                self.heat(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn keeps_spinning(&mut self) -> bool {
+        self.spinner.look_again(clock::now(), self.free.len() < self.seats.len())
+    }
+
+    /// Until the next doorbell, or until a controller's keep-alive may have expired.
+    fn timeout(&mut self) -> Option<Duration> {
+        let doorbells =
+            self.seats.iter_mut().flatten().filter_map(|seat| seat.lane.deadline());
+        let keep_alive = self.listens().then(|| self.shared.control.deadline()).flatten();
+        let deadline = doorbells.chain(keep_alive).min()?;
+        Some(deadline.since(clock::now()))
+    }
+
+    /// The reactor that listens also looks after keep-alive timers.
+    fn listens(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    fn poll(&mut self, fd: RawFd, events: i16, user_data: u64) {
+        // SAFETY: the descriptor is open: lanes, listeners and the inbox own theirs.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        self.shared.ring.poll_add(fd, events, user_data);
+    }
+
+    fn arm_listener(&mut self, index: usize) {
+        let fd = self.listeners[index].as_raw_fd();
+        self.poll(fd, libc::POLLIN, mark(Kind::Listener, index as u32, 0));
+    }
+
+    fn dispatch(&mut self, cqe: RingCqe) {
+        let data = UserData::unpack(cqe.user_data);
+        if data.kind == tasks::KIND {
+            return self.finish_task(data.index, cqe.result);
+        }
+        match data.kind {
+            k if k == Kind::Inbox as u8 => self.read_inbox(),
+            k if k == Kind::Listener as u8 => {
+                self.accept(data.index as usize);
+                self.arm_listener(data.index as usize);
+            }
+            k if k == Kind::LaneIn as u8 && self.is_current(&data) => {
+                if let Some(seat) = self.seats[data.index as usize].as_mut() {
+                    seat.polling_in = false;
+                }
+                self.heat(data.index);
+            }
+            k if k == Kind::LaneOut as u8 && self.is_current(&data) => {
+                if let Some(seat) = self.seats[data.index as usize].as_mut() {
+                    seat.polling_out = false;
+                }
+                self.use_lane(data.index, Lane::writable);
+                self.arm(data.index);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_current(&self, data: &UserData) -> bool {
+        let index = data.index as usize;
+        self.generations.get(index) == Some(&data.generation) && self.seats[index].is_some()
+    }
+
+    fn finish_task(&mut self, index: u32, result: i32) {
+        let ended = self.shared.tasks.resume(&mut self.shared.ring, index, result);
+        let Some((((seat, generation), slot), outcome)) = ended else { return };
+        debug_assert_eq!(self.generations[seat as usize], generation, "a seat outlives its tasks");
+        let Some(taken) = self.seats[seat as usize].as_mut() else { return };
+        taken.lane.tasks -= 1;
+        if taken.closed {
+            outcome.buffer.into_iter().for_each(|buffer| self.shared.pool.give(buffer));
+            return self.vacate(seat);
+        }
+        taken.lane.finish(&mut self.shared, slot, outcome);
+        self.heat(seat);
+    }
+
+    fn read_inbox(&mut self) {
+        self.inbox.acknowledge();
+        while let Some(order) = self.inbox.take() {
+            match order {
+                Order::Adopt { socket, peer } => self.adopt(socket, peer),
+                Order::Refresh => self.refresh(),
+                Order::EndController(cntlid) => self.end_controller(cntlid),
+                Order::Stats(reply) => {
+                    let _ = reply.try_send(self.stats());
+                }
+                Order::Stop => self.stopping = true,
+            }
+        }
+        self.poll(self.inbox.fd(), libc::POLLIN, mark(Kind::Inbox, 0, 0));
+    }
+
+    fn stats(&self) -> LaneStats {
+        let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
+        LaneStats { waits: self.waits, ..lanes.fold(self.past, |sum, lane| sum + lane) }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        loop {
+            match self.listeners[listener].accept() {
+                Ok((stream, peer)) => {
+                    let outbox = &self.peers[self.next_peer % self.peers.len()];
+                    self.next_peer += 1;
+                    outbox.send(Order::Adopt { socket: prepare(stream), peer });
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) => {
+                    // Out of descriptors, or the peer gave up: the next connection tries again.
+                    warn!("accept: {e}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, socket: OwnedFd, peer: SocketAddr) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.seats.push(None);
+            self.generations.push(0);
+            (self.seats.len() - 1) as u32
+        });
+        let generation = &mut self.generations[index as usize];
+        *generation = (*generation + 1) & UserData::GENERATION_MASK;
+        let lane = Lane::new((index, *generation), peer.to_string(), socket, self.qpair);
+        debug!(peer = %lane.peer, "connected");
+        self.seats[index as usize] =
+            Some(Seat { lane, hot: false, polling_in: false, polling_out: false, closed: false });
+        self.heat(index);
+    }
+
+    /// Marks a lane worth a turn.
+    fn heat(&mut self, index: u32) {
+        if let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed)
+            && !std::mem::replace(&mut seat.hot, true)
+        {
+            self.hot += 1;
+        }
+    }
+
+    /// Watches a lane's connection while it has no turn.
+    fn arm(&mut self, index: u32) {
+        let generation = self.generations[index as usize];
+        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else { return };
+        let fd = seat.lane.fd();
+        let read = !seat.hot && !std::mem::replace(&mut seat.polling_in, true);
+        let blocked = seat.lane.is_blocked();
+        let write = blocked && !std::mem::replace(&mut seat.polling_out, true);
+        if read {
+            self.poll(fd, libc::POLLIN, mark(Kind::LaneIn, index, generation));
+        }
+        if write {
+            self.poll(fd, libc::POLLOUT, mark(Kind::LaneOut, index, generation));
+        }
+    }
+
+    /// Every lane that has something to do does it once.
+    fn turn(&mut self) {
+        if self.listens() {
+            for (cntlid, host) in self.shared.control.expired(self.shared.now) {
+                warn!(cntlid, host, "keep-alive timeout: controller ended");
+            }
+        }
+        let spinning = self.spinner.waiting() == Waiting::BusyPoll;
+        for index in 0..self.seats.len() as u32 {
+            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| seat.hot) else { continue };
+            let starved = seat.lane.is_starved();
+            if starved {
+                self.use_lane(index, Lane::feed);
+            }
+            let more = self.use_lane(index, Lane::receive).unwrap_or(false);
+            self.use_lane(index, Lane::end_turn);
+            if more {
+                self.spinner.worked();
+            } else {
+                self.cool(index);
+                if !spinning {
+                    self.arm(index);
+                }
+            }
+        }
+        self.feed_starved();
+    }
+
+    fn cool(&mut self, index: u32) {
+        if let Some(seat) = self.seats[index as usize].as_mut()
+            && std::mem::replace(&mut seat.hot, false)
+        {
+            self.hot -= 1;
+        }
+    }
+
+    /// Buffers may have come back: lanes that wait for one get another turn.
+    fn feed_starved(&mut self) {
+        for index in 0..self.seats.len() as u32 {
+            let starved = |seat: &Seat| seat.lane.is_starved() && !seat.closed;
+            if self.seats[index as usize].as_ref().is_some_and(starved) {
+                if self.use_lane(index, Lane::feed) == Some(true) {
+                    self.heat(index);
+                }
+                self.use_lane(index, Lane::end_turn);
+                self.arm(index);
+            }
+        }
+    }
+
+    /// Calls into a lane; an error ends it.
+    fn use_lane<T>(
+        &mut self,
+        index: u32,
+        call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LaneError>,
+    ) -> Option<T> {
+        let seat = self.seats[index as usize].as_mut().filter(|seat| !seat.closed)?;
+        match call(&mut seat.lane, &mut self.shared) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                log_end(&seat.lane, &error);
+                // A TermReq that blames the host leaves before the connection does.
+                let _ = seat.lane.flush(&mut self.shared);
+                self.close(index);
+                None
+            }
+        }
+    }
+
+    /// Ends a lane: its connection now, its seat when the backend is done with its commands.
+    fn close(&mut self, index: u32) {
+        self.cool(index);
+        let generation = self.generations[index as usize];
+        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else { return };
+        seat.closed = true;
+        for (kind, armed) in [(Kind::LaneIn, seat.polling_in), (Kind::LaneOut, seat.polling_out)] {
+            if armed {
+                let target = mark(kind, index, generation);
+                self.shared.ring.poll_remove(target, mark(Kind::Forget, 0, 0));
+            }
+        }
+        self.past = self.past + seat.lane.stats();
+        seat.lane.close(&mut self.shared);
+        self.vacate(index);
+    }
+
+    /// Frees a closed seat once no task of it is left; only then is its queue gone for the controller, so that
+    /// a host which connects again never overtakes its own old commands.
+    fn vacate(&mut self, index: u32) {
+        let Some(seat) = self.seats[index as usize].take_if(|s| s.closed && s.lane.tasks == 0) else {
+            return;
+        };
+        self.free.push(index);
+        let association = seat.lane.association;
+        drop(seat.lane.into_socket());
+        self.shared.control.left(&association);
+    }
+
+    fn refresh(&mut self) {
+        for index in 0..self.seats.len() as u32 {
+            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else { continue };
+            if !matches!(seat.lane.association, Association::None) {
+                seat.lane.refresh(&self.shared);
+                self.use_lane(index, Lane::end_turn);
+                self.arm(index);
+            }
+        }
+    }
+
+    fn end_controller(&mut self, cntlid: u16) {
+        for index in 0..self.seats.len() as u32 {
+            let seat = self.seats[index as usize].as_ref();
+            if seat.is_some_and(|seat| seat.lane.association.cntlid() == Some(cntlid)) {
+                self.close(index);
+            }
+        }
+    }
+
+    /// Ends every lane and waits until no command is in a backend.
+    fn drain(&mut self) -> io::Result<()> {
+        self.listeners.clear();
+        for index in 0..self.seats.len() as u32 {
+            self.close(index);
+        }
+        let deadline = clock::now() + STOP_WAIT;
+        while self.shared.tasks.count() > 0 && clock::now() < deadline {
+            self.shared.ring.submit_and_wait(1, Some(STOP_WAIT))?;
+            while let Some(cqe) = self.shared.ring.next_completion() {
+                self.dispatch(cqe);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn mark(kind: Kind, index: u32, generation: u32) -> u64 {
+    UserData { kind: kind as u8, index, generation }.pack()
+}
+
+/// A connection as lanes want it. What cannot be set is not worth losing the connection.
+fn prepare(stream: TcpStream) -> OwnedFd {
+    if let Err(error) = tuning::tune_socket(&stream).and_then(|()| stream.set_nonblocking(true)) {
+        warn!("socket options: {error}");
+    }
+    stream.into()
+}
+
+fn log_end(lane: &Lane, error: &LaneError) {
+    match error {
+        LaneError::Closed | LaneError::Ended(_) => info!(peer = %lane.peer, "{error}"),
+        _ => warn!(peer = %lane.peer, "{error}"),
+    }
+}

@@ -1,0 +1,57 @@
+//! What a command in execution holds at the target.
+
+use super::namespace::LocalNamespace;
+use crate::buffer::Buffer;
+use roadtrain_proto::target::io::IoCommand;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+
+/// Where the command's data is.
+#[derive(Default)]
+pub(super) enum Data {
+    /// It has none.
+    #[default]
+    None,
+    /// In a memory namespace: received and sent without staging.
+    InPlace { start: *mut u8, length: usize },
+    /// In a buffer of the pool.
+    Pooled(Buffer),
+    /// An admin command's.
+    Page(Vec<u8>),
+    /// Not wanted: the command fails once it has passed.
+    Discarded,
+}
+
+impl Data {
+    /// The octets from `offset`, for reading; `None` when they are not there.
+    pub(super) fn range(&mut self, offset: u32, length: u32) -> Option<*mut u8> {
+        let (offset, end) = (offset as usize, offset as usize + length as usize);
+        match self {
+            // SAFETY: `end` is within the range that was checked against the namespace.
+            Data::InPlace { start, length } if end <= *length => Some(unsafe { start.add(offset) }),
+            Data::Pooled(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+            Data::Page(page) => page.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+            _ => None,
+        }
+    }
+}
+
+/// What the command is.
+#[derive(Default)]
+pub(super) enum Work {
+    #[default]
+    None,
+    /// An I/O command on its namespace.
+    Io { command: IoCommand, namespace: Rc<LocalNamespace> },
+    /// An admin or fabrics command.
+    Admin(Box<Sqe>),
+    /// Fails when its data has passed.
+    Failed(Status),
+}
+
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) work: Work,
+    pub(super) data: Data,
+}
