@@ -70,7 +70,8 @@ pub enum RxEvent {
         slot: u16,
         /// Its completion; success when the last C2HData said so.
         cqe: Cqe,
-        /// All data of a read arrived, and every data digest was right.
+        /// All data of the command has moved, and every data digest was right. Data may be short
+        /// when the command failed; a success without it is not to be believed.
         data_intact: bool,
     },
 }
@@ -78,7 +79,9 @@ pub enum RxEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     Free,
-    /// In the FIFO or sent; its completion is awaited.
+    /// In the FIFO: the controller cannot know it yet.
+    Queued,
+    /// Sent; its completion is awaited.
     Active,
 }
 
@@ -207,7 +210,7 @@ impl Qpair {
         slot.sqe = *sqe;
         slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS).into();
         slot.data = data;
-        slot.state = SlotState::Active;
+        slot.state = SlotState::Queued;
         slot.corrupt = false;
         slot.moved = 0;
         slot.r2t_outstanding = 0;
@@ -293,16 +296,21 @@ impl Qpair {
         at: &mut usize,
     ) -> Result<Option<RxEvent>, QpairError> {
         let result = self.advance(now, input, at);
-        if let Err(QpairError::Peer(error)) = result {
-            self.terminate(now, error);
+        if let Err(error) = result {
+            self.end(now, error);
         }
         result
     }
 
-    fn terminate(&mut self, now: Instant, error: PeerMisbehaved) {
+    /// Nothing is sent any more, but a H2CTermReq to a peer that misbehaves.
+    fn end(&mut self, now: Instant, error: QpairError) {
         self.rx = RxState::Ended;
-        self.fifo.push_back(Tx::Term { error });
-        self.batcher.enqueue(now, 0, Urgency::Urgent);
+        self.fifo.clear();
+        self.batcher.clear();
+        if let QpairError::Peer(error) = error {
+            self.fifo.push_back(Tx::Term { error });
+            self.batcher.enqueue(now, 0, Urgency::Urgent);
+        }
     }
 
     fn advance(
@@ -348,7 +356,6 @@ impl Qpair {
             PduType::R2t => self.handle_r2t(now, view(pdu)?),
             PduType::C2hTermReq => {
                 let term: &TermReq = view(pdu)?;
-                self.rx = RxState::Ended;
                 let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
                 Err(QpairError::Terminated { fes, fei })
             }
@@ -401,7 +408,10 @@ impl Qpair {
         let (number, slot) = self.slot(cqe.cid.get())?;
         let complete = match slot.data {
             Data::In(length) => slot.moved == length,
-            _ => true,
+            Data::Out(length) => {
+                slot.in_capsule || (slot.moved == length && slot.r2t_outstanding == 0)
+            }
+            Data::None => true,
         };
         // Data may be short when the command failed, or (admin) when the page is.
         let data_intact = complete && !slot.corrupt;
@@ -530,6 +540,9 @@ impl Qpair {
             }
             self.fifo.pop_front();
             self.batcher.taken();
+            if let Tx::H2cData { length: 0, .. } = tx {
+                continue; // its command is complete already
+            }
             self.emit(&tx, caravan);
             count += 1;
             bytes = bytes.saturating_add(size);
@@ -577,8 +590,9 @@ impl Qpair {
         }
     }
 
-    fn emit_command(&self, number: u16, caravan: &mut impl Caravan) {
-        let slot = &self.slots[usize::from(number)];
+    fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Active;
         let length = match slot.data {
             Data::Out(length) if slot.in_capsule => length,
             _ => 0,
@@ -599,9 +613,6 @@ impl Qpair {
         last: bool,
         caravan: &mut impl Caravan,
     ) {
-        if length == 0 {
-            return; // its command is complete already
-        }
         let slot = &mut self.slots[usize::from(number)];
         if last {
             slot.r2t_outstanding -= 1;

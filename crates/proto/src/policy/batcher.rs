@@ -107,6 +107,13 @@ impl Batcher {
         self.released -= 1;
     }
 
+    /// The FIFO was emptied without sending.
+    pub fn clear(&mut self) {
+        self.waiting = Backlog { in_flight: self.waiting.in_flight, ..Backlog::default() };
+        self.released = 0;
+        self.deadline = None;
+    }
+
     /// How many commands are in flight now, for policies that ask.
     pub fn set_in_flight(&mut self, in_flight: u32) {
         self.waiting.in_flight = in_flight;

@@ -73,6 +73,8 @@ pub enum RxEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     Free,
+    /// Its R2T waits in the FIFO.
+    Requesting,
     /// Its data is arriving: in the capsule, or asked for by an R2T.
     Receiving {
         by_r2t: bool,
@@ -229,12 +231,28 @@ impl Qpair {
         at: &mut usize,
     ) -> Result<Option<RxEvent>, QpairError> {
         let result = self.advance(now, input, at);
-        if let Err(QpairError::Peer(error)) = result {
-            self.rx = RxState::Ended;
-            self.fifo.push_back(Tx::Term { error });
-            self.batcher.enqueue(now, 0, Urgency::Urgent);
+        if let Err(error) = result {
+            self.end(now, error);
         }
         result
+    }
+
+    /// Nothing is sent any more, but a C2HTermReq to a peer that misbehaves.
+    fn end(&mut self, now: Instant, error: QpairError) {
+        self.rx = RxState::Ended;
+        self.fifo.clear();
+        self.batcher.clear();
+        if let QpairError::Peer(error) = error {
+            self.push(now, Tx::Term { error }, 0, Urgency::Urgent);
+        }
+    }
+
+    fn push(&mut self, now: Instant, tx: Tx, data_bytes: u32, urgency: Urgency) {
+        if self.rx == RxState::Ended && !matches!(tx, Tx::Term { .. }) {
+            return; // a command that was executing when the connection ended
+        }
+        self.fifo.push_back(tx);
+        self.batcher.enqueue(now, data_bytes, urgency);
     }
 
     fn advance(
@@ -279,7 +297,6 @@ impl Qpair {
             PduType::H2cData => self.handle_h2c_data(view(pdu)?, layout.data_bytes),
             PduType::H2cTermReq => {
                 let term: &TermReq = view(pdu)?;
-                self.rx = RxState::Ended;
                 let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
                 Err(QpairError::Terminated { fes, fei })
             }
@@ -302,8 +319,7 @@ impl Qpair {
         self.rx = RxState::Ready;
         // Our own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
-        self.fifo.push_back(Tx::IcResp);
-        self.batcher.enqueue(now, 0, Urgency::Urgent);
+        self.push(now, Tx::IcResp, 0, Urgency::Urgent);
         Ok(None)
     }
 
@@ -350,10 +366,9 @@ impl Qpair {
     pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
-        s.state = SlotState::Receiving { by_r2t: true };
+        s.state = SlotState::Requesting;
         s.data_bytes = data_bytes;
-        self.fifo.push_back(Tx::R2t { slot });
-        self.batcher.enqueue(now, 0, Urgency::Normal);
+        self.push(now, Tx::R2t { slot }, 0, Urgency::Normal);
     }
 
     fn handle_h2c_data(
@@ -425,8 +440,7 @@ impl Qpair {
         debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
         s.state = SlotState::Responding;
         (s.status, s.result, s.data_bytes) = (status, result, bytes);
-        self.fifo.push_back(Tx::Response { slot });
-        self.batcher.enqueue(now, bytes, Urgency::Normal);
+        self.push(now, Tx::Response { slot }, bytes, Urgency::Normal);
     }
 
     /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
@@ -473,8 +487,9 @@ impl Qpair {
         }
     }
 
-    fn emit_r2t(&self, number: u16, caravan: &mut impl Caravan) {
-        let slot = &self.slots[usize::from(number)];
+    fn emit_r2t(&mut self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Receiving { by_r2t: true };
         let ch = CommonHeader::new(PduType::R2t, 0, self.digests, 1);
         let (cccid, ttag) = (slot.cid.into(), number.into());
         let (r2to, r2tl) = (0.into(), slot.data_bytes.into());

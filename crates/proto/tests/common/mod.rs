@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part")]
 
 pub mod host_end;
+pub mod raw;
 pub mod show;
 pub mod target_end;
 

@@ -20,6 +20,7 @@ pub struct TargetEnd {
     held: Vec<u16>,
     commands: Vec<Option<(Sqe, Vec<u8>)>>,
     inbox: Vec<u8>,
+    events: Vec<String>,
 }
 
 impl TargetEnd {
@@ -31,6 +32,7 @@ impl TargetEnd {
             held: Vec::new(),
             commands: Vec::new(),
             inbox: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -86,6 +88,7 @@ impl TargetEnd {
     fn handle(&mut self, now: Instant, input: &[u8], event: RxEvent) {
         match event {
             RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+                self.events.push(format!("command {:#04x}", sqe.opcode));
                 let index = usize::from(slot);
                 self.commands.resize(self.commands.len().max(index + 1), None);
                 assert!(self.commands[index].is_none(), "the slot is in use");
@@ -95,11 +98,16 @@ impl TargetEnd {
                 }
             }
             RxEvent::Data { slot, offset, start, length } => {
+                self.events.push(format!("data {offset}+{length}"));
                 let from = &input[start..start + length as usize];
                 self.data(slot)[offset as usize..][..length as usize].copy_from_slice(from);
             }
-            RxEvent::DataDone { slot, intact: true } => self.ready(now, slot),
+            RxEvent::DataDone { slot, intact: true } => {
+                self.events.push("data done".into());
+                self.ready(now, slot);
+            }
             RxEvent::DataDone { slot, intact: false } => {
+                self.events.push("data done, corrupt".into());
                 self.qpair.respond(now, slot, Status::TRANSIENT_TRANSPORT_ERROR, 0);
             }
         }
@@ -134,6 +142,9 @@ impl TargetEnd {
         let (sqe, data) = self.command(slot).clone();
         if sqe.opcode == opcode::FABRICS {
             let connect = Connect::parse(&sqe);
+            if !(1..1024).contains(&connect.sqsize) {
+                return self.qpair.respond(now, slot, Status::CONNECT_INVALID_PARAMETERS, 0);
+            }
             let flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
             self.qpair.set_connected(connect.sqsize + 1, flow_control);
             return self.qpair.respond(now, slot, Status::SUCCESS, 1);
@@ -152,6 +163,11 @@ impl TargetEnd {
             }
             Ok(_) => self.qpair.respond(now, slot, Status::SUCCESS, 0),
         }
+    }
+
+    /// What was received since the last call.
+    pub fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.events)
     }
 
     fn command(&mut self, slot: u16) -> &mut (Sqe, Vec<u8>) {
