@@ -1,9 +1,10 @@
 //! Where a namespace's blocks are kept: memory, nothing at all, a file, or a block device.
 //!
 //! Memory and null answer at once, straight from and to their bytes ([`Backend::read_range`],
-//! [`Backend::write_range`], [`Backend::write_at`]). Files and block devices answer through the reactor's ring: an
-//! [`IoTask`] carries one operation through short transfers, retries and fall-backs. An `IoTask` takes
-//! operations for every kind of backend, so a caller that does not care for the short cut needs only that.
+//! [`Backend::write_range`], [`Backend::write_at`]). Files and block devices answer through the
+//! reactor's ring: an [`IoTask`] carries one operation through short transfers, retries and
+//! fall-backs. An `IoTask` takes operations for every kind of backend, so a caller that does not
+//! care for the short cut needs only that.
 
 mod disk;
 mod immediate;
@@ -77,7 +78,8 @@ struct Zeroes([u8; 1 << 20]);
 static ZEROES: Zeroes = Zeroes([0; 1 << 20]);
 const _: () = assert!(align_of::<Zeroes>() == PAGE_BYTES);
 
-/// Memory is mapped this many times its size, as room for [`Backend::resize`]; costs addresses only.
+/// Memory is mapped this many times its size, as room for [`Backend::resize`]; costs addresses
+/// only.
 const MEMORY_GROWTH_MAX: u64 = 4;
 
 impl Backend {
@@ -115,7 +117,8 @@ impl Backend {
         }
     }
 
-    /// Looks whether somebody grew or shrank the file or device, and returns the geometry from now on.
+    /// Looks whether somebody grew or shrank the file or device, and returns the geometry from now
+    /// on.
     pub fn refresh(&self) -> io::Result<Geometry> {
         if let Store::Disk(disk) = &self.store {
             self.set_bytes(disk.bytes()?);
@@ -123,8 +126,9 @@ impl Backend {
         Ok(self.geometry())
     }
 
-    /// Gives a memory, null or file backend a new size. Memory grows to four times its first size at most and
-    /// loses what lies beyond a smaller one; a file is grown but never cut, and a block device never changed.
+    /// Gives a memory, null or file backend a new size. Memory grows to four times its first size
+    /// at most and loses what lies beyond a smaller one; a file is grown but never cut, and a block
+    /// device never changed.
     pub fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
         let lba_bytes = 1 << self.lba_shift;
         match &self.store {
@@ -152,8 +156,9 @@ impl Backend {
         !matches!(self.store, Store::Disk(_))
     }
 
-    /// The bytes themselves, to send from without a copy in between; others may write them meanwhile, as on
-    /// any disk. Valid as long as the backend. `None`: use an [`IoTask`], which also tells what is wrong.
+    /// The bytes themselves, to send from without a copy in between; others may write them
+    /// meanwhile, as on any disk. Valid as long as the backend. `None`: use an [`IoTask`], which
+    /// also tells what is wrong.
     #[inline]
     #[must_use]
     pub fn read_range(&self, offset: u64, len: usize) -> Option<*const u8> {
@@ -168,8 +173,8 @@ impl Backend {
         }
     }
 
-    /// The bytes themselves, to receive into without a copy in between. Valid as long as the backend. `None`: use
-    /// [`write_at`](Self::write_at) or an [`IoTask`].
+    /// The bytes themselves, to receive into without a copy in between. Valid as long as the
+    /// backend. `None`: use [`write_at`](Self::write_at) or an [`IoTask`].
     #[inline]
     #[must_use]
     pub fn write_range(&self, offset: u64, len: usize) -> Option<*mut u8> {
@@ -189,8 +194,8 @@ impl Backend {
             Store::Null => !self.read_only && self.holds(offset, data.len() as u64),
             _ => match self.write_range(offset, data.len()) {
                 Some(to) => {
-                    // SAFETY: `write_range` checked the bounds, and `data` is not part of the backend's
-                    // memory, to which no references exist.
+                    // SAFETY: `write_range` checked the bounds, and `data` is not part of the
+                    // backend's memory, to which no references exist.
                     unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
                     true
                 }

@@ -1,8 +1,8 @@
 //! Page-aligned buffers that may be handed to the kernel, and where they come from.
 //!
-//! A [`Buffer`] is a pointer with a length: moving one moves 32 bytes. It keeps the memory it points into
-//! alive, so that dropping it anywhere, at any time, is sound. Giving it back to its [`Pool`] is what makes
-//! it cheap: no reference count is touched between `take` and `give`.
+//! A [`Buffer`] is a pointer with a length: moving one moves 32 bytes. It keeps the memory it
+//! points into alive, so that dropping it anywhere, at any time, is sound. Giving it back to its
+//! [`Pool`] is what makes it cheap: no reference count is touched between `take` and `give`.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Memory that the kernel backs with huge pages: copying cold data is most of what a target does, and
-//! 2 MiB pages save most of its TLB misses.
+//! Memory that the kernel backs with huge pages: copying cold data is most of what a target does,
+//! and 2 MiB pages save most of its TLB misses.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -15,8 +15,9 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Anonymous memory, aligned to huge pages, zeroed, populated when first touched.
 ///
-/// It is shared like a disk: its owner hands out raw pointers, never references, so that several reactors
-/// and the kernel may read and write it at once. Who writes the same bytes at the same time gets either.
+/// It is shared like a disk: its owner hands out raw pointers, never references, so that several
+/// reactors and the kernel may read and write it at once. Who writes the same bytes at the same
+/// time gets either.
 #[derive(Debug)]
 pub struct HugeMemory {
     base: NonNull<u8>,
@@ -24,7 +25,8 @@ pub struct HugeMemory {
     mapped_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and all access is through raw pointers whose users answer for it.
+// SAFETY: the mapping belongs to no thread, and all access is through raw pointers whose users
+// answer for it.
 unsafe impl Send for HugeMemory {}
 // SAFETY: as above; no method hands out a reference to the bytes.
 unsafe impl Sync for HugeMemory {}
@@ -36,8 +38,8 @@ impl HugeMemory {
         let mapped_bytes =
             len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_big)?;
         let base = map_aligned(mapped_bytes)?;
-        // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice, which only
-        // costs speed.
+        // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice,
+        // which only costs speed.
         unsafe { libc::madvise(base.as_ptr().cast(), mapped_bytes, libc::MADV_HUGEPAGE) };
         Ok(Self { base, len, mapped_bytes })
     }
@@ -80,8 +82,8 @@ impl HugeMemory {
         true
     }
 
-    /// Makes the range read as zeroes and gives its whole pages back to the system. `false` if the range
-    /// does not lie inside.
+    /// Makes the range read as zeroes and gives its whole pages back to the system. `false` if the
+    /// range does not lie inside.
     #[must_use]
     pub fn discard(&self, offset: u64, len: usize) -> bool {
         let Some(start) = self.range(offset, len) else { return false };
@@ -92,8 +94,8 @@ impl HugeMemory {
         }
         let tail = (len - head) % PAGE_BYTES;
         let whole = len - head - tail;
-        // SAFETY: head + whole + tail == len, which `range` checked. The dropped pages are whole pages of this
-        // private anonymous mapping, which read as zeroes from then on.
+        // SAFETY: head + whole + tail == len, which `range` checked. The dropped pages are whole
+        // pages of this private anonymous mapping, which read as zeroes from then on.
         unsafe {
             ptr::write_bytes(start, 0, head);
             ptr::write_bytes(start.add(head + whole), 0, tail);
@@ -113,7 +115,8 @@ impl Drop for HugeMemory {
     }
 }
 
-/// Maps one huge page too much and cuts off both ends, since mmap itself aligns to small pages only.
+/// Maps one huge page too much and cuts off both ends, since mmap itself aligns to small pages
+/// only.
 fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
     let slack_bytes = bytes
         .checked_add(HUGE_PAGE_BYTES)
@@ -126,8 +129,8 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     let head = raw.align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping; the ends that are
-    // unmapped are outside of it and were never handed out.
+    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping; the ends
+    // that are unmapped are outside of it and were never handed out.
     unsafe {
         let base = raw.cast::<u8>().add(head);
         if head > 0 {

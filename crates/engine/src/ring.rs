@@ -1,5 +1,5 @@
-//! A reactor's io_uring: a thin layer that never loses an entry and never fails for reasons that a reactor
-//! would only shrug at.
+//! A reactor's io_uring: a thin layer that never loses an entry and never fails for reasons that a
+//! reactor would only shrug at.
 
 use std::collections::VecDeque;
 use std::io;
@@ -84,8 +84,8 @@ impl Ring {
         Ok(Ring { uring, overflow: VecDeque::new(), not_send: PhantomData })
     }
 
-    /// Queues an entry for the next submission. When the queue is full the kernel gets it now; what it
-    /// does not take is kept and follows in order.
+    /// Queues an entry for the next submission. When the queue is full the kernel gets it now; what
+    /// it does not take is kept and follows in order.
     ///
     /// # Safety
     /// Everything the entry points to must stay valid until its completion was reaped.
@@ -100,8 +100,8 @@ impl Ring {
         self.drain_overflow();
     }
 
-    /// Asks for one completion when `fd` is ready for `events` (`libc::POLLIN` and so on); its result
-    /// holds the events that came.
+    /// Asks for one completion when `fd` is ready for `events` (`libc::POLLIN` and so on); its
+    /// result holds the events that came.
     pub fn poll_add(&mut self, fd: BorrowedFd<'_>, events: i16, user_data: u64) {
         let events = u32::from(events.cast_unsigned());
         let sqe = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), events).build();
@@ -109,8 +109,8 @@ impl Ring {
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
 
-    /// Ends the poll that was added with `target`: it completes with `-ECANCELED`, this with 0 or, if it
-    /// had completed already, `-ENOENT`.
+    /// Ends the poll that was added with `target`: it completes with `-ECANCELED`, this with 0 or,
+    /// if it had completed already, `-ENOENT`.
     pub fn poll_remove(&mut self, target: u64, user_data: u64) {
         let sqe = opcode::PollRemove::new(target).build();
         // SAFETY: points to nothing.
@@ -219,7 +219,8 @@ fn build(sq_entries: u32, features: Features) -> io::Result<IoUring> {
     builder.build(sq_entries)
 }
 
-/// Not errors to a reactor: time is up, a signal came, or the kernel wants completions reaped first.
+/// Not errors to a reactor: time is up, a signal came, or the kernel wants completions reaped
+/// first.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

@@ -178,7 +178,8 @@ impl Disk {
         }
     }
 
-    /// The descriptor for everything else; always the same, since each reports write-back errors once.
+    /// The descriptor for everything else; always the same, since each reports write-back errors
+    /// once.
     pub(super) fn control_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -222,7 +223,8 @@ fn open(path: &Path, read_only: bool, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path)
 }
 
-/// Before opening, since opening a FIFO would wait for its other end. What is not there may be created.
+/// Before opening, since opening a FIFO would wait for its other end. What is not there may be
+/// created.
 fn check_is_file(path: &Path) -> Result<(), OpenError> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let advice = match metadata.file_type() {
@@ -267,8 +269,8 @@ fn open_direct(path: &Path, file: &File, spec: &BackendSpec) -> Option<File> {
     (ours.dev() == theirs.dev() && ours.ino() == theirs.ino()).then_some(direct)
 }
 
-/// Whether whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O. Kernels that
-/// do not tell (before 6.1) are tried.
+/// Whether whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O.
+/// Kernels that do not tell (before 6.1) are tried.
 fn direct_fits(file: &File, lba_bytes: u32) -> bool {
     // SAFETY: an all-zero statx is a valid value of this plain structure.
     let mut answer: libc::statx = unsafe { std::mem::zeroed() };

@@ -9,7 +9,8 @@ use super::{Backend, Store, ZEROES};
 use crate::buffer::Buffer;
 use crate::memory::HugeMemory;
 
-/// From this length on, giving pages back is cheaper than filling them, even if it splits huge pages.
+/// From this length on, giving pages back is cheaper than filling them, even if it splits huge
+/// pages.
 const ZERO_BY_DISCARD_BYTES: u64 = 256 << 10;
 
 impl Backend {
@@ -71,7 +72,8 @@ fn run_on_memory(memory: &HugeMemory, op: &mut IoOp) -> Result<(), Status> {
 fn compare(expected: &Buffer, stored: impl Fn(usize, usize) -> *const u8) -> Result<(), Status> {
     for (index, piece) in expected.chunks(ZEROES.0.len()).enumerate() {
         let at = stored(index * ZEROES.0.len(), piece.len());
-        // SAFETY: both sides are `piece.len()` readable bytes; no reference to shared memory is made.
+        // SAFETY: both sides are `piece.len()` readable bytes; no reference to shared memory is
+        // made.
         let differs = unsafe { libc::memcmp(piece.as_ptr().cast(), at.cast(), piece.len()) } != 0;
         if differs {
             return Err(Status::COMPARE_FAILURE.dnr());

@@ -85,8 +85,8 @@ pub enum OpenError {
         lba_bytes: u32,
     },
     /// Exporting the size asked for would hide or cut off data.
-    #[error("{}: holds {bytes} bytes, more than the {asked} asked for: leave the size out to export \
-        all of it, or shrink it yourself (truncate -s {asked})", path.display())]
+    #[error("{}: holds {bytes} bytes, more than the {asked} asked for: leave the size out to \
+        export all of it, or shrink it yourself (truncate -s {asked})", path.display())]
     WouldCut {
         /// The file.
         path: PathBuf,
@@ -130,7 +130,8 @@ pub enum OpenError {
         read_only: bool,
     },
     /// Two writers would destroy the data.
-    #[error("{}: already in use (mounted, or exported by another target): stop that first", path.display())]
+    #[error("{}: already in use (mounted, or exported by another target): stop that first",
+        path.display())]
     InUse {
         /// As given.
         path: PathBuf,

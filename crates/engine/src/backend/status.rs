@@ -12,7 +12,8 @@ pub(super) enum Access {
 /// The status for a failed operation. Do Not Retry is set where trying again cannot help.
 pub(super) fn from_errno(errno: i32, access: Access) -> Status {
     match errno {
-        // ENODATA, EILSEQ and EREMOTEIO are how block devices report medium, integrity and target errors.
+        // ENODATA, EILSEQ and EREMOTEIO are how block devices report medium, integrity and target
+        // errors.
         libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => match access {
             Access::Read => Status::UNRECOVERED_READ_ERROR,
             Access::Write => Status::WRITE_FAULT,

@@ -2,12 +2,13 @@
 //!
 //! # Ownership
 //! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until
-//! [`IoTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is dropped too early
-//! leaks its buffers instead of freeing them under the kernel's hands.
+//! [`IoTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is
+//! dropped too early leaks its buffers instead of freeing them under the kernel's hands.
 //!
 //! # Liveness
-//! `Pending` means that exactly one entry with the task's user data is in the ring, whose completion must be
-//! passed to `resume`. Each step makes progress, falls back to a simpler way, or ends the task.
+//! `Pending` means that exactly one entry with the task's user data is in the ring, whose
+//! completion must be passed to `resume`. Each step makes progress, falls back to a simpler way, or
+//! ends the task.
 
 use std::io;
 use std::mem;
@@ -77,7 +78,8 @@ impl IoTask {
         IoTask { work, disk: None, user_data: 0, step: None }
     }
 
-    /// Begins. If the result is `Pending`, completions with `user_data` go to [`resume`](Self::resume).
+    /// Begins. If the result is `Pending`, completions with `user_data` go to
+    /// [`resume`](Self::resume).
     pub fn start(&mut self, backend: &Backend, ring: &mut Ring, user_data: u64) -> Progress {
         debug_assert!(self.disk.is_none() && self.step.is_none(), "a task starts once");
         if let Err(status) = self.work.op.check(backend) {
@@ -127,8 +129,8 @@ impl IoTask {
         let Some(step) = self.work.next_step(disk) else { return Progress::Done(Ok(())) };
         let sqe = self.work.entry(step, disk).user_data(self.user_data);
         self.step = Some(step);
-        // SAFETY: the entry points into buffers that this task owns until the completion was taken, and
-        // leaks if it is dropped before; or into a static.
+        // SAFETY: the entry points into buffers that this task owns until the completion was taken,
+        // and leaks if it is dropped before; or into a static.
         unsafe { ring.push(&sqe) };
         Progress::Pending
     }

@@ -9,8 +9,8 @@ use crate::memory::{HUGE_PAGE_BYTES, HugeMemory, PAGE_BYTES};
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
 const CLASSES: usize = (Pool::LEN_MAX / PAGE_BYTES).trailing_zeros() as usize + 1;
 
-/// Page-aligned buffers in classes of 4 KiB to 1 MiB. A chunk serves one class at a time and may change
-/// it when all its buffers are home.
+/// Page-aligned buffers in classes of 4 KiB to 1 MiB. A chunk serves one class at a time and may
+/// change it when all its buffers are home.
 ///
 /// Invariant: a chunk is listed in `open[class]` exactly if it has a buffer left to take.
 pub struct Pool {
@@ -50,8 +50,8 @@ impl Pool {
         Pool { chunks: Vec::new(), open: [const { Vec::new() }; CLASSES], chunks_max }
     }
 
-    /// A buffer of `len` bytes with unspecified contents. `None`: exhausted; wait for a `give`, then retry.
-    /// A `len` above [`LEN_MAX`](Self::LEN_MAX) is the caller's bug and never succeeds.
+    /// A buffer of `len` bytes with unspecified contents. `None`: exhausted; wait for a `give`,
+    /// then retry. A `len` above [`LEN_MAX`](Self::LEN_MAX) is the caller's bug and never succeeds.
     pub fn take(&mut self, len: usize) -> Option<Buffer> {
         debug_assert!(len <= Self::LEN_MAX, "{len} bytes from a pool");
         if len > Self::LEN_MAX {
@@ -109,8 +109,8 @@ impl Pool {
         }
     }
 
-    /// Finds a chunk for a class that has none open: an idle one of another class, a new one, or one whose
-    /// buffers were dropped instead of given back.
+    /// Finds a chunk for a class that has none open: an idle one of another class, a new one, or
+    /// one whose buffers were dropped instead of given back.
     fn open_chunk(&mut self, class: usize) -> Option<u32> {
         let index = match self.idle_chunk() {
             Some(index) => index,
@@ -154,7 +154,8 @@ impl Chunk {
             let bytes = class_bytes(self.class);
             let offset = self.carved * bytes;
             self.carved += 1;
-            // SAFETY: each slot is carved once until `reset`, which happens only when no buffer is left.
+            // SAFETY: each slot is carved once until `reset`, which happens only when no buffer is
+            // left.
             unsafe { Buffer::carve(&self.memory, offset, bytes, index) }
         })
     }

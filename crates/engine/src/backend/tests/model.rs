@@ -102,8 +102,12 @@ fn tmpfs() -> Option<&'static Path> {
     usable.then_some(path)
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn memory_512(steps in steps(512)) {

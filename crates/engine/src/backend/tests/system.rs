@@ -98,7 +98,8 @@ fn block_sizes_must_fit_the_device() {
     assert!(error.contains("use the kind for block devices"), "{error}");
 }
 
-/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of `size`.
+/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of
+/// `size`.
 fn with_small_tmpfs(name: &'static str, size: u64, test: impl FnOnce(&Path) + Send + 'static) {
     let run = move || {
         let dir = tempfile::tempdir().unwrap();
@@ -116,8 +117,8 @@ fn with_small_tmpfs(name: &'static str, size: u64, test: impl FnOnce(&Path) + Se
 fn mount_tmpfs(at: &Path, size: u64) -> io::Result<()> {
     let check = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     let (target, options) = (c_path(at), CString::new(format!("size={size}")).unwrap());
-    // SAFETY: all pointers are C strings or null where the call allows it; only this thread's namespace
-    // changes, since it was unshared before.
+    // SAFETY: all pointers are C strings or null where the call allows it; only this thread's
+    // namespace changes, since it was unshared before.
     unsafe {
         check(libc::unshare(libc::CLONE_NEWNS))?;
         let private = libc::MS_REC | libc::MS_PRIVATE;
