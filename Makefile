@@ -32,9 +32,8 @@ vm-test: ## against the real Linux kernel, as host and as target, in a virtual m
 	@scripts/setup.sh build vm
 	scripts/test.sh vm
 
-bench: ## the tables of docs/PERFORMANCE.md, and JSON in target/bench
-	@scripts/setup.sh build
-	cargo run --release --package roadtrain-bench -- all
+bench: build ## the tables of docs/PERFORMANCE.md, and JSON in bench/results (QUICK=1: in 3 minutes)
+	cargo run --release --package roadtrain-bench -- table $(if $(QUICK),--quick)
 
 lint: ## format, clippy, docs, layers, sizes, shell scripts
 	@scripts/setup.sh build lint

@@ -15,7 +15,7 @@ mod outbox;
 mod result;
 mod target;
 
-pub(crate) use args::Args;
+pub(crate) use args::{Args, Direction};
 pub(crate) use result::FloorResult;
 
 use anyhow::Context;

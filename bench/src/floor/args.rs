@@ -94,6 +94,15 @@ pub(crate) struct Knobs {
     pub(crate) small_pages: bool,
 }
 
+impl Default for Args {
+    /// As with no option given.
+    fn default() -> Self {
+        use clap::{Args as _, FromArgMatches as _};
+        let matches = Self::augment_args(clap::Command::new("floor")).get_matches_from(["floor"]);
+        Self::from_arg_matches(&matches).expect("every option has a default")
+    }
+}
+
 impl Args {
     /// Refuses what cannot be run.
     pub(crate) fn check(&self) -> anyhow::Result<()> {

@@ -236,8 +236,7 @@ impl Lane {
             Some(Place { data: rest.as_mut_ptr(), length: rest.len() })
         });
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
-        let received =
-            unsafe { link.connection.receive(&mut shared.rx, place, RX_BUFFER_BYTES) }?;
+        let received = unsafe { link.connection.receive(&mut shared.rx, place, RX_BUFFER_BYTES) }?;
         match received {
             Received::Nothing => Ok(false),
             Received::Closed => Err(LinkError::Closed),
@@ -279,7 +278,8 @@ impl Lane {
                     completed += 1;
                     if let Some(flight) = self.flights[usize::from(slot)].take() {
                         link.connection.stats.requests += 1;
-                        let end = Ending { cqe, data_intact, blocked: link.connection.is_blocked() };
+                        let end =
+                            Ending { cqe, data_intact, blocked: link.connection.is_blocked() };
                         finish(flight, &end, &mut self.pending, &mut self.deferred, shared.now)
                             .into_iter()
                             .for_each(|c| shared.completions.push_back(c));

@@ -134,7 +134,11 @@ impl Reactor {
         while !self.stop {
             let busy = self.lanes.iter().any(|slot| slot.hot);
             turns = turns.wrapping_add(1);
-            if !busy || self.lanes.len() > 1 || !self.watches.is_empty() || turns % TURNS_PER_LOOK == 0 {
+            if !busy
+                || self.lanes.len() > 1
+                || !self.watches.is_empty()
+                || turns % TURNS_PER_LOOK == 0
+            {
                 self.wait(busy, front.deadline())?;
             }
             self.shared.now = clock::now();

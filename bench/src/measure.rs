@@ -1,0 +1,107 @@
+//! One measurement, of the floor or of the product, and statistics over rounds of them.
+
+use crate::floor::FloorResult;
+use serde::{Deserialize, Serialize};
+
+/// What a run measured. Figures that a program does not report are absent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    pub(crate) iops: f64,
+    pub(crate) bytes_per_second: f64,
+    pub(crate) latency_us_mean: f64,
+    pub(crate) latency_us_p50: f64,
+    pub(crate) latency_us_p99: f64,
+    pub(crate) host_cpu_us_per_io: Option<f64>,
+    pub(crate) target_cpu_us_per_io: Option<f64>,
+    pub(crate) requests_per_caravan: Option<f64>,
+    pub(crate) target_requests_per_caravan: Option<f64>,
+    pub(crate) bytes_per_send: Option<f64>,
+    pub(crate) target_bytes_per_send: Option<f64>,
+    pub(crate) syscalls_per_io: Option<f64>,
+    pub(crate) context_switches_per_io: Option<f64>,
+    /// CPU time on this machine that was neither the run's nor idle, in cores: disturbance.
+    pub(crate) foreign_cores: f64,
+}
+
+impl Measure {
+    /// CPU time of both ends per I/O, in microseconds.
+    pub(crate) fn cpu_us_per_io(&self) -> Option<f64> {
+        Some(self.host_cpu_us_per_io? + self.target_cpu_us_per_io?)
+    }
+
+    /// The median of each figure over `runs`.
+    pub(crate) fn median(runs: &[Self]) -> Self {
+        let of = |f: fn(&Self) -> f64| median(runs.iter().map(f)).unwrap_or_default();
+        let opt = |f: fn(&Self) -> Option<f64>| median(runs.iter().filter_map(f));
+        Self {
+            iops: of(|m| m.iops),
+            bytes_per_second: of(|m| m.bytes_per_second),
+            latency_us_mean: of(|m| m.latency_us_mean),
+            latency_us_p50: of(|m| m.latency_us_p50),
+            latency_us_p99: of(|m| m.latency_us_p99),
+            host_cpu_us_per_io: opt(|m| m.host_cpu_us_per_io),
+            target_cpu_us_per_io: opt(|m| m.target_cpu_us_per_io),
+            requests_per_caravan: opt(|m| m.requests_per_caravan),
+            target_requests_per_caravan: opt(|m| m.target_requests_per_caravan),
+            bytes_per_send: opt(|m| m.bytes_per_send),
+            target_bytes_per_send: opt(|m| m.target_bytes_per_send),
+            syscalls_per_io: opt(|m| m.syscalls_per_io),
+            context_switches_per_io: opt(|m| m.context_switches_per_io),
+            foreign_cores: of(|m| m.foreign_cores),
+        }
+    }
+}
+
+impl From<&FloorResult> for Measure {
+    fn from(r: &FloorResult) -> Self {
+        let per_io = |seconds: f64| Some(seconds * 1e6 / (r.iops * r.seconds).max(1.0));
+        Self {
+            iops: r.iops,
+            bytes_per_second: r.bytes_per_second,
+            latency_us_mean: r.latency_us.mean,
+            latency_us_p50: r.latency_us.p50,
+            latency_us_p99: r.latency_us.p99,
+            host_cpu_us_per_io: per_io(r.host_cpu_seconds),
+            target_cpu_us_per_io: per_io(r.target_cpu_seconds),
+            requests_per_caravan: Some(r.requests_per_send),
+            target_requests_per_caravan: Some(r.answers_per_send),
+            bytes_per_send: Some(r.bytes_per_send),
+            target_bytes_per_send: Some(r.target_bytes_per_send),
+            syscalls_per_io: Some(r.syscalls_per_io),
+            context_switches_per_io: Some(r.context_switches_per_io),
+            foreign_cores: 0.0,
+        }
+    }
+}
+
+/// The median; the mean of the middle two for an even count, `None` of nothing.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[n / 2]),
+        n => Some((values[n / 2 - 1] + values[n / 2]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([]), None);
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median([f64::NAN, 1.0]), Some(1.0));
+    }
+
+    #[test]
+    fn absent_figures_stay_absent() {
+        let runs = [Measure { iops: 2.0, ..Measure::default() }, Measure::default()];
+        let m = Measure::median(&runs);
+        assert_eq!(m.iops, 1.0);
+        assert_eq!(m.cpu_us_per_io(), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! What /proc tells about a process.
+
+use anyhow::Context;
+use std::fs;
+
+/// Clock ticks of /proc/stat a second.
+pub(super) fn ticks_per_second() -> f64 {
+    // SAFETY: no pointers are involved.
+    (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }) as f64
+}
+
+/// CPU time of all threads of a process, in seconds, to the nanosecond.
+pub(super) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    let mut ns = 0u64;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("the process has ended")? {
+        let schedstat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        let first = schedstat.split_whitespace().next().unwrap_or("0");
+        ns += first.parse::<u64>().unwrap_or(0);
+    }
+    Ok(ns as f64 / 1e9)
+}
+
+/// Resident memory of a process, in bytes.
+pub(super) fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    let status =
+        fs::read_to_string(format!("/proc/{pid}/status")).context("the process has ended")?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_seen() {
+        let pid = std::process::id();
+        assert!(resident_bytes(pid).expect("alive") > 0);
+        assert!(cpu_seconds(pid).expect("alive") > 0.0);
+        assert!(cpu_seconds(u32::MAX).is_err());
+    }
+}

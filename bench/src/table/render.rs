@@ -1,0 +1,317 @@
+//! The table as Markdown that also reads well on a terminal.
+
+use super::plan::{Group, Metric};
+use super::result::{Check, RowResult, Table};
+use crate::measure::Measure;
+use std::fmt::Write;
+
+/// Renders everything.
+pub(crate) fn markdown(table: &Table) -> String {
+    let mut out = String::new();
+    machine(&mut out, table);
+    for (group, heading) in [
+        (Group::Throughput, "4 KiB random, depth 128, one lane"),
+        (Group::Bandwidth, "128 KiB random, depth 32, one lane"),
+        (Group::RoundTrip, "4 KiB random reads, depth 1: the round trip"),
+        (Group::Parts, "What each part adds: 4 KiB random reads, 128 in flight"),
+        (Group::Depths, "Latency of 4 KiB random reads by depth"),
+    ] {
+        let rows: Vec<&RowResult> = table.rows.iter().filter(|row| row.group == group).collect();
+        if !rows.is_empty() {
+            writeln!(out, "\n### {heading}\n").expect("a string takes all");
+            grid(&mut out, &rows_of(group, &rows));
+            if matches!(group, Group::Throughput | Group::Bandwidth | Group::RoundTrip) {
+                out.push_str("\nWhere it comes from:\n\n");
+                grid(&mut out, &instruments(&rows));
+            }
+        }
+    }
+    if !table.checks.is_empty() {
+        out.push_str("\n### At rest\n\n");
+        grid(&mut out, &checks(&table.checks));
+    }
+    let (kept, all) = table.score();
+    writeln!(out, "\n{kept} of {all} goals kept.").expect("a string takes all");
+    out
+}
+
+fn machine(out: &mut String, table: &Table) {
+    let m = &table.machine;
+    let foreign = table.rows.iter().flat_map(|row| [&row.product, &row.floor]).flatten();
+    let foreign = foreign.map(|m| m.foreign_cores).fold(0.0, f64::max);
+    writeln!(
+        out,
+        "{}, {} cores{}, {} GiB, Linux {}, huge pages {}, system's congestion control {}.\n\
+         Medians of {} alternating rounds of {} s; others used up to {foreign:.2} cores meanwhile.\n\
+         Command: `{}`.",
+        m.processor,
+        m.cores,
+        if m.hypervisor { " of a virtual machine" } else { "" },
+        m.memory_gib,
+        m.kernel,
+        m.huge_pages,
+        m.congestion_control,
+        table.rounds,
+        table.seconds,
+        table.command,
+    )
+    .expect("a string takes all");
+}
+
+type Grid = Vec<Vec<String>>;
+
+fn rows_of(group: Group, rows: &[&RowResult]) -> Grid {
+    match group {
+        Group::Parts => parts(rows),
+        Group::Depths => depths(rows),
+        _ => comparison(group, rows),
+    }
+}
+
+/// Product against floor, with goals.
+fn comparison(group: Group, rows: &[&RowResult]) -> Grid {
+    let unit = match group {
+        Group::Throughput => "kIOPS",
+        Group::Bandwidth => "GB/s",
+        _ => "mean us",
+    };
+    let mut grid = vec![strings(&[
+        "row",
+        unit,
+        "floor",
+        "ratio",
+        "p99 us",
+        "floor",
+        "CPU-us/IO",
+        "floor",
+        "ratio",
+        "goal",
+    ])];
+    for row in rows {
+        let (product, floor) = (row.product.as_ref(), row.floor.as_ref());
+        let ratio = match group {
+            Group::Throughput => row.ratios.iops,
+            Group::Bandwidth => row.ratios.bandwidth,
+            _ => row.ratios.latency,
+        };
+        let cpu = |m: &Measure| optional(m.cpu_us_per_io(), 2);
+        grid.push(vec![
+            row.title.clone(),
+            show(product, |m| headline(group, m)),
+            show(floor, |m| headline(group, m)),
+            optional(ratio, 2),
+            show(product, |m| format!("{:.1}", m.latency_us_p99)),
+            show(floor, |m| format!("{:.1}", m.latency_us_p99)),
+            show(product, cpu),
+            show(floor, cpu),
+            optional(row.ratios.cpu, 2),
+            goals(row),
+        ]);
+    }
+    grid
+}
+
+/// Why: what each side's sends carried and what each I/O cost, product and floor.
+fn instruments(rows: &[&RowResult]) -> Grid {
+    let mut grid = vec![strings(&[
+        "row",
+        "CPU-us/IO host / target",
+        "per send host / target",
+        "bytes/send host / target",
+        "syscalls/IO",
+        "switches/IO",
+    ])];
+    for row in rows {
+        let floor =
+            row.floor.as_ref().map(|m| (format!("  floor, {}", row.floor_gather.unwrap_or(0)), m));
+        let product = row.product.as_ref().map(|m| (row.title.clone(), m));
+        for (label, m) in product.into_iter().chain(floor) {
+            grid.push(vec![
+                label,
+                pair(m.host_cpu_us_per_io, m.target_cpu_us_per_io, 2),
+                pair(m.requests_per_caravan, m.target_requests_per_caravan, 1),
+                pair(m.bytes_per_send, m.target_bytes_per_send, 0),
+                optional(m.syscalls_per_io, 3),
+                optional(m.context_switches_per_io, 4),
+            ]);
+        }
+    }
+    grid
+}
+
+fn parts(rows: &[&RowResult]) -> Grid {
+    let first = rows.first().and_then(|row| row.product.as_ref()).map(|m| m.iops);
+    let mut grid = vec![strings(&[
+        "step",
+        "kIOPS",
+        "times the first",
+        "mean us",
+        "p99 us",
+        "CPU-us/IO host + target",
+        "per caravan host / target",
+        "syscalls/IO",
+        "switches/IO",
+    ])];
+    for row in rows {
+        let product = row.product.as_ref();
+        grid.push(vec![
+            label(row),
+            show(product, |m| format!("{:.0}", m.iops / 1e3)),
+            show(product, |m| optional(first.map(|f| m.iops / f), 2)),
+            show(product, |m| format!("{:.1}", m.latency_us_mean)),
+            show(product, |m| format!("{:.1}", m.latency_us_p99)),
+            show(product, cpu),
+            show(product, |m| pair(m.requests_per_caravan, m.target_requests_per_caravan, 1)),
+            show(product, |m| optional(m.syscalls_per_io, 3)),
+            show(product, |m| optional(m.context_switches_per_io, 4)),
+        ]);
+    }
+    grid
+}
+
+fn depths(rows: &[&RowResult]) -> Grid {
+    let mut grid = vec![strings(&[
+        "depth, policy",
+        "kIOPS",
+        "mean us",
+        "p50 us",
+        "p99 us",
+        "CPU-us/IO host + target",
+        "floor: kIOPS",
+        "mean us",
+        "p99 us",
+    ])];
+    for row in rows {
+        let (product, floor) = (row.product.as_ref(), row.floor.as_ref());
+        grid.push(vec![
+            label(row),
+            show(product, |m| format!("{:.1}", m.iops / 1e3)),
+            show(product, |m| format!("{:.1}", m.latency_us_mean)),
+            show(product, |m| format!("{:.1}", m.latency_us_p50)),
+            show(product, |m| format!("{:.1}", m.latency_us_p99)),
+            show(product, cpu),
+            show(floor, |m| format!("{:.1}", m.iops / 1e3)),
+            show(floor, |m| format!("{:.1}", m.latency_us_mean)),
+            show(floor, |m| format!("{:.1}", m.latency_us_p99)),
+        ]);
+    }
+    grid
+}
+
+fn checks(checks: &[Check]) -> Grid {
+    let mut grid = vec![strings(&["figure", "measured", "goal", ""])];
+    for check in checks {
+        let value = check.value.map(|v| format!("{v:.2} {}", check.unit));
+        let value = value.or_else(|| check.error.clone()).unwrap_or_default();
+        let bound = format!("at most {} {}", check.bound, check.unit);
+        grid.push(vec![check.title.clone(), value, bound, verdict(check.pass).into()]);
+    }
+    grid
+}
+
+fn label(row: &RowResult) -> String {
+    match &row.error {
+        Some(error) => format!("{} ({error})", row.title),
+        None => row.title.clone(),
+    }
+}
+
+fn goals(row: &RowResult) -> String {
+    if let Some(error) = &row.error {
+        return format!("MISS: {error}");
+    }
+    if row.product.is_none() {
+        return "not run".into();
+    }
+    let each = row.goals.iter().map(|g| {
+        let (name, sign) = match g.goal.metric {
+            Metric::Iops => ("IOPS", ">="),
+            Metric::Bandwidth => ("bandwidth", ">="),
+            Metric::Cpu => ("CPU", "<="),
+            Metric::Latency => ("latency", "<="),
+        };
+        format!("{name} {sign} {:.2} {}", g.goal.bound, verdict(g.pass))
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn verdict(pass: bool) -> &'static str {
+    if pass { "PASS" } else { "MISS" }
+}
+
+fn headline(group: Group, m: &Measure) -> String {
+    match group {
+        Group::Throughput => format!("{:.0}", m.iops / 1e3),
+        Group::Bandwidth => format!("{:.2}", m.bytes_per_second / 1e9),
+        _ => format!("{:.1}", m.latency_us_mean),
+    }
+}
+
+fn cpu(m: &Measure) -> String {
+    match (m.host_cpu_us_per_io, m.target_cpu_us_per_io) {
+        (Some(host), Some(target)) => format!("{:.2} = {host:.2} + {target:.2}", host + target),
+        (host, target) => pair(host, target, 2),
+    }
+}
+
+fn pair(host: Option<f64>, target: Option<f64>, digits: usize) -> String {
+    format!("{} / {}", optional(host, digits), optional(target, digits))
+}
+
+fn optional(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{v:.digits$}"))
+}
+
+fn show(measure: Option<&Measure>, f: impl Fn(&Measure) -> String) -> String {
+    measure.map_or_else(|| "-".into(), f)
+}
+
+fn strings(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(|cell| (*cell).to_owned()).collect()
+}
+
+/// Writes a grid, its first line the heading, columns padded; all but the first align right.
+fn grid(out: &mut String, grid: &Grid) {
+    let columns = grid[0].len();
+    let width =
+        |c: usize| grid.iter().map(|line| line[c].chars().count()).max().unwrap_or(0).max(3);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for (number, line) in grid.iter().enumerate() {
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            let text = if column == 0 || column == columns - 1 {
+                format!("| {cell:<width$} ")
+            } else {
+                format!("| {cell:>width$} ")
+            };
+            out.push_str(&text);
+        }
+        out.push_str("|\n");
+        if number == 0 {
+            for (column, &width) in widths.iter().enumerate() {
+                let dashes = "-".repeat(width);
+                let right = column != 0 && column != columns - 1;
+                out.push_str(&if right {
+                    format!("| {}: ", &dashes[1..])
+                } else {
+                    format!("| {dashes} ")
+                });
+            }
+            out.push_str("|\n");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut out = String::new();
+        grid(&mut out, &vec![strings(&["a", "bcde", "f"]), strings(&["ghij", "k", "lmno"])]);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[0], "| a    | bcde | f    |");
+        assert_eq!(lines[1], "| ---- | ---: | ---- |");
+        assert_eq!(lines[2], "| ghij |    k | lmno |");
+    }
+}

@@ -1,0 +1,130 @@
+//! What a table holds, as written to and read from JSON.
+
+use super::machine::Machine;
+use super::plan::{Goal, Group, Metric};
+use crate::measure::{Measure, median};
+use serde::{Deserialize, Serialize};
+
+/// A whole table.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Table {
+    pub(crate) machine: Machine,
+    /// The command that made it.
+    pub(crate) command: String,
+    pub(crate) rounds: usize,
+    /// Measured time of each run.
+    pub(crate) seconds: f64,
+    pub(crate) rows: Vec<RowResult>,
+    pub(crate) checks: Vec<Check>,
+}
+
+/// One row: medians over the rounds, and the bounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RowResult {
+    pub(crate) id: String,
+    pub(crate) group: Group,
+    pub(crate) title: String,
+    /// How the product was run.
+    pub(crate) command: String,
+    pub(crate) product: Option<Measure>,
+    pub(crate) floor: Option<Measure>,
+    pub(crate) floor_gather: Option<usize>,
+    pub(crate) ratios: Ratios,
+    pub(crate) goals: Vec<GoalResult>,
+    /// Why the product has no figures.
+    pub(crate) error: Option<String>,
+    /// Each round's IOPS, for the spread.
+    pub(crate) product_iops: Vec<f64>,
+    pub(crate) floor_iops: Vec<f64>,
+}
+
+/// Medians of the product to floor ratios of adjacent runs.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Ratios {
+    pub(crate) iops: Option<f64>,
+    pub(crate) bandwidth: Option<f64>,
+    pub(crate) cpu: Option<f64>,
+    pub(crate) latency: Option<f64>,
+}
+
+/// A bound and what was reached.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct GoalResult {
+    #[serde(flatten)]
+    pub(crate) goal: Goal,
+    pub(crate) value: Option<f64>,
+    pub(crate) pass: bool,
+}
+
+/// A figure of its own with an upper bound.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Check {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) value: Option<f64>,
+    pub(crate) bound: f64,
+    pub(crate) unit: String,
+    pub(crate) pass: bool,
+    pub(crate) error: Option<String>,
+}
+
+impl Ratios {
+    /// Of pairs of adjacent runs, product first.
+    pub(super) fn of(pairs: &[(Measure, Measure)]) -> Self {
+        let ratio = |f: fn(&Measure) -> Option<f64>| {
+            median(pairs.iter().filter_map(|(p, fl)| Some(f(p)? / f(fl)?)))
+        };
+        Self {
+            iops: ratio(|m| Some(m.iops)),
+            bandwidth: ratio(|m| Some(m.bytes_per_second)),
+            cpu: ratio(Measure::cpu_us_per_io),
+            latency: ratio(|m| Some(m.latency_us_mean)),
+        }
+    }
+
+    fn get(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::Iops => self.iops,
+            Metric::Bandwidth => self.bandwidth,
+            Metric::Cpu => self.cpu,
+            Metric::Latency => self.latency,
+        }
+    }
+}
+
+impl GoalResult {
+    /// Compares; without a value it is missed.
+    pub(super) fn new(goal: Goal, ratios: &Ratios) -> Self {
+        let value = ratios.get(goal.metric);
+        Self { goal, value, pass: value.is_some_and(|v| goal.holds(v)) }
+    }
+}
+
+impl Check {
+    pub(super) fn at_most(id: &str, title: &str, value: f64, bound: f64, unit: &str) -> Self {
+        Self {
+            id: id.into(),
+            title: title.into(),
+            value: Some(value),
+            bound,
+            unit: unit.into(),
+            pass: value <= bound,
+            error: None,
+        }
+    }
+
+    pub(super) fn failed(id: &str, title: &str, error: &anyhow::Error) -> Self {
+        let error = Some(format!("{error:#}"));
+        let (id, title) = (id.into(), title.into());
+        Self { id, title, value: None, bound: 0.0, unit: String::new(), pass: false, error }
+    }
+}
+
+impl Table {
+    /// Bounds kept and bounds in all.
+    pub(crate) fn score(&self) -> (usize, usize) {
+        let goals = self.rows.iter().flat_map(|row| &row.goals).map(|goal| goal.pass);
+        let passes: Vec<bool> = goals.chain(self.checks.iter().map(|check| check.pass)).collect();
+        (passes.iter().filter(|&&pass| pass).count(), passes.len())
+    }
+}
