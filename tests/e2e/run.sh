@@ -1,2 +1,13 @@
 #!/bin/bash
-echo '0 passed, 0 failed, 0 skipped'
+# End to end on this machine: `roadtrain serve` and `roadtrain attach` under unmodified programs.
+# run.sh [NAME,...]; ROADTRAIN=path of the program (built if not given).
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source-path=SCRIPTDIR
+. "$here/../lib/harness.sh"
+for file in "$here"/test_*.sh; do
+    # shellcheck source=/dev/null
+    . "$file"
+done
+build_roadtrain
+run_tests "${1-}"

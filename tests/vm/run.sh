@@ -1,2 +1,14 @@
 #!/bin/bash
-echo '0 passed, 0 failed, 0 skipped'
+# Against the real Linux kernel in a virtual machine: its nvme-tcp connects to our target, and our host
+# to its nvmet-tcp. run.sh [NAME,...]; ROADTRAIN=path of the program (built if not given).
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source-path=SCRIPTDIR
+. "$here/../lib/harness.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$here/run-host.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$here/run-target.sh"
+build_roadtrain
+"$here/vm.sh" prepare || exit 1
+run_tests "${1-}"

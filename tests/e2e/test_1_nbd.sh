@@ -1,0 +1,103 @@
+# shellcheck shell=bash
+# Unmodified NBD clients use a remote namespace, and find in it what they wrote.
+
+# An image with data, repetition and holes: 64 MiB.
+make_image() {
+    truncate -s 64M "$1"
+    dd if=/dev/urandom of="$1" bs=1M count=20 seek=4 conv=notrunc status=none
+    dd if="$ROADTRAIN" of="$1" bs=1M seek=40 count=8 conv=notrunc status=none
+}
+
+test_nbd_info() {
+    serve --namespace mem:256MiB
+    attach
+    nbdinfo --json "$uri" >info.json
+    jq -e '.exports[0]["export-size"] == 268435456' info.json
+    jq -e '.exports[0] | ."can_flush" and ."can_fua" and ."can_trim" and ."can_zero" and ."can_multi_conn"' info.json
+    jq -e '.exports[0]["is_read_only"] == false' info.json
+    [ "$(nbdinfo --size "$uri")" = 268435456 ]
+}
+
+test_nbd_fio_verify() {
+    serve --namespace mem:256MiB
+    attach
+    local bs
+    for bs in 512 4k 64k 1M; do
+        fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs="$bs" --size=32M --io_size=8M \
+            --iodepth=32 --verify=crc32c --verify_fatal=1 --end_fsync=1 --eta=never --output="fio-$bs.log"
+    done
+    fio --name=mix --ioengine=nbd --uri="$uri" --rw=randrw --bsrange=512-128k --size=64M --iodepth=16 \
+        --verify=crc32c --verify_fatal=1 --eta=never --output=fio-mix.log
+}
+
+test_nbd_fio_verify_4kn_file() {
+    serve --namespace "file:$work/disk.img,size=256MiB,lba=4096" --policy i10
+    attach --policy i10
+    fio --name=verify --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --iodepth=32 \
+        --verify=crc32c --verify_fatal=1 --fsync=64 --eta=never --output=fio.log
+}
+
+# The clients of one export see each other's writes once flushed (multi-conn).
+test_nbd_several_connections() {
+    serve --namespace mem:256MiB
+    attach
+    fio --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=16M --iodepth=8 --verify=crc32c \
+        --verify_fatal=1 --eta=never --output=fio.log \
+        --name=a --offset=0 --name=b --offset=16M --name=c --offset=32M --name=d --offset=48M
+}
+
+test_nbd_qemu_img_round_trip() {
+    make_image disk.raw
+    serve --namespace "file:$work/target.img,size=64MiB"
+    attach
+    qemu-img convert -n -f raw -O raw disk.raw "$uri"
+    qemu-img compare -f raw -F raw disk.raw "$uri"
+    qemu-img convert -f raw -O qcow2 "$uri" back.qcow2
+    qemu-img compare -f raw -F qcow2 disk.raw back.qcow2
+    # And what lies on the target's own disk is the image.
+    cmp disk.raw target.img
+}
+
+test_nbd_nbdcopy_round_trip() {
+    make_image disk.raw
+    serve --namespace mem:64MiB
+    attach
+    nbdcopy --connections=4 disk.raw "$uri"
+    nbdcopy --connections=4 "$uri" back.raw
+    [ "$(sha256sum <disk.raw)" = "$(sha256sum <back.raw)" ]
+}
+
+# Digests on both the header and the data of every PDU.
+test_nbd_through_digests() {
+    make_image disk.raw
+    serve --namespace mem:64MiB
+    attach --hdr-digest --data-digest
+    nbdcopy disk.raw "$uri"
+    nbdcopy "$uri" back.raw
+    cmp disk.raw back.raw
+}
+
+# Discarded ranges and zeroes become holes in the target's file, and read as zeroes.
+test_nbd_trim_and_zeroes_punch_holes() {
+    serve --namespace "file:$work/target.img,size=64MiB"
+    attach
+    dd if=/dev/urandom of=full.raw bs=1M count=64 status=none
+    nbdcopy full.raw "$uri"
+    local before after
+    before=$(du -k target.img | cut -f1)
+    qemu-io -f raw -c 'discard 0 16M' -c 'write -z -u 16M 16M' -c 'flush' "$uri"
+    after=$(du -k target.img | cut -f1)
+    [ "$after" -le $((before - 30 * 1024)) ] || fail "$before KiB before, $after after"
+    dd if=/dev/zero of=full.raw bs=1M count=32 conv=notrunc status=none
+    qemu-img compare -f raw -F raw full.raw "$uri"
+}
+
+test_nbd_read_only_namespace() {
+    make_image disk.raw
+    serve --namespace "file:$work/disk.raw,read_only"
+    attach
+    nbdinfo --is read-only "$uri"
+    nbdcopy "$uri" back.raw
+    cmp disk.raw back.raw
+    ! qemu-io -f raw -c 'write 0 4k' "$uri" || fail 'a write succeeded'
+}

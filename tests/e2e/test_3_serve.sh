@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# The target's own life: configuration, signals, what it refuses.
+
+config() {
+    cat >target.toml <<T
+address = "127.0.0.1"
+port = $port
+nqn = "$nqn"
+$1
+T
+}
+
+test_serve_stops_on_sigterm_and_sigint() {
+    local signal
+    for signal in TERM INT; do
+        serve --namespace mem:64MiB
+        attach
+        nbdinfo "$uri" >/dev/null
+        kill -"$signal" "$target"
+        ended "$target" 5
+        wait "$target" || fail "status $? after SIG$signal"
+        kill "$attached"
+        ended "$attached" 5
+    done
+}
+
+test_serve_names_what_is_wrong() {
+    local rc=0
+    "$ROADTRAIN" serve -a 127.0.0.1 -s 1 -n not-an-nqn --namespace mem:1MiB 2>error.log || rc=$?
+    [ $rc != 0 ]
+    grep -qi nqn error.log
+    rc=0
+    "$ROADTRAIN" serve -a 127.0.0.1 -s 4420 -n nqn.2026-11.test:e2e --namespace file:/nonexistent/x,size=1MiB \
+        2>error.log || rc=$?
+    [ $rc != 0 ]
+    grep -q /nonexistent/x error.log
+}
+
+test_serve_reports_a_used_port() {
+    serve --namespace mem:1MiB
+    ! timeout 5 "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace mem:1MiB 2>error.log ||
+        fail 'two targets on one port'
+    grep -q "$port" error.log
+}
+
+# What no NVMe/TCP host says: the connection ends, the target goes on and names the peer.
+test_serve_survives_garbage() {
+    serve --namespace mem:64MiB
+    local n
+    for n in 1 2 3 4 5; do
+        { head -c 200 /dev/urandom >&3 && timeout 1 cat <&3 >/dev/null; } 3<>"/dev/tcp/127.0.0.1/$port" || true
+    done
+    printf 'GET / HTTP/1.1\r\n\r\n' >"/dev/tcp/127.0.0.1/$port" || true
+    kill -0 "$target"
+    grep -q '127.0.0.1' target.log
+    attach
+    nbdinfo "$uri" >/dev/null
+}
+
+test_serve_idles_cheaply() {
+    serve --namespace mem:64MiB
+    attach
+    sleep 1
+    local p before after
+    for p in "$target" "$attached"; do
+        before=$(awk '{print $14 + $15}' "/proc/$p/stat")
+        sleep 4
+        after=$(awk '{print $14 + $15}' "/proc/$p/stat")
+        # Clock ticks are 10 ms: 0.5 % of 4 s is two of them.
+        [ $((after - before)) -le 2 ] || fail "$((after - before)) ticks of CPU in 4 idle seconds"
+    done
+}

@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# The commands themselves: output for people and for programs, exit status.
+
+test_command_discover() {
+    serve --namespace mem:64MiB
+    "$ROADTRAIN" discover -t tcp -a 127.0.0.1 -s "$port" >discover.log
+    grep -q "$nqn" discover.log
+    "$ROADTRAIN" discover -t tcp -a 127.0.0.1 -s "$port" --json >discover.json
+    jq -e --arg nqn "$nqn" '[.. | .subnqn? // empty] | index($nqn) != null' discover.json
+}
+
+test_command_identify_and_list() {
+    serve --namespace mem:64MiB --namespace "file:$work/b.img,size=128MiB,lba=4096"
+    "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" >identify.log
+    grep -q "$nqn" identify.log
+    "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --json | jq -e .
+    "$ROADTRAIN" list -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --json >list.json
+    jq -e . list.json
+}
+
+test_command_bench_reports() {
+    "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --lanes 1 --seconds 1 --policy i10 --json >bench.json
+    jq -e '.iops > 0 and .bytes_per_second > 0 and .errors == 0' bench.json
+    jq -e '.latency_us | .mean > 0 and .p50 > 0 and .p99 >= .p50 and .p999 >= .p99' bench.json
+    jq -e '.host_cpu_seconds >= 0 and .target_cpu_seconds >= 0' bench.json
+    jq -e '.requests_per_caravan >= 1 and .sends_per_io > 0' bench.json
+}
+
+test_command_bench_verifies() {
+    "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 2 --verify --policy i10 \
+        --target-policy i10 --json | jq -e '.errors == 0 and .iops > 0'
+    "$ROADTRAIN" bench --rw write --bs 128k --depth 8 --lanes 1 --seconds 1 --verify --json |
+        jq -e '.errors == 0'
+}
+
+test_command_bench_keeps_a_rate() {
+    "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --rate 2000 --seconds 2 --json >bench.json
+    jq -e '.errors == 0 and .iops > 1500 and .iops < 2100' bench.json
+}
+
+test_command_fails_without_target() {
+    port=$(free_port)
+    local command
+    for command in 'discover' 'identify -n nqn.2026-11.test:e2e' 'bench -n nqn.2026-11.test:e2e --seconds 1'; do
+        # shellcheck disable=SC2086
+        ! timeout 30 "$ROADTRAIN" $command -t tcp -a 127.0.0.1 -s "$port" >out.log 2>&1 ||
+            fail "$command succeeded without a target"
+        [ -s out.log ]
+    done
+}
+
+test_command_help_and_man() {
+    "$ROADTRAIN" --help | grep -q serve
+    local command
+    for command in serve discover identify list attach bench; do
+        "$ROADTRAIN" "$command" --help >/dev/null
+    done
+    "$ROADTRAIN" man man
+    [ -s man/roadtrain.1 ]
+}

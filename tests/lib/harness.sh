@@ -1,0 +1,125 @@
+# shellcheck shell=bash
+# A small test harness. A test is a function `test_NAME` that fails when a command fails; it runs in a shell and
+# a folder ($work) of its own, and what it started with `background` is ended after it.
+# `skip REASON` leaves it out. `run_tests [NAME,...]` runs those that are defined, in order, prints
+# ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped".
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+ROADTRAIN=${ROADTRAIN:-$top/target/release/roadtrain}
+readonly SKIPPED=77
+
+build_roadtrain() {
+    [ "$ROADTRAIN" != "$top/target/release/roadtrain" ] ||
+        cargo build --quiet --release --package roadtrain --manifest-path "$top/Cargo.toml"
+}
+
+skip() {
+    echo "SKIPPED: $*"
+    exit $SKIPPED
+}
+
+fail() {
+    echo "failed: $*"
+    exit 1
+}
+
+# background LOG COMMAND...: starts it, leaves its process in $pid
+background() {
+    local log=$1
+    shift
+    "$@" >"$log" 2>&1 &
+    pid=$!
+    echo "$pid" >>"$work/.pids"
+}
+
+# ended PID SECONDS: waits until the process has ended by itself
+ended() {
+    local n
+    for ((n = 0; n < $2 * 20; n++)); do
+        kill -0 "$1" 2>/dev/null || return 0
+        sleep 0.05
+    done
+    fail "process $1 did not end within $2 s"
+}
+
+# until_line LOG PATTERN PID [SECONDS]: waits for a line in a log while the process lives
+until_line() {
+    local n
+    for ((n = 0; n < ${4:-20} * 20; n++)); do
+        ! grep -qE "$2" "$1" 2>/dev/null || return 0
+        kill -0 "$3" 2>/dev/null || { cat "$1"; fail "ended before it said '$2'"; }
+        sleep 0.05
+    done
+    cat "$1"
+    fail "never said '$2'"
+}
+
+# A TCP port on the loopback that nobody listens on.
+free_port() {
+    local port
+    while :; do
+        port=$(shuf -i 20000-32000 -n 1)
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    echo "$port"
+}
+
+# serve [OPTIONS]: a target on 127.0.0.1:$port (chosen unless set) with $nqn; leaves its process in $target
+serve() {
+    port=${port:-$(free_port)} nqn=${nqn:-nqn.2026-11.test:e2e}
+    background "$work/target.log" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" "$@"
+    target=$pid
+    until_line "$work/target.log" '^ready' "$target"
+}
+
+# attach [OPTIONS]: a block device at the Unix socket $socket, $uri; leaves its process in $attached
+attach() {
+    socket=${socket:-$work/nbd.sock}
+    uri="nbd+unix:///?socket=$socket"
+    background "$work/attach.log" "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+        --as "nbd:unix:$socket" "$@"
+    attached=$pid
+    until_line "$work/attach.log" '^ready' "$attached"
+}
+
+# end_all PID...: asks first, then insists
+end_all() {
+    local n
+    kill -TERM "$@" 2>/dev/null || return 0
+    for n in $(seq 20); do
+        kill -0 "$@" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$@" 2>/dev/null || true
+}
+
+run_one() {
+    local name=$1 rc=0 start=$SECONDS
+    work=$(mktemp -d)
+    (set -euo pipefail && cd "$work" && "$name") >"$work/.log" 2>&1 &
+    wait $! || rc=$?
+    # shellcheck disable=SC2046
+    [ ! -e "$work/.pids" ] || end_all $(<"$work/.pids")
+    case $rc in
+    0) passed=$((passed + 1)) && echo "ok      ${name#test_} ($((SECONDS - start)) s)" ;;
+    "$SKIPPED") skipped=$((skipped + 1)) && echo "SKIPPED ${name#test_}: $(sed -n 's/^SKIPPED: //p' "$work/.log")" ;;
+    *)
+        failed=$((failed + 1))
+        echo "FAILED  ${name#test_} (status $rc, $((SECONDS - start)) s)"
+        for log in "$work/.log" "$work"/*.log; do
+            [ ! -s "$log" ] || { echo "--- ${log##*/}"; tail -n 40 "$log"; }
+        done | sed 's/^/        /'
+        ;;
+    esac
+    rm -rf "$work"
+}
+
+run_tests() {
+    local name
+    passed=0 failed=0 skipped=0
+    for name in $(declare -F | awk '$3 ~ /^test_/ {print $3}'); do
+        case ",${1:-${name#test_}}," in *",${name#test_},"*) run_one "$name" ;; esac
+    done
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ $failed = 0 ]
+}

@@ -1,0 +1,31 @@
+# shellcheck shell=bash
+# Runs in the guest: namespace 2 appears, namespace 1 grows, namespace 2 goes; each step is asked for by a
+# file in /share.
+set -eu
+
+blocks() { cat /sys/block/nvme0n1/size 2>/dev/null || echo 0; }
+await() { # await SECONDS COMMAND...
+    local n
+    for n in $(seq $(($1 * 10))); do if "${@:2}"; then return 0; fi; sleep 0.1; done
+    echo "never: ${*:2}"
+    ls /dev/nvme*
+    return 1
+}
+is_there() { [ -b "$1" ]; }
+is_gone() { [ ! -b "$1" ]; }
+has_blocks() { [ "$(blocks)" = "$1" ]; }
+
+modprobe nvme-tcp
+nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 1
+await 20 is_there /dev/nvme0n1
+await 5 has_blocks $((64 * 2048))
+is_gone /dev/nvme0n2
+touch /share/connected
+await 20 is_there /dev/nvme0n2
+dd if=/dev/zero of=/dev/nvme0n2 bs=64k count=16 oflag=direct
+touch /share/appeared
+await 20 has_blocks $((128 * 2048))
+touch /share/grown
+await 20 is_gone /dev/nvme0n2
+dd if=/dev/nvme0n1 of=/dev/null bs=1M count=64 skip=64 iflag=direct
+nvme disconnect -n "$NQN"

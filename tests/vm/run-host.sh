@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# The kernel's host against our target.
+
+# guest [OPTIONS of vm.sh run] SCRIPT: with $port and $nqn known to the script
+guest() { "$here/vm.sh" run -e "PORT=$port" -e "NQN=$nqn" "$@"; }
+
+# Discover, connect, identify, fio with verification, zeroes, discard, flush, ext4 and xfs, disconnect.
+test_kernel_host_memory_two_queues() {
+    serve --namespace mem:512MiB --policy i10
+    guest -e 'ARGS=-i 2' "$here/host-check.sh"
+}
+
+test_kernel_host_file_digests_4kn() {
+    serve --namespace "file:$work/disk.img,size=512MiB,lba=4096"
+    guest -e 'ARGS=--hdr-digest --data-digest -i 2' -e FS=ext4 "$here/host-check.sh"
+    kill -0 "$target"
+}
+
+test_kernel_host_without_sq_flow_control() {
+    serve --namespace mem:512MiB
+    guest -e 'ARGS=--disable-sqflow' -e FS=ext4 "$here/host-check.sh"
+}
+
+# The target is killed and started again under a mounted file system that is being written.
+test_kernel_host_survives_target_restart() {
+    mkdir share
+    serve --namespace "file:$work/disk.img,size=512MiB"
+    background guest.log "$here/vm.sh" run -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
+        "$here/guest-restart.sh"
+    local vm=$pid n
+    for n in 1 2; do
+        until_file "share/restart$n" "$vm"
+        kill -KILL "$target"
+        ended "$target" 5
+        sleep 1
+        serve --namespace "file:$work/disk.img,size=512MiB"
+        touch "share/restarted$n"
+    done
+    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+}
+
+# Namespaces come, grow and go while the kernel is connected: it hears of it by asynchronous events.
+test_kernel_host_sees_namespaces_change() {
+    mkdir share
+    port=$(free_port) nqn=nqn.2026-11.test:e2e
+    namespaces() {
+        printf 'address = "127.0.0.1"\nport = %s\nnqn = "%s"\n' "$port" "$nqn"
+        printf '\n[[namespace]]\nnsid = %s\nbackend = "file:%s,size=%s"\n' "$@"
+    }
+    namespaces 1 "$work/a.img" 64MiB >target.toml
+    background target.log "$ROADTRAIN" serve --config target.toml
+    target=$pid
+    until_line target.log '^ready' "$target"
+    background guest.log "$here/vm.sh" run -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
+        "$here/guest-namespaces.sh"
+    local vm=$pid
+    until_file share/connected "$vm"
+    namespaces 1 "$work/a.img" 64MiB 2 "$work/b.img" 32MiB >target.toml
+    kill -HUP "$target"
+    until_file share/appeared "$vm"
+    namespaces 1 "$work/a.img" 128MiB 2 "$work/b.img" 32MiB >target.toml
+    kill -HUP "$target"
+    until_file share/grown "$vm"
+    namespaces 1 "$work/a.img" 128MiB >target.toml
+    kill -HUP "$target"
+    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+}
+
+# until_file FILE PID [SECONDS]: waits for a file while the process lives
+until_file() {
+    local n
+    for ((n = 0; n < ${3:-120} * 10; n++)); do
+        [ ! -e "$1" ] || return 0
+        kill -0 "$2" 2>/dev/null || { cat guest.log; fail "the guest ended before $1"; }
+        sleep 0.1
+    done
+    fail "no $1"
+}
