@@ -1,6 +1,7 @@
 //! Errors by blame.
 
 use roadtrain_wire::pdu::{Fes, FieldError};
+use roadtrain_wire::status::Status;
 use thiserror::Error;
 
 /// The peer broke the protocol: answered with a TermReq PDU, then the connection is closed.
@@ -49,4 +50,36 @@ pub enum QpairError {
         /// Its fatal error information.
         fei: u32,
     },
+}
+
+/// A command that failed: answered with an NVMe status, the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{status}")]
+pub struct CommandError {
+    /// Status of the completion, Do Not Retry included.
+    pub status: Status,
+    /// DW0 of the completion (Connect says there which parameter is wrong).
+    pub result: u32,
+    /// Octet of the command at fault, for the error log; `None` when it is no field in particular.
+    pub octet: Option<u8>,
+}
+
+impl CommandError {
+    /// `status` with Do Not Retry: the same command would fail again.
+    #[must_use]
+    pub const fn new(status: Status) -> Self {
+        CommandError { status: status.dnr(), result: 0, octet: None }
+    }
+
+    /// The same, blaming the field at `octet` of the command.
+    #[must_use]
+    pub const fn at(status: Status, octet: u8) -> Self {
+        CommandError { status: status.dnr(), result: 0, octet: Some(octet) }
+    }
+
+    /// Invalid Field in Command, blaming the field at `octet`.
+    #[must_use]
+    pub const fn field(octet: u8) -> Self {
+        CommandError::at(Status::INVALID_FIELD, octet)
+    }
 }

@@ -1,4 +1,44 @@
-//! The target's end: queue pairs, controllers, subsystems, discovery.
+//! The target's end: queue pairs and I/O commands (data plane), and [`Target`], the control plane:
+//! subsystems, namespaces, controllers, admin commands and discovery.
+//!
+//! [`Target`] lives behind one lock; lanes take it for Connect, admin and fabrics commands only. What a
+//! lane needs for I/O it takes along once: the [`NamespaceTable`] of its subsystem (again after
+//! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:
+//!
+//! 1. `connect` for the first command of a connection, then `admin_command` (queue 0) or
+//!    `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
+//! 2. after any call, `poll_event` until it is empty: completions of asynchronous event requests and
+//!    queues to close may concern other connections than the one that called;
+//! 3. `handle_timeout` at `poll_timeout`.
 
 pub mod io;
 pub mod qpair;
+
+mod admin;
+mod config;
+mod connect;
+mod control;
+mod controller;
+mod discovery;
+mod error_log;
+mod events;
+mod fabrics;
+mod features;
+mod identify;
+mod identity;
+mod keep_alive;
+mod log_page;
+mod namespace;
+mod property;
+mod subsystem;
+#[cfg(test)]
+mod tests;
+
+pub use admin::Outcome;
+pub use config::{
+    ConfigError, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+};
+pub use connect::Connected;
+pub use control::{Change, CloseReason, Target, TargetEvent};
+pub use controller::{ControllerKind, ControllerShared, Usage};
+pub use namespace::NamespaceTable;

@@ -1,0 +1,209 @@
+//! Admin commands: dispatch, and what the commands have in common.
+
+use super::config::Limits;
+use super::control::{Target, TargetEvent, pump};
+use super::controller::{Controller, ControllerKind};
+use super::discovery::Discovery;
+use super::subsystem::Subsystem;
+use super::{fabrics, features, identify, log_page};
+use crate::error::CommandError;
+use crate::time::Instant;
+use roadtrain_wire::identify::NSID_ALL;
+use roadtrain_wire::sqe::{FLAG_SGL, SGL_TRANSPORT, Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+
+/// Offsets of a command's fields, for the error log.
+pub(super) mod octet {
+    pub(crate) const OPCODE: u8 = 0;
+    pub(crate) const FLAGS: u8 = 1;
+    pub(crate) const NSID: u8 = 4;
+    pub(crate) const SGL: u8 = 24;
+    pub(crate) const CDW10: u8 = 40;
+    pub(crate) const CDW11: u8 = 44;
+    pub(crate) const CDW12: u8 = 48;
+    pub(crate) const CDW14: u8 = 56;
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer with this; data, if any, only with success.
+    Complete {
+        /// Status.
+        status: Status,
+        /// DW0 and DW1.
+        result: u64,
+    },
+    /// An Asynchronous Event Request was taken: a [`TargetEvent::Completion`] will answer it, maybe at
+    /// once.
+    Pending,
+    /// Disconnect: answer with success, then close the connection; the controller knows the queue no
+    /// more.
+    Disconnected,
+}
+
+/// What a command did, when it did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Result(u64),
+    Pending,
+    Disconnected,
+}
+
+/// One command and all it may touch.
+pub(super) struct Context<'a> {
+    pub(super) now: Instant,
+    pub(super) started: Instant,
+    pub(super) limits: &'a Limits,
+    pub(super) controller: &'a mut Controller,
+    /// `None` for discovery controllers.
+    pub(super) subsystem: Option<&'a Subsystem>,
+    pub(super) discovery: Discovery<'a>,
+    pub(super) outbox: &'a mut VecDeque<TargetEvent>,
+    pub(super) qid: u16,
+    pub(super) sqe: &'a Sqe,
+    pub(super) data_in: &'a [u8],
+}
+
+impl Target {
+    /// A command on the admin queue of `cntlid`. `data_in` is its data from the host, in the capsule
+    /// or asked for; data for the host replaces the content of `data_out`, and has exactly the length
+    /// the command's SGL says.
+    pub fn admin_command(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        sqe: &Sqe,
+        data_in: &[u8],
+        data_out: &mut Vec<u8>,
+    ) -> Outcome {
+        self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
+    }
+
+    /// A fabrics command on I/O queue `qid` of `cntlid`; none of them moves data.
+    pub fn fabrics_command(&mut self, now: Instant, cntlid: u16, qid: u16, sqe: &Sqe) -> Outcome {
+        self.command(now, (cntlid, qid), sqe, &[], fabrics::execute)
+    }
+
+    fn command(
+        &mut self,
+        now: Instant,
+        (cntlid, qid): (u16, u16),
+        sqe: &Sqe,
+        data_in: &[u8],
+        execute: impl FnOnce(&mut Context<'_>) -> Result<Reply, CommandError>,
+    ) -> Outcome {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else {
+            // The controller is gone and its connections are being closed.
+            return Outcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
+        };
+        controller.keep_alive.restart(now);
+        let mut context = Context {
+            now,
+            started: self.started,
+            limits: &self.limits,
+            subsystem: self.subsystems.get(&controller.subnqn),
+            discovery: Discovery {
+                listeners: &self.listeners,
+                subsystems: &self.subsystems,
+                genctr: self.genctr,
+            },
+            controller,
+            outbox: &mut self.outbox,
+            qid,
+            sqe,
+            data_in,
+        };
+        let reply = execute(&mut context);
+        let Context { controller, outbox, .. } = context;
+        pump(controller, outbox);
+        match reply {
+            Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
+            Ok(Reply::Pending) => Outcome::Pending,
+            Ok(Reply::Disconnected) => Outcome::Disconnected,
+            Err(CommandError { status, result, octet }) => {
+                controller.errors.record(qid, sqe, status, octet);
+                Outcome::Complete { status, result: result.into() }
+            }
+        }
+    }
+}
+
+impl Context<'_> {
+    fn admin(&mut self, data_out: &mut Vec<u8>) -> Result<Reply, CommandError> {
+        data_out.clear();
+        if self.sqe.flags != FLAG_SGL {
+            return Err(CommandError::field(octet::FLAGS)); // fused, or pointers that are no SGL
+        }
+        if self.sqe.opcode == opcode::FABRICS {
+            return fabrics::execute(self);
+        }
+        if !self.controller.properties.is_ready() {
+            return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::OPCODE));
+        }
+        if !supported_opcodes(self.controller.kind).contains(&self.sqe.opcode) {
+            return Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE));
+        }
+        match self.sqe.opcode {
+            opcode::IDENTIFY => identify::execute(self, data_out),
+            opcode::GET_LOG_PAGE => log_page::execute(self, data_out),
+            opcode::GET_FEATURES => features::get(self, data_out),
+            opcode::SET_FEATURES => features::set(self),
+            opcode::ASYNC_EVENT_REQUEST => {
+                self.controller.events.request(self.sqe.cid.get())?;
+                return Ok(Reply::Pending);
+            }
+            opcode::ABORT => Ok(self.abort()),
+            opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
+            _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
+        }
+        .map(Reply::Result)
+    }
+
+    /// Abort: takes back an Asynchronous Event Request; other commands are not aborted (DW0 bit 0),
+    /// they end soon enough.
+    fn abort(&mut self) -> u64 {
+        let (sqid, cid) = (self.sqe.cdw10.get() as u16, (self.sqe.cdw10.get() >> 16) as u16);
+        if sqid != 0 || !self.controller.events.abort(cid) {
+            return 1;
+        }
+        let (cntlid, status) = (self.controller.cntlid, Status::ABORT_REQUESTED);
+        self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
+        0
+    }
+
+    /// The command has no namespace: NSID is 0 or FFFFFFFFh.
+    pub(super) fn is_for_controller(&self) -> bool {
+        matches!(self.sqe.nsid.get(), 0 | NSID_ALL)
+    }
+
+    /// Checks that the host takes exactly `length` octets of data from us.
+    pub(super) fn check_data_out(&self, length: usize) -> Result<(), CommandError> {
+        let sgl = &self.sqe.sgl;
+        if sgl.kind != SGL_TRANSPORT {
+            return Err(CommandError::at(Status::SGL_TYPE_INVALID, octet::SGL));
+        }
+        if sgl.length.get() as usize != length {
+            return Err(CommandError::at(Status::DATA_SGL_LENGTH_INVALID, octet::SGL));
+        }
+        Ok(())
+    }
+}
+
+/// Admin opcodes that a controller executes.
+pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
+    const BOTH: [u8; 7] = [
+        opcode::GET_LOG_PAGE,
+        opcode::IDENTIFY,
+        opcode::SET_FEATURES,
+        opcode::GET_FEATURES,
+        opcode::ASYNC_EVENT_REQUEST,
+        opcode::KEEP_ALIVE,
+        opcode::ABORT,
+    ];
+    match kind {
+        ControllerKind::Io => &BOTH,
+        ControllerKind::Discovery => BOTH.split_at(6).0,
+    }
+}

@@ -1,0 +1,127 @@
+//! Controllers: what belongs to one association with a host.
+
+use super::error_log::ErrorLog;
+use super::events::Events;
+use super::features::Features;
+use super::keep_alive::KeepAlive;
+use super::property::Properties;
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Kinds of controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerKind {
+    /// Serves a subsystem's namespaces.
+    Io,
+    /// Serves the discovery log.
+    Discovery,
+}
+
+/// A controller: admin queue, I/O queues, and the state that admin commands see and change.
+#[derive(Debug)]
+pub(super) struct Controller {
+    pub(super) cntlid: u16,
+    pub(super) kind: ControllerKind,
+    pub(super) subnqn: Arc<str>,
+    pub(super) hostnqn: Arc<str>,
+    pub(super) hostid: [u8; 16],
+    /// Our address as the host has reached it.
+    pub(super) local: SocketAddr,
+    pub(super) shared: Arc<ControllerShared>,
+    pub(super) properties: Properties,
+    pub(super) keep_alive: KeepAlive,
+    pub(super) features: Features,
+    pub(super) events: Events,
+    pub(super) errors: ErrorLog,
+    /// Namespaces changed since the host has read the list.
+    pub(super) changed: BTreeSet<u32>,
+    /// Generation of the discovery log when the host last read its head.
+    pub(super) genctr_seen: u64,
+    /// I/O queues connected.
+    pub(super) queues: BTreeSet<u16>,
+}
+
+/// What the lanes of a controller and the control plane tell each other, without a lock.
+#[derive(Debug, Default)]
+pub struct ControllerShared {
+    traffic: AtomicBool,
+    write_through: AtomicBool,
+    read_commands: AtomicU64,
+    write_commands: AtomicU64,
+    read_units: AtomicU64,
+    write_units: AtomicU64,
+}
+
+impl ControllerShared {
+    /// A command was received on an I/O queue: keeps the controller alive. Cheap; once for all
+    /// commands of a turn is enough.
+    pub fn mark_traffic(&self) {
+        if !self.traffic.load(Relaxed) {
+            self.traffic.store(true, Relaxed);
+        }
+    }
+
+    /// Whether there was traffic since the last call.
+    pub(super) fn take_traffic(&self) -> bool {
+        self.traffic.swap(false, Relaxed)
+    }
+
+    /// The host has disabled the volatile write cache: every write is to be carried out as if it had
+    /// FUA set.
+    #[must_use]
+    pub fn is_write_through(&self) -> bool {
+        self.write_through.load(Relaxed)
+    }
+
+    pub(super) fn set_write_through(&self, write_through: bool) {
+        self.write_through.store(write_through, Relaxed);
+    }
+
+    /// Adds completed commands to the SMART log, counted by a lane since its last call; `units` are of
+    /// 512 octets.
+    pub fn add_usage(&self, usage: &Usage) {
+        for (sum, more) in [
+            (&self.read_commands, usage.read_commands),
+            (&self.write_commands, usage.write_commands),
+            (&self.read_units, usage.read_units),
+            (&self.write_units, usage.write_units),
+        ] {
+            sum.fetch_add(more, Relaxed);
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            read_commands: self.read_commands.load(Relaxed),
+            write_commands: self.write_commands.load(Relaxed),
+            read_units: self.read_units.load(Relaxed),
+            write_units: self.write_units.load(Relaxed),
+        }
+    }
+}
+
+/// Commands and data moved, for the SMART log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Read and Compare commands.
+    pub read_commands: u64,
+    /// Write commands.
+    pub write_commands: u64,
+    /// Units of 512 octets read.
+    pub read_units: u64,
+    /// Units of 512 octets written.
+    pub write_units: u64,
+}
+
+impl Usage {
+    pub(super) fn plus(self, other: &Usage) -> Usage {
+        Usage {
+            read_commands: self.read_commands.wrapping_add(other.read_commands),
+            write_commands: self.write_commands.wrapping_add(other.write_commands),
+            read_units: self.read_units.wrapping_add(other.read_units),
+            write_units: self.write_units.wrapping_add(other.write_units),
+        }
+    }
+}

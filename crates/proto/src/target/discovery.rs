@@ -1,0 +1,69 @@
+//! The discovery log as one host sees it.
+
+use super::config::{Limits, Listener};
+use super::controller::Controller;
+use super::subsystem::Subsystem;
+use core::net::{IpAddr, SocketAddr};
+use roadtrain_wire::discovery::{
+    DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, subtype, treq,
+};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the log is made of.
+#[derive(Clone, Copy)]
+pub(super) struct Discovery<'a> {
+    pub(super) listeners: &'a [Listener],
+    pub(super) subsystems: &'a BTreeMap<Arc<str>, Subsystem>,
+    pub(super) genctr: u64,
+}
+
+impl Discovery<'_> {
+    /// The whole log page for the host of `controller`: at every address the discovery subsystem
+    /// itself, then the subsystems the host may use.
+    pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
+        let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
+        let nqns: Vec<&str> = allowed.map(|subsystem| &*subsystem.nqn).collect();
+        let mut entries = Vec::new();
+        for listener in self.listeners_for(controller.local) {
+            let mut current = entry(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN, &listener, limits);
+            current.eflags = eflags::PERSISTENT.into();
+            entries.push(current);
+            entries.extend(nqns.iter().map(|nqn| entry(subtype::NVM, nqn, &listener, limits)));
+        }
+        let header = DiscoveryLogHeader::new(self.genctr, entries.len() as u64);
+        [header.as_bytes(), entries.as_bytes()].concat()
+    }
+
+    /// Where a host that has reached us at `local` can connect to.
+    fn listeners_for(&self, local: SocketAddr) -> Vec<Listener> {
+        if self.listeners.is_empty() {
+            return vec![Listener { portid: 1, address: local }];
+        }
+        let shown = |listener: &Listener| {
+            let mut address = listener.address;
+            if address.ip().is_unspecified() {
+                address.set_ip(local.ip());
+            }
+            Listener { address, ..*listener }
+        };
+        self.listeners.iter().map(shown).collect()
+    }
+}
+
+fn entry(subtype: u8, nqn: &str, listener: &Listener, limits: &Limits) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry::new(subtype, nqn);
+    entry.treq = treq::DISABLE_SQ_FLOW_CONTROL;
+    entry.portid = listener.portid.into();
+    entry.cntlid = CNTLID_DYNAMIC.into();
+    entry.asqsz = limits.queue_entries_max.into();
+    let ip = listener.address.ip().to_canonical();
+    let family = match ip {
+        IpAddr::V4(_) => adrfam::IPV4,
+        IpAddr::V6(_) => adrfam::IPV6,
+    };
+    entry.set_address(family, &ip.to_string(), &listener.address.port().to_string());
+    entry
+}

@@ -1,0 +1,209 @@
+//! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
+
+use super::admin::{Context, octet};
+use super::config::{Limits, NAMESPACES_MAX};
+use super::controller::{Controller, ControllerKind};
+use super::error_log::ERROR_ENTRIES;
+use super::events::AER_MAX;
+use super::identity;
+use super::keep_alive::KAS;
+use super::namespace::{ANA_GROUP, Namespace};
+use super::property::VERSION;
+use super::subsystem::Subsystem;
+use crate::error::CommandError;
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
+use roadtrain_wire::identify::{
+    CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
+    IdentifyNamespaceNvm, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cmic, cns,
+    cntrltype, ctratt, lpa, oaes, ofcs, oncs, sgls, vwc,
+};
+use roadtrain_wire::sqe::SQE_BYTES;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromZeros, Immutable, IntoBytes};
+
+/// Firmware revision.
+pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
+/// Commands an Abort may be under way for (ACL, minus one).
+const ABORTS_MAX: u8 = 4;
+/// Direct discovery controller.
+const DCTYPE_DIRECT: u8 = 1;
+
+/// Asynchronous events a controller may send (OAES).
+pub(super) fn optional_events(kind: ControllerKind) -> u32 {
+    match kind {
+        ControllerKind::Io => oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE,
+        ControllerKind::Discovery => oaes::DISCOVERY_LOG,
+    }
+}
+
+/// Executes an Identify command; the page goes to `out`.
+pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    context.check_data_out(IDENTIFY_BYTES)?;
+    let cns = context.sqe.cdw10.get() as u8;
+    match context.subsystem {
+        _ if cns == cns::CONTROLLER => emit(out, &controller(context)),
+        None => return Err(CommandError::field(octet::CDW10)),
+        Some(subsystem) => identify_io(context, subsystem, cns, out)?,
+    }
+    Ok(0)
+}
+
+fn emit(out: &mut Vec<u8>, page: &(impl IntoBytes + Immutable)) {
+    out.extend_from_slice(page.as_bytes());
+}
+
+/// Everything but Identify Controller, for I/O controllers.
+fn identify_io(
+    context: &Context<'_>,
+    subsystem: &Subsystem,
+    cns: u8,
+    out: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    match cns {
+        cns::NAMESPACE => match namespace(context, subsystem)? {
+            Some(namespace) => emit(out, &namespace.identify()),
+            None => out.resize(IDENTIFY_BYTES, 0),
+        },
+        cns::NAMESPACE_INDEPENDENT => match namespace(context, subsystem)? {
+            Some(namespace) => emit(out, &namespace.identify_independent()),
+            None => out.resize(IDENTIFY_BYTES, 0),
+        },
+        cns::NAMESPACE_COMMAND_SET => {
+            check_csi(context)?;
+            // Without metadata there is nothing to say, whether the namespace is active or not.
+            namespace(context, subsystem)?;
+            emit(out, &IdentifyNamespaceNvm::new_zeroed());
+        }
+        cns::NAMESPACE_DESCRIPTORS => {
+            let namespace = namespace(context, subsystem)?.ok_or(bad_namespace())?;
+            descriptors(namespace, out);
+        }
+        cns::ACTIVE_NAMESPACES => emit(out, &active(context, subsystem)?),
+        cns::ACTIVE_NAMESPACES_COMMAND_SET => {
+            check_csi(context)?;
+            emit(out, &active(context, subsystem)?);
+        }
+        cns::CONTROLLER_COMMAND_SET => {
+            check_csi(context)?;
+            emit(out, &IdentifyControllerNvm::new_zeroed()); // no limits beyond the command's own
+        }
+        cns::COMMAND_SETS => {
+            check_cntid(context)?;
+            let mut page = IdentifyCommandSets::new_zeroed();
+            page.vectors[0] = (1 << CSI_NVM).into();
+            emit(out, &page);
+        }
+        _ => return Err(CommandError::field(octet::CDW10)),
+    }
+    Ok(())
+}
+
+fn bad_namespace() -> CommandError {
+    CommandError::at(Status::INVALID_NAMESPACE, octet::NSID)
+}
+
+/// The namespace the command names: `None` when it is valid but inactive.
+fn namespace<'a>(
+    context: &Context<'_>,
+    subsystem: &'a Subsystem,
+) -> Result<Option<&'a Namespace>, CommandError> {
+    match context.sqe.nsid.get() {
+        nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
+        _ => Err(bad_namespace()),
+    }
+}
+
+/// Active namespaces above the NSID the command names.
+fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList, CommandError> {
+    let after = context.sqe.nsid.get();
+    if after >= 0xffff_fffe {
+        return Err(bad_namespace());
+    }
+    let above = subsystem.namespaces.range(after + 1..).map(|(nsid, _)| *nsid);
+    Ok(NamespaceList::from_nsids(above))
+}
+
+fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
+    if (context.sqe.cdw11.get() >> 24) as u8 != CSI_NVM {
+        return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW11));
+    }
+    Ok(())
+}
+
+/// CNTID must name this controller.
+fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
+    let cntid = (context.sqe.cdw10.get() >> 16) as u16;
+    if cntid != CNTLID_DYNAMIC && cntid != context.controller.cntlid {
+        return Err(CommandError::field(octet::CDW10));
+    }
+    Ok(())
+}
+
+fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
+    out.resize(IDENTIFY_BYTES, 0);
+    let mut at = 0;
+    for descriptor in [
+        NamespaceDescriptor::Uuid(namespace.uuid),
+        NamespaceDescriptor::Nguid(namespace.nguid),
+        NamespaceDescriptor::Csi(CSI_NVM),
+    ] {
+        at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 octets fit a page
+    }
+}
+
+fn controller(context: &Context<'_>) -> IdentifyController {
+    let (controller, limits) = (&context.controller, context.limits);
+    let mut page = common(controller, limits);
+    match context.subsystem {
+        Some(subsystem) => fill_io(&mut page, subsystem, limits),
+        None => {
+            page.sn = ascii_field(&identity::serial(&controller.subnqn));
+            page.mn = ascii_field("Roadtrain discovery");
+            page.cntrltype = cntrltype::DISCOVERY;
+            page.lpa = lpa::EXTENDED_DATA;
+            page.dctype = DCTYPE_DIRECT;
+        }
+    }
+    page
+}
+
+/// What both kinds of controllers say.
+fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
+    let mut page = IdentifyController::new_zeroed();
+    page.fr = ascii_field(REVISION);
+    page.mdts = limits.mdts;
+    page.cntlid = controller.cntlid.into();
+    page.ver = VERSION.into();
+    page.oaes = optional_events(controller.kind).into();
+    page.ctratt = (ctratt::HOST_ID_128 | ctratt::TRAFFIC_BASED_KEEP_ALIVE).into();
+    page.aerl = AER_MAX as u8 - 1;
+    page.elpe = (ERROR_ENTRIES - 1) as u8;
+    page.kas = KAS.into();
+    page.maxcmd = limits.queue_entries_max.into();
+    page.sgls = (sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT).into();
+    page.subnqn = nqn_field(&controller.subnqn);
+    page
+}
+
+fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits) {
+    page.sn = ascii_field(&subsystem.serial);
+    page.mn = ascii_field(&subsystem.model);
+    page.cmic = cmic::MULTI_PORT | cmic::MULTI_CONTROLLER | cmic::ANA;
+    page.cntrltype = cntrltype::IO;
+    page.acl = ABORTS_MAX - 1;
+    page.frmw = 0b0011; // one slot, read-only
+    page.lpa = lpa::COMMAND_EFFECTS | lpa::EXTENDED_DATA | lpa::MISCELLANEOUS;
+    page.anatt = 1; // the state never changes, but 0 is reserved
+    page.anacap = anacap::OPTIMIZED | anacap::GROUP_FIXED;
+    (page.anagrpmax, page.nanagrpid) = (ANA_GROUP.into(), 1.into());
+    (page.sqes, page.cqes) = (0x66, 0x44);
+    (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
+    page.oncs =
+        (oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT).into();
+    // Always there: a namespace that has one may come while hosts are connected.
+    page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_UNSUPPORTED;
+    page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();
+    page.iorcsz = 1.into();
+    page.msdbd = 1;
+    page.ofcs = ofcs::DISCONNECT.into();
+}

@@ -1,0 +1,181 @@
+//! Get Log Page (NVMe Base 2.1, section 5.1.12).
+
+use super::admin::{Context, octet, supported_opcodes};
+use super::controller::ControllerKind;
+use super::events::Notice;
+use super::features;
+use super::identify::REVISION;
+use super::namespace::ANA_GROUP;
+use super::subsystem::Subsystem;
+use crate::error::CommandError;
+use core::time::Duration;
+use roadtrain_wire::identify::{CSI_NVM, NamespaceList, ascii_field};
+use roadtrain_wire::log::{
+    ANA_GROUPS_ONLY, AnaGroup, AnaHeader, CommandEffectsLog, EffectsTable, ErrorEntry,
+    FirmwareSlotLog, GetLogPage, SmartLog, ana_state, effects, lid,
+};
+use roadtrain_wire::sqe::opcode;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
+
+use super::error_log::ERROR_ENTRIES;
+
+/// Log pages a controller has.
+fn supported(kind: ControllerKind) -> &'static [u8] {
+    match kind {
+        ControllerKind::Io => &[
+            lid::SUPPORTED,
+            lid::ERROR,
+            lid::SMART,
+            lid::FIRMWARE_SLOT,
+            lid::CHANGED_NAMESPACES,
+            lid::COMMAND_EFFECTS,
+            lid::ANA,
+            lid::FEATURE_EFFECTS,
+            lid::MI_EFFECTS,
+        ],
+        ControllerKind::Discovery => {
+            &[lid::SUPPORTED, lid::ERROR, lid::FEATURE_EFFECTS, lid::DISCOVERY]
+        }
+    }
+}
+
+/// Executes a Get Log Page command; the part asked for goes to `out`, zero-filled behind the page.
+pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    let get = GetLogPage::parse(context.sqe);
+    check(context, &get)?;
+    let page = page(context, &get);
+    let offset = usize::try_from(get.offset).unwrap_or(usize::MAX);
+    let rest = page.get(offset..).ok_or(CommandError::field(octet::CDW12))?;
+    let length = get.bytes as usize; // at most MDTS, as checked
+    out.extend_from_slice(&rest[..rest.len().min(length)]);
+    out.resize(length, 0);
+    note_read(context, &get);
+    Ok(0)
+}
+
+fn check(context: &Context<'_>, get: &GetLogPage) -> Result<(), CommandError> {
+    if !supported(context.controller.kind).contains(&get.lid) {
+        return Err(CommandError::at(Status::INVALID_LOG_PAGE, octet::CDW10));
+    }
+    if !context.is_for_controller() {
+        return Err(CommandError::field(octet::NSID)); // no log page is a namespace's
+    }
+    if get.bytes > u64::from(context.limits.transfer_bytes_max()) {
+        return Err(CommandError::field(octet::CDW10));
+    }
+    if !get.offset.is_multiple_of(4) {
+        return Err(CommandError::field(octet::CDW12));
+    }
+    if get.indexed {
+        return Err(CommandError::field(octet::CDW14));
+    }
+    if get.lid == lid::COMMAND_EFFECTS && get.csi != CSI_NVM {
+        return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW14));
+    }
+    context.check_data_out(get.bytes as usize)
+}
+
+/// The whole page.
+fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
+    let (controller, kind) = (&context.controller, context.controller.kind);
+    match (get.lid, context.subsystem) {
+        (lid::SUPPORTED, _) => {
+            let pages = supported(kind).iter().copied();
+            EffectsTable::with(pages, effects::SUPPORTED).as_bytes().to_vec()
+        }
+        (lid::ERROR, _) => {
+            let mut entries: Vec<ErrorEntry> = controller.errors.iter().copied().collect();
+            entries.resize_with(ERROR_ENTRIES, ErrorEntry::new_zeroed);
+            entries.as_bytes().to_vec()
+        }
+        (lid::FEATURE_EFFECTS, _) => {
+            let fids = features::supported(kind).iter().copied();
+            let value = effects::SUPPORTED | effects::SCOPE_CONTROLLER;
+            EffectsTable::with(fids, value).as_bytes().to_vec()
+        }
+        (lid::DISCOVERY, _) => context.discovery.log(controller, context.limits),
+        (lid::FIRMWARE_SLOT, _) => {
+            let mut log = FirmwareSlotLog::new_zeroed();
+            (log.afi, log.frs[0]) = (1, ascii_field(REVISION));
+            log.as_bytes().to_vec()
+        }
+        (lid::CHANGED_NAMESPACES, _) => {
+            NamespaceList::from_nsids(controller.changed.iter().copied()).as_bytes().to_vec()
+        }
+        (lid::COMMAND_EFFECTS, _) => command_effects(kind).as_bytes().to_vec(),
+        (lid::SMART, Some(subsystem)) => smart(context, subsystem).as_bytes().to_vec(),
+        (lid::ANA, Some(subsystem)) => ana(subsystem, get.lsp & ANA_GROUPS_ONLY != 0),
+        // NVMe-MI commands: none are supported.
+        _ => CommandEffectsLog::new_zeroed().as_bytes().to_vec(),
+    }
+}
+
+/// Reading a page without Retain Asynchronous Event lets its event be reported again.
+fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
+    let genctr = context.discovery.genctr;
+    let controller = &mut *context.controller;
+    if get.lid == lid::DISCOVERY && get.offset == 0 {
+        controller.genctr_seen = genctr;
+    }
+    match get.lid {
+        lid::CHANGED_NAMESPACES if !get.rae => {
+            controller.changed.clear();
+            controller.events.acknowledge(Notice::NamespaceAttribute, false);
+        }
+        lid::DISCOVERY if !get.rae => {
+            // A host that reads in pieces may have the head of an older log.
+            let again = controller.genctr_seen != genctr;
+            controller.events.acknowledge(Notice::DiscoveryLog, again);
+        }
+        _ => {}
+    }
+}
+
+fn smart(context: &Context<'_>, subsystem: &Subsystem) -> SmartLog {
+    let mut log = SmartLog::new_zeroed();
+    let usage = subsystem.usage();
+    let thousands = |units: u64| u128::from(units.div_ceil(1000)).into();
+    log.available_spare = 100;
+    log.data_units_read = thousands(usage.read_units);
+    log.data_units_written = thousands(usage.write_units);
+    log.host_read_commands = u128::from(usage.read_commands).into();
+    log.host_write_commands = u128::from(usage.write_commands).into();
+    let hours = context.now.since(context.started).as_secs() / Duration::from_hours(1).as_secs();
+    log.power_on_hours = u128::from(hours).into();
+    log.error_log_entries = u128::from(context.controller.errors.count()).into();
+    log
+}
+
+fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
+    const NAMESPACE: u32 = effects::SUPPORTED | effects::SCOPE_NAMESPACE;
+    let mut log = CommandEffectsLog::new_zeroed();
+    for &admin in supported_opcodes(kind) {
+        log.admin[usize::from(admin)] = (effects::SUPPORTED | effects::SCOPE_CONTROLLER).into();
+    }
+    for (io, effect) in [
+        (opcode::FLUSH, NAMESPACE),
+        (opcode::WRITE, NAMESPACE | effects::CONTENT_CHANGE),
+        (opcode::READ, NAMESPACE),
+        (opcode::COMPARE, NAMESPACE),
+        (opcode::WRITE_ZEROES, NAMESPACE | effects::CONTENT_CHANGE),
+        (opcode::DATASET_MANAGEMENT, NAMESPACE | effects::CONTENT_CHANGE),
+    ] {
+        log.io[usize::from(io)] = effect.into();
+    }
+    log
+}
+
+/// One group with every namespace in it, optimized.
+fn ana(subsystem: &Subsystem, groups_only: bool) -> Vec<u8> {
+    let mut header = AnaHeader::new_zeroed();
+    (header.chgcnt, header.groups) = (subsystem.generation.into(), 1.into());
+    let nsids: Vec<u32> =
+        if groups_only { Vec::new() } else { subsystem.namespaces.keys().copied().collect() };
+    let mut group = AnaGroup::new_zeroed();
+    (group.grpid, group.nnsids) = (ANA_GROUP.into(), (nsids.len() as u32).into());
+    (group.chgcnt, group.state) = (subsystem.generation.into(), ana_state::OPTIMIZED);
+    let mut page = [header.as_bytes(), group.as_bytes()].concat();
+    page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
+    page
+}

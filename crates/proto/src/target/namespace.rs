@@ -1,0 +1,104 @@
+//! Namespaces: what admin commands say about them and what the I/O path needs.
+
+use super::config::NamespaceConfig;
+use super::identity::{namespace_nguid, namespace_uuid};
+use super::io::Geometry;
+use roadtrain_wire::identify::{
+    IdentifyNamespace, IdentifyNamespaceIndependent, LbaFormat, NMIC_SHARED,
+    NSATTR_WRITE_PROTECTED, NSTAT_READY, dlfeat, nsfeat,
+};
+use roadtrain_wire::zerocopy::FromZeros;
+
+/// The only ANA group: every namespace is in it, always optimized.
+pub(super) const ANA_GROUP: u32 = 1;
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Namespace {
+    pub(super) config: NamespaceConfig,
+    pub(super) uuid: [u8; 16],
+    pub(super) nguid: [u8; 16],
+}
+
+impl Namespace {
+    pub(super) fn new(nqn: &str, config: NamespaceConfig) -> Self {
+        let uuid = config.uuid.unwrap_or_else(|| namespace_uuid(nqn, config.nsid));
+        Namespace { uuid, nguid: namespace_nguid(nqn, config.nsid), config }
+    }
+
+    pub(super) fn geometry(&self, transfer_bytes_max: u32) -> Geometry {
+        Geometry {
+            lba_shift: self.config.lba_shift,
+            blocks: self.config.blocks,
+            read_only: self.config.read_only,
+            transfer_bytes_max,
+        }
+    }
+
+    fn nsattr(&self) -> u8 {
+        if self.config.read_only { NSATTR_WRITE_PROTECTED } else { 0 }
+    }
+
+    /// CNS 00h.
+    pub(super) fn identify(&self) -> IdentifyNamespace {
+        let mut page = IdentifyNamespace::new_zeroed();
+        let granule = ((self.config.granule_bytes >> self.config.lba_shift) - 1) as u16;
+        (page.nsze, page.ncap) = (self.config.blocks.into(), self.config.blocks.into());
+        page.nuse = self.config.blocks.into();
+        page.nsfeat = nsfeat::OPTIMAL_IO;
+        page.nmic = NMIC_SHARED;
+        page.dlfeat = dlfeat::WRITE_ZEROES_DEALLOCATES;
+        if self.config.deallocated_reads_zero {
+            page.dlfeat |= dlfeat::READS_ZERO;
+        }
+        for field in
+            [&mut page.npwg, &mut page.npwa, &mut page.npdg, &mut page.npda, &mut page.nows]
+        {
+            *field = granule.into();
+        }
+        page.anagrpid = ANA_GROUP.into();
+        page.nsattr = self.nsattr();
+        page.nguid = self.nguid;
+        page.lbaf[0] = LbaFormat { ms: 0.into(), lbads: self.config.lba_shift, rp: 0 };
+        page
+    }
+
+    /// CNS 08h.
+    pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
+        let mut page = IdentifyNamespaceIndependent::new_zeroed();
+        page.nsfeat = if self.config.volatile_cache { 0 } else { nsfeat::VWC_NOT_PRESENT };
+        page.nmic = NMIC_SHARED;
+        page.anagrpid = ANA_GROUP.into();
+        page.nsattr = self.nsattr();
+        page.nstat = NSTAT_READY;
+        page
+    }
+}
+
+/// The active namespaces of a subsystem at one moment, for the I/O path.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct NamespaceTable {
+    /// Grows with every change to the subsystem's namespaces.
+    pub generation: u64,
+    entries: Vec<(u32, Geometry)>,
+}
+
+impl NamespaceTable {
+    /// A table of `entries` in increasing order of NSID.
+    pub(super) fn new(generation: u64, entries: Vec<(u32, Geometry)>) -> Self {
+        debug_assert!(entries.is_sorted_by_key(|entry| entry.0), "binary search needs order");
+        NamespaceTable { generation, entries }
+    }
+
+    /// The geometry of `nsid`; `None` when it is not active.
+    #[must_use]
+    pub fn get(&self, nsid: u32) -> Option<&Geometry> {
+        let index = self.entries.binary_search_by_key(&nsid, |entry| entry.0).ok()?;
+        Some(&self.entries[index].1)
+    }
+
+    /// NSIDs and geometries, in increasing order of NSID.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Geometry)> {
+        self.entries.iter().map(|(nsid, geometry)| (*nsid, geometry))
+    }
+}
