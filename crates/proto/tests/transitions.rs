@@ -19,6 +19,7 @@ const CID: u16 = 0x800;
 const TTAG: u16 = 0;
 
 type Pdus = Vec<(&'static str, Vec<u8>)>;
+type States<End> = Vec<(&'static str, Box<dyn Fn() -> End>)>;
 
 fn both_kinds() -> Pdus {
     vec![
@@ -104,7 +105,7 @@ fn target_in(octets: &[Vec<u8>]) -> TargetEnd {
     target
 }
 
-fn target_states() -> Vec<(&'static str, Box<dyn Fn() -> TargetEnd>)> {
+fn target_states() -> States<TargetEnd> {
     let held = |octets: Vec<u8>| {
         let mut target = target_in(&[raw::icreq()]);
         target.hold = true;
@@ -171,7 +172,7 @@ fn host_in(submit: impl Fn(&mut HostEnd) -> u16, send: bool, after: &[u8]) -> Ho
     host
 }
 
-fn host_states() -> Vec<(&'static str, Box<dyn Fn() -> HostEnd>)> {
+fn host_states() -> States<HostEnd> {
     let read = |host: &mut HostEnd| host.read(NOW, 0, 1);
     let write = |host: &mut HostEnd| host.write(NOW, 0, pattern(BLOCK, 1));
     let write_by_r2t = |host: &mut HostEnd| host.write(NOW, 0, pattern(32 * BLOCK, 1));

@@ -399,7 +399,7 @@ fn finish(
     now: Instant,
 ) -> Option<Completion> {
     let mut status = end.cqe.status();
-    if status.is_success() && flight.request.op == Op::Read && !end.data_intact {
+    if status.is_success() && !end.data_intact {
         status = Status::TRANSIENT_TRANSPORT_ERROR;
     }
     if is_retriable(status) && flight.retries < RETRIES_MAX && !end.blocked {
