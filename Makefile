@@ -49,7 +49,7 @@ docs: ## API documentation, in target/doc
 
 man: build ## man pages and shell completions, in target/man and target/completions
 	target/release/roadtrain man target/man
-	target/release/roadtrain completions target/completions
+	target/release/roadtrain completions --dir target/completions
 
 install: man ## program, man pages and completions under PREFIX (/usr/local)
 	install -D target/release/roadtrain $(DESTDIR)$(PREFIX)/bin/roadtrain

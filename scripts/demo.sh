@@ -86,6 +86,7 @@ measure() {
 }
 printf '  %-22s %5s %10s %9s %9s %10s %9s %10s\n' policy depth IOPS 'mean us' 'p99 us' 'req/send' 'sends/IO' 'CPU-us/IO'
 for depth in 1 8 32 128; do
+    measure 'one request per send' $depth --policy none --caravan-requests 1
     measure 'none' $depth --policy none --target-policy none
     measure 'i10' $depth --policy i10 --target-policy i10
 done

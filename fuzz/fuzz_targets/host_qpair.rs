@@ -3,8 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::{Octets, assert_well_formed};
+use roadtrain_fuzz::{assert_well_formed, octets};
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -93,12 +94,14 @@ impl End {
         self.now.0 += 1_000_000;
         self.qpair.batcher().drained(self.now);
         self.qpair.batcher().expire(self.now);
-        let mut octets = Octets::default();
-        while self.qpair.poll_tx(&mut octets) {
+        loop {
+            let mut caravan = Manifest::default();
+            if !self.qpair.poll_tx(&mut caravan) {
+                break;
+            }
             let digests = if self.is_set_up { self.qpair.digests() } else { Digests::default() };
-            assert_well_formed(true, digests, 1, &octets.0);
+            assert_well_formed(true, digests, 1, &octets(&caravan));
             self.is_set_up = true;
-            octets.0.clear();
         }
     }
 }

@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::{Octets, assert_well_formed};
+use roadtrain_fuzz::{DATA_BYTES_MAX, assert_well_formed, octets};
+use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
@@ -12,8 +13,12 @@ use roadtrain_wire::pdu::{Digests, PduType};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
-const GEOMETRY: Geometry =
-    Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, transfer_bytes_max: 1 << 18 };
+const GEOMETRY: Geometry = Geometry {
+    lba_shift: 9,
+    blocks: 1 << 20,
+    read_only: false,
+    transfer_bytes_max: DATA_BYTES_MAX as u32,
+};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[shape, piece], stream)) = input.split_first_chunk() else { return };
@@ -83,21 +88,25 @@ impl End {
         self.now.0 += 1_000_000;
         self.qpair.batcher().drained(self.now);
         self.qpair.batcher().expire(self.now);
-        let mut octets = Octets::default();
-        while self.qpair.poll_tx(&mut octets) {
-            let mut sent = &octets.0[..];
-            let digests = if self.is_set_up { self.qpair.digests() } else { Digests::default() };
-            if !self.is_set_up && sent[0] == PduType::IcResp as u8 {
-                self.is_set_up = true;
-                assert_well_formed(false, Digests::default(), 1, &sent[..128]);
-                sent = &sent[128..];
-                assert_well_formed(false, self.qpair.digests(), 1, sent);
-            } else {
-                assert_well_formed(false, digests, 1, sent);
+        loop {
+            let mut caravan = Manifest::default();
+            if !self.qpair.poll_tx(&mut caravan) {
+                break;
             }
-            octets.0.clear();
+            self.check_sent(&octets(&caravan));
             self.qpair.sent(|_| {});
         }
         assert!(!self.qpair.has_tx());
+    }
+
+    fn check_sent(&mut self, sent: &[u8]) {
+        let mut sent = sent;
+        if !self.is_set_up && sent[0] == PduType::IcResp as u8 {
+            self.is_set_up = true;
+            assert_well_formed(false, Digests::default(), 1, &sent[..128]);
+            sent = &sent[128..];
+        }
+        let digests = if self.is_set_up { self.qpair.digests() } else { Digests::default() };
+        assert_well_formed(false, digests, 1, sent);
     }
 }

@@ -1,32 +1,16 @@
 //! What the fuzz targets share.
 
-use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::manifest::Manifest;
 use roadtrain_wire::pdu::Digests;
 
-/// A caravan that keeps the octets as they would be sent; payload is zeroes, a data digest is right.
-#[derive(Default)]
-pub struct Octets(pub Vec<u8>);
+/// Longest data of any command in the queue pair targets.
+pub const DATA_BYTES_MAX: usize = 1 << 18;
+static ZEROES: [u8; DATA_BYTES_MAX] = [0; DATA_BYTES_MAX];
 
-impl Caravan for Octets {
-    fn has_room(&self) -> bool {
-        self.0.len() < 1 << 20
-    }
-
-    fn header(&mut self, length: usize) -> &mut [u8] {
-        let start = self.0.len();
-        self.0.resize(start + length, 0);
-        &mut self.0[start..]
-    }
-
-    fn payload(&mut self, _slot: u16, _offset: u32, length: u32, digest: bool) {
-        let data = vec![0; length as usize];
-        self.0.extend_from_slice(&data);
-        if digest {
-            let crc = roadtrain_wire::pdu::header_digest(&data);
-            self.0.extend_from_slice(&crc);
-        }
-    }
+/// The octets to send when all data is zeroes.
+pub fn octets(caravan: &Manifest) -> Vec<u8> {
+    caravan.octets(|_| &ZEROES)
 }
 
 /// Panics unless `octets` are whole PDUs of that end, with right digests.

@@ -94,7 +94,7 @@ test_nbd_trim_and_zeroes_punch_holes() {
 
 test_nbd_read_only_namespace() {
     make_image disk.raw
-    serve --namespace "file:$work/disk.raw,read_only"
+    serve --namespace "file:$work/disk.raw,ro"
     attach
     nbdinfo --is read-only "$uri"
     nbdcopy "$uri" back.raw

@@ -13,7 +13,7 @@ test_crash_under_write_load() {
     local fio=('--name=crash' '--ioengine=nbd' '--bs=4k' '--size=64M' '--iodepth=32' '--verify=crc32c'
         '--verify_fatal=1' '--fsync=32' '--eta=never')
     serve --namespace "file:$work/disk.img,size=64MiB"
-    attach
+    attach --reconnect-delay 1
     background fio.log fio "${fio[@]}" --uri="$uri" --rw=randwrite --rate=16m --output=fio-result.log
     local load=$pid n
     for n in 1 2 3; do
@@ -34,7 +34,7 @@ test_crash_under_write_load() {
 test_crash_under_verified_mix() {
     serve --namespace "file:$work/disk.img,size=64MiB"
     background bench.log "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k \
-        --depth 32 --lanes 2 --seconds 6 --verify --json
+        --depth 32 --lanes 2 --seconds 6 --reconnect-delay 1 --verify --json
     local load=$pid
     sleep 2
     restart --namespace "file:$work/disk.img,size=64MiB"
@@ -48,7 +48,7 @@ test_crash_under_verified_mix() {
 test_crash_for_good() {
     serve --namespace mem:64MiB
     background bench.log "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k \
-        --depth 8 --seconds 60 --ctrl-loss-tmo 2 --json
+        --depth 8 --seconds 60 --reconnect-delay 1 --ctrl-loss-tmo 3 --json
     local load=$pid rc=0
     sleep 1
     kill -KILL "$target"

@@ -1,15 +1,6 @@
 # shellcheck shell=bash
 # The target's own life: configuration, signals, what it refuses.
 
-config() {
-    cat >target.toml <<T
-address = "127.0.0.1"
-port = $port
-nqn = "$nqn"
-$1
-T
-}
-
 test_serve_stops_on_sigterm_and_sigint() {
     local signal
     for signal in TERM INT; do
@@ -69,4 +60,38 @@ test_serve_idles_cheaply() {
         # Clock ticks are 10 ms: 0.5 % of 4 s is two of them.
         [ $((after - before)) -le 2 ] || fail "$((after - before)) ticks of CPU in 4 idle seconds"
     done
+}
+
+# SIGHUP reads the configuration again: namespaces come and grow; a wrong file changes nothing.
+test_serve_reloads_on_sighup() {
+    configure "file:$work/a.img,size=64MiB"
+    background target.log "$ROADTRAIN" serve --config target.toml
+    target=$pid
+    until_line target.log '^ready' "$target"
+    local address=(-t tcp -a 127.0.0.1 -s "$port" -n "$nqn")
+    attach
+    has_namespaces 67108864
+    configure "file:$work/a.img,size=128MiB" "file:$work/b.img,size=32MiB,lba=4096"
+    kill -HUP "$target"
+    has_namespaces 134217728,33554432
+    echo 'nonsense' >target.toml
+    kill -HUP "$target"
+    until_line target.log 'target.toml' "$target"
+    has_namespaces 134217728,33554432
+    configure "file:$work/a.img,size=128MiB"
+    kill -HUP "$target"
+    has_namespaces 134217728
+    # The attached block device went on all the time.
+    qemu-io -f raw -c 'write -P 5 0 1M' -c 'read -P 5 0 1M' "$uri"
+}
+
+# has_namespaces BYTES,...: the sizes of all namespaces, soon
+has_namespaces() {
+    local n sizes
+    for n in $(seq 50); do
+        sizes=$("$ROADTRAIN" identify "${address[@]}" --json | jq -r '[.namespaces[].bytes] | map(tostring) | join(",")')
+        [ "$sizes" != "$1" ] || return 0
+        sleep 0.1
+    done
+    fail "namespaces of $sizes octets instead of $1"
 }

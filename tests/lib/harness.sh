@@ -72,6 +72,15 @@ serve() {
     until_line "$work/target.log" '^ready' "$target"
 }
 
+# configure NAMESPACE...: writes target.toml for 127.0.0.1:$port and $nqn (chosen unless set)
+configure() {
+    port=${port:-$(free_port)} nqn=${nqn:-nqn.2026-11.test:e2e}
+    local options=() namespace
+    for namespace; do options+=(--namespace "$namespace"); done
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" "${options[@]}" --print-config >target.toml.new
+    mv target.toml.new target.toml
+}
+
 # attach [OPTIONS]: a block device at the Unix socket $socket, $uri; leaves its process in $attached
 attach() {
     socket=${socket:-$work/nbd.sock}

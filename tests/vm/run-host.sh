@@ -43,11 +43,7 @@ test_kernel_host_survives_target_restart() {
 test_kernel_host_sees_namespaces_change() {
     mkdir share
     port=$(free_port) nqn=nqn.2026-11.test:e2e
-    namespaces() {
-        printf 'address = "127.0.0.1"\nport = %s\nnqn = "%s"\n' "$port" "$nqn"
-        printf '\n[[namespace]]\nnsid = %s\nbackend = "file:%s,size=%s"\n' "$@"
-    }
-    namespaces 1 "$work/a.img" 64MiB >target.toml
+    configure "file:$work/a.img,size=64MiB"
     background target.log "$ROADTRAIN" serve --config target.toml
     target=$pid
     until_line target.log '^ready' "$target"
@@ -55,13 +51,13 @@ test_kernel_host_sees_namespaces_change() {
         "$here/guest-namespaces.sh"
     local vm=$pid
     until_file share/connected "$vm"
-    namespaces 1 "$work/a.img" 64MiB 2 "$work/b.img" 32MiB >target.toml
+    configure "file:$work/a.img,size=64MiB" "file:$work/b.img,size=32MiB"
     kill -HUP "$target"
     until_file share/appeared "$vm"
-    namespaces 1 "$work/a.img" 128MiB 2 "$work/b.img" 32MiB >target.toml
+    configure "file:$work/a.img,size=128MiB" "file:$work/b.img,size=32MiB"
     kill -HUP "$target"
     until_file share/grown "$vm"
-    namespaces 1 "$work/a.img" 128MiB >target.toml
+    configure "file:$work/a.img,size=128MiB"
     kill -HUP "$target"
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
 }
