@@ -119,6 +119,12 @@ impl Batcher {
         self.waiting.in_flight = in_flight;
     }
 
+    /// What no doorbell has released yet.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        self.waiting
+    }
+
     /// Entries at the head of the FIFO that may be sent.
     #[must_use]
     pub fn released(&self) -> u32 {

@@ -54,7 +54,7 @@ impl BatchPolicy for I10 {
     }
 
     fn on_timeout(&mut self, _: Instant, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Timer)
+        Doorbell::Ring(if self.delay.is_zero() { Cause::Drained } else { Cause::Timer })
     }
 
     fn on_complete(&mut self, _: Instant, _: &Backlog, _: Duration) -> Doorbell {

@@ -19,7 +19,7 @@ impl BatchPolicy for Unbatched {
     }
 
     fn on_timeout(&mut self, _: Instant, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Timer)
+        Doorbell::Ring(Cause::Drained)
     }
 
     fn on_complete(&mut self, now: Instant, _: &Backlog, _: Duration) -> Doorbell {

@@ -1,0 +1,375 @@
+//! Batching under virtual time: load x policy -> doorbells an I/O by cause, requests a caravan, latency;
+//! and the invariant that held work always has a wake-up.
+
+mod common;
+
+use common::{BLOCK, Delivery, Pair, Setup, show};
+use proptest::prelude::*;
+use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::policy::{Batcher, Doorbells, PolicyConfig, PolicyKind, Role, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::Digests;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// One way through the network.
+const TRIP: Duration = Duration::from_micros(10);
+const REQUESTS: u32 = 2000;
+const BLOCKS: u32 = 8;
+
+/// When requests come.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    /// So many always outstanding.
+    Closed { depth: u32 },
+    /// So many at once, the next when all are complete.
+    Burst { size: u32 },
+    /// One every so many microseconds.
+    Open { every_us: u64 },
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    AtTarget(Vec<u8>),
+    AtHost(Vec<u8>),
+    Arrival,
+    Timer,
+}
+
+/// A lane under load: the pair, the octets on their way, and the counts.
+struct Lane {
+    pair: Pair,
+    load: Load,
+    events: BTreeMap<(u64, u64), Event>,
+    event_number: u64,
+    submitted: u32,
+    submitted_at: VecDeque<Instant>,
+    outstanding: u32,
+    latencies: Vec<Duration>,
+    caravans: (u32, u32),
+    responses: u32,
+}
+
+impl Lane {
+    fn new(load: Load, policy: PolicyConfig) -> Self {
+        let setup = Setup { entries: 256, sq_flow_control: false, policy, ..Setup::default() };
+        Lane {
+            pair: Pair::connected(setup),
+            load,
+            events: BTreeMap::new(),
+            event_number: 0,
+            submitted: 0,
+            submitted_at: VecDeque::new(),
+            outstanding: 0,
+            latencies: Vec::new(),
+            caravans: (0, 0),
+            responses: 0,
+        }
+    }
+
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.event_number += 1;
+        self.events.insert((at.0, self.event_number), event);
+    }
+
+    fn submit(&mut self, count: u32) {
+        for _ in 0..count.min(REQUESTS - self.submitted) {
+            self.pair.host.read(self.pair.now, 0, BLOCKS);
+            self.submitted_at.push_back(self.pair.now);
+            self.submitted += 1;
+            self.outstanding += 1;
+        }
+    }
+
+    fn arrivals(&mut self) {
+        match self.load {
+            Load::Closed { depth } => self.submit(depth - self.outstanding),
+            Load::Burst { size } if self.outstanding == 0 => self.submit(size),
+            Load::Burst { .. } | Load::Open { .. } => {}
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.pair.now;
+        match event {
+            Event::Arrival => {
+                self.submit(1);
+                if let Load::Open { every_us } = self.load
+                    && self.submitted < REQUESTS
+                {
+                    self.schedule(now + Duration::from_micros(every_us), Event::Arrival);
+                }
+            }
+            Event::Timer => {}
+            Event::AtTarget(octets) => {
+                self.pair.target.receive(now, &octets, Delivery::Whole).expect("valid");
+            }
+            Event::AtHost(octets) => {
+                self.pair.host.receive(now, &octets, Delivery::Whole).expect("valid");
+                for _ in self.pair.host.take_completions() {
+                    self.outstanding -= 1;
+                    let at = self.submitted_at.pop_front().expect("submitted before");
+                    self.latencies.push(now - at);
+                }
+                self.arrivals();
+            }
+        }
+    }
+
+    /// What a reactor's turn ends with, at both ends.
+    fn end_turn(&mut self) {
+        let now = self.pair.now;
+        self.pair.host.qpair.batcher().expire(now);
+        self.pair.host.qpair.batcher().drained(now);
+        for octets in self.pair.host.released() {
+            self.caravans.0 += 1;
+            self.schedule(now + TRIP, Event::AtTarget(octets));
+        }
+        self.pair.target.qpair.batcher().expire(now);
+        self.pair.target.qpair.batcher().drained(now);
+        for octets in self.pair.target.released() {
+            self.caravans.1 += 1;
+            self.responses += show::pdus(false, &octets, Digests::default()).len() as u32;
+            self.schedule(now + TRIP, Event::AtHost(octets));
+        }
+        assert_wake_up(self.pair.target.qpair.batcher(), now);
+        let batcher = self.pair.host.qpair.batcher();
+        assert_wake_up(batcher, now);
+        if let Some(deadline) = batcher.deadline() {
+            self.schedule(deadline, Event::Timer);
+        }
+    }
+
+    fn run(mut self) -> String {
+        if let Load::Open { .. } = self.load {
+            self.schedule(self.pair.now, Event::Arrival);
+        }
+        self.arrivals();
+        self.end_turn();
+        while let Some(((at, _), event)) = self.events.pop_first() {
+            self.pair.now = Instant(at);
+            self.handle(event);
+            self.end_turn();
+        }
+        assert_eq!(self.latencies.len(), REQUESTS as usize, "requests were left behind");
+        self.row()
+    }
+
+    fn row(&mut self) -> String {
+        let mean = self.latencies.iter().sum::<Duration>() / REQUESTS;
+        let max = self.latencies.iter().max().expect("not empty").as_micros();
+        let host = self.pair.host.qpair.batcher().doorbells();
+        let target = self.pair.target.qpair.batcher().doorbells();
+        let per = |count: u32| f64::from(REQUESTS) / f64::from(count);
+        format!(
+            "{} | {} | {:5.2} {:5.2} | {:6.1} {max:4}",
+            show_doorbells(host),
+            show_doorbells(target),
+            per(self.caravans.0),
+            per(self.caravans.1),
+            mean.as_nanos() as f64 / 1000.0,
+        )
+    }
+}
+
+/// Doorbells a hundred I/Os: size, timer, urgent, drained.
+fn show_doorbells(d: Doorbells) -> String {
+    let rate = |count: u64| count as f64 * 100.0 / f64::from(REQUESTS);
+    let [size, timer, urgent, drained] = [d.size, d.timer, d.urgent, d.drained].map(rate);
+    format!("{size:5.1} {timer:5.1} {urgent:5.1} {drained:5.1}")
+}
+
+/// Held work is released already, or a timer that lies ahead will release it.
+fn assert_wake_up(batcher: &Batcher, now: Instant) {
+    if batcher.backlog().requests > 0 {
+        let deadline = batcher.deadline().expect("held work without a wake-up");
+        assert!(deadline > now, "the timer was due");
+    }
+}
+
+fn lifted() -> PolicyConfig {
+    let limits = Limits { count_max: 128, bytes_max: 512 << 10 };
+    PolicyConfig { limits, ..PolicyConfig::i10() }
+}
+
+#[test]
+fn doorbells_by_load_and_policy() {
+    let loads = [
+        Load::Closed { depth: 1 },
+        Load::Closed { depth: 8 },
+        Load::Closed { depth: 16 },
+        Load::Closed { depth: 32 },
+        Load::Closed { depth: 128 },
+        Load::Burst { size: 5 },
+        Load::Burst { size: 20 },
+        Load::Burst { size: 64 },
+        Load::Open { every_us: 1 },
+        Load::Open { every_us: 5 },
+        Load::Open { every_us: 100 },
+    ];
+    let policies =
+        [("none", PolicyConfig::none()), ("i10", PolicyConfig::i10()), ("i10 lifted", lifted())];
+    let mut table = String::from(
+        "4 KiB reads, 10 us a trip. Doorbells of 100 I/Os (size, timer, urgent, drained) at host | target |\n\
+         requests a caravan at host, target | latency mean, max (us)\n\n",
+    );
+    for load in loads {
+        for (name, policy) in policies {
+            let row = Lane::new(load, policy).run();
+            table += &format!("{:22} {name:10} | {row}\n", format!("{load:?}"));
+        }
+    }
+    insta::with_settings!({omit_expression => true}, {
+        insta::assert_snapshot!(table);
+    });
+}
+
+#[test]
+fn an_urgent_request_takes_everything_ahead_along() {
+    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    for _ in 0..3 {
+        pair.host.read(pair.now, 0, 1);
+    }
+    assert!(pair.host.send(pair.now).is_empty());
+    pair.host.flush(pair.now);
+    let sent = show::pdus(true, &pair.host.send(pair.now), Digests::default());
+    assert_eq!(sent.len(), 4);
+    assert!(sent[3].starts_with("CapsuleCmd opcode 0x00"), "FIFO order");
+}
+
+/// The R2T goes out when the target's turn ends and its data as soon as it is there, whatever waits.
+#[test]
+fn h2c_data_never_waits_for_a_second_doorbell() {
+    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    pair.host.write(pair.now, 0, vec![1; 32 * BLOCK as usize]);
+    pair.now += Duration::from_micros(50);
+    pair.host.qpair.batcher().expire(pair.now);
+    let command = pair.host.send(pair.now);
+    pair.target.receive(pair.now, &command, Delivery::Whole).expect("valid");
+    let r2t = pair.target.send(pair.now);
+    pair.host.receive(pair.now, &r2t, Delivery::Whole).expect("valid");
+    assert_eq!(pair.host.released().concat().len(), 32 * BLOCK as usize + 4 * 24);
+}
+
+#[test]
+fn the_timer_runs_from_the_first_request() {
+    let mut pair = Pair::connected(Setup { policy: PolicyConfig::i10(), ..Setup::default() });
+    let start = pair.now;
+    for us in [0, 20, 49] {
+        pair.now = start + Duration::from_micros(us);
+        pair.host.read(pair.now, 0, 1);
+        assert!(pair.host.send(pair.now).is_empty());
+        let deadline = pair.host.qpair.batcher().deadline();
+        assert_eq!(deadline, Some(start + Duration::from_micros(50)));
+    }
+    pair.now = start + Duration::from_micros(50);
+    pair.host.qpair.batcher().expire(pair.now);
+    assert_eq!(pair.host.released().len(), 1);
+    assert_eq!(pair.host.qpair.batcher().deadline(), None);
+}
+
+#[test]
+fn caravans_depart_at_their_limits() {
+    let pair =
+        || Pair::connected(Setup { policy: PolicyConfig::i10(), entries: 64, ..Setup::default() });
+    let mut by_count = pair();
+    for _ in 0..16 {
+        by_count.host.read(by_count.now, 0, 1);
+    }
+    assert_eq!(by_count.host.released().len(), 1, "16 requests");
+    let mut by_bytes = pair();
+    for _ in 0..7 {
+        by_bytes.host.write(by_bytes.now, 0, vec![0; 8192]);
+    }
+    assert!(by_bytes.host.released().is_empty(), "56 KiB");
+    by_bytes.host.write(by_bytes.now, 0, vec![0; 8192]);
+    assert_eq!(by_bytes.host.released().len(), 1, "64 KiB");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue { bytes: u32, urgent: bool },
+    Drained,
+    Pass { us: u64 },
+    Take,
+    Completed,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..100_000u32, prop::bool::weighted(0.1))
+            .prop_map(|(bytes, urgent)| Step::Enqueue { bytes, urgent }),
+        2 => Just(Step::Drained),
+        2 => (0..100u64).prop_map(|us| Step::Pass { us }),
+        3 => Just(Step::Take),
+        1 => Just(Step::Completed),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = PolicyConfig> {
+    (any::<bool>(), 1..40u32, 1..200_000u32, 0..200u64).prop_map(
+        |(i10, count_max, bytes_max, us)| {
+            let kind = if i10 { PolicyKind::I10 } else { PolicyKind::None };
+            let limits = Limits { count_max, bytes_max };
+            PolicyConfig { kind, limits, doorbell_delay: Duration::from_micros(us) }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    /// Whatever happens: entries are conserved, the oldest is released within the doorbell delay, what is
+    /// held has a timer, and a target holds nothing once its turn has ended.
+    #[test]
+    fn held_work_has_a_wake_up(
+        policy in policy(),
+        at_host in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let role = if at_host { Role::Host } else { Role::Target };
+        let delays = policy.kind == PolicyKind::I10;
+        let mut batcher = Batcher::new(&policy, role);
+        let mut now = Instant(0);
+        // When each entry that waits came.
+        let mut waiting = VecDeque::new();
+        let mut released = 0;
+        for step in steps {
+            match step {
+                Step::Enqueue { bytes, urgent } => {
+                    waiting.push_back(now);
+                    let urgency = if urgent { Urgency::Urgent } else { Urgency::Normal };
+                    batcher.enqueue(now, bytes, urgency);
+                    prop_assert!(!(delays && urgent) || batcher.backlog().requests == 0);
+                }
+                Step::Drained => {
+                    batcher.drained(now);
+                    prop_assert!((delays && at_host) || batcher.backlog().requests == 0);
+                }
+                Step::Pass { us } => {
+                    now += Duration::from_micros(us);
+                    batcher.expire(now);
+                }
+                Step::Take if released > 0 => {
+                    batcher.taken();
+                    released -= 1;
+                }
+                Step::Take => {}
+                Step::Completed => batcher.completed(now, Duration::from_micros(10)),
+            }
+            let held = batcher.backlog().requests as usize;
+            while waiting.len() > held {
+                waiting.pop_front();
+                released += 1;
+            }
+            prop_assert_eq!(waiting.len(), held, "entries appeared");
+            prop_assert_eq!(batcher.released(), released);
+            let latest = waiting.front().map(|&oldest| match policy.kind {
+                PolicyKind::None => now,
+                PolicyKind::I10 => oldest + policy.doorbell_delay,
+            });
+            prop_assert!(batcher.deadline().is_some() == latest.is_some() && batcher.deadline() <= latest);
+            prop_assert!(!delays || batcher.backlog().requests < policy.limits.count_max);
+        }
+    }
+}
