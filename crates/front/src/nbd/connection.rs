@@ -1,0 +1,402 @@
+//! One client's connection: its socket, what came in and what goes out.
+
+use super::errno::errno_of;
+use super::export::Export;
+use super::jobs::{JobKey, Jobs, Owner, PartKey, Started};
+use super::outbox::Outbox;
+use super::session::{Close, Event, Session};
+use roadtrain_wire::nbd::{self, Command, PAYLOAD_BYTES_MAX};
+use socket2::Socket;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use tracing::debug;
+
+/// Octets that one receive may bring beside the payload that goes straight to its buffer.
+const INBOX_BYTES: usize = 128 << 10;
+/// Receives a turn; a client that sends faster than that waits for the others.
+const RECEIVES_MAX: u32 = 4;
+/// Segments of one gather send: the replies of a deep queue, a header and data each.
+const GATHER_MAX: usize = 256;
+/// With so many octets of headers unsent the client does not read: nothing more is taken from it.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Requests under way at a time.
+const JOBS_MAX: u32 = 1024;
+/// Octets of buffers held at a time. One request of the largest size always gets its buffers,
+/// widened by a block at both ends.
+const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
+
+/// Where the payload of a Write goes that is not complete yet.
+#[derive(Clone, Copy, Debug)]
+struct Payload {
+    job: JobKey,
+    part: PartKey,
+    filled: usize,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// Octets from the client.
+    Input,
+    /// Its own replies to be sent, or its own requests to end.
+    Itself,
+    /// Buffers, which any connection may give back.
+    Buffers,
+    /// Its end: nothing more is read.
+    End,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: Socket,
+    owner: Owner,
+    session: Session,
+    outbox: Outbox,
+    inbox: Box<[u8]>,
+    /// The octets of `inbox` that are not used yet: from, to.
+    unused: (usize, usize),
+    payload: Option<Payload>,
+    /// A request that waits for buffers.
+    stalled: Option<nbd::Request>,
+    closing: Option<Close>,
+    lost: bool,
+    waits: Waits,
+    /// Requests under way.
+    jobs: u32,
+    /// Octets of buffers in jobs and in the outbox.
+    held_bytes: usize,
+    /// The socket may have more to read.
+    pub(crate) readable: bool,
+    /// The socket takes more.
+    pub(crate) writable: bool,
+    pub(crate) watches_readable: bool,
+    pub(crate) watches_writable: bool,
+    /// Is in the server's list for this turn.
+    pub(crate) listed: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: Socket, owner: Owner, export: Arc<Export>) -> Self {
+        let mut outbox = Outbox::default();
+        let session = Session::new(export, &mut outbox);
+        Connection {
+            socket,
+            owner,
+            session,
+            outbox,
+            inbox: vec![0; INBOX_BYTES].into_boxed_slice(),
+            unused: (0, 0),
+            payload: None,
+            stalled: None,
+            closing: None,
+            lost: false,
+            waits: Waits::Input,
+            jobs: 0,
+            held_bytes: 0,
+            readable: true,
+            writable: true,
+            watches_readable: false,
+            watches_writable: false,
+            listed: false,
+        }
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Nothing more is read; what is under way is still answered.
+    pub(crate) fn close(&mut self, close: Close, jobs: &mut Jobs) {
+        self.closing.get_or_insert(close);
+        self.stalled = None;
+        if let Some(payload) = self.payload.take()
+            && let Some(job) = jobs.payload_lost(payload.job, payload.part)
+        {
+            self.end_job(job, jobs);
+        }
+    }
+
+    /// Whether everything is over: lost, or closed and answered.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lost || self.closing.is_some() && self.jobs == 0 && self.outbox.is_empty()
+    }
+
+    /// Why it ends.
+    pub(crate) fn closing(&self) -> Option<Close> {
+        self.closing
+    }
+
+    /// Whether all requests are answered, though perhaps not all answers sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs == 0
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// Whether [`Connection::receive`] would get on, without anything that the reactor reports.
+    pub(crate) fn can_go_on(&self, jobs: &Jobs) -> bool {
+        match self.waits {
+            Waits::Input => self.readable,
+            Waits::Itself => {
+                !self.is_full(jobs) && self.stalled.is_none_or(|request| self.may_hold(&request))
+            }
+            Waits::Buffers | Waits::End => false,
+        }
+    }
+
+    /// The transport is lost: what is under way is answered to nobody.
+    fn lose(&mut self, error: &io::Error) {
+        debug!(client = self.owner.serial, %error, "connection to an NBD client lost");
+        self.lost = true;
+    }
+
+    /// Reads and begins requests as far as possible. `may_take_buffers`: nobody else waits for them.
+    pub(crate) fn receive(&mut self, jobs: &mut Jobs, may_take_buffers: bool) {
+        self.waits = self.receive_until(jobs, may_take_buffers);
+    }
+
+    fn receive_until(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
+        let mut receives = 0;
+        loop {
+            let waits = self.use_input(jobs, may_take_buffers);
+            if waits != Waits::Input || !self.readable || receives == RECEIVES_MAX {
+                return waits;
+            }
+            receives += 1;
+            match self.fill(jobs) {
+                Ok(true) => {}
+                // The client hung up. What it asked for before is carried out and answered.
+                Ok(false) => self.close(Close::Disconnect, jobs),
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+
+    /// One receive, payload to its buffer and the rest to the inbox; `false` at the end of the stream.
+    fn fill(&mut self, jobs: &mut Jobs) -> io::Result<bool> {
+        self.make_room();
+        let (_, end) = self.unused;
+        let payload: &mut [u8] = match self.payload {
+            // The inbox is used up whenever payload is missing, so the order is kept.
+            Some(payload) => &mut jobs.payload(payload.part)[payload.filled..],
+            None => &mut [],
+        };
+        let wanted = payload.len();
+        let rest = &mut self.inbox[end..];
+        let asked = wanted + rest.len();
+        let mut slices = [IoSliceMut::new(payload), IoSliceMut::new(rest)];
+        let skip_empty = usize::from(wanted == 0);
+        let count = match (&self.socket).read_vectored(&mut slices[skip_empty..]) {
+            Ok(0) => return Ok(false),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        };
+        // A short receive has emptied the socket: the next one would only say so.
+        self.readable = count == asked;
+        if let Some(payload) = &mut self.payload {
+            payload.filled += count.min(wanted);
+        }
+        self.unused.1 += count.saturating_sub(wanted);
+        Ok(true)
+    }
+
+    /// Moves what is unused to the front of the inbox, which then has room for any message.
+    fn make_room(&mut self) {
+        let (start, end) = self.unused;
+        if start > 0 {
+            self.inbox.copy_within(start..end, 0);
+            self.unused = (0, end - start);
+        }
+    }
+
+    /// Uses what came in.
+    fn use_input(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
+        loop {
+            if self.closing.is_some() || self.lost {
+                return Waits::End;
+            }
+            if self.payload.is_some() {
+                if !self.use_payload(jobs) {
+                    return Waits::Input;
+                }
+                continue;
+            }
+            if self.is_full(jobs) {
+                return Waits::Itself;
+            }
+            let request = match self.stalled.take() {
+                Some(request) => request,
+                None => match self.next_message(jobs) {
+                    Some(Event::Request(request)) => request,
+                    Some(_) => continue,
+                    None => return Waits::Input,
+                },
+            };
+            if let Some(waits) = self.start(request, jobs, may_take_buffers) {
+                return waits;
+            }
+        }
+    }
+
+    /// Whether the client must wait for its own earlier requests.
+    fn is_full(&self, jobs: &Jobs) -> bool {
+        self.outbox.header_bytes() >= HEADER_BYTES_MAX
+            || self.jobs >= JOBS_MAX
+            || self.held_bytes >= HELD_BYTES_MAX
+            || self.jobs > 0 && jobs.is_congested()
+    }
+
+    /// The next message of the inbox; `None` when it holds no whole one.
+    fn next_message(&mut self, jobs: &mut Jobs) -> Option<Event> {
+        let (start, end) = self.unused;
+        if start == end {
+            return None;
+        }
+        let (used, event) = self.session.handle(&self.inbox[start..end], &mut self.outbox);
+        self.unused.0 += used;
+        match event {
+            Event::More => None,
+            Event::Close(close) => {
+                self.close(close, jobs);
+                Some(event)
+            }
+            _ => Some(event),
+        }
+    }
+
+    /// Begins a request; tells what it waits for if that is not possible now.
+    fn start(
+        &mut self,
+        request: nbd::Request,
+        jobs: &mut Jobs,
+        may_take_buffers: bool,
+    ) -> Option<Waits> {
+        if !self.may_hold(&request) {
+            self.stalled = Some(request);
+            return Some(Waits::Itself);
+        }
+        // Those without data may overtake: they hold no more than two patched blocks.
+        let started = if may_take_buffers || !has_data(&request) {
+            jobs.start(self.owner, request)
+        } else {
+            Started::NoBuffers
+        };
+        let job = match started {
+            Started::NoBuffers => {
+                self.stalled = Some(request);
+                return Some(Waits::Buffers);
+            }
+            Started::Done => {
+                self.session.reply_done(request.cookie, &mut self.outbox);
+                return None;
+            }
+            Started::Running(job) => job,
+            Started::Payload(job, part) => {
+                self.payload = Some(Payload { job, part, filled: 0 });
+                job
+            }
+        };
+        self.jobs += 1;
+        self.held_bytes += jobs.job(job).held_bytes;
+        None
+    }
+
+    /// Whether the client may have buffers for this request beside those it has.
+    fn may_hold(&self, request: &nbd::Request) -> bool {
+        !has_data(request)
+            || self.held_bytes == 0
+            || self.held_bytes + request.length as usize <= HELD_BYTES_MAX
+    }
+
+    /// Moves payload from the inbox to its buffers; `false` when more must be received.
+    fn use_payload(&mut self, jobs: &mut Jobs) -> bool {
+        while let Some(payload) = &mut self.payload {
+            let (start, end) = self.unused;
+            let window = jobs.payload(payload.part);
+            let count = (window.len() - payload.filled).min(end - start);
+            window[payload.filled..][..count].copy_from_slice(&self.inbox[start..start + count]);
+            payload.filled += count;
+            self.unused.0 += count;
+            if payload.filled < window.len() {
+                return false;
+            }
+            let job = payload.job;
+            let next = jobs.payload_filled(payload.part);
+            self.payload = next.map(|part| Payload { job, part, filled: 0 });
+        }
+        true
+    }
+
+    /// Answers a job that is done and forgets it.
+    pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut Jobs) {
+        let job = jobs.job(key);
+        let (request, status, held_bytes) = (job.request, job.status, job.held_bytes);
+        self.jobs -= 1;
+        if !status.is_success() {
+            let errno = errno_of(status, request.command);
+            let message = status.to_string();
+            self.session.reply_error(request.cookie, errno, &message, &mut self.outbox);
+        } else if request.command == Command::READ {
+            let (session, outbox) = (&self.session, &mut self.outbox);
+            session.reply_data(request.cookie, request.offset, request.length, outbox);
+            // Its buffers stay ours until they are sent.
+            return jobs.remove(key, |buffer, range| {
+                outbox.push_data(buffer, range);
+                None
+            });
+        } else {
+            self.session.reply_done(request.cookie, &mut self.outbox);
+        }
+        self.held_bytes -= held_bytes;
+        jobs.remove(key, |buffer, _| Some(buffer));
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub(crate) fn send(&mut self, jobs: &mut Jobs) {
+        while self.writable && !self.outbox.is_empty() && !self.lost {
+            let mut slices = [IoSlice::new(&[]); GATHER_MAX];
+            let filled = self.outbox.gather(&mut slices);
+            let sent = self.socket.send_vectored_with_flags(&slices[..filled], libc::MSG_NOSIGNAL);
+            match sent {
+                Ok(count) => {
+                    let held_bytes = &mut self.held_bytes;
+                    self.outbox.advance(count, |buffer| {
+                        *held_bytes -= buffer.capacity();
+                        jobs.give(buffer);
+                    });
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Ends the connection now. Its requests in the lane end without it.
+    pub(crate) fn end(mut self, jobs: &mut Jobs) {
+        self.close(Close::Disconnect, jobs);
+        self.outbox.clear(|buffer| jobs.give(buffer));
+    }
+}
+
+fn has_data(request: &nbd::Request) -> bool {
+    matches!(request.command, Command::READ | Command::WRITE)
+}

@@ -1,0 +1,208 @@
+//! Keeps read-modify-write apart from other writes to the same blocks.
+//!
+//! A client may write less than a block. The block is then read, changed and written, and a write to
+//! its other octets that completes in between would be lost, also when it came over another
+//! connection or lane. So the namespace is divided into stripes, each with a count: plain writes
+//! share a stripe, a read-modify-write has it alone. Nobody waits while holding a stripe, so there
+//! is no deadlock; who is refused tries again.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Octets of consecutive blocks that share a guard.
+const STRIPE_BYTES: u64 = 1 << 20;
+const STRIPES: u64 = 64;
+
+/// Held alone.
+const ALONE: u32 = 1 << 31;
+/// Somebody waits to hold it alone: no new sharers, or plain writes would starve them.
+const WANTED: u32 = 1 << 30;
+
+/// The stripes that a range touches, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stripes(u64);
+
+/// How a range is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// With other plain writes.
+    Shared,
+    /// With nobody.
+    Alone,
+}
+
+/// A count on a cache line of its own.
+#[repr(align(64))]
+#[derive(Debug, Default)]
+struct Count(AtomicU32);
+
+/// The guards of one export, shared by its lanes.
+#[derive(Debug)]
+pub(crate) struct Guards {
+    counts: [Count; STRIPES as usize],
+    blocks_per_stripe_shift: u32,
+}
+
+impl Guards {
+    /// Guards for blocks of `lba_bytes`, a power of two.
+    pub(crate) fn new(lba_bytes: u32) -> Self {
+        let shift = STRIPE_BYTES.trailing_zeros().saturating_sub(lba_bytes.trailing_zeros());
+        Guards { counts: std::array::from_fn(|_| Count::default()), blocks_per_stripe_shift: shift }
+    }
+
+    /// The stripes of `blocks` (at least one) blocks from `slba`.
+    pub(crate) fn stripes(&self, slba: u64, blocks: u32) -> Stripes {
+        let first = slba >> self.blocks_per_stripe_shift;
+        let last = (slba + u64::from(blocks.max(1)) - 1) >> self.blocks_per_stripe_shift;
+        let count = last - first + 1;
+        if count >= STRIPES {
+            return Stripes(u64::MAX);
+        }
+        let low = (1u64 << count) - 1;
+        Stripes(low.rotate_left((first % STRIPES) as u32))
+    }
+
+    /// Takes all `stripes` or none.
+    pub(crate) fn try_hold(&self, stripes: Stripes, hold: Hold) -> bool {
+        let mut rest = stripes.0;
+        while rest != 0 {
+            let index = rest.trailing_zeros();
+            if !self.counts[index as usize].try_hold(hold) {
+                let taken = stripes.0 & ((1u64 << index) - 1);
+                self.release(Stripes(taken), hold);
+                return false;
+            }
+            rest &= rest - 1;
+        }
+        true
+    }
+
+    /// Gives `stripes` back.
+    pub(crate) fn release(&self, stripes: Stripes, hold: Hold) {
+        let mut rest = stripes.0;
+        while rest != 0 {
+            self.counts[rest.trailing_zeros() as usize].release(hold);
+            rest &= rest - 1;
+        }
+    }
+
+    /// Withdraws the claim that a refused [`Hold::Alone`] left behind; another one that still waits
+    /// claims again when it tries again.
+    pub(crate) fn withdraw(&self, stripes: Stripes) {
+        let mut rest = stripes.0;
+        while rest != 0 {
+            self.counts[rest.trailing_zeros() as usize].0.fetch_and(!WANTED, Ordering::Relaxed);
+            rest &= rest - 1;
+        }
+    }
+}
+
+impl Count {
+    fn try_hold(&self, hold: Hold) -> bool {
+        let count = &self.0;
+        match hold {
+            Hold::Shared => {
+                // Acquire: what the holder before us wrote happened before our own write.
+                if count.fetch_add(1, Ordering::Acquire) & (ALONE | WANTED) == 0 {
+                    return true;
+                }
+                count.fetch_sub(1, Ordering::Relaxed);
+                false
+            }
+            Hold::Alone => {
+                let free = |now: u32| (now & !WANTED == 0).then_some(ALONE);
+                if count.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok() {
+                    return true;
+                }
+                count.fetch_or(WANTED, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    fn release(&self, hold: Hold) {
+        match hold {
+            Hold::Shared => self.0.fetch_sub(1, Ordering::Release),
+            Hold::Alone => self.0.fetch_and(!ALONE, Ordering::Release),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_follow_the_blocks() {
+        let guards = Guards::new(512);
+        assert_eq!(guards.stripes(0, 1), Stripes(1));
+        assert_eq!(guards.stripes(2047, 1), Stripes(1));
+        assert_eq!(guards.stripes(2047, 2), Stripes(3));
+        assert_eq!(guards.stripes(63 * 2048, 4096), Stripes(1 << 63 | 1));
+        assert_eq!(guards.stripes(0, 64 * 2048), Stripes(u64::MAX));
+        assert_eq!(guards.stripes(5, u32::MAX), Stripes(u64::MAX));
+        assert_eq!(Guards::new(4096).stripes(256, 1), Stripes(2));
+        assert_eq!(Guards::new(4 << 20).stripes(1, 1), Stripes(2));
+    }
+
+    #[test]
+    fn plain_writes_share_and_changes_are_alone() {
+        let guards = Guards::new(512);
+        let both = guards.stripes(2047, 2);
+        let first = guards.stripes(0, 1);
+        assert!(guards.try_hold(both, Hold::Shared));
+        assert!(guards.try_hold(first, Hold::Shared));
+        assert!(!guards.try_hold(first, Hold::Alone));
+        // The claim keeps new sharers out until it is served.
+        assert!(!guards.try_hold(first, Hold::Shared));
+        guards.release(first, Hold::Shared);
+        guards.release(both, Hold::Shared);
+        assert!(guards.try_hold(first, Hold::Alone));
+        assert!(!guards.try_hold(both, Hold::Shared));
+        guards.release(first, Hold::Alone);
+        assert!(guards.try_hold(both, Hold::Shared), "the refused hold left nothing behind");
+    }
+
+    #[test]
+    fn a_withdrawn_claim_blocks_nobody() {
+        let guards = Guards::new(512);
+        let first = guards.stripes(0, 1);
+        assert!(guards.try_hold(first, Hold::Shared));
+        assert!(!guards.try_hold(first, Hold::Alone));
+        guards.withdraw(first);
+        assert!(guards.try_hold(first, Hold::Shared));
+    }
+
+    #[test]
+    fn threads_never_overlap_while_one_is_alone() {
+        use std::sync::atomic::AtomicBool;
+        let guards = Guards::new(512);
+        let (alone, sharers) = (AtomicBool::new(false), AtomicU32::new(0));
+        let stripes = guards.stripes(0, 1);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        while !guards.try_hold(stripes, Hold::Alone) {
+                            std::thread::yield_now();
+                        }
+                        assert!(!alone.swap(true, Ordering::SeqCst));
+                        assert_eq!(sharers.load(Ordering::SeqCst), 0);
+                        alone.store(false, Ordering::SeqCst);
+                        guards.release(stripes, Hold::Alone);
+                    }
+                });
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        while !guards.try_hold(stripes, Hold::Shared) {
+                            std::thread::yield_now();
+                        }
+                        sharers.fetch_add(1, Ordering::SeqCst);
+                        assert!(!alone.load(Ordering::SeqCst));
+                        sharers.fetch_sub(1, Ordering::SeqCst);
+                        guards.release(stripes, Hold::Shared);
+                    }
+                });
+            }
+        });
+    }
+}

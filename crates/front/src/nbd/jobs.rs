@@ -1,0 +1,439 @@
+//! The requests of a server's clients on their way through the lane.
+//!
+//! A client's request is a *job*; it is carried out by one *part* for each piece of its range (see
+//! [`Plan`]). A part owns the buffer that travels to the lane and back, and its slab key is the
+//! lane's token. A part that changes less than a block is read, patched and written, alone on its
+//! stripe (see [`Guards`](super::guard::Guards)); its buffer holds two blocks, the second one
+//! keeping the client's octets while the old block is read into the first.
+
+use super::export::Export;
+use super::guard::{Hold, Stripes};
+use super::plan::{Edges, Piece, Plan};
+use roadtrain_engine::buffer::{Buffer, Pool};
+use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
+use roadtrain_wire::nbd::{self, Command, command_flag};
+use roadtrain_wire::status::Status;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most blocks of one Write Zeroes: the NLB field has 16 bits, zero-based.
+const ZEROES_BLOCKS_MAX: u32 = 1 << 16;
+/// With at most this many requests in flight the last one of a turn does not wait for company: the
+/// clients are synchronous and send nothing more until it is answered.
+const URGENT_DEPTH_MAX: u32 = 4;
+
+/// Parts that one turn may gather for the lane.
+const BACKLOG_MAX: usize = 1024;
+
+/// Key of a part; the lane's token.
+pub(crate) type PartKey = usize;
+/// Key of a job.
+pub(crate) type JobKey = usize;
+
+/// The connection that a job answers: its slot, and its number for life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) slot: usize,
+    pub(crate) serial: u32,
+}
+
+/// A client's request while it is carried out.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) owner: Owner,
+    pub(crate) request: nbd::Request,
+    /// Octets of buffers that were taken for it.
+    pub(crate) held_bytes: usize,
+    /// The first failure.
+    pub(crate) status: Status,
+    first: Option<PartKey>,
+    last: Option<PartKey>,
+    parts_left: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The piece as it is.
+    Whole,
+    /// Read the block that is to be patched.
+    PatchRead,
+    /// Write it back.
+    PatchWrite,
+}
+
+#[derive(Debug)]
+struct Part {
+    job: JobKey,
+    next: Option<PartKey>,
+    piece: Piece,
+    step: Step,
+    buffer: Option<Buffer>,
+    /// What it holds of the export's guards.
+    held: Option<(Stripes, Hold)>,
+    in_flight: bool,
+}
+
+/// How a request began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// Nothing to do: answer at once.
+    Done,
+    /// Under way; [`Jobs::complete`] tells its end.
+    Running(JobKey),
+    /// A Write whose payload is to be put into its parts' windows, in order.
+    Payload(JobKey, PartKey),
+    /// No memory: try again after buffers came back.
+    NoBuffers,
+}
+
+/// All jobs of one server.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    export: Arc<Export>,
+    lane: LaneId,
+    pool: Pool,
+    blocks_max: u32,
+    jobs: Slab<Job>,
+    parts: Slab<Part>,
+    /// Parts that wait for room on the lane.
+    backlog: VecDeque<PartKey>,
+    /// Parts that wait for a guard.
+    parked: VecDeque<PartKey>,
+    /// The lane did not take all of the backlog.
+    congested: bool,
+    in_flight: u32,
+}
+
+impl Jobs {
+    pub(crate) fn new(export: Arc<Export>, lane: LaneId, buffer_bytes_max: usize) -> Self {
+        let info = export.info();
+        let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
+        Jobs {
+            lane,
+            pool: Pool::new(buffer_bytes_max),
+            blocks_max: blocks_max.clamp(1, 1 << 16),
+            jobs: Slab::new(),
+            parts: Slab::new(),
+            backlog: VecDeque::new(),
+            parked: VecDeque::new(),
+            congested: false,
+            in_flight: 0,
+            export,
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Whether nothing is left of any job.
+    #[cfg(test)]
+    pub(crate) fn is_clean(&self) -> bool {
+        let waiting = self.backlog.len() + self.parked.len();
+        let left = self.jobs.len() + self.parts.len() + waiting + self.in_flight as usize;
+        left == 0 && self.pool.usage().taken_bytes == 0
+    }
+
+    /// Whether parts wait for the lane although it was offered them: more would only wait longer.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.congested || self.backlog.len() >= BACKLOG_MAX
+    }
+
+    /// Whether parts wait for a guard, which another lane's reactor may hold.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Replaces the pool; for a server that has not begun.
+    pub(crate) fn set_buffer_bytes_max(&mut self, bytes: usize) {
+        debug_assert!(self.is_idle());
+        self.pool = Pool::new(bytes);
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        self.pool.give(buffer);
+    }
+
+    /// Begins a valid request; takes all its buffers or none.
+    pub(crate) fn start(&mut self, owner: Owner, request: nbd::Request) -> Started {
+        let plan = match request.command {
+            Command::READ => self.plan(&request, self.blocks_max, Edges::Widen),
+            Command::WRITE => self.plan(&request, self.blocks_max, Edges::Patch),
+            Command::WRITE_ZEROES => self.plan(&request, ZEROES_BLOCKS_MAX, Edges::Patch),
+            Command::TRIM => self.plan(&request, u32::MAX, Edges::Shrink),
+            // Without a volatile cache what is completed is durable.
+            _ if !self.export.info().flush => return Started::Done,
+            _ => return self.start_flush(owner, request),
+        };
+        let key = self.add_job(owner, request);
+        for piece in plan {
+            let buffer = match self.buffer_bytes(&request, &piece) {
+                0 => None,
+                bytes => match self.pool.take(bytes) {
+                    None => {
+                        self.remove(key, |buffer, _| Some(buffer));
+                        return Started::NoBuffers;
+                    }
+                    buffer => buffer,
+                },
+            };
+            self.add_part(key, piece, buffer);
+        }
+        let Some(first) = self.jobs[key].first else {
+            self.jobs.remove(key);
+            return Started::Done;
+        };
+        if request.command == Command::WRITE {
+            return Started::Payload(key, first);
+        }
+        self.enqueue_all(key, first);
+        Started::Running(key)
+    }
+
+    fn plan(&self, request: &nbd::Request, blocks_max: u32, edges: Edges) -> Plan {
+        let lba_bytes = self.export.info().lba_bytes;
+        Plan::new(request.offset, request.length, lba_bytes, blocks_max, edges)
+    }
+
+    fn buffer_bytes(&self, request: &nbd::Request, piece: &Piece) -> usize {
+        let lba_bytes = self.export.info().lba_bytes as usize;
+        match request.command {
+            _ if piece.patch => 2 * lba_bytes,
+            Command::READ | Command::WRITE => piece.blocks as usize * lba_bytes,
+            _ => 0,
+        }
+    }
+
+    fn start_flush(&mut self, owner: Owner, request: nbd::Request) -> Started {
+        let key = self.add_job(owner, request);
+        let piece = Piece { slba: 0, blocks: 0, start: 0, len: 0, patch: false };
+        let part = self.add_part(key, piece, None);
+        self.backlog.push_back(part);
+        Started::Running(key)
+    }
+
+    fn add_job(&mut self, owner: Owner, request: nbd::Request) -> JobKey {
+        let status = Status::SUCCESS;
+        let (first, last) = (None, None);
+        self.jobs.insert(Job { owner, request, held_bytes: 0, status, first, last, parts_left: 0 })
+    }
+
+    fn add_part(&mut self, job: JobKey, piece: Piece, mut buffer: Option<Buffer>) -> PartKey {
+        let step = if piece.patch { Step::PatchRead } else { Step::Whole };
+        let held_bytes = buffer.as_ref().map_or(0, Buffer::capacity);
+        if piece.patch && self.jobs[job].request.command == Command::WRITE_ZEROES {
+            let window = self.window(&piece);
+            buffer.as_mut().into_iter().for_each(|buffer| buffer[window.clone()].fill(0));
+        }
+        let (next, held, in_flight) = (None, None, false);
+        let key = self.parts.insert(Part { job, next, piece, step, buffer, held, in_flight });
+        let job = &mut self.jobs[job];
+        job.held_bytes += held_bytes;
+        job.parts_left += 1;
+        match job.last.replace(key) {
+            Some(last) => self.parts[last].next = Some(key),
+            None => job.first = Some(key),
+        }
+        key
+    }
+
+    fn enqueue_all(&mut self, job: JobKey, first: PartKey) {
+        debug_assert_eq!(self.jobs[job].first, Some(first));
+        let mut at = Some(first);
+        while let Some(part) = at {
+            self.backlog.push_back(part);
+            at = self.parts[part].next;
+        }
+    }
+
+    /// Where a piece's octets are in its buffer: for a patch, in the second block.
+    fn window(&self, piece: &Piece) -> Range<usize> {
+        let base = if piece.patch { self.export.info().lba_bytes } else { 0 };
+        let start = (base + piece.start) as usize;
+        start..start + piece.len as usize
+    }
+
+    /// Where the payload of a Write's part belongs.
+    pub(crate) fn payload(&mut self, part: PartKey) -> &mut [u8] {
+        let window = self.window(&self.parts[part].piece);
+        match &mut self.parts[part].buffer {
+            Some(buffer) => &mut buffer[window],
+            None => &mut [],
+        }
+    }
+
+    /// The payload of a part is there; returns the part that gets the next octets.
+    pub(crate) fn payload_filled(&mut self, part: PartKey) -> Option<PartKey> {
+        self.backlog.push_back(part);
+        self.parts[part].next
+    }
+
+    /// The payload from `part` on will never come; returns the job if this ended it.
+    pub(crate) fn payload_lost(&mut self, job: JobKey, part: PartKey) -> Option<JobKey> {
+        let mut at = Some(part);
+        while let Some(part) = at {
+            at = self.parts[part].next;
+            self.jobs[job].parts_left -= 1;
+        }
+        self.jobs[job].status = Status::ABORT_REQUESTED;
+        (self.jobs[job].parts_left == 0).then_some(job)
+    }
+
+    /// Hands waiting parts to the lane while it has room.
+    pub(crate) fn submit(&mut self, turn: &mut dyn Turn) {
+        while let Some(part) = self.parked.pop_back() {
+            self.backlog.push_front(part);
+        }
+        self.submit_backlog(turn);
+        self.congested = !self.backlog.is_empty();
+    }
+
+    fn submit_backlog(&mut self, turn: &mut dyn Turn) {
+        while let Some(&key) = self.backlog.front()
+            && turn.room(self.lane) > 0
+        {
+            if !self.hold(key) {
+                self.backlog.pop_front();
+                self.parked.push_back(key);
+                continue;
+            }
+            let last = self.backlog.len() == 1 && self.in_flight < URGENT_DEPTH_MAX;
+            let request = self.request(key, last);
+            if let Err(refused) = turn.submit(self.lane, request) {
+                self.parts[key].buffer = refused.buffer;
+                return;
+            }
+            self.backlog.pop_front();
+            self.parts[key].in_flight = true;
+            self.in_flight += 1;
+        }
+    }
+
+    /// Takes the guards that a part needs, if it does not have them.
+    fn hold(&mut self, key: PartKey) -> bool {
+        let part = &mut self.parts[key];
+        let hold = match (self.jobs[part.job].request.command, part.step) {
+            (Command::READ | Command::FLUSH, _) => return true,
+            (_, Step::Whole) => Hold::Shared,
+            (_, Step::PatchRead | Step::PatchWrite) => Hold::Alone,
+        };
+        if part.held.is_none() {
+            let guards = self.export.guards();
+            let stripes = guards.stripes(part.piece.slba, part.piece.blocks);
+            part.held = guards.try_hold(stripes, hold).then_some((stripes, hold));
+        }
+        part.held.is_some()
+    }
+
+    fn request(&mut self, key: PartKey, last: bool) -> Request {
+        let lba_bytes = self.export.info().lba_bytes as usize;
+        let part = &mut self.parts[key];
+        let asked = &self.jobs[part.job].request;
+        let deallocate = !asked.has(command_flag::NO_HOLE);
+        let op = match (part.step, asked.command) {
+            (Step::PatchRead, _) | (_, Command::READ) => Op::Read,
+            (Step::PatchWrite, _) | (_, Command::WRITE) => Op::Write,
+            (_, Command::WRITE_ZEROES) => Op::WriteZeroes { deallocate },
+            (_, Command::TRIM) => Op::Discard,
+            _ => Op::Flush,
+        };
+        let fua = asked.has(command_flag::FUA) && matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let mut buffer = part.buffer.take();
+        if let Some(buffer) = &mut buffer {
+            buffer.set_len(part.piece.blocks as usize * lba_bytes);
+        }
+        Request {
+            op,
+            nsid: self.export.info().nsid,
+            slba: part.piece.slba,
+            blocks: part.piece.blocks,
+            fua,
+            urgent: fua || last || op == Op::Flush,
+            buffer,
+            token: key as u64,
+        }
+    }
+
+    /// Takes a completion; returns the job if this was its last part.
+    pub(crate) fn complete(&mut self, completion: Completion) -> Option<JobKey> {
+        let key = completion.token as PartKey;
+        let Some(part) = self.parts.get_mut(key).filter(|part| part.in_flight) else {
+            debug_assert!(false, "completion of an unknown request");
+            return None;
+        };
+        part.in_flight = false;
+        part.buffer = completion.buffer;
+        self.in_flight -= 1;
+        if completion.status.is_success() && part.step == Step::PatchRead {
+            self.patch(key);
+            return None;
+        }
+        let part = &mut self.parts[key];
+        if let Some((stripes, hold)) = part.held.take() {
+            self.export.guards().release(stripes, hold);
+        }
+        let job = &mut self.jobs[part.job];
+        if !completion.status.is_success() && job.status.is_success() {
+            job.status = completion.status;
+        }
+        job.parts_left -= 1;
+        (job.parts_left == 0).then_some(part.job)
+    }
+
+    /// The old block is read: puts the client's octets in and sends it back.
+    fn patch(&mut self, key: PartKey) {
+        let window = self.window(&self.parts[key].piece);
+        let lba_bytes = self.export.info().lba_bytes as usize;
+        let part = &mut self.parts[key];
+        if let Some(buffer) = &mut part.buffer {
+            buffer.set_len(2 * lba_bytes);
+            let at = window.start - lba_bytes;
+            buffer.copy_within(window, at);
+        }
+        part.step = Step::PatchWrite;
+        self.backlog.push_front(key);
+    }
+
+    /// The job, until it is removed.
+    pub(crate) fn job(&self, key: JobKey) -> &Job {
+        &self.jobs[key]
+    }
+
+    /// Forgets a job that has no part in the lane. Its buffers are shown, in order, with the range of
+    /// the client's octets in them; what comes back goes to the pool.
+    pub(crate) fn remove(
+        &mut self,
+        key: JobKey,
+        mut take: impl FnMut(Buffer, Range<usize>) -> Option<Buffer>,
+    ) {
+        let mut at = self.jobs.remove(key).first;
+        while let Some(part) = at {
+            let part = self.parts.remove(part);
+            debug_assert!(!part.in_flight && part.held.is_none());
+            at = part.next;
+            let window = self.window(&part.piece);
+            let buffer = part.buffer.and_then(|buffer| take(buffer, window));
+            buffer.into_iter().for_each(|buffer| self.pool.give(buffer));
+        }
+    }
+}
+
+impl Drop for Jobs {
+    /// The reactor ended with work under way: other lanes must not wait for its guards.
+    fn drop(&mut self) {
+        for &key in &self.parked {
+            let piece = self.parts[key].piece;
+            let guards = self.export.guards();
+            guards.withdraw(guards.stripes(piece.slba, piece.blocks));
+        }
+        for (_, part) in &mut self.parts {
+            if let Some((stripes, hold)) = part.held.take() {
+                self.export.guards().release(stripes, hold);
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The listening socket of a server, and the file of a Unix one.
+
+use super::address::NbdAddress;
+use roadtrain_engine::tuning::tune_socket;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A listening socket; its file, if it has one, goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: Socket,
+    address: NbdAddress,
+    file: Option<SocketFile>,
+}
+
+impl Listener {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    /// `AddrInUse` when a live server has the address, or its path is a file of another kind.
+    pub(crate) fn bind(address: &NbdAddress) -> io::Result<Self> {
+        let listener = match address {
+            NbdAddress::Unix(path) => Self::bind_unix(path),
+            NbdAddress::Tcp { host, port } => Self::bind_tcp(host, *port),
+        };
+        listener.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
+    }
+
+    fn bind_unix(path: &Path) -> io::Result<Self> {
+        let at = SockAddr::unix(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        match socket.bind(&at) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                remove_stale(path, &at)?;
+                socket.bind(&at)?;
+            }
+            bound => bound?,
+        }
+        let file = Some(SocketFile::of(path)?);
+        Self::listen(socket, NbdAddress::Unix(path.to_owned()), file)
+    }
+
+    fn bind_tcp(host: &str, port: u16) -> io::Result<Self> {
+        let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match Self::bind_tcp_address(address) {
+                Ok(listener) => return Ok(listener),
+                Err(failed) => error = failed,
+            }
+        }
+        Err(error)
+    }
+
+    fn bind_tcp_address(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        // The port, if the system chose it.
+        let bound = socket.local_addr()?.as_socket().unwrap_or(address);
+        let address = NbdAddress::Tcp { host: bound.ip().to_string(), port: bound.port() };
+        Self::listen(socket, address, None)
+    }
+
+    fn listen(socket: Socket, address: NbdAddress, file: Option<SocketFile>) -> io::Result<Self> {
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket, address, file })
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub(crate) fn address(&self) -> &NbdAddress {
+        &self.address
+    }
+
+    /// The next connection; `None` when no one waits.
+    pub(crate) fn accept(&self) -> io::Result<Option<Socket>> {
+        let socket = match self.socket.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if is_passing(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        socket.set_nonblocking(true)?;
+        if self.file.is_none() {
+            tune_socket(&socket)?;
+            socket.set_keepalive(true)?;
+        }
+        Ok(Some(socket))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Nobody there, or nobody any more: not the listener's fault.
+fn is_passing(error: &io::Error) -> bool {
+    use ErrorKind::*;
+    matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted)
+}
+
+/// Removes the socket file that a dead server left.
+fn remove_stale(path: &Path, at: &SockAddr) -> io::Result<()> {
+    let in_use = |what| Err(io::Error::new(ErrorKind::AddrInUse, what));
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return in_use("exists and is not a socket");
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    probe.set_nonblocking(true)?;
+    match probe.connect(at) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        // Connected, or its queue is full.
+        _ => in_use("another server listens there"),
+    }
+}
+
+/// Removes the file of a Unix socket when dropped, unless it is somebody else's by then.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        // Dropping must work from another working directory too.
+        let path = std::path::absolute(path)?;
+        let metadata = std::fs::symlink_metadata(&path)?;
+        Ok(SocketFile { path, device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let Ok(metadata) = std::fs::symlink_metadata(&self.path) else { return };
+        if (metadata.dev(), metadata.ino()) == (self.device, self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unix(directory: &tempfile::TempDir) -> NbdAddress {
+        NbdAddress::Unix(directory.path().join("a.sock"))
+    }
+
+    #[test]
+    fn the_socket_file_goes_with_the_listener() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = unix(&directory);
+        let listener = Listener::bind(&address).unwrap();
+        assert!(listener.accept().unwrap().is_none());
+        let error = Listener::bind(&address).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("another server listens there"), "{error}");
+        drop(listener);
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_dead_servers_file_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        Listener::bind(&unix(&directory)).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.sock"), "precious").unwrap();
+        let error = Listener::bind(&unix(&directory)).unwrap_err();
+        assert!(error.to_string().contains("not a socket"), "{error}");
+        assert_eq!(std::fs::read(directory.path().join("a.sock")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_replaced_file_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = Listener::bind(&unix(&directory)).unwrap();
+        let path = directory.path().join("a.sock");
+        // Made before the old one goes, so that the inode differs.
+        std::fs::write(directory.path().join("new"), "").unwrap();
+        std::fs::rename(directory.path().join("new"), &path).unwrap();
+        drop(listener);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_chosen_port_is_told() {
+        let listener = Listener::bind(&"nbd:tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let NbdAddress::Tcp { host, port } = listener.address() else { panic!("not TCP") };
+        assert_eq!(host, "127.0.0.1");
+        assert_ne!(*port, 0);
+    }
+}

@@ -1,0 +1,41 @@
+//! An NBD server for one namespace: qemu-img, nbdcopy, fio and nbd-client use it unmodified.
+//!
+//! ```text
+//! socket -> connection -> session   octets -> checked requests; handshake      (no socket inside)
+//!               |
+//!               v
+//!             jobs  -> plan, guard  requests -> whole blocks -> the lane       (inline, one reactor)
+//!               |
+//!               v
+//!             outbox -> socket      replies and their buffers, one gather send
+//! ```
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `session` | the protocol of a connection, without its socket |
+//! | `export` | what is exported, and its changes |
+//! | `plan` | a range of octets as pieces of whole blocks |
+//! | `guard` | keeps read-modify-write apart from other writes |
+//! | `jobs` | requests on their way through the lane |
+//! | `outbox` | what is to be sent |
+//! | `connection` | a client: receive, begin, reply, send; back-pressure |
+//! | `server` | the reactor's front: all clients of a lane |
+//! | `listener`, `address` | where clients knock |
+
+mod address;
+mod connection;
+mod errno;
+mod export;
+mod guard;
+mod jobs;
+mod listener;
+mod outbox;
+mod plan;
+mod server;
+mod session;
+
+pub use address::{AddressError, NBD_PORT, NbdAddress};
+pub use export::{Export, ExportInfo};
+pub use outbox::Outbox;
+pub use server::{BUFFER_BYTES_MAX, NbdServer};
+pub use session::{Close, Event, PeerMisbehaved, Session};

@@ -1,0 +1,384 @@
+//! The NBD server: a front of the reactor that its lane runs on.
+//!
+//! Each turn it takes the lane's completions, receives from the clients whose sockets are ready,
+//! hands their requests to the lane and sends all replies of a connection in one gather. Receives and
+//! sends are direct and never block; the reactor is asked only to wait. When buffers, the lane or a
+//! client's own reading cannot follow, its socket is not read.
+
+use super::address::NbdAddress;
+use super::connection::{Connection, Waits};
+use super::export::{Export, ExportInfo};
+use super::jobs::{Jobs, Owner};
+use super::listener::Listener;
+use super::session::Close;
+use roadtrain_engine::host::{Front, Interest, LaneId, Turn};
+use roadtrain_proto::time::Instant;
+use slab::Slab;
+use socket2::Socket;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tracing::{debug, warn};
+
+/// Octets of buffers that one server may have in use, unless told otherwise.
+pub const BUFFER_BYTES_MAX: usize = 128 << 20;
+/// Fewer would not hold one request of the largest size.
+const BUFFER_BYTES_MIN: usize = 36 << 20;
+/// Clients at a time; more are turned away.
+const CONNECTIONS_MAX: usize = 256;
+/// How long a server that has more clients than others leaves a new one to them.
+const ACCEPT_DELAY: Duration = Duration::from_millis(1);
+/// How soon a part is tried again whose guard another lane holds.
+const GUARD_RETRY: Duration = Duration::from_micros(50);
+/// How soon accepting is tried again after the system refused it.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Key of the watch of the listening socket; those of connections are below.
+const LISTENER_KEY: u64 = u64::MAX;
+
+/// What the servers of one address share.
+#[derive(Debug)]
+struct Shared {
+    listener: Listener,
+    export: Arc<Export>,
+    servers: AtomicU32,
+    connections: AtomicU32,
+}
+
+/// Serves one namespace over one lane. Servers of several lanes may share an address, see
+/// [`NbdServer::try_clone`].
+#[derive(Debug)]
+pub struct NbdServer {
+    shared: Arc<Shared>,
+    jobs: Jobs,
+    connections: Slab<Connection>,
+    serial: u32,
+    /// Connections with something to do in this turn.
+    listed: Vec<usize>,
+    /// Connections that wait for buffers, longest first.
+    starved: VecDeque<Owner>,
+    listening: bool,
+    stopping: bool,
+    /// When to accept although others should, or to try again.
+    accept_at: Option<Instant>,
+    /// When to try parked parts again.
+    retry_at: Option<Instant>,
+    buffer_bytes_max: usize,
+}
+
+impl NbdServer {
+    /// Listens at `address` for clients of the namespace that `info` describes, to be served over
+    /// `lane` of the reactor whose front this server becomes.
+    ///
+    /// A Unix socket's file is removed with the last server; one that a dead server left is replaced.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `info` makes no sense, `AddrInUse` if a live server has the address.
+    pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
+        let export = Arc::new(Export::new(info)?);
+        let listener = Listener::bind(address)?;
+        let (servers, connections) = (AtomicU32::new(0), AtomicU32::new(0));
+        let shared = Arc::new(Shared { listener, export, servers, connections });
+        Ok(Self::new(shared, lane, BUFFER_BYTES_MAX))
+    }
+
+    /// A server at the same address for the same namespace over another reactor's lane; clients go to
+    /// the one that has fewest.
+    #[must_use]
+    pub fn for_lane(&self, lane: LaneId) -> Self {
+        Self::new(self.shared.clone(), lane, self.buffer_bytes_max)
+    }
+
+    /// The same with at most `bytes` of buffers in use at a time, at least 36 MiB.
+    #[must_use]
+    pub fn with_buffer_bytes_max(mut self, bytes: usize) -> Self {
+        self.buffer_bytes_max = bytes.max(BUFFER_BYTES_MIN);
+        self.jobs.set_buffer_bytes_max(self.buffer_bytes_max);
+        self
+    }
+
+    fn new(shared: Arc<Shared>, lane: LaneId, buffer_bytes_max: usize) -> Self {
+        shared.servers.fetch_add(1, Ordering::Relaxed);
+        NbdServer {
+            jobs: Jobs::new(shared.export.clone(), lane, buffer_bytes_max),
+            shared,
+            connections: Slab::new(),
+            serial: 0,
+            listed: Vec::new(),
+            starved: VecDeque::new(),
+            listening: false,
+            stopping: false,
+            accept_at: None,
+            retry_at: None,
+            buffer_bytes_max,
+        }
+    }
+
+    /// Where clients connect, with the port that the system chose.
+    #[must_use]
+    pub fn address(&self) -> &NbdAddress {
+        self.shared.listener.address()
+    }
+
+    /// The export, to be told when the namespace changes; may be kept and used on any thread.
+    #[must_use]
+    pub fn export(&self) -> Arc<Export> {
+        self.shared.export.clone()
+    }
+
+    fn list(&mut self, slot: usize) {
+        if let Some(connection) = self.connections.get_mut(slot)
+            && !std::mem::replace(&mut connection.listed, true)
+        {
+            self.listed.push(slot);
+        }
+    }
+
+    fn take_ready(&mut self, turn: &mut dyn Turn) {
+        while let Some(key) = turn.next_ready() {
+            if key == LISTENER_KEY {
+                self.listening = false;
+                self.accept_soon(turn.now());
+                continue;
+            }
+            let (owner, interest) = unpack(key);
+            let Some(connection) = self.connections.get_mut(owner.slot) else { continue };
+            if connection.owner() != owner {
+                continue;
+            }
+            match interest {
+                Interest::Readable => {
+                    (connection.readable, connection.watches_readable) = (true, false);
+                }
+                Interest::Writable => {
+                    (connection.writable, connection.watches_writable) = (true, false);
+                }
+            }
+            self.list(owner.slot);
+        }
+    }
+
+    fn take_completions(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            let Some(job) = self.jobs.complete(completion) else { continue };
+            let owner = self.jobs.job(job).owner;
+            match self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner) {
+                Some(connection) => {
+                    connection.end_job(job, &mut self.jobs);
+                    self.list(owner.slot);
+                }
+                None => self.jobs.remove(job, |buffer, _| Some(buffer)),
+            }
+        }
+    }
+
+    /// Somebody knocks: now, or later if a server with fewer clients may take it.
+    fn accept_soon(&mut self, now: Instant) {
+        let servers = u64::from(self.shared.servers.load(Ordering::Relaxed));
+        let all = u64::from(self.shared.connections.load(Ordering::Relaxed));
+        let is_ahead = self.connections.len() as u64 * servers > all;
+        self.accept_at = Some(if is_ahead { now + ACCEPT_DELAY } else { now });
+    }
+
+    fn accept(&mut self, now: Instant) {
+        if self.accept_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.accept_at = None;
+        match self.shared.listener.accept() {
+            Ok(Some(socket)) => self.add(socket),
+            Ok(None) => {}
+            Err(error) => {
+                warn!(%error, "cannot accept an NBD client");
+                self.accept_at = Some(now + ACCEPT_RETRY);
+            }
+        }
+    }
+
+    fn add(&mut self, socket: Socket) {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            return warn!("an NBD client is turned away: {CONNECTIONS_MAX} are connected");
+        }
+        self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
+        let entry = self.connections.vacant_entry();
+        let owner = Owner { slot: entry.key(), serial: self.serial };
+        entry.insert(Connection::new(socket, owner, self.shared.export.clone()));
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        debug!(client = owner.serial, address = %self.address(), "NBD client connected");
+        self.list(owner.slot);
+    }
+
+    /// Buffers go to who waits longest, and to nobody else while that one waits.
+    fn receive_starved(&mut self) {
+        while let Some(&owner) = self.starved.front() {
+            let current = self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner);
+            if let Some(connection) = current {
+                connection.receive(&mut self.jobs, true);
+                let waits = connection.waits();
+                self.list(owner.slot);
+                if waits == Waits::Buffers {
+                    return;
+                }
+            }
+            self.starved.pop_front();
+        }
+    }
+
+    fn receive(&mut self, slot: usize) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        connection.receive(&mut self.jobs, self.starved.is_empty());
+        if connection.waits() == Waits::Buffers && !self.starved.contains(&connection.owner()) {
+            self.starved.push_back(connection.owner());
+        }
+    }
+
+    fn receive_listed(&mut self) {
+        self.receive_starved();
+        for at in 0..self.listed.len() {
+            self.receive(self.listed[at]);
+        }
+    }
+
+    fn send_listed(&mut self) {
+        for &slot in &self.listed {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.send(&mut self.jobs);
+            }
+        }
+    }
+
+    /// Sees to what the listed connections wait for; those that can go on stay listed.
+    fn settle_listed(&mut self, turn: &mut dyn Turn) {
+        let mut kept = 0;
+        for at in 0..self.listed.len() {
+            let slot = self.listed[at];
+            if self.settle(slot, turn) {
+                self.listed[kept] = slot;
+                kept += 1;
+            }
+        }
+        self.listed.truncate(kept);
+    }
+
+    fn settle(&mut self, slot: usize, turn: &mut dyn Turn) -> bool {
+        let Some(connection) = self.connections.get_mut(slot) else { return false };
+        // A server that stops waits for its requests, but not for clients that do not read.
+        let abandoned = turn.stopping() && connection.is_idle() && !connection.writable;
+        if connection.has_ended() || abandoned {
+            self.end(slot, turn);
+            return false;
+        }
+        connection.listed = connection.can_go_on(&self.jobs);
+        let (fd, owner) = (connection.fd(), connection.owner());
+        let reads = connection.waits() == Waits::Input && !connection.readable;
+        if reads && !std::mem::replace(&mut connection.watches_readable, true) {
+            turn.watch(fd, Interest::Readable, pack(owner, Interest::Readable));
+        }
+        let writes = connection.has_output() && !connection.writable;
+        if writes && !std::mem::replace(&mut connection.watches_writable, true) {
+            turn.watch(fd, Interest::Writable, pack(owner, Interest::Writable));
+        }
+        connection.listed
+    }
+
+    fn end(&mut self, slot: usize, turn: &mut dyn Turn) {
+        let connection = self.connections.remove(slot);
+        let owner = connection.owner();
+        if connection.watches_readable {
+            turn.unwatch(pack(owner, Interest::Readable));
+        }
+        if connection.watches_writable {
+            turn.unwatch(pack(owner, Interest::Writable));
+        }
+        match connection.closing() {
+            Some(close @ Close::PeerMisbehaved(_)) => {
+                warn!(client = owner.serial, address = %self.address(), "NBD client: {close}");
+            }
+            Some(close) => debug!(client = owner.serial, "NBD client: {close}"),
+            None => {}
+        }
+        connection.end(&mut self.jobs);
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Arms the listener and the timers.
+    fn await_more(&mut self, turn: &mut dyn Turn) {
+        self.retry_at = self.jobs.has_parked().then(|| turn.now() + GUARD_RETRY);
+        if turn.stopping() {
+            return self.stop(turn);
+        }
+        if !self.listening && self.accept_at.is_none() {
+            self.listening = true;
+            turn.watch(self.shared.listener.fd(), Interest::Readable, LISTENER_KEY);
+        }
+    }
+
+    /// Answers what is under way, closes all connections, ends the reactor.
+    fn stop(&mut self, turn: &mut dyn Turn) {
+        self.accept_at = None;
+        if std::mem::take(&mut self.listening) {
+            turn.unwatch(LISTENER_KEY);
+        }
+        if !std::mem::replace(&mut self.stopping, true) {
+            let slots: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
+            for slot in slots {
+                self.connections[slot].close(Close::Stopping, &mut self.jobs);
+                self.list(slot);
+            }
+        }
+        if self.connections.is_empty() && self.jobs.is_idle() {
+            turn.stop();
+        }
+    }
+}
+
+impl Front for NbdServer {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        self.take_ready(turn);
+        self.take_completions(turn);
+        // What the lane can take it gets before the sockets are looked at; replies that leave free
+        // the buffers that new requests need.
+        self.jobs.submit(turn);
+        self.send_listed();
+        self.accept(turn.now());
+        self.receive_listed();
+        self.jobs.submit(turn);
+        self.send_listed();
+        self.settle_listed(turn);
+        self.await_more(turn);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let at_once = (!self.listed.is_empty()).then_some(Instant(0));
+        at_once.into_iter().chain(self.accept_at).chain(self.retry_at).min()
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        let connections = self.connections.len() as u32;
+        self.shared.connections.fetch_sub(connections, Ordering::Relaxed);
+        self.shared.servers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serial numbers leave the key's top bit clear, which only the listener's has set.
+const SERIAL_MASK: u32 = u32::MAX >> 1;
+
+fn pack(owner: Owner, interest: Interest) -> u64 {
+    let writable = u64::from(interest == Interest::Writable);
+    u64::from(owner.serial) << 32 | (owner.slot as u64) << 1 | writable
+}
+
+fn unpack(key: u64) -> (Owner, Interest) {
+    let interest = if key & 1 == 1 { Interest::Writable } else { Interest::Readable };
+    let slot = (key as u32 >> 1) as usize;
+    (Owner { slot, serial: (key >> 32) as u32 }, interest)
+}
+
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+use super::rig::{Mock, Options, Rig, pattern};
+use crate::nbd::export::test_info;
+use crate::nbd::{NbdAddress, NbdServer};
+use roadtrain_engine::host::{LaneId, Op};
+use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
+use roadtrain_wire::status::Status;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+fn patterned(offset: u64, length: u32) -> Vec<u8> {
+    (offset as usize..offset as usize + length as usize).map(pattern).collect()
+}
+
+fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
+    Request { flags: 0, command, cookie, offset, length }
+}
+
+#[test]
+fn reads_return_what_is_there_aligned_or_not() {
+    for structured in [false, true] {
+        let rig = Rig::start(Options::default());
+        let mut client = rig.client(structured);
+        for (offset, length) in [(0, 512), (0, 1 << 20), (511, 2), (700, 1), (1, 300_000)] {
+            assert!(client.read(offset, length) == patterned(offset, length), "{offset} {length}");
+        }
+        rig.stop();
+    }
+}
+
+#[test]
+fn writes_change_exactly_their_range() {
+    let rig = Rig::start(Options::default());
+    let mut client = rig.client(true);
+    let mut model = patterned(0, 1 << 20);
+    let ranges =
+        [(0, 512), (4096, 4096), (511, 2), (10_000, 300), (99_999, 400_001), (1_048_575, 1)];
+    for (turn, (offset, length)) in ranges.into_iter().enumerate() {
+        let data = vec![turn as u8 + 1; length];
+        assert_eq!(client.write(0, offset as u64, &data), Errno::OK);
+        model[offset..offset + length].copy_from_slice(&data);
+        assert!(client.read(0, 1 << 20) == model, "{offset} {length}");
+    }
+    rig.stop();
+}
+
+#[test]
+fn zeroes_are_exact_and_trims_keep_the_edges() {
+    let rig = Rig::start(Options::default());
+    let mut client = rig.client(true);
+    let mut model = patterned(0, 1 << 20);
+    let zeroes = |flags| (Command::WRITE_ZEROES, flags);
+    for ((command, flags), offset, length) in [
+        (zeroes(0), 1024, 2048),
+        (zeroes(command_flag::NO_HOLE), 4000, 5000),
+        (zeroes(command_flag::FUA), 20_001, 3),
+        ((Command::TRIM, 0), 30_000, 5000),
+        ((Command::TRIM, 0), 40_000, 10),
+    ] {
+        assert_eq!(client.ask(command, flags, offset as u64, &[], length as u32).0, Errno::OK);
+        if command == Command::WRITE_ZEROES {
+            model[offset..offset + length].fill(0);
+        } else {
+            let (start, end) = (offset.next_multiple_of(512), (offset + length) / 512 * 512);
+            model[start.min(end)..end].fill(0xdd);
+        }
+        assert!(client.read(0, 1 << 20) == model, "{command} {offset} {length}");
+    }
+    let asked = rig.stop();
+    let deallocates: Vec<bool> = asked
+        .iter()
+        .filter_map(|(op, ..)| match op {
+            Op::WriteZeroes { deallocate } => Some(*deallocate),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(deallocates, [true, false], "NO_HOLE keeps blocks allocated; the last was patched");
+}
+
+#[test]
+fn neighbours_in_a_block_do_not_undo_each_other() {
+    for lanes in [1, 2] {
+        let rig = Rig::start(Options { lanes, room: 64, ..Options::default() });
+        let mut clients: Vec<_> = (0..4).map(|_| rig.client(true)).collect();
+        // Each write is 96 octets long or so; neighbours belong to different clients.
+        let mut model = patterned(0, 1 << 20);
+        let mut requests = vec![Vec::new(); clients.len()];
+        let mut offset = 0;
+        for cookie in 0..600 {
+            let length = [96, 512, 1000, 7][cookie % 4];
+            let owner = cookie % clients.len();
+            let data = vec![cookie as u8; length];
+            model[offset..offset + length].copy_from_slice(&data);
+            let request = request(cookie as u64, Command::WRITE, offset as u64, length as u32);
+            clients[owner].send(request, &data);
+            requests[owner].push(request);
+            offset += length;
+        }
+        for (client, requests) in clients.iter_mut().zip(&requests) {
+            for _ in requests {
+                assert_eq!(client.answer(requests).1, Errno::OK);
+            }
+        }
+        assert!(*rig.disk.lock().unwrap() == model, "{lanes} lanes");
+        rig.stop();
+    }
+}
+
+#[test]
+fn a_deep_queue_of_everything_is_answered_once_each() {
+    let rig = Rig::start(Options { room: 3, ..Options::default() });
+    let mut client = rig.client(true);
+    let mut requests = Vec::new();
+    for cookie in 0..500u64 {
+        let command =
+            [Command::READ, Command::WRITE, Command::FLUSH, Command::TRIM][cookie as usize % 4];
+        // Writes repeat what is there, so reads may come before or after.
+        let (offset, length) = (cookie * 1000, if command == Command::FLUSH { 0 } else { 3000 });
+        let offset = if command == Command::FLUSH { 0 } else { offset };
+        let length = if command == Command::TRIM { 100 } else { length };
+        let request = request(cookie, command, offset, length);
+        let data = if command == Command::WRITE { patterned(offset, length) } else { vec![] };
+        client.send(request, &data);
+        requests.push(request);
+    }
+    let mut seen = vec![false; requests.len()];
+    for _ in &requests {
+        let (cookie, errno, data) = client.answer(&requests);
+        assert_eq!(errno, Errno::OK);
+        assert!(!std::mem::replace(&mut seen[cookie as usize], true), "answered twice");
+        let request = requests[cookie as usize];
+        if request.command == Command::READ {
+            assert!(data == patterned(request.offset, request.length));
+        }
+    }
+    rig.stop();
+}
+
+#[test]
+fn large_requests_are_split_and_joined() {
+    let mut info = test_info();
+    (info.blocks, info.lba_bytes) = (10_000, 4096);
+    let rig = Rig::start(Options { info, ..Options::default() });
+    for structured in [false, true] {
+        let mut client = rig.client(structured);
+        let length = 32 << 20;
+        assert!(client.read(4097, length) == patterned(4097, length));
+        let data = vec![structured as u8; length as usize];
+        assert_eq!(client.write(0, 5, &data), Errno::OK);
+        assert!(client.read(5, length) == data);
+        client.send(request(9, Command::WRITE, 0, (32 << 20) + 1), &vec![0; (32 << 20) + 1]);
+        assert_eq!(client.answer(&[request(9, Command::WRITE, 0, 0)]).1, Errno::EINVAL);
+        assert_eq!(client.read(0, 5), patterned(0, 5));
+        client.write(0, 5, &patterned(5, length));
+    }
+    rig.stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_is_bounded_and_loses_nothing() {
+    let mut info = test_info();
+    info.blocks = 32 << 10;
+    let rig = Rig::start(Options { info, room: 64, ..Options::default() });
+    let mut client = rig.client(true);
+    // 200 MiB of data for a socket that nobody reads: more than the server may hold.
+    let requests: Vec<_> =
+        (0..200).map(|cookie| request(cookie, Command::READ, cookie << 10, 1 << 20)).collect();
+    requests.iter().for_each(|request| client.send(*request, &[]));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    // Others are served meanwhile.
+    assert!(rig.client(true).read(3, 1 << 20) == patterned(3, 1 << 20));
+    for _ in &requests {
+        let (cookie, errno, data) = client.answer(&requests);
+        assert_eq!(errno, Errno::OK);
+        assert!(data == patterned(cookie << 10, 1 << 20));
+    }
+    rig.stop();
+}
+
+#[test]
+fn failures_of_the_lane_reach_the_client() {
+    let fails = Some((4, Status::UNRECOVERED_READ_ERROR.dnr()));
+    let rig = Rig::start(Options { fails, ..Options::default() });
+    for structured in [false, true] {
+        let mut client = rig.client(structured);
+        let (errno, message) = client.ask(Command::READ, 0, 2048, &[], 512);
+        assert_eq!(errno, Errno::EIO);
+        let message = String::from_utf8(message).unwrap();
+        assert_eq!(message.contains("Unrecovered Read Error"), structured, "{message}");
+        assert_eq!(client.write(0, 2050, &[1, 2, 3]), Errno::EIO, "a patch whose read fails");
+        // One part of several fails: the whole does.
+        assert_eq!(client.write(0, 2047, &[0; 513 + 512]), Errno::EIO);
+        assert_eq!(client.read(0, 512), patterned(0, 512));
+    }
+    rig.stop();
+}
+
+#[test]
+fn a_client_that_breaks_the_protocol_is_dropped_and_others_are_not() {
+    let rig = Rig::start(Options::default());
+    let mut good = rig.client(true);
+    let mut bad = rig.connect();
+    bad.take(18);
+    bad.stream.write_all(&[0xff; 4]).unwrap();
+    assert!(bad.is_closed());
+    let mut bad = rig.client(false);
+    bad.stream.write_all(&[0; 28]).unwrap();
+    assert!(bad.is_closed());
+    assert_eq!(good.read(0, 1), patterned(0, 1));
+    rig.stop();
+}
+
+#[test]
+fn a_client_may_vanish_at_any_octet() {
+    let rig = Rig::start(Options::default());
+    let write =
+        [&request(1, Command::WRITE, 100, 200_000).emit()[..], &patterned(100, 200_000)].concat();
+    for cut in [0, 1, 27, 28, 29, 1000, 150_000, 200_000, write.len()] {
+        let mut client = rig.client(true);
+        client.send(request(2, Command::READ, 0, 100_000), &[]);
+        client.stream.write_all(&write[..cut]).unwrap();
+    }
+    assert!(rig.client(false).read(0, 1 << 20) == patterned(0, 1 << 20));
+    rig.stop();
+}
+
+#[test]
+fn disconnect_answers_what_is_under_way_first() {
+    let rig = Rig::start(Options { room: 1, ..Options::default() });
+    let mut client = rig.client(true);
+    let requests: Vec<_> = (0..20).map(|c| request(c, Command::READ, c * 512, 512)).collect();
+    requests.iter().for_each(|request| client.send(*request, &[]));
+    client.send(request(99, Command::DISC, 0, 0), &[]);
+    requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
+    assert!(client.is_closed());
+    rig.stop();
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answers() {
+    let rig = Rig::start(Options::default());
+    let mut client = rig.client(true);
+    let requests: Vec<_> = (0..20).map(|c| request(c, Command::READ, c * 512, 512)).collect();
+    requests.iter().for_each(|request| client.send(*request, &[]));
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
+    assert!(client.is_closed());
+    rig.stop();
+}
+
+#[test]
+fn resize_and_removal_are_seen() {
+    let rig = Rig::start(Options::default());
+    let mut client = rig.client(true);
+    rig.export.resize(1);
+    assert_eq!(client.ask(Command::READ, 0, 512, &[], 1).0, Errno::EINVAL);
+    assert_eq!(client.write(0, 512, &[1]), Errno::ENOSPC);
+    rig.export.remove();
+    assert_eq!(client.ask(Command::READ, 0, 0, &[], 1).0, Errno::ESHUTDOWN);
+    let mut late = rig.connect();
+    late.take(18);
+    late.stream.write_all(&3u32.to_be_bytes()).unwrap();
+    assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ERR_UNKNOWN);
+    rig.export.restore();
+    assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
+    assert_eq!(client.read(0, 1), patterned(0, 1));
+    rig.stop();
+}
+
+#[test]
+fn what_must_not_wait_is_urgent() {
+    let rig = Rig::start(Options { room: 64, ..Options::default() });
+    let mut client = rig.client(false);
+    client.read(0, 512);
+    client.write(command_flag::FUA, 0, &patterned(0, 512));
+    assert_eq!(client.ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+    let requests: Vec<_> = (0..32).map(|c| request(c, Command::READ, c * 512, 512)).collect();
+    let octets: Vec<u8> = requests.iter().flat_map(Request::emit).collect();
+    client.stream.write_all(&octets).unwrap();
+    requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
+    let asked = rig.stop();
+    assert_eq!(asked[0], (Op::Read, 0, 1, false, true), "a lone request");
+    assert_eq!(asked[1], (Op::Write, 0, 1, true, true));
+    assert_eq!(asked[2], (Op::Flush, 0, 0, false, true));
+    assert!(asked[3..].iter().any(|asked| !asked.4), "in company there is time");
+}
+
+#[test]
+fn flush_without_a_volatile_cache_needs_no_lane() {
+    let mut info = test_info();
+    info.flush = false;
+    let rig = Rig::start(Options { info, ..Options::default() });
+    assert_eq!(rig.client(false).ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+    assert_eq!(rig.stop(), []);
+}
+
+#[test]
+fn clients_are_spread_over_the_lanes() {
+    let (address, mut servers) = two_servers();
+    let mut mocks = [0, 1].map(|seed| Mock::new(Options::default(), seed));
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(TcpStream::connect(&address).unwrap());
+        for _ in 0..4 {
+            mocks.iter_mut().zip(&mut servers).for_each(|(mock, server)| mock.turn(server));
+        }
+    }
+    assert_eq!(servers.each_ref().map(|server| server.connections.len()), [4, 4]);
+    // Where the others do not get to it, the busy one takes more.
+    clients.push(TcpStream::connect(&address).unwrap());
+    (0..20).for_each(|_| mocks[0].turn(&mut servers[0]));
+    clients.push(TcpStream::connect(&address).unwrap());
+    (0..20).for_each(|_| mocks[0].turn(&mut servers[0]));
+    assert_eq!(servers[0].connections.len(), 6);
+}
+
+/// Two lanes' servers at one TCP address.
+fn two_servers() -> (String, [NbdServer; 2]) {
+    let address: NbdAddress = "nbd:tcp:127.0.0.1:0".parse().unwrap();
+    let server = NbdServer::bind(&address, test_info(), LaneId(0)).unwrap();
+    let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
+    let address = format!("{host}:{port}");
+    let other = server.for_lane(LaneId(0));
+    (address, [server, other])
+}
+
+#[test]
+fn tcp_serves_as_well() {
+    let (address, [mut server, _]) = two_servers();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut mock = Mock::new(Options::default(), 0);
+    (0..20).for_each(|_| mock.turn(&mut server));
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+}

@@ -1,0 +1,217 @@
+//! The handshake: client flags and options.
+
+use super::{
+    Close, Event, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, Outbox, PeerMisbehaved, Session, Stage,
+    unparsed,
+};
+use roadtrain_wire::nbd::{
+    BASE_ALLOCATION, CLIENT_FLAGS_OCTETS, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
+    InfoCode, InfoExport, InfoQuery, MetaContextQuery, OptionCode, OptionHeader, OptionReplyCode,
+    OptionReplyHeader, PAYLOAD_BYTES_MAX, check_string, handshake_flag, parse_client_flags,
+};
+
+/// Identifier of base:allocation in BLOCK_STATUS replies.
+pub(super) const ALLOCATION_CONTEXT: u32 = 1;
+/// Requests of at least this size are served without waste, also with smaller blocks.
+const PREFERRED_BYTES: u32 = 4096;
+
+impl Session {
+    pub(super) fn handle_client_flags(&mut self, input: &[u8]) -> (usize, Event) {
+        let flags = match parse_client_flags(input) {
+            Ok(flags) => flags,
+            Err(error) => return unparsed(error),
+        };
+        let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        if flags & !known != 0 {
+            let misbehaved = PeerMisbehaved::ClientFlags(flags);
+            return (CLIENT_FLAGS_OCTETS, Event::Close(Close::PeerMisbehaved(misbehaved)));
+        }
+        self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+        self.stage = Stage::AwaitOption;
+        (CLIENT_FLAGS_OCTETS, Event::Handled)
+    }
+
+    pub(super) fn handle_option(&mut self, input: &[u8], out: &mut Outbox) -> (usize, Event) {
+        let header = match OptionHeader::parse(input) {
+            Ok(header) => header,
+            Err(error) => return unparsed(error),
+        };
+        let (option, length) = (header.option(), header.length());
+        if length > OPTION_BYTES_MAX {
+            return (OptionHeader::OCTETS, self.refuse_long_option(option, length, out));
+        }
+        let end = OptionHeader::OCTETS + length as usize;
+        match input.get(OptionHeader::OCTETS..end) {
+            Some(data) => (end, self.option(option, data, out)),
+            None => (0, Event::More),
+        }
+    }
+
+    fn refuse_long_option(&mut self, option: OptionCode, length: u32, out: &mut Outbox) -> Event {
+        if length > OPTION_SKIP_BYTES_MAX || option == OptionCode::EXPORT_NAME {
+            return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::OptionLength(length)));
+        }
+        refuse(option, OptionReplyCode::ERR_TOO_BIG, "too long", out);
+        self.skip = length.into();
+        Event::Handled
+    }
+
+    fn option(&mut self, option: OptionCode, data: &[u8], out: &mut Outbox) -> Event {
+        match option {
+            OptionCode::EXPORT_NAME => return self.export_name(data, out),
+            OptionCode::ABORT => {
+                ack(option, out);
+                return Event::Close(Close::Abort);
+            }
+            OptionCode::LIST => self.list(data, out),
+            OptionCode::INFO => {
+                self.info(option, data, out);
+            }
+            OptionCode::GO => {
+                if self.info(option, data, out) {
+                    self.stage = Stage::AwaitRequest;
+                }
+            }
+            OptionCode::STRUCTURED_REPLY => self.structured_reply(data, out),
+            OptionCode::LIST_META_CONTEXT | OptionCode::SET_META_CONTEXT => {
+                self.meta_context(option, data, out);
+            }
+            OptionCode::STARTTLS => {
+                refuse(option, OptionReplyCode::ERR_POLICY, "no TLS on this server", out);
+            }
+            _ => refuse(option, OptionReplyCode::ERR_UNSUP, "unknown option", out),
+        }
+        Event::Handled
+    }
+
+    /// EXPORT_NAME: any name is the one namespace; there is no way to refuse but to hang up.
+    fn export_name(&mut self, data: &[u8], out: &mut Outbox) -> Event {
+        if let Err(error) = check_string(data) {
+            return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)));
+        }
+        if self.export.is_removed() {
+            return Event::Close(Close::Removed);
+        }
+        self.transmission_flags = self.export.transmission_flags(self.structured);
+        let (bytes, flags) = (self.export.bytes().into(), self.transmission_flags.into());
+        out.push(ExportNameReply { bytes, flags }.as_octets());
+        if !self.no_zeroes {
+            out.push(&[0; EXPORT_NAME_ZEROES]);
+        }
+        self.stage = Stage::AwaitRequest;
+        Event::Handled
+    }
+
+    fn list(&self, data: &[u8], out: &mut Outbox) {
+        let option = OptionCode::LIST;
+        if !data.is_empty() {
+            return refuse(option, OptionReplyCode::ERR_INVALID, "LIST takes no data", out);
+        }
+        if !self.export.is_removed() {
+            let info = self.export.info();
+            let (name, description) = (info.name.as_bytes(), info.description.as_bytes());
+            let length = (name.len() as u32).to_be_bytes();
+            reply(option, OptionReplyCode::SERVER, &[&length, name, description], out);
+        }
+        ack(option, out);
+    }
+
+    /// INFO and GO; returns whether the client got what it wanted.
+    fn info(&mut self, option: OptionCode, data: &[u8], out: &mut Outbox) -> bool {
+        let Ok(query) = InfoQuery::parse(data) else {
+            refuse(option, OptionReplyCode::ERR_INVALID, "malformed", out);
+            return false;
+        };
+        if self.export.is_removed() {
+            refuse(option, OptionReplyCode::ERR_UNKNOWN, "the namespace is gone", out);
+            return false;
+        }
+        self.transmission_flags = self.export.transmission_flags(self.structured);
+        let export = InfoExport::new(self.export.bytes(), self.transmission_flags);
+        reply(option, OptionReplyCode::INFO, &[export.as_octets()], out);
+        // Each kind once, however often a client asks.
+        let mut answered = [false; 4];
+        for info in query.infos() {
+            if let Some(answered) = answered.get_mut(usize::from(info.0))
+                && !std::mem::replace(answered, true)
+            {
+                self.optional_info(option, info, out);
+            }
+        }
+        ack(option, out);
+        true
+    }
+
+    fn optional_info(&self, option: OptionCode, code: InfoCode, out: &mut Outbox) {
+        let info = self.export.info();
+        let text = |text: &str, out: &mut Outbox| {
+            let octets = [&code.0.to_be_bytes(), text.as_bytes()];
+            reply(option, OptionReplyCode::INFO, &octets, out);
+        };
+        match code {
+            InfoCode::NAME => text(&info.name, out),
+            InfoCode::DESCRIPTION => text(&info.description, out),
+            InfoCode::BLOCK_SIZE => {
+                let preferred = info.lba_bytes.max(PREFERRED_BYTES);
+                let sizes = InfoBlockSize::new(info.lba_bytes, preferred, PAYLOAD_BYTES_MAX);
+                reply(option, OptionReplyCode::INFO, &[sizes.as_octets()], out);
+            }
+            _ => {}
+        }
+    }
+
+    fn structured_reply(&mut self, data: &[u8], out: &mut Outbox) {
+        let option = OptionCode::STRUCTURED_REPLY;
+        if !data.is_empty() {
+            let what = "STRUCTURED_REPLY takes no data";
+            return refuse(option, OptionReplyCode::ERR_INVALID, what, out);
+        }
+        self.structured = true;
+        ack(option, out);
+    }
+
+    fn meta_context(&mut self, option: OptionCode, data: &[u8], out: &mut Outbox) {
+        let setting = option == OptionCode::SET_META_CONTEXT;
+        if setting {
+            // A failed choice leaves none chosen.
+            self.allocation = false;
+        }
+        if !self.structured {
+            let what = "structured replies must be agreed on first";
+            return refuse(option, OptionReplyCode::ERR_INVALID, what, out);
+        }
+        let Ok(query) = MetaContextQuery::parse(data) else {
+            return refuse(option, OptionReplyCode::ERR_INVALID, "malformed", out);
+        };
+        let found = if setting {
+            query.queries().any(|context| context == BASE_ALLOCATION)
+        } else {
+            query.count() == 0
+                || query.queries().any(|context| ["base:", BASE_ALLOCATION].contains(&context))
+        };
+        if found {
+            self.allocation |= setting;
+            let id = if setting { ALLOCATION_CONTEXT } else { 0 };
+            let octets = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()];
+            reply(option, OptionReplyCode::META_CONTEXT, &octets, out);
+        }
+        ack(option, out);
+    }
+}
+
+fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut Outbox) {
+    let length: usize = data.iter().map(|octets| octets.len()).sum();
+    // Names and messages are bounded far below 32 bits.
+    out.push(OptionReplyHeader::new(option, code, length as u32).as_octets());
+    for octets in data {
+        out.push(octets);
+    }
+}
+
+fn ack(option: OptionCode, out: &mut Outbox) {
+    reply(option, OptionReplyCode::ACK, &[], out);
+}
+
+fn refuse(option: OptionCode, code: OptionReplyCode, message: &str, out: &mut Outbox) {
+    reply(option, code, &[message.as_bytes()], out);
+}

@@ -1,0 +1,155 @@
+//! The protocol of one connection without its socket: octets in, events and reply octets out.
+//!
+//! The session parses and checks; it answers by itself what needs no storage (options, refusals,
+//! block status) and hands out the rest as [`Event::Request`]. Payload never enters it: what follows
+//! the header of a Write goes from the socket to the buffer that the lane gets.
+
+mod handshake;
+mod transmission;
+
+use super::export::Export;
+use super::outbox::Outbox;
+use roadtrain_wire::nbd::{self, Greeting, Request, handshake_flag};
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest data of an option that is looked at; longer ones are refused with ERR_TOO_BIG.
+const OPTION_BYTES_MAX: u32 = 32 << 10;
+/// Longest data of an option that is skipped in order to go on; longer ones end the session.
+const OPTION_SKIP_BYTES_MAX: u32 = 32 << 20;
+
+/// What one call of [`Session::handle`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The octets end within a message: keep them and come back with more.
+    More,
+    /// A message was dealt with.
+    Handled,
+    /// A valid request. The payload of a Write follows and is not for the session.
+    Request(Request),
+    /// The session is over; what waits in the outbox is still to be sent.
+    Close(Close),
+}
+
+/// Why a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// The client gave up in the handshake.
+    Abort,
+    /// The client is done; requests in flight are still answered.
+    Disconnect,
+    /// The client asked, in the way that knows no refusal, for a namespace that is gone.
+    Removed,
+    /// The server stops; requests in flight are still answered.
+    Stopping,
+    /// The client broke the protocol.
+    PeerMisbehaved(PeerMisbehaved),
+}
+
+/// How the client broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerMisbehaved {
+    /// Client flags that were not offered.
+    ClientFlags(u32),
+    /// A message that is none.
+    Format(nbd::Error),
+    /// An option with so many octets of data.
+    OptionLength(u32),
+}
+
+impl fmt::Display for Close {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use PeerMisbehaved::*;
+        match self {
+            Close::Abort => f.write_str("aborted by the client"),
+            Close::Disconnect => f.write_str("disconnected by the client"),
+            Close::Removed => f.write_str("the namespace is gone"),
+            Close::Stopping => f.write_str("the server stops"),
+            Close::PeerMisbehaved(ClientFlags(flags)) => {
+                write!(f, "client set unknown flags {flags:#x}")
+            }
+            Close::PeerMisbehaved(Format(error)) => write!(f, "client broke the protocol: {error}"),
+            Close::PeerMisbehaved(OptionLength(length)) => {
+                write!(f, "client sent an option of {length} octets")
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    AwaitClientFlags,
+    AwaitOption,
+    AwaitRequest,
+    Ended,
+}
+
+/// One connection's protocol state.
+#[derive(Debug)]
+pub struct Session {
+    export: Arc<Export>,
+    stage: Stage,
+    no_zeroes: bool,
+    structured: bool,
+    /// The client chose the context base:allocation.
+    allocation: bool,
+    /// Transmission flags as the client was told.
+    transmission_flags: u16,
+    /// Octets of a refused option or payload that are to be dropped.
+    skip: u64,
+}
+
+impl Session {
+    /// Greets a client.
+    pub fn new(export: Arc<Export>, out: &mut Outbox) -> Self {
+        let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        out.push(Greeting::new(flags).as_octets());
+        Session {
+            export,
+            stage: Stage::AwaitClientFlags,
+            no_zeroes: false,
+            structured: false,
+            allocation: false,
+            transmission_flags: 0,
+            skip: 0,
+        }
+    }
+
+    /// Deals with the message at the start of `input`; returns the octets used and what it was.
+    ///
+    /// One message at a time, so that the caller can stop when too many replies wait.
+    pub fn handle(&mut self, input: &[u8], out: &mut Outbox) -> (usize, Event) {
+        if self.skip > 0 {
+            let skipped = self.skip.min(input.len() as u64);
+            self.skip -= skipped;
+            let event = if self.skip > 0 { Event::More } else { Event::Handled };
+            return (skipped as usize, event);
+        }
+        let (used, event) = match self.stage {
+            Stage::AwaitClientFlags => self.handle_client_flags(input),
+            Stage::AwaitOption => self.handle_option(input, out),
+            Stage::AwaitRequest => self.handle_request(input, out),
+            Stage::Ended => (input.len(), Event::More),
+        };
+        if matches!(event, Event::Close(_)) {
+            self.stage = Stage::Ended;
+        }
+        (used, event)
+    }
+
+    /// Whether the handshake is over.
+    pub fn in_transmission(&self) -> bool {
+        self.stage == Stage::AwaitRequest
+    }
+}
+
+/// The event for a message that did not parse: wait for the rest, or give up.
+fn unparsed(error: nbd::Error) -> (usize, Event) {
+    match error {
+        nbd::Error::Truncated => (0, Event::More),
+        error => (0, Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,470 @@
+use super::super::export::{Export, test_info};
+use super::*;
+use proptest::prelude::*;
+use roadtrain_wire::nbd::{
+    BASE_ALLOCATION, Chunk, ChunkCode, Command, Errno, InfoCode, OptionCode, OptionHeader,
+    OptionReplyCode, OptionReplyHeader, PAYLOAD_BYTES_MAX, SimpleReply, command_flag,
+    transmission_flag,
+};
+
+struct Pair {
+    session: Session,
+    export: Arc<Export>,
+    out: Outbox,
+}
+
+/// A reply to an option: what it says, and its data.
+type Reply = (OptionReplyCode, Vec<u8>);
+
+impl Pair {
+    /// A session whose client flags were `flags`.
+    fn new(flags: u32) -> Self {
+        let mut pair = Pair::greeted();
+        assert_eq!(pair.feed(&flags.to_be_bytes()), Event::Handled);
+        pair
+    }
+
+    fn greeted() -> Self {
+        let export = Arc::new(Export::new(test_info()).unwrap());
+        let mut out = Outbox::default();
+        let session = Session::new(export.clone(), &mut out);
+        assert_eq!(Greeting::parse(&out.take()).unwrap().flags(), 3);
+        Pair { session, export, out }
+    }
+
+    /// A session in transmission.
+    fn ready(structured: bool) -> Self {
+        let mut pair = Pair::new(3);
+        if structured {
+            assert_eq!(pair.option(OptionCode::STRUCTURED_REPLY, &[])[0].0, OptionReplyCode::ACK);
+            let context = [&[0; 4], &1u32.to_be_bytes()[..], &string(BASE_ALLOCATION)].concat();
+            let replies = pair.option(OptionCode::SET_META_CONTEXT, &context);
+            assert_eq!(replies[0].1, [&[0, 0, 0, 1], BASE_ALLOCATION.as_bytes()].concat());
+        }
+        let replies = pair.option(OptionCode::GO, &info_query(&[]));
+        assert_eq!(replies.last().unwrap().0, OptionReplyCode::ACK);
+        assert!(pair.session.in_transmission());
+        pair
+    }
+
+    /// Feeds one whole message.
+    fn feed(&mut self, octets: &[u8]) -> Event {
+        let (used, event) = self.session.handle(octets, &mut self.out);
+        assert_eq!(used, octets.len());
+        event
+    }
+
+    fn option(&mut self, option: OptionCode, data: &[u8]) -> Vec<Reply> {
+        let event = self.feed(&option_octets(option, data));
+        assert_eq!(event, Event::Handled);
+        self.replies(option)
+    }
+
+    fn replies(&mut self, option: OptionCode) -> Vec<Reply> {
+        let octets = self.out.take();
+        let (mut rest, mut replies) = (&octets[..], Vec::new());
+        while !rest.is_empty() {
+            let header = OptionReplyHeader::parse(rest).unwrap();
+            assert_eq!(header.option(), option);
+            let end = OptionReplyHeader::OCTETS + header.length() as usize;
+            replies.push((header.reply(), rest[OptionReplyHeader::OCTETS..end].to_vec()));
+            rest = &rest[end..];
+        }
+        replies
+    }
+
+    fn refusal(&mut self, option: OptionCode, data: &[u8]) -> OptionReplyCode {
+        let replies = self.option(option, data);
+        assert_eq!(replies.len(), 1, "{replies:?}");
+        replies[0].0
+    }
+
+    /// The error that a request is refused with.
+    fn refused(&mut self, command: Command, flags: u16, offset: u64, length: u32) -> Errno {
+        let request = request(command, flags, offset, length);
+        assert_eq!(self.feed(&request.emit()), Event::Handled, "{request:?}");
+        let octets = self.out.take();
+        match Chunk::parse(&octets) {
+            Ok(chunk) => {
+                assert_eq!((chunk.code, chunk.flags, chunk.cookie), (ChunkCode::ERROR, 1, 7));
+                assert_eq!(octets.len(), Chunk::OCTETS + chunk.length as usize);
+                let message = usize::from(octets[24]) << 8 | usize::from(octets[25]);
+                assert_eq!(chunk.length as usize, 6 + message);
+                Errno(u32::from_be_bytes(octets[20..24].try_into().unwrap()))
+            }
+            Err(_) => SimpleReply::parse(&octets).unwrap().errno,
+        }
+    }
+
+    fn accepted(&mut self, command: Command, flags: u16, offset: u64, length: u32) {
+        let request = request(command, flags, offset, length);
+        assert_eq!(self.feed(&request.emit()), Event::Request(request));
+    }
+}
+
+fn request(command: Command, flags: u16, offset: u64, length: u32) -> Request {
+    Request { flags, command, cookie: 7, offset, length }
+}
+
+fn string(text: &str) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
+}
+
+fn option_octets(option: OptionCode, data: &[u8]) -> Vec<u8> {
+    [OptionHeader::new(option, data.len() as u32).as_octets(), data].concat()
+}
+
+fn info_query(infos: &[InfoCode]) -> Vec<u8> {
+    let mut data = string("any");
+    data.extend((infos.len() as u16).to_be_bytes());
+    infos.iter().for_each(|info| data.extend(info.0.to_be_bytes()));
+    data
+}
+
+#[test]
+fn unknown_client_flags_end_the_session() {
+    let mut pair = Pair::greeted();
+    let misbehaved = PeerMisbehaved::ClientFlags(4);
+    assert_eq!(pair.feed(&[0, 0, 0, 4]), Event::Close(Close::PeerMisbehaved(misbehaved)));
+    assert_eq!(pair.feed(b"more"), Event::More, "nothing is heard after the end");
+}
+
+#[test]
+fn export_name_answers_with_or_without_zeroes() {
+    for (flags, octets) in [(3, 10), (1, 134), (0, 134)] {
+        let mut pair = Pair::new(flags);
+        assert_eq!(pair.feed(&option_octets(OptionCode::EXPORT_NAME, b"x")), Event::Handled);
+        let answer = pair.out.take();
+        assert_eq!(answer.len(), octets);
+        assert_eq!(answer[..8], (1u64 << 20).to_be_bytes());
+        assert!(pair.session.in_transmission());
+    }
+}
+
+#[test]
+fn export_name_hangs_up_where_it_cannot_serve() {
+    let mut pair = Pair::new(3);
+    pair.export.remove();
+    let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b""));
+    assert_eq!(event, Event::Close(Close::Removed));
+    for name in [&b"\xff"[..], &[b'a'; 5000]] {
+        let event = Pair::new(3).feed(&option_octets(OptionCode::EXPORT_NAME, name));
+        assert!(matches!(event, Event::Close(Close::PeerMisbehaved(_))));
+    }
+}
+
+#[test]
+fn abort_is_acknowledged() {
+    let mut pair = Pair::new(3);
+    let event = pair.feed(&option_octets(OptionCode::ABORT, &[]));
+    assert_eq!(event, Event::Close(Close::Abort));
+    assert_eq!(pair.replies(OptionCode::ABORT), [(OptionReplyCode::ACK, vec![])]);
+}
+
+#[test]
+fn list_names_the_export_while_it_is_there() {
+    let mut pair = Pair::new(3);
+    let server = [string("disk"), b"a test disk".to_vec()].concat();
+    assert_eq!(
+        pair.option(OptionCode::LIST, &[]),
+        [(OptionReplyCode::SERVER, server), (OptionReplyCode::ACK, vec![])]
+    );
+    assert_eq!(pair.refusal(OptionCode::LIST, &[0]), OptionReplyCode::ERR_INVALID);
+    pair.export.remove();
+    assert_eq!(pair.option(OptionCode::LIST, &[]), [(OptionReplyCode::ACK, vec![])]);
+}
+
+#[test]
+fn info_tells_what_was_asked_once() {
+    let mut pair = Pair::new(3);
+    let asked = [InfoCode::BLOCK_SIZE, InfoCode(77), InfoCode::NAME, InfoCode::NAME];
+    let replies = pair.option(OptionCode::INFO, &info_query(&asked));
+    let kinds: Vec<_> =
+        replies.iter().map(|(reply, data)| (*reply, data.get(1).copied())).collect();
+    use OptionReplyCode as Code;
+    let wanted =
+        [(Code::INFO, Some(0)), (Code::INFO, Some(3)), (Code::INFO, Some(1)), (Code::ACK, None)];
+    assert_eq!(kinds, wanted);
+    let flags = u16::from_be_bytes(replies[0].1[10..].try_into().unwrap());
+    assert_eq!(flags & transmission_flag::SEND_DF, 0, "not without structured replies");
+    assert_eq!(replies[1].1[2..], [0, 0, 2, 0, 0, 0, 16, 0, 2, 0, 0, 0]);
+    assert_eq!(replies[2].1[2..], *b"disk");
+    assert!(!pair.session.in_transmission());
+    assert_eq!(pair.refusal(OptionCode::INFO, &[0; 5]), Code::ERR_INVALID);
+}
+
+#[test]
+fn go_is_refused_when_malformed_or_gone_and_sees_the_present_size() {
+    let mut pair = Pair::new(3);
+    assert_eq!(pair.refusal(OptionCode::GO, &[]), OptionReplyCode::ERR_INVALID);
+    pair.export.remove();
+    let gone = pair.refusal(OptionCode::GO, &info_query(&[]));
+    assert_eq!(gone, OptionReplyCode::ERR_UNKNOWN);
+    assert!(!pair.session.in_transmission());
+    pair.export.restore();
+    pair.export.resize(1);
+    let replies = pair.option(OptionCode::GO, &info_query(&[]));
+    assert_eq!(replies[0].1[2..10], 512u64.to_be_bytes());
+    assert!(pair.session.in_transmission());
+}
+
+#[test]
+fn meta_contexts_need_structured_replies() {
+    let mut pair = Pair::new(3);
+    let all = [&[0; 4], &[0; 4][..]].concat();
+    for option in [OptionCode::LIST_META_CONTEXT, OptionCode::SET_META_CONTEXT] {
+        assert_eq!(pair.refusal(option, &all), OptionReplyCode::ERR_INVALID);
+    }
+    let refused = pair.refusal(OptionCode::STRUCTURED_REPLY, &[1]);
+    assert_eq!(refused, OptionReplyCode::ERR_INVALID);
+    pair.option(OptionCode::STRUCTURED_REPLY, &[]);
+    assert_eq!(pair.option(OptionCode::LIST_META_CONTEXT, &all).len(), 2);
+    assert_eq!(pair.option(OptionCode::SET_META_CONTEXT, &all).len(), 1);
+    let query = |text: &str| [&[0; 4], &1u32.to_be_bytes()[..], &string(text)].concat();
+    assert_eq!(pair.option(OptionCode::LIST_META_CONTEXT, &query("base:")).len(), 2);
+    assert_eq!(pair.option(OptionCode::LIST_META_CONTEXT, &query("x-dirty:")).len(), 1);
+    assert_eq!(pair.option(OptionCode::SET_META_CONTEXT, &query("base:")).len(), 1);
+    assert_eq!(pair.option(OptionCode::SET_META_CONTEXT, &query(BASE_ALLOCATION)).len(), 2);
+    let refused = pair.refusal(OptionCode::SET_META_CONTEXT, &all[..7]);
+    assert_eq!(refused, OptionReplyCode::ERR_INVALID);
+    // The failed choice left none chosen.
+    pair.option(OptionCode::GO, &info_query(&[]));
+    assert_eq!(pair.refused(Command::BLOCK_STATUS, 0, 0, 512), Errno::EINVAL);
+}
+
+#[test]
+fn other_options_are_refused_politely() {
+    let mut pair = Pair::new(3);
+    let mut refusal = |option, data: &[u8]| pair.refusal(option, data);
+    assert_eq!(refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_POLICY);
+    assert_eq!(refusal(OptionCode::PEEK_EXPORT, b"x"), OptionReplyCode::ERR_UNSUP);
+    assert_eq!(refusal(OptionCode::EXTENDED_HEADERS, &[]), OptionReplyCode::ERR_UNSUP);
+    assert_eq!(refusal(OptionCode(4711), &[1, 2, 3]), OptionReplyCode::ERR_UNSUP);
+    assert_eq!(pair.option(OptionCode::LIST, &[]).len(), 2, "and the session goes on");
+}
+
+#[test]
+fn long_options_are_skipped_and_absurd_ones_end_the_session() {
+    let mut pair = Pair::new(3);
+    let long = option_octets(OptionCode::INFO, &vec![0; OPTION_BYTES_MAX as usize + 1]);
+    let (used, event) = pair.session.handle(&long, &mut pair.out);
+    assert_eq!((used, event), (16, Event::Handled));
+    assert_eq!(pair.replies(OptionCode::INFO)[0].0, OptionReplyCode::ERR_TOO_BIG);
+    assert_eq!(pair.feed(&long[16..1000]), Event::More);
+    assert_eq!(pair.feed(&long[1000..]), Event::Handled);
+    assert_eq!(pair.option(OptionCode::LIST, &[]).len(), 2);
+    let header = OptionHeader::new(OptionCode::INFO, u32::MAX);
+    let misbehaved = PeerMisbehaved::OptionLength(u32::MAX);
+    assert_eq!(pair.feed(header.as_octets()), Event::Close(Close::PeerMisbehaved(misbehaved)));
+}
+
+#[test]
+fn wrong_magics_end_the_session() {
+    let misbehaved = |event| matches!(event, Event::Close(Close::PeerMisbehaved(_)));
+    let (_, event) = Pair::new(3).session.handle(&[0; 16], &mut Outbox::default());
+    assert!(misbehaved(event));
+    let (_, event) = Pair::ready(true).session.handle(&[0; 28], &mut Outbox::default());
+    assert!(misbehaved(event));
+}
+
+#[test]
+fn valid_requests_are_handed_out() {
+    use command_flag::{FUA, NO_HOLE};
+    for structured in [false, true] {
+        let mut pair = Pair::ready(structured);
+        pair.accepted(Command::READ, 0, 0, 1 << 20);
+        pair.accepted(Command::WRITE, FUA, 1, 1);
+        pair.accepted(Command::FLUSH, 0, 0, 0);
+        pair.accepted(Command::TRIM, FUA, 512, 512);
+        pair.accepted(Command::WRITE_ZEROES, FUA | NO_HOLE, 0, 512);
+        assert_eq!(
+            pair.feed(&request(Command::DISC, 0, 0, 0).emit()),
+            Event::Close(Close::Disconnect)
+        );
+    }
+}
+
+#[test]
+fn invalid_requests_are_refused_with_their_error() {
+    use command_flag::{DF, FAST_ZERO, REQ_ONE};
+    for structured in [false, true] {
+        let mut pair = Pair::ready(structured);
+        let mut refused =
+            |command, flags, offset, length| pair.refused(command, flags, offset, length);
+        assert_eq!(refused(Command::READ, 0, 1 << 20, 1), Errno::EINVAL);
+        assert_eq!(refused(Command::READ, 0, u64::MAX, 2), Errno::EINVAL);
+        assert_eq!(refused(Command::READ, 0, 0, PAYLOAD_BYTES_MAX + 1), Errno::EINVAL);
+        assert_eq!(refused(Command::READ, 0, 0, 0), Errno::EINVAL);
+        assert_eq!(refused(Command::READ, REQ_ONE, 0, 1), Errno::EINVAL);
+        assert_eq!(refused(Command::WRITE_ZEROES, 0, 1 << 20, 1), Errno::ENOSPC);
+        assert_eq!(refused(Command::WRITE_ZEROES, FAST_ZERO, 0, 1), Errno::EINVAL);
+        assert_eq!(refused(Command::TRIM, 0, 1 << 20, 1), Errno::EINVAL);
+        assert_eq!(refused(Command::FLUSH, 0, 0, 1), Errno::EINVAL);
+        assert_eq!(refused(Command::CACHE, 0, 0, 1), Errno::EINVAL);
+        assert_eq!(refused(Command(99), 0, 0, 1), Errno::EINVAL);
+        if structured {
+            pair.accepted(Command::READ, DF, 0, 1);
+        } else {
+            assert_eq!(refused(Command::READ, DF, 0, 1), Errno::EINVAL);
+            assert_eq!(refused(Command::BLOCK_STATUS, 0, 0, 1), Errno::EINVAL);
+        }
+        pair.export.remove();
+        assert_eq!(pair.refused(Command::READ, 0, 0, 1), Errno::ESHUTDOWN);
+    }
+}
+
+#[test]
+fn a_refused_writes_payload_is_skipped() {
+    let mut pair = Pair::ready(false);
+    assert_eq!(pair.refused(Command::WRITE, 0, 1 << 20, 100), Errno::ENOSPC);
+    assert_eq!(pair.feed(&[0x25; 99]), Event::More);
+    assert_eq!(pair.feed(&[0x25; 1]), Event::Handled);
+    pair.accepted(Command::READ, 0, 0, 1);
+}
+
+#[test]
+fn read_only_and_missing_commands_are_refused() {
+    let mut info = test_info();
+    (info.read_only, info.trim, info.write_zeroes) = (true, false, false);
+    let export = Arc::new(Export::new(info.clone()).unwrap());
+    let enter = |export: Arc<Export>| {
+        let mut out = Outbox::default();
+        let session = Session::new(export.clone(), &mut out);
+        out.take();
+        let mut pair = Pair { session, export, out };
+        pair.feed(&[0, 0, 0, 3]);
+        pair.option(OptionCode::GO, &info_query(&[]));
+        pair
+    };
+    let mut pair = enter(export);
+    assert_eq!(pair.refused(Command::WRITE_ZEROES, 0, 0, 1), Errno::EPERM);
+    assert_eq!(pair.refused(Command::TRIM, 0, 0, 1), Errno::EPERM);
+    assert_eq!(pair.refused(Command::FLUSH, 0, 0, 0), Errno::EINVAL);
+    assert_eq!(pair.refused(Command::READ, command_flag::FUA, 0, 1), Errno::EINVAL);
+    assert_eq!(pair.refused(Command::WRITE, 0, 0, 1), Errno::EPERM);
+    pair.feed(&[0]);
+    pair.accepted(Command::READ, 0, 0, 1);
+    info.read_only = false;
+    let mut pair = enter(Arc::new(Export::new(info).unwrap()));
+    assert_eq!(pair.refused(Command::WRITE_ZEROES, 0, 0, 1), Errno::EINVAL);
+    assert_eq!(pair.refused(Command::TRIM, 0, 0, 1), Errno::EINVAL);
+    pair.accepted(Command::WRITE, 0, 0, 1);
+}
+
+#[test]
+fn block_status_says_data() {
+    let mut pair = Pair::ready(true);
+    let octets = request(Command::BLOCK_STATUS, command_flag::REQ_ONE, 512, 4096).emit();
+    assert_eq!(pair.feed(&octets), Event::Handled);
+    let answer = pair.out.take();
+    let chunk = Chunk::parse(&answer).unwrap();
+    assert_eq!((chunk.code, chunk.length, chunk.flags), (ChunkCode::BLOCK_STATUS, 12, 1));
+    assert_eq!(answer[20..], [0, 0, 0, 1, 0, 0, 16, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn replies_to_reads_are_headed_as_agreed() {
+    let mut pair = Pair::ready(true);
+    pair.session.reply_data(7, 512, 100, &mut pair.out);
+    let octets = pair.out.take();
+    let chunk = Chunk::parse(&octets).unwrap();
+    assert_eq!((chunk.code, chunk.length), (ChunkCode::OFFSET_DATA, 108));
+    assert_eq!(octets[20..], 512u64.to_be_bytes());
+    let mut pair = Pair::ready(false);
+    pair.session.reply_data(7, 512, 100, &mut pair.out);
+    assert_eq!(
+        SimpleReply::parse(&pair.out.take()),
+        Ok(SimpleReply { errno: Errno::OK, cookie: 7 })
+    );
+}
+
+/// A whole session, to be cut anywhere.
+fn script() -> Vec<u8> {
+    let mut octets = 3u32.to_be_bytes().to_vec();
+    octets.extend(option_octets(OptionCode::LIST, &[]));
+    octets.extend(option_octets(OptionCode::STRUCTURED_REPLY, &[]));
+    let context = [&[0; 4], &1u32.to_be_bytes()[..], &string(BASE_ALLOCATION)].concat();
+    octets.extend(option_octets(OptionCode::SET_META_CONTEXT, &context));
+    octets.extend(option_octets(OptionCode::GO, &info_query(&[InfoCode::BLOCK_SIZE])));
+    octets.extend(request(Command::READ, 0, 0, 512).emit());
+    octets.extend(request(Command::WRITE, 0, 1 << 30, 64).emit());
+    octets.extend([0xaa; 64]);
+    octets.extend(request(Command::BLOCK_STATUS, 0, 0, 512).emit());
+    octets.extend(request(Command::DISC, 0, 0, 0).emit());
+    octets
+}
+
+/// Feeds `octets` in portions that end at `cuts`; returns the events but More, and the answer.
+fn play(octets: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
+    let mut pair = Pair::greeted();
+    let (mut from, mut events) = (0, Vec::new());
+    for end in cuts.iter().copied().chain([octets.len()]) {
+        while from < end {
+            let (used, event) = pair.session.handle(&octets[from..end], &mut pair.out);
+            from += used;
+            match event {
+                Event::More => break,
+                event => events.push(event),
+            }
+        }
+    }
+    (events, pair.out.take())
+}
+
+#[test]
+fn truncation_at_every_octet_only_waits() {
+    let octets = script();
+    let (events, answer) = play(&octets, &[]);
+    assert_eq!(events.last(), Some(&Event::Close(Close::Disconnect)));
+    for cut in 0..octets.len() {
+        let (some, _) = play(&octets[..cut], &[]);
+        assert!(events.starts_with(&some) || some.len() <= events.len(), "cut at {cut}");
+        assert!(!some.iter().any(|event| matches!(event, Event::Close(_))), "cut at {cut}");
+        // A skipped payload counts once, however it is cut.
+        let (all, same) = play(&octets, &[cut]);
+        assert_eq!((all, same), (events.clone(), answer.clone()), "cut at {cut}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_octets_never_panic(octets: Vec<u8>, structured: bool, transmission: bool) {
+        let mut pair = if transmission { Pair::ready(structured) } else { Pair::new(3) };
+        let mut rest = &octets[..];
+        while !rest.is_empty() {
+            let (used, event) = pair.session.handle(rest, &mut pair.out);
+            rest = &rest[used..];
+            if matches!(event, Event::More | Event::Close(_)) {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_options_are_answered(option: u32, data: Vec<u8>, flags in 0u32..4) {
+        let mut pair = Pair::new(flags);
+        pair.session.structured = flags & 1 == 0;
+        let octets = option_octets(OptionCode(option % 13), &data);
+        let (used, event) = pair.session.handle(&octets, &mut pair.out);
+        prop_assert!(used == octets.len() || matches!(event, Event::Close(_)));
+        prop_assert!(!pair.out.is_empty() || matches!(event, Event::Close(_)));
+    }
+
+    #[test]
+    fn arbitrary_requests_are_handed_out_or_answered(
+        flags in 0u16..32, command in 0u16..9, cookie: u64, offset in 0u64..1 << 21, length in 0u32..1 << 21,
+        structured: bool,
+    ) {
+        let mut pair = Pair::ready(structured);
+        let request = Request { flags, command: Command(command), cookie, offset, length };
+        match pair.feed(&request.emit()) {
+            Event::Request(same) => {
+                prop_assert_eq!(same, request);
+                prop_assert!(pair.out.is_empty());
+                prop_assert!(offset + u64::from(length) <= 1 << 20);
+            }
+            Event::Handled => prop_assert!(!pair.out.is_empty()),
+            event => prop_assert_eq!(event, Event::Close(Close::Disconnect)),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The transmission phase: checks of requests, and replies.
+
+use super::handshake::ALLOCATION_CONTEXT;
+use super::{Close, Event, Outbox, Session, unparsed};
+use roadtrain_wire::nbd::{
+    CHUNK_FLAG_DONE, Chunk, ChunkCode, Command, Errno, ErrorPayload, Extent, PAYLOAD_BYTES_MAX,
+    Request, SimpleReply, command_flag, transmission_flag,
+};
+
+/// Why a request is refused: the error and words for people.
+type Refusal = (Errno, &'static str);
+
+impl Session {
+    pub(super) fn handle_request(&mut self, input: &[u8], out: &mut Outbox) -> (usize, Event) {
+        let request = match Request::parse(input) {
+            Ok(request) => request,
+            Err(error) => return unparsed(error),
+        };
+        let event = match self.check(&request) {
+            _ if request.command == Command::DISC => Event::Close(Close::Disconnect),
+            Ok(()) if request.command == Command::BLOCK_STATUS => {
+                self.reply_block_status(&request, out);
+                Event::Handled
+            }
+            Ok(()) => Event::Request(request),
+            Err((errno, message)) => {
+                self.reply_error(request.cookie, errno, message, out);
+                if request.command == Command::WRITE {
+                    self.skip = request.length.into();
+                }
+                Event::Handled
+            }
+        };
+        (Request::OCTETS, event)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        self.check_command(request)?;
+        if self.export.is_removed() {
+            return Err((Errno::ESHUTDOWN, "the namespace is gone"));
+        }
+        if request.command == Command::FLUSH {
+            return match (request.offset, request.length) {
+                (0, 0) => Ok(()),
+                _ => Err((Errno::EINVAL, "FLUSH takes no range")),
+            };
+        }
+        self.check_range(request)
+    }
+
+    /// Whether the command and its flags were offered.
+    fn check_command(&self, request: &Request) -> Result<(), Refusal> {
+        use command_flag::*;
+        use transmission_flag::*;
+        // FUA is valid, though idle, with every command once it was offered.
+        let (writes, needed, mut flags) = match request.command {
+            Command::READ => (false, 0, if self.structured { DF } else { 0 }),
+            Command::WRITE => (true, 0, 0),
+            Command::FLUSH => (false, SEND_FLUSH, 0),
+            Command::TRIM => (true, SEND_TRIM, 0),
+            Command::WRITE_ZEROES => (true, SEND_WRITE_ZEROES, NO_HOLE),
+            Command::BLOCK_STATUS if self.allocation => (false, 0, REQ_ONE),
+            Command::BLOCK_STATUS => return Err((Errno::EINVAL, "no meta context was chosen")),
+            _ => return Err((Errno::EINVAL, "unknown command")),
+        };
+        if writes && self.transmission_flags & READ_ONLY != 0 {
+            return Err((Errno::EPERM, "the export is read-only"));
+        }
+        if self.transmission_flags & needed != needed {
+            return Err((Errno::EINVAL, "the command was not offered"));
+        }
+        if self.transmission_flags & SEND_FUA != 0 {
+            flags |= FUA;
+        }
+        if request.flags & !flags != 0 {
+            return Err((Errno::EINVAL, "a flag that the command does not take"));
+        }
+        Ok(())
+    }
+
+    fn check_range(&self, request: &Request) -> Result<(), Refusal> {
+        if request.length == 0 {
+            return Err((Errno::EINVAL, "an empty range"));
+        }
+        let payload = matches!(request.command, Command::READ | Command::WRITE);
+        if payload && request.length > PAYLOAD_BYTES_MAX {
+            return Err((Errno::EINVAL, "more than 32 MiB"));
+        }
+        let end = request.offset.checked_add(request.length.into());
+        if end.is_some_and(|end| end <= self.export.bytes()) {
+            return Ok(());
+        }
+        match request.command {
+            Command::WRITE | Command::WRITE_ZEROES => Err((Errno::ENOSPC, "beyond the end")),
+            _ => Err((Errno::EINVAL, "beyond the end")),
+        }
+    }
+
+    /// Answers success of a request that returns no data.
+    ///
+    /// The simple form is allowed with structured replies too, and shorter.
+    pub fn reply_done(&self, cookie: u64, out: &mut Outbox) {
+        out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());
+    }
+
+    /// Answers failure; `message` reaches clients that agreed on structured replies.
+    pub fn reply_error(&self, cookie: u64, errno: Errno, message: &str, out: &mut Outbox) {
+        if !self.structured {
+            return out.push(&SimpleReply { errno, cookie }.emit());
+        }
+        let length = (ErrorPayload::OCTETS + message.len()) as u32;
+        out.push(&Chunk { flags: CHUNK_FLAG_DONE, code: ChunkCode::ERROR, cookie, length }.emit());
+        let message_length = (message.len() as u16).into();
+        out.push(ErrorPayload { errno: errno.0.into(), message_length }.as_octets());
+        out.push(message.as_bytes());
+    }
+
+    /// Heads the answer to a Read; its `length` octets of data must follow.
+    pub fn reply_data(&self, cookie: u64, offset: u64, length: u32, out: &mut Outbox) {
+        if !self.structured {
+            return out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());
+        }
+        let (code, length) = (ChunkCode::OFFSET_DATA, length + size_of::<u64>() as u32);
+        out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
+        out.push(&offset.to_be_bytes());
+    }
+
+    /// NVMe names no allocation of blocks here, so everything is data, in one extent.
+    fn reply_block_status(&self, request: &Request, out: &mut Outbox) {
+        let (code, cookie) = (ChunkCode::BLOCK_STATUS, request.cookie);
+        let length = (size_of::<u32>() + Extent::OCTETS) as u32;
+        out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
+        out.push(&ALLOCATION_CONTEXT.to_be_bytes());
+        out.push(Extent { length: request.length.into(), state: 0.into() }.as_octets());
+    }
+}
