@@ -16,6 +16,8 @@ step layers
 cargo xtask layers
 step size
 cargo xtask size
+step conformance
+cargo xtask conformance
 step shell
 # 2034, 2154: the tests share variables with their harness, file by file.
 git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning --exclude=SC2034,SC2154

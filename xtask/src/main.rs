@@ -1,7 +1,8 @@
-//! Chores of the workspace: `cargo xtask layers`, `cargo xtask size`, `cargo xtask seeds`.
+//! Chores of the workspace: `cargo xtask layers`, `cargo xtask size`, `cargo xtask conformance`, `cargo xtask seeds`.
 
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
+mod conformance;
 mod layers;
 mod seeds;
 mod size;
@@ -11,10 +12,11 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask layers | size | seeds
-  layers  check which crate may use which, and that wire and proto touch neither system nor clock
-  size    check the length of functions and files against xtask/oversize.txt
-  seeds   write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | seeds
+  layers       check which crate may use which, and that wire and proto touch neither system nor clock
+  size         check the length of functions and files against xtask/oversize.txt
+  conformance  check that the files and tests named in docs/CONFORMANCE.md exist
+  seeds        write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
 
 fn main() -> ExitCode {
     match run(std::env::args().nth(1).as_deref()) {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
 fn run(chore: Option<&str>) -> Result<()> {
     match chore {
         Some("layers") => layers::check(&root()),
+        Some("conformance") => conformance::check(&root()),
         Some("size") => size::check(&root()),
         Some("seeds") => seeds::write(&root()),
         _ => bail!(USAGE),
