@@ -12,4 +12,5 @@ pub mod memory;
 pub mod ring;
 pub mod spin;
 pub mod stats;
+pub mod target;
 pub mod tuning;

@@ -141,6 +141,7 @@ impl BlockingQpair {
     }
 
     fn flush(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
+        self.qpair.batcher().drained(clock::now());
         while self.qpair.has_tx() {
             self.qpair.poll_tx(&mut Filler { gather: &mut self.gather, slot, data });
             let mut calls = 0;

@@ -80,8 +80,7 @@ impl Admin {
     pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
         let mut qpair = connect_qpair(config, ADMIN_ENTRIES)?;
         let kato_ms = u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX);
-        let connect =
-            Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
+        let connect = Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
         let cqe = connect_queue(&mut qpair, config, &connect, CNTLID_DYNAMIC)?;
         let mut admin = Admin { qpair, cntlid: cqe.dw0.get() as u16, cap: 0 };
         admin.enable(config.timeout)?;
@@ -286,8 +285,7 @@ fn connect_queue(
     cntlid: u16,
 ) -> Result<Cqe, HostError> {
     let address = config.address;
-    let data =
-        ConnectData::new(config.host_id, cntlid, &config.subsystem_nqn, &config.host_nqn);
+    let data = ConnectData::new(config.host_id, cntlid, &config.subsystem_nqn, &config.host_nqn);
     let lost = |source: LinkError| HostError::Lost { what: "Connect", source };
     let cqe = qpair.command(&connect.emit(), data.as_bytes(), &mut []).map_err(lost)?;
     let status = cqe.status();
@@ -298,9 +296,9 @@ fn connect_queue(
     }
     // Bits 17 and 18 of the result ask for authentication (AUTHREQ).
     if connect.qid == 0 && cqe.dw0.get() >> 17 & 3 != 0 && config.subsystem_nqn != DISCOVERY_NQN {
-        let (what, status) = ("Connect without authentication".into(), Status::AUTHENTICATION_REQUIRED);
+        let (what, status) =
+            ("Connect without authentication".into(), Status::AUTHENTICATION_REQUIRED);
         return Err(HostError::Refused { address, what, status, hint: connect_hint(status) });
     }
     Ok(cqe)
 }
-

@@ -45,7 +45,12 @@ pub const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(10);
 impl HostConfig {
     /// One lane, no digests, the defaults of nvme-cli for times.
     #[must_use]
-    pub fn new(address: SocketAddr, subsystem_nqn: &str, host_nqn: &str, host_id: [u8; 16]) -> Self {
+    pub fn new(
+        address: SocketAddr,
+        subsystem_nqn: &str,
+        host_nqn: &str,
+        host_id: [u8; 16],
+    ) -> Self {
         HostConfig {
             address,
             subsystem_nqn: subsystem_nqn.to_owned(),

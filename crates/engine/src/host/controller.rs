@@ -90,7 +90,8 @@ impl Controller {
             let front = make_front(ReactorInfo { index, lanes: lanes.len(), core }, &view);
             reactors.push(spawn(&config, core, lanes, front, reports.clone())?);
         }
-        let mut keeper = Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
+        let mut keeper =
+            Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
         if let Err(error) = keeper.attach(&mut admin) {
             keeper.stop();
             return Err(error);

@@ -1,7 +1,7 @@
 //! A lane at the target: one connection, its queue pair, and the commands it executes.
 
-use super::control::{Association, Control};
-use super::namespace::NamespaceTable;
+use super::control::Control;
+use super::namespace::{LocalNamespace, NamespaceTable};
 use super::slot::{Data, Slot, Work};
 use super::tasks::{Outcome, Tasks};
 use crate::buffer::Pool;
@@ -15,11 +15,13 @@ use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::target::{Connected, Usage};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
@@ -59,7 +61,8 @@ pub(super) struct Lane {
     pub(super) peer: String,
     connection: Connection,
     qpair: Qpair,
-    pub(super) association: Association,
+    local: SocketAddr,
+    pub(super) association: Option<Connected>,
     pub(super) namespaces: NamespaceTable,
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
@@ -68,6 +71,15 @@ pub(super) struct Lane {
     stalled: bool,
     /// Commands in the backend.
     pub(super) tasks: u32,
+    /// What the SMART log has not been told yet.
+    usage: Usage,
+}
+
+/// Addresses of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
 }
 
 struct Filler<'a> {
@@ -103,18 +115,20 @@ impl Caravan for Filler<'_> {
 }
 
 impl Lane {
-    pub(super) fn new(id: (u32, u32), peer: String, socket: OwnedFd, config: Config) -> Self {
+    pub(super) fn new(id: (u32, u32), ends: Ends, socket: OwnedFd, config: Config) -> Self {
         Lane {
             id,
-            peer,
+            peer: ends.peer.to_string(),
+            local: ends.local,
             connection: Connection::new(socket),
             qpair: Qpair::new(config),
-            association: Association::None,
+            association: None,
             namespaces: NamespaceTable::default(),
             slots: Vec::new(),
             starved: VecDeque::new(),
             stalled: false,
             tasks: 0,
+            usage: Usage::default(),
         }
     }
 
@@ -209,13 +223,11 @@ impl Lane {
     ) -> Result<(), LaneError> {
         self.slot(slot);
         let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
-        match self.association {
-            Association::Io { .. } if !is_fabrics => {
-                self.handle_io(shared, slot, sqe, in_capsule_bytes);
-                Ok(())
-            }
-            _ => self.handle_admin(shared, slot, sqe, in_capsule_bytes),
+        if self.association.as_ref().is_some_and(|c| c.qid > 0) && !is_fabrics {
+            self.handle_io(shared, slot, sqe, in_capsule_bytes);
+            return Ok(());
         }
+        self.handle_admin(shared, slot, sqe, in_capsule_bytes)
     }
 
     fn handle_io(&mut self, shared: &mut Shared, slot: u16, sqe: &Sqe, in_capsule_bytes: u32) {
@@ -224,27 +236,48 @@ impl Lane {
         };
         let command = match IoCommand::parse(sqe, &namespace.geometry, in_capsule_bytes) {
             Ok(command) => command,
-            Err(status) => return self.fail(shared, slot, status, in_capsule_bytes),
-        };
-        let memory = namespace.backend.memory().filter(|_| !self.qpair.digests().data);
-        let in_place = match command {
-            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
-                memory.and_then(|m| m.range(offset, length as usize)).map(|start| (start, length))
+            Err(status) => {
+                self.record_error(shared, sqe, status);
+                return self.fail(shared, slot, status, in_capsule_bytes);
             }
-            _ => None,
         };
-        if let Some((start, length)) = in_place {
-            let length = length as usize;
-            self.slots[usize::from(slot)].data = Data::InPlace { start, length };
-            if let IoCommand::Read { length, .. } = command {
-                prefetch_read(start, PREFETCH_LINES);
-                // The namespace stays until its memory has been sent.
-                self.slots[usize::from(slot)].work = Work::Io { command, namespace };
-                return self.qpair.respond_with_data(shared.now, slot, length, 0);
-            }
+        self.account(&command);
+        let s = &mut self.slots[usize::from(slot)];
+        if let Some((start, length)) = in_place(&command, &namespace, self.qpair.digests().data) {
+            s.data = Data::InPlace { start, length: length as usize };
+            s.work = Work::InPlace(namespace);
+            return match (command, in_capsule_bytes) {
+                (IoCommand::Read { .. }, _) => {
+                    prefetch_read(start, PREFETCH_LINES);
+                    self.qpair.respond_with_data(shared.now, slot, length, 0);
+                }
+                (_, 0) => self.qpair.request_data(shared.now, slot, length),
+                _ => {} // its data follows in the capsule
+            };
         }
-        self.slots[usize::from(slot)].work = Work::Io { command, namespace };
+        s.work = Work::Io { command, namespace, sqe: Box::new(*sqe) };
         self.begin(shared, slot, in_capsule_bytes);
+    }
+
+    /// Counts for the SMART log.
+    fn account(&mut self, command: &IoCommand) {
+        match *command {
+            IoCommand::Read { length, .. } | IoCommand::Compare { length, .. } => {
+                self.usage.read_commands += 1;
+                self.usage.read_units += u64::from(length) / 512;
+            }
+            IoCommand::Write { length, .. } => {
+                self.usage.write_commands += 1;
+                self.usage.write_units += u64::from(length) / 512;
+            }
+            _ => {}
+        }
+    }
+
+    fn record_error(&self, shared: &Shared, sqe: &Sqe, status: Status) {
+        if let Some(connected) = &self.association {
+            shared.control.record_error(connected, sqe, status);
+        }
     }
 
     /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
@@ -290,7 +323,7 @@ impl Lane {
     fn begin(&mut self, shared: &mut Shared, slot: u16, in_capsule_bytes: u32) {
         let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
         let (out, staged) = (command.data_out_bytes(), staged_bytes(command));
-        if staged > 0 && matches!(self.slots[usize::from(slot)].data, Data::None) {
+        if staged > 0 {
             let Some(buffer) = self.take_buffer(shared, staged) else {
                 self.starved.push_back(slot);
                 self.stalled |= in_capsule_bytes > 0;
@@ -357,6 +390,11 @@ impl Lane {
         }
         match &s.work {
             Work::Admin(_) => self.run_admin(shared, slot),
+            Work::InPlace(_) => {
+                // It is in memory already.
+                self.qpair.respond(shared.now, slot, Status::SUCCESS, 0);
+                Ok(())
+            }
             _ => {
                 self.execute(shared, slot);
                 Ok(())
@@ -366,11 +404,12 @@ impl Lane {
 
     fn execute(&mut self, shared: &mut Shared, slot: u16) {
         let s = &mut self.slots[usize::from(slot)];
-        let Work::Io { command, namespace } = &s.work else { return };
-        if matches!((&s.data, command), (Data::InPlace { .. }, IoCommand::Write { .. })) {
-            return self.qpair.respond(shared.now, slot, Status::SUCCESS, 0); // it is in memory already
+        let Work::Io { command, namespace, .. } = &s.work else { return };
+        let (mut command, backend) = (*command, namespace.backend.clone());
+        let write_through = |c: &Connected| c.shared.is_write_through();
+        if self.association.as_ref().is_some_and(write_through) {
+            force_unit_access(&mut command);
         }
-        let (command, backend) = (*command, namespace.backend.clone());
         let buffer = match std::mem::take(&mut s.data) {
             Data::Pooled(buffer) => Some(buffer),
             _ => None,
@@ -399,6 +438,10 @@ impl Lane {
                     shared.pool.give(buffer);
                 }
                 let status = result.err().unwrap_or(Status::SUCCESS);
+                if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result) {
+                    let sqe = **sqe;
+                    self.record_error(shared, &sqe, status);
+                }
                 self.qpair.respond(shared.now, slot, status, 0);
             }
         }
@@ -441,21 +484,21 @@ impl Lane {
             return Ok(());
         };
         let control = shared.control.clone();
-        let mut page = Vec::new();
-        let answer =
-            control.command(shared.now, &mut self.association, &sqe, &data, &mut page);
-        if let Some(connected) = answer.connected {
+        let (now, local, mut page) = (shared.now, self.local, Vec::new());
+        let answer = control.command(now, &mut self.association, local, &sqe, &data, &mut page);
+        if answer.connected
+            && let Some(connected) = &self.association
+        {
             self.qpair.set_connected(connected.entries, connected.sq_flow_control);
-            self.namespaces = control.table(&self.association);
+            self.namespaces = control.table(self.association.as_ref());
         }
         if let Some((status, result)) = answer.completion {
             self.respond_with_page(shared, slot, status, result, page);
         }
-        if let Some(reason) = answer.end {
+        if answer.ends {
             self.end_turn(shared)?;
-            return Err(LaneError::Ended(reason));
+            return Err(LaneError::Ended("disconnected by the host"));
         }
-        self.poll_admin_events(shared);
         Ok(())
     }
 
@@ -475,24 +518,26 @@ impl Lane {
         self.qpair.respond_with_data(shared.now, slot, length, result);
     }
 
-    /// Completes asynchronous event requests that have something to tell by now.
-    pub(super) fn poll_admin_events(&mut self, shared: &Shared) {
-        let control = shared.control.clone();
-        while let Some((cid, status, result)) = control.next_event(&self.association) {
-            if let Some(slot) = self.qpair.slot_of(cid) {
-                self.qpair.respond(shared.now, slot, status, result);
-            }
+    /// Completes an asynchronous event request.
+    pub(super) fn complete_event(&mut self, now: Instant, cid: u16, status: Status, result: u64) {
+        if let Some(slot) = self.qpair.slot_of(cid) {
+            self.qpair.respond(now, slot, status, result);
         }
     }
 
     /// The namespaces have changed.
-    pub(super) fn refresh(&mut self, shared: &Shared) {
-        self.namespaces = shared.control.table(&self.association);
-        self.poll_admin_events(shared);
+    pub(super) fn refresh(&mut self, control: &Control) {
+        self.namespaces = control.table(self.association.as_ref());
     }
 
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        if self.usage != Usage::default()
+            && let Some(connected) = &self.association
+        {
+            connected.shared.mark_traffic();
+            connected.shared.add_usage(&std::mem::take(&mut self.usage));
+        }
         self.qpair.batcher().expire(shared.now);
         self.qpair.batcher().drained(shared.now);
         self.flush(shared)
@@ -559,5 +604,34 @@ fn staged_bytes(command: &IoCommand) -> u32 {
     match *command {
         IoCommand::Read { length, .. } => length,
         _ => command.data_out_bytes(),
+    }
+}
+
+/// Where a read or write moves its data without staging. With data digests it cannot: what is sent must
+/// not change under its digest, and what is received must not be kept if its digest is wrong.
+fn in_place(
+    command: &IoCommand,
+    namespace: &LocalNamespace,
+    has_digest: bool,
+) -> Option<(*mut u8, u32)> {
+    if has_digest {
+        return None;
+    }
+    match *command {
+        IoCommand::Read { offset, length, .. } => {
+            let start = namespace.backend.read_range(offset, length as usize)?;
+            Some((start.cast_mut(), length))
+        }
+        IoCommand::Write { offset, length, .. } => {
+            Some((namespace.backend.write_range(offset, length as usize)?, length))
+        }
+        _ => None,
+    }
+}
+
+/// With the volatile write cache disabled every write is forced through.
+fn force_unit_access(command: &mut IoCommand) {
+    if let IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } = command {
+        *fua = true;
     }
 }

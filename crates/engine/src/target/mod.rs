@@ -1,5 +1,6 @@
 //! The target: reactors that serve lanes, and the control plane they share.
 
+mod backends;
 mod control;
 mod lane;
 mod namespace;
@@ -8,4 +9,4 @@ mod server;
 mod slot;
 mod tasks;
 
-pub use server::{Export, ServerConfig, Server, ServerError};
+pub use server::{Export, Server, ServerConfig, ServerError, Subsystem};

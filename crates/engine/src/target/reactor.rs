@@ -1,7 +1,7 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
 
-use super::control::{Association, Control};
-use super::lane::{Lane, LaneError, Shared};
+use super::control::Control;
+use super::lane::{Ends, Lane, LaneError, Shared};
 use super::tasks;
 use crate::buffer::Pool;
 use crate::clock;
@@ -11,7 +11,9 @@ use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning;
+use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::time::Instant;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -23,6 +25,8 @@ use tracing::{debug, info, warn};
 const RING_ENTRIES: u32 = 1024;
 /// Busy turns between two looks at the ring.
 const TURNS_PER_LOOK: u32 = 16;
+/// Longest time between two looks at keep-alive timers.
+const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(500);
 /// Longest wait for the backend when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -30,10 +34,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 pub(super) enum Order {
     /// Serve this connection.
     Adopt { socket: OwnedFd, peer: SocketAddr },
-    /// Namespaces or events have changed: look.
-    Refresh,
-    /// A controller is gone: end its lanes.
-    EndController(u16),
+    /// Something happened in the control plane; concerns the reactor that has the connection.
+    Event(TargetEvent),
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
     /// End every lane, then the reactor.
@@ -74,6 +76,7 @@ pub(super) struct Reactor {
     past: LaneStats,
     waits: u64,
     stopping: bool,
+    keep_alive_at: Instant,
 }
 
 /// What a reactor is made from; built on the thread that runs it.
@@ -113,6 +116,7 @@ impl Reactor {
             past: LaneStats::default(),
             waits: 0,
             stopping: false,
+            keep_alive_at: Instant::default(),
         })
     }
 
@@ -161,9 +165,8 @@ impl Reactor {
 
     /// Until the next doorbell, or until a controller's keep-alive may have expired.
     fn timeout(&mut self) -> Option<Duration> {
-        let doorbells =
-            self.seats.iter_mut().flatten().filter_map(|seat| seat.lane.deadline());
         let keep_alive = self.listens().then(|| self.shared.control.deadline()).flatten();
+        let doorbells = self.seats.iter_mut().flatten().filter_map(|seat| seat.lane.deadline());
         let deadline = doorbells.chain(keep_alive).min()?;
         Some(deadline.since(clock::now()))
     }
@@ -236,8 +239,7 @@ impl Reactor {
         while let Some(order) = self.inbox.take() {
             match order {
                 Order::Adopt { socket, peer } => self.adopt(socket, peer),
-                Order::Refresh => self.refresh(),
-                Order::EndController(cntlid) => self.end_controller(cntlid),
+                Order::Event(event) => self.handle_event(&event),
                 Order::Stats(reply) => {
                     let _ = reply.try_send(self.stats());
                 }
@@ -278,7 +280,10 @@ impl Reactor {
         });
         let generation = &mut self.generations[index as usize];
         *generation = (*generation + 1) & UserData::GENERATION_MASK;
-        let lane = Lane::new((index, *generation), peer.to_string(), socket, self.qpair);
+        let stream = TcpStream::from(socket);
+        let Ok(local) = stream.local_addr() else { return self.free.push(index) };
+        let ends = Ends { peer, local };
+        let lane = Lane::new((index, *generation), ends, stream.into(), self.qpair);
         debug!(peer = %lane.peer, "connected");
         self.seats[index as usize] =
             Some(Seat { lane, hot: false, polling_in: false, polling_out: false, closed: false });
@@ -297,7 +302,9 @@ impl Reactor {
     /// Watches a lane's connection while it has no turn.
     fn arm(&mut self, index: u32) {
         let generation = self.generations[index as usize];
-        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else { return };
+        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
+            return;
+        };
         let fd = seat.lane.fd();
         let read = !seat.hot && !std::mem::replace(&mut seat.polling_in, true);
         let blocked = seat.lane.is_blocked();
@@ -313,13 +320,13 @@ impl Reactor {
     /// Every lane that has something to do does it once.
     fn turn(&mut self) {
         if self.listens() {
-            for (cntlid, host) in self.shared.control.expired(self.shared.now) {
-                warn!(cntlid, host, "keep-alive timeout: controller ended");
-            }
+            self.check_keep_alive();
         }
         let spinning = self.spinner.waiting() == Waiting::BusyPoll;
         for index in 0..self.seats.len() as u32 {
-            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| seat.hot) else { continue };
+            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| seat.hot) else {
+                continue;
+            };
             let starved = seat.lane.is_starved();
             if starved {
                 self.use_lane(index, Lane::feed);
@@ -336,6 +343,15 @@ impl Reactor {
             }
         }
         self.feed_starved();
+    }
+
+    /// Looks after keep-alive timers, without asking the control plane every turn.
+    fn check_keep_alive(&mut self) {
+        if self.shared.now >= self.keep_alive_at {
+            self.shared.control.expire(self.shared.now);
+            let next = self.shared.now + KEEP_ALIVE_CHECK;
+            self.keep_alive_at = self.shared.control.deadline().map_or(next, |d| d.min(next));
+        }
     }
 
     fn cool(&mut self, index: u32) {
@@ -383,7 +399,9 @@ impl Reactor {
     fn close(&mut self, index: u32) {
         self.cool(index);
         let generation = self.generations[index as usize];
-        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else { return };
+        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
+            return;
+        };
         seat.closed = true;
         for (kind, armed) in [(Kind::LaneIn, seat.polling_in), (Kind::LaneOut, seat.polling_out)] {
             if armed {
@@ -399,31 +417,40 @@ impl Reactor {
     /// Frees a closed seat once no task of it is left; only then is its queue gone for the controller, so that
     /// a host which connects again never overtakes its own old commands.
     fn vacate(&mut self, index: u32) {
-        let Some(seat) = self.seats[index as usize].take_if(|s| s.closed && s.lane.tasks == 0) else {
+        let Some(seat) = self.seats[index as usize].take_if(|s| s.closed && s.lane.tasks == 0)
+        else {
             return;
         };
         self.free.push(index);
-        let association = seat.lane.association;
-        drop(seat.lane.into_socket());
-        self.shared.control.left(&association);
-    }
-
-    fn refresh(&mut self) {
-        for index in 0..self.seats.len() as u32 {
-            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else { continue };
-            if !matches!(seat.lane.association, Association::None) {
-                seat.lane.refresh(&self.shared);
-                self.use_lane(index, Lane::end_turn);
-                self.arm(index);
-            }
+        if let Some(connected) = &seat.lane.association {
+            self.shared.control.left(connected);
         }
     }
 
-    fn end_controller(&mut self, cntlid: u16) {
+    fn handle_event(&mut self, event: &TargetEvent) {
         for index in 0..self.seats.len() as u32 {
-            let seat = self.seats[index as usize].as_ref();
-            if seat.is_some_and(|seat| seat.lane.association.cntlid() == Some(cntlid)) {
-                self.close(index);
+            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
+                continue;
+            };
+            let Some(connected) = &seat.lane.association else { continue };
+            let queue = (connected.cntlid, connected.qid);
+            match event {
+                TargetEvent::Completion { cntlid, cid, status, result }
+                    if queue == (*cntlid, 0) =>
+                {
+                    seat.lane.complete_event(self.shared.now, *cid, *status, *result);
+                    self.use_lane(index, Lane::end_turn);
+                    self.arm(index);
+                }
+                TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
+                    info!(peer = %seat.lane.peer, ?reason, "queue closed");
+                    seat.lane.association = None; // the controller knows it no more
+                    self.close(index);
+                }
+                TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
+                    seat.lane.refresh(&self.shared.control);
+                }
+                _ => {}
             }
         }
     }

@@ -169,7 +169,9 @@ fn ranges(list: &[u8], backend: &Backend) -> Result<Box<[ByteRange]>, Status> {
     let geometry = backend.geometry();
     let (entries, _) = list.as_chunks::<{ DSM_RANGE_BYTES as usize }>();
     let parse = |entry: &[u8; 16]| {
-        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
+        };
         let (blocks, slba) = (u64::from(word(4)), u64::from(word(8)) | u64::from(word(12)) << 32);
         match slba.checked_add(blocks) {
             Some(end) if end <= geometry.blocks => Ok(ByteRange {

@@ -1,0 +1,315 @@
+//! A running target: its listeners and reactors.
+
+use super::backends::Backends;
+use super::control::Control;
+use super::reactor::{Order, Parts, Reactor};
+use crate::backend::{BackendSpec, OpenError};
+use crate::clock;
+use crate::mailbox::{Outbox, mailbox};
+use crate::spin::Waiting;
+use crate::stats::LaneStats;
+use crate::tuning;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::{
+    ConfigError, Limits, Listener, NamespaceConfig, SubsystemConfig, Target, TargetConfig,
+};
+use roadtrain_wire::pdu::Digests;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tracing::warn;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// Longest wait for a reactor's counters.
+const STATS_WAIT: Duration = Duration::from_secs(1);
+
+/// Longest wait for an address that is still in use, and the pause between two tries.
+const BIND_WAIT: Duration = Duration::from_secs(2);
+const BIND_PAUSE: Duration = Duration::from_millis(50);
+
+/// A namespace to export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// NSID, 1 to 1,024.
+    pub nsid: u32,
+    /// Where the blocks are kept.
+    pub backend: BackendSpec,
+    /// UUID; derived from the subsystem's NQN and the NSID when `None`.
+    pub uuid: Option<[u8; 16]>,
+}
+
+/// A subsystem to export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subsystem {
+    /// Its NQN.
+    pub nqn: String,
+    /// Serial number; derived from the NQN when `None`.
+    pub serial: Option<String>,
+    /// Hosts that may connect; `None` is any.
+    pub allowed_hosts: Option<BTreeSet<String>>,
+    /// Its namespaces.
+    pub exports: Vec<Export>,
+}
+
+/// Everything a target is started with.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Addresses to listen on; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// What to export; the only part that [`Server::reload`] changes.
+    pub subsystems: Vec<Subsystem>,
+    /// What controllers are granted.
+    pub limits: Limits,
+    /// Digests granted when asked for.
+    pub digests: Digests,
+    /// Most octets in a H2CData PDU.
+    pub maxh2cdata: u32,
+    /// When responses are sent.
+    pub policy: PolicyConfig,
+    /// Cores of the reactors. Empty: one reactor, not pinned.
+    pub cores: Vec<usize>,
+    /// Buffer memory over all reactors, in octets.
+    pub pool_bytes: usize,
+    /// How reactors wait.
+    pub waiting: Waiting,
+}
+
+impl ServerConfig {
+    /// `subsystems` at `listen`, everything else by default.
+    #[must_use]
+    pub fn new(listen: Vec<SocketAddr>, subsystems: Vec<Subsystem>) -> Self {
+        ServerConfig {
+            listen,
+            subsystems,
+            limits: Limits::default(),
+            digests: Digests { header: true, data: true },
+            maxh2cdata: 1 << 20,
+            policy: PolicyConfig::none(),
+            cores: Vec::new(),
+            pool_bytes: 256 << 20,
+            waiting: Waiting::Sleep,
+        }
+    }
+}
+
+/// Why a target does not start, or does not take a new configuration.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// An address.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A backend.
+    #[error("namespace {nsid} of {nqn}: {source}")]
+    Backend {
+        /// Of which subsystem.
+        nqn: String,
+        /// Which namespace.
+        nsid: u32,
+        /// Why.
+        source: OpenError,
+    },
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// This machine has no resources left.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A running target. Dropping it stops it.
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    control: Arc<Control>,
+    reactors: Vec<(Outbox<Order>, JoinHandle<()>)>,
+}
+
+impl Server {
+    /// Opens the backends, listens, starts the reactors.
+    ///
+    /// # Errors
+    /// The first thing that cannot be had; nothing keeps running then.
+    pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
+        let listeners = listen(&config.listen)?;
+        let addresses: Vec<SocketAddr> =
+            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let mut backends = Backends::default();
+        let subsystems = backends.open(&config.subsystems)?;
+        let listed = |(index, address): (usize, &SocketAddr)| Listener {
+            portid: index as u16 + 1,
+            address: *address,
+        };
+        let listed = addresses.iter().enumerate().map(listed).collect();
+        let target_config = TargetConfig { subsystems, listeners: listed, limits: config.limits };
+        let target = Target::new(clock::now(), &target_config)?;
+        let control = Arc::new(Control::new(target, backends, target_config));
+        let reactors = spawn(&config, listeners, &control)?;
+        Ok(Server { addresses, control, reactors })
+    }
+
+    /// The addresses it listens on.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Makes the exports those of `subsystems`: hosts that are connected see namespaces appear,
+    /// disappear and change their size. How many things changed.
+    ///
+    /// # Errors
+    /// The first thing that cannot be; nothing has changed then.
+    pub fn reload(&self, subsystems: &[Subsystem]) -> Result<usize, ServerError> {
+        self.control.reload(subsystems)
+    }
+
+    /// The sum of all lanes' counters since the start.
+    #[must_use]
+    pub fn stats(&self) -> LaneStats {
+        let ask = |(orders, _): &(Outbox<Order>, JoinHandle<()>)| {
+            let (reply, answer) = sync_channel(1);
+            orders.send(Order::Stats(reply));
+            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
+        };
+        self.reactors.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
+    }
+
+    /// Ends every connection, waits for the backends, ends the reactors.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for (orders, _) in &self.reactors {
+            orders.send(Order::Stop);
+        }
+        for (_, thread) in self.reactors.drain(..) {
+            if thread.join().is_err() {
+                warn!("a reactor panicked");
+            }
+        }
+    }
+}
+
+fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ServerError> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let open = |address: SocketAddr| -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        bind(&socket, address)?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    let open = |&address| open(address).map_err(|source| ServerError::Listen { address, source });
+    addresses.iter().map(open).collect()
+}
+
+/// Binds; an address still in use is tried again for a moment, because the ring of a target that was killed
+/// keeps its listener open a little longer than the process lives.
+fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
+    let until = Instant::now() + BIND_WAIT;
+    loop {
+        match socket.bind(&address.into()) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(BIND_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn spawn(
+    config: &ServerConfig,
+    listeners: Vec<TcpListener>,
+    control: &Arc<Control>,
+) -> Result<Vec<(Outbox<Order>, JoinHandle<()>)>, ServerError> {
+    let system = |what| move |source| ServerError::System { what, source };
+    let count = config.cores.len().max(1);
+    let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();
+    let (outboxes, inboxes): (Vec<_>, Vec<_>) =
+        mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
+    control.set_reactors(outboxes.clone());
+    let mut listeners = Some(listeners);
+    let mut reactors = Vec::new();
+    for (index, (inbox, orders)) in inboxes.into_iter().zip(outboxes.clone()).enumerate() {
+        let parts = Parts {
+            listeners: listeners.take().unwrap_or_default(),
+            inbox,
+            peers: outboxes.clone(),
+            control: control.clone(),
+            qpair: QpairConfig {
+                digests: config.digests,
+                maxh2cdata: config.maxh2cdata,
+                in_capsule_bytes_max: config.limits.in_capsule_bytes_max,
+                policy: config.policy,
+            },
+            pool_bytes: config.pool_bytes / count,
+            waiting: config.waiting,
+        };
+        let core = config.cores.get(index).copied();
+        let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));
+        let body = move || run(core, parts);
+        let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
+        reactors.push((orders, thread));
+    }
+    Ok(reactors)
+}
+
+fn run(core: Option<usize>, parts: Parts) {
+    if let Some(core) = core
+        && let Err(error) = tuning::pin_to_core(core)
+    {
+        warn!(core, "cannot pin the reactor: {error}");
+    }
+    if let Err(error) = Reactor::new(parts).and_then(|mut reactor| reactor.run()) {
+        warn!("reactor: {error}");
+    }
+}
+
+/// What hosts see of an export.
+pub(super) fn namespace_config(
+    export: &Export,
+    geometry: &crate::backend::Geometry,
+) -> NamespaceConfig {
+    NamespaceConfig {
+        read_only: geometry.read_only,
+        uuid: export.uuid,
+        volatile_cache: geometry.volatile_cache,
+        granule_bytes: 4096,
+        ..NamespaceConfig::new(export.nsid, geometry.blocks, geometry.lba_shift)
+    }
+}
+
+/// What hosts see of a subsystem.
+pub(super) fn subsystem_config(
+    subsystem: &Subsystem,
+    namespaces: Vec<NamespaceConfig>,
+) -> SubsystemConfig {
+    SubsystemConfig {
+        serial: subsystem.serial.clone(),
+        allowed_hosts: subsystem.allowed_hosts.clone(),
+        namespaces,
+        ..SubsystemConfig::new(subsystem.nqn.clone())
+    }
+}
