@@ -94,6 +94,17 @@ impl Export {
         self.removed.store(false, Ordering::Relaxed);
     }
 
+    /// What a look at the namespace found: its size in blocks, or that it is gone.
+    pub fn update(&self, blocks: Option<u64>) {
+        match blocks {
+            Some(blocks) => {
+                self.resize(blocks);
+                self.restore();
+            }
+            None => self.remove(),
+        }
+    }
+
     /// Whether the namespace is gone.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)

@@ -92,7 +92,9 @@ pub(crate) enum Started {
 #[derive(Debug)]
 pub(crate) struct Jobs {
     export: Arc<Export>,
+    /// The first of the lanes.
     lane: LaneId,
+    lanes: usize,
     pool: Pool,
     blocks_max: u32,
     jobs: Slab<Job>,
@@ -112,6 +114,7 @@ impl Jobs {
         let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
         Jobs {
             lane,
+            lanes: 1,
             pool: Pool::new(buffer_bytes_max),
             blocks_max: blocks_max.clamp(1, 1 << 16),
             jobs: Slab::new(),
@@ -151,6 +154,11 @@ impl Jobs {
     pub(crate) fn set_buffer_bytes_max(&mut self, bytes: usize) {
         debug_assert!(self.is_idle());
         self.pool = Pool::new(bytes);
+    }
+
+    /// How many lanes there are, from the first one on.
+    pub(crate) fn set_lanes(&mut self, lanes: usize) {
+        self.lanes = lanes.max(1);
     }
 
     /// Gives a buffer back.
@@ -294,7 +302,7 @@ impl Jobs {
 
     fn submit_backlog(&mut self, turn: &mut dyn Turn) {
         while let Some(&key) = self.backlog.front()
-            && turn.room(self.lane) > 0
+            && let Some(lane) = self.lane_for(key, turn)
         {
             if !self.hold(key) {
                 self.backlog.pop_front();
@@ -303,7 +311,7 @@ impl Jobs {
             }
             let last = self.backlog.len() == 1 && self.in_flight < URGENT_DEPTH_MAX;
             let request = self.request(key, last);
-            if let Err(refused) = turn.submit(self.lane, request) {
+            if let Err(refused) = turn.submit(lane, request) {
                 self.parts[key].buffer = refused.buffer;
                 return;
             }
@@ -311,6 +319,14 @@ impl Jobs {
             self.parts[key].in_flight = true;
             self.in_flight += 1;
         }
+    }
+
+    /// The lane of the part's connection, so that what a client sends together shares a caravan; another
+    /// one when that is full; `None` when all are.
+    fn lane_for(&self, key: PartKey, turn: &dyn Turn) -> Option<LaneId> {
+        let serial = self.jobs[self.parts[key].job].owner.serial as usize;
+        let lane = |at| LaneId(self.lane.0 + (serial + at) % self.lanes);
+        (0..self.lanes).map(lane).find(|&lane| turn.room(lane) > 0)
     }
 
     /// Takes the guards that a part needs, if it does not have them.

@@ -48,7 +48,7 @@ struct Shared {
 }
 
 /// Serves one namespace over one lane. Servers of several lanes may share an address, see
-/// [`NbdServer::try_clone`].
+/// [`NbdServer::for_lane`].
 #[derive(Debug)]
 pub struct NbdServer {
     shared: Arc<Shared>,
@@ -89,6 +89,13 @@ impl NbdServer {
     #[must_use]
     pub fn for_lane(&self, lane: LaneId) -> Self {
         Self::new(self.shared.clone(), lane, self.buffer_bytes_max)
+    }
+
+    /// The same over `lanes` lanes of the reactor, from the given one on, by client.
+    #[must_use]
+    pub fn with_lanes(mut self, lanes: usize) -> Self {
+        self.jobs.set_lanes(lanes);
+        self
     }
 
     /// The same with at most `bytes` of buffers in use at a time, at least 36 MiB.
@@ -382,3 +389,5 @@ fn unpack(key: u64) -> (Owner, Interest) {
 mod rig;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tools;

@@ -49,6 +49,8 @@ pub(super) struct Mock {
     watches: Vec<u64>,
     ready: VecDeque<u64>,
     asked: Vec<Asked>,
+    /// The lane of each request asked.
+    pub(super) lanes: Vec<LaneId>,
     stopping: Arc<AtomicBool>,
     stopped: bool,
 }
@@ -67,6 +69,7 @@ impl Mock {
             watches: Vec::new(),
             ready: VecDeque::new(),
             asked: Vec::new(),
+            lanes: Vec::new(),
             stopping: Arc::default(),
             stopped: false,
         }
@@ -141,7 +144,7 @@ impl Turn for Mock {
         (self.options.room - self.in_flight.len()) as u32
     }
 
-    fn submit(&mut self, _: LaneId, mut request: Request) -> Result<(), Request> {
+    fn submit(&mut self, lane: LaneId, mut request: Request) -> Result<(), Request> {
         // Room may be gone in spite of what was said.
         if self.random(10) == 0 {
             return Err(request);
@@ -157,6 +160,7 @@ impl Turn for Mock {
             assert!(!matches!(request.op, Op::Read | Op::Write));
         }
         let Request { op, slba, blocks, fua, urgent, .. } = request;
+        self.lanes.push(lane);
         self.asked.push((op, slba, blocks, fua, urgent));
         self.in_flight.push(request);
         Ok(())

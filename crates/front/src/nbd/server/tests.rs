@@ -254,13 +254,13 @@ fn resize_and_removal_are_seen() {
     rig.export.resize(1);
     assert_eq!(client.ask(Command::READ, 0, 512, &[], 1).0, Errno::EINVAL);
     assert_eq!(client.write(0, 512, &[1]), Errno::ENOSPC);
-    rig.export.remove();
+    rig.export.update(None);
     assert_eq!(client.ask(Command::READ, 0, 0, &[], 1).0, Errno::ESHUTDOWN);
     let mut late = rig.connect();
     late.take(18);
     late.stream.write_all(&3u32.to_be_bytes()).unwrap();
     assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ERR_UNKNOWN);
-    rig.export.restore();
+    rig.export.update(Some(2048));
     assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
     assert_eq!(client.read(0, 1), patterned(0, 1));
     rig.stop();
@@ -332,4 +332,22 @@ fn tcp_serves_as_well() {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+}
+
+#[test]
+fn several_lanes_of_a_reactor_are_used_by_client() {
+    let (address, [server, _]) = two_servers();
+    let mut server = server.with_lanes(3);
+    let mut mock = Mock::new(Options::default(), 0);
+    let read = request(1, Command::READ, 0, 512).emit();
+    let handshake = [&[0, 0, 0, 3], &b"IHAVEOPT\0\0\0\x01\0\0\0\0"[..]].concat();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(&[&handshake, &read[..], &read[..]].concat()).unwrap();
+        (0..40).for_each(|_| mock.turn(&mut server));
+        clients.push(stream);
+    }
+    let lanes: Vec<usize> = mock.lanes.iter().map(|lane| lane.0).collect();
+    assert_eq!(lanes, [1, 1, 2, 2, 0, 0]);
 }
