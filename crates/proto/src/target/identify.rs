@@ -201,7 +201,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
     page.oncs =
         (oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT).into();
     // Always there: a namespace that has one may come while hosts are connected.
-    page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_UNSUPPORTED;
+    page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
     page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();
     page.iorcsz = 1.into();
     page.msdbd = 1;

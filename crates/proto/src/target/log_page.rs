@@ -1,7 +1,9 @@
 //! Get Log Page (NVMe Base 2.1, section 5.1.12).
 
 use super::admin::{Context, octet, supported_opcodes};
+use super::config::NAMESPACES_MAX;
 use super::controller::ControllerKind;
+use super::error_log::ERROR_ENTRIES;
 use super::events::Notice;
 use super::features;
 use super::identify::REVISION;
@@ -17,8 +19,6 @@ use roadtrain_wire::log::{
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
-
-use super::error_log::ERROR_ENTRIES;
 
 /// Log pages a controller has.
 fn supported(kind: ControllerKind) -> &'static [u8] {
@@ -166,6 +166,10 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
     log
 }
 
+/// Octets of the ANA log: hosts compute it from NANAGRPID and MNAN, and read so much.
+const ANA_BYTES: usize =
+    size_of::<AnaHeader>() + size_of::<AnaGroup>() + 4 * NAMESPACES_MAX as usize;
+
 /// One group with every namespace in it, optimized.
 fn ana(subsystem: &Subsystem, groups_only: bool) -> Vec<u8> {
     let mut header = AnaHeader::new_zeroed();
@@ -177,5 +181,6 @@ fn ana(subsystem: &Subsystem, groups_only: bool) -> Vec<u8> {
     (group.chgcnt, group.state) = (subsystem.generation.into(), ana_state::OPTIMIZED);
     let mut page = [header.as_bytes(), group.as_bytes()].concat();
     page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
+    page.resize(ANA_BYTES, 0);
     page
 }

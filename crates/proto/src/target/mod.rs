@@ -31,8 +31,6 @@ mod log_page;
 mod namespace;
 mod property;
 mod subsystem;
-#[cfg(test)]
-mod tests;
 
 pub use admin::Outcome;
 pub use config::{

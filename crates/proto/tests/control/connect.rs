@@ -1,0 +1,142 @@
+//! Connect, right and wrong.
+
+use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, local};
+use roadtrain_proto::error::CommandError;
+use roadtrain_proto::target::ControllerKind;
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+
+/// Status and DW0 (IPO, IATTR) of a Connect that must fail.
+fn refused(result: Result<roadtrain_proto::target::Connected, CommandError>) -> (Status, u32) {
+    let error = result.expect_err("must be refused");
+    assert!(error.status.is_dnr() || error.status.is(Status::CONNECT_CONTROLLER_BUSY));
+    (Status::from_field(error.status.code() << 1), error.result)
+}
+
+const PARAMETERS: Status = Status::CONNECT_INVALID_PARAMETERS;
+
+#[test]
+fn an_admin_queue_gets_a_controller_of_its_own() {
+    let mut script = Script::new();
+    let first = script.connect_as(HOST, NQN).unwrap();
+    let second = script.connect_as(HOST, NQN).unwrap();
+    assert_eq!((first.cntlid, first.result, first.qid, first.entries), (1, 1, 0, 32));
+    assert_eq!((second.cntlid, second.result), (2, 2));
+    assert_eq!((&*first.subnqn, &*first.hostnqn), (NQN, HOST));
+    assert!(first.sq_flow_control && first.kind == ControllerKind::Io);
+    script.target.disconnect(1, 0);
+    assert_eq!(script.connect_as(HOST, NQN).unwrap().cntlid, 3, "not used again at once");
+}
+
+#[test]
+fn sq_flow_control_can_be_disabled() {
+    let mut script = Script::new();
+    let connect = Connect { cattr: cattr::DISABLE_SQ_FLOW_CONTROL, ..connect_sqe(0, 31) };
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+    assert!(!script.connect(connect, &data).unwrap().sq_flow_control);
+}
+
+#[test]
+fn wrong_fields_of_the_command() {
+    let mut script = Script::new();
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+    let recfmt = Connect { recfmt: 1, ..connect_sqe(0, 31) };
+    let format = Status::CONNECT_INCOMPATIBLE_FORMAT;
+    assert_eq!(refused(script.connect(recfmt, &data)), (format, 0));
+    for sqsize in [0, 1024, 0xffff] {
+        let result = script.connect(connect_sqe(0, sqsize), &data);
+        assert_eq!(refused(result), (PARAMETERS, 44), "{sqsize}");
+    }
+    assert!(script.connect(connect_sqe(0, 1023), &data).is_ok());
+    for length in [0, 1023, 1025] {
+        let mut octets = data.as_bytes().to_vec();
+        octets.resize(length, 0);
+        let sqe = connect_sqe(0, 31).emit();
+        let result = script.target.connect(script.now, &sqe, &octets, local());
+        assert_eq!(refused(result), (Status::DATA_SGL_LENGTH_INVALID, 0));
+    }
+}
+
+#[test]
+fn wrong_fields_of_the_data() {
+    let mut script = Script::new();
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+    let in_data = |octet: u32| (PARAMETERS, 1 << 16 | octet);
+    let mut try_with = |change: &dyn Fn(&mut ConnectData)| {
+        let mut data = data;
+        change(&mut data);
+        refused(script.connect(connect_sqe(0, 31), &data))
+    };
+    assert_eq!(try_with(&|d| d.cntlid = 1.into()), in_data(16), "static controllers");
+    assert_eq!(try_with(&|d| d.subnqn[18] = b'x'), in_data(256), "unknown subsystem");
+    assert_eq!(try_with(&|d| d.subnqn.fill(b'n')), in_data(256), "not terminated");
+    assert_eq!(try_with(&|d| d.subnqn.fill(0)), in_data(256), "empty");
+    assert_eq!(try_with(&|d| d.hostnqn.fill(0)), in_data(512), "empty");
+    assert_eq!(try_with(&|d| d.hostnqn[0] = 0xff), in_data(512), "not UTF-8");
+}
+
+#[test]
+fn hosts_that_are_not_allowed_are_refused() {
+    let mut script = Script::new();
+    assert!(script.connect_as(HOST, PRIVATE_NQN).is_ok());
+    let invalid_host = (Status::CONNECT_INVALID_HOST, 1 << 16 | 512);
+    assert_eq!(refused(script.connect_as(STRANGER, PRIVATE_NQN)), invalid_host);
+    assert!(script.connect_as(STRANGER, NQN).is_ok());
+    assert!(script.connect_as(STRANGER, DISCOVERY_NQN).is_ok());
+}
+
+#[test]
+fn io_queues_belong_to_their_controller() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let in_data = |octet: u32| (PARAMETERS, 1 << 16 | octet);
+    let mut try_as = |cntlid, nqn, host, hostid| {
+        let data = ConnectData::new(hostid, cntlid, nqn, host);
+        script.connect(connect_sqe(1, 127), &data)
+    };
+    assert_eq!(refused(try_as(77, NQN, HOST, HOSTID)), in_data(16));
+    assert_eq!(refused(try_as(CNTLID_DYNAMIC, NQN, HOST, HOSTID)), in_data(16));
+    assert_eq!(refused(try_as(cntlid, PRIVATE_NQN, HOST, HOSTID)), in_data(256));
+    assert_eq!(refused(try_as(cntlid, NQN, STRANGER, HOSTID)), in_data(512));
+    assert_eq!(refused(try_as(cntlid, NQN, HOST, [1; 16])), in_data(0));
+    assert_eq!(try_as(cntlid, NQN, HOST, HOSTID).unwrap().cntlid, cntlid);
+}
+
+#[test]
+fn io_queue_numbers() {
+    let mut script = Script::new();
+    let cntlid = script.connect_as(HOST, NQN).unwrap().cntlid;
+    let sequence = (Status::COMMAND_SEQUENCE_ERROR, 0);
+    assert_eq!(refused(script.connect_io(cntlid, 1)), sequence, "not enabled");
+    script.enable(cntlid);
+    for qid in 1..=128 {
+        assert_eq!(script.connect_io(cntlid, qid).unwrap().qid, qid);
+    }
+    assert_eq!(refused(script.connect_io(cntlid, 128)), sequence, "there already");
+    assert_eq!(refused(script.connect_io(cntlid, 129)), (PARAMETERS, 42));
+    assert_eq!(refused(script.connect_io(cntlid, 0xffff)), (PARAMETERS, 42));
+    script.target.disconnect(cntlid, 128);
+    assert!(script.connect_io(cntlid, 128).is_ok(), "lost and connected again");
+}
+
+#[test]
+fn discovery_controllers_have_no_io_queues() {
+    let mut script = Script::new();
+    let cntlid = script.controller(DISCOVERY_NQN);
+    let data = ConnectData::new(HOSTID, cntlid, DISCOVERY_NQN, HOST);
+    assert_eq!(refused(script.connect(connect_sqe(1, 31), &data)), (PARAMETERS, 42));
+}
+
+#[test]
+fn controllers_are_limited() {
+    let mut config = config();
+    config.limits.controllers_max = 2;
+    let mut script = Script::with(&config);
+    let first = script.connect_as(HOST, NQN).unwrap().cntlid;
+    script.connect_as(HOST, DISCOVERY_NQN).unwrap();
+    let error = script.connect_as(HOST, NQN).unwrap_err();
+    assert_eq!(error.status, Status::CONNECT_CONTROLLER_BUSY, "may be tried again");
+    script.target.disconnect(first, 0);
+    assert!(script.connect_as(HOST, NQN).is_ok());
+}

@@ -1,0 +1,149 @@
+//! The discovery log and its events.
+
+use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe};
+use roadtrain_proto::target::{Listener, SubsystemConfig, TargetEvent};
+use roadtrain_wire::discovery::{DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, subtype};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
+use roadtrain_wire::feature::{SetFeatures, fid};
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// Generation and entries of the log as a controller shows it.
+fn log(script: &mut Script, cntlid: u16) -> (u64, Vec<DiscoveryEntry>) {
+    let data = script.succeed(cntlid, GetLogPage::new(lid::DISCOVERY, 16 * 1024).emit(0)).data;
+    let (header, entries) = DiscoveryLogHeader::ref_from_prefix(&data).unwrap();
+    let count = header.numrec.get() as usize;
+    let entries = <[DiscoveryEntry]>::ref_from_bytes(entries).unwrap()[..count].to_vec();
+    assert_eq!(header.recfmt.get(), 0);
+    (header.genctr.get(), entries)
+}
+
+fn names(entries: &[DiscoveryEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.subnqn().unwrap()).collect()
+}
+
+#[test]
+fn the_log_shows_itself_and_what_the_host_may_use() {
+    let mut script = Script::new();
+    let cntlid = script.controller(DISCOVERY_NQN);
+    let (_, entries) = log(&mut script, cntlid);
+    assert_eq!(names(&entries), [DISCOVERY_NQN, NQN, PRIVATE_NQN]);
+    assert_eq!(entries[0].subtype, subtype::CURRENT_DISCOVERY);
+    assert_eq!(entries[0].eflags.get(), eflags::PERSISTENT);
+    for entry in &entries[1..] {
+        assert_eq!((entry.subtype, entry.eflags.get()), (subtype::NVM, 0));
+    }
+    for entry in &entries {
+        assert_eq!((entry.trtype, entry.adrfam, entry.treq), (3, adrfam::IPV4, 4));
+        assert_eq!((entry.traddr(), entry.trsvcid()), ("192.0.2.7", "4420"));
+        assert_eq!((entry.cntlid.get(), entry.portid.get()), (CNTLID_DYNAMIC, 1));
+        assert_eq!((entry.asqsz.get(), entry.tsas[0]), (1024, 0));
+    }
+    let stranger = script.connect_as(STRANGER, DISCOVERY_NQN).unwrap().cntlid;
+    script.enable(stranger);
+    assert_eq!(names(&log(&mut script, stranger).1), [DISCOVERY_NQN, NQN]);
+}
+
+#[test]
+fn every_listener_is_shown_as_the_host_can_reach_it() {
+    let mut config = config();
+    config.subsystems.truncate(1);
+    config.listeners = ["0.0.0.0:4420", "198.51.100.1:4421", "[2001:db8::1]:4422"]
+        .iter()
+        .zip(1..)
+        .map(|(address, portid)| Listener { portid, address: address.parse().unwrap() })
+        .collect();
+    let mut script = Script::with(&config);
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
+    let local = "[::ffff:192.0.2.9]:4420".parse().unwrap(); // IPv4 through a socket of both families
+    let sqe = connect_sqe(0, 31).emit();
+    let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local);
+    let cntlid = connected.unwrap().cntlid;
+    script.enable(cntlid);
+    let (_, entries) = log(&mut script, cntlid);
+    let shown: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.subtype == subtype::NVM)
+        .map(|entry| (entry.portid.get(), entry.adrfam, entry.traddr(), entry.trsvcid()))
+        .collect();
+    let expected = [
+        (1, adrfam::IPV4, "192.0.2.9", "4420"),
+        (2, adrfam::IPV4, "198.51.100.1", "4421"),
+        (3, adrfam::IPV6, "2001:db8::1", "4422"),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(entries.len(), 6, "the discovery subsystem is at every address too");
+}
+
+#[test]
+fn the_log_is_read_in_pieces() {
+    let mut script = Script::new();
+    let cntlid = script.controller(DISCOVERY_NQN);
+    let whole = script.succeed(cntlid, GetLogPage::new(lid::DISCOVERY, 4096).emit(0)).data;
+    for (offset, bytes) in [(0, 16), (0, 1024), (1024, 1024), (2048, 2048)] {
+        let get = GetLogPage { offset, ..GetLogPage::new(lid::DISCOVERY, bytes) };
+        let piece = script.succeed(cntlid, get.emit(0)).data;
+        assert_eq!(piece, whole[offset as usize..][..bytes as usize]);
+    }
+    let beyond = GetLogPage { offset: 4100, ..GetLogPage::new(lid::DISCOVERY, 4) };
+    script.fail(cntlid, beyond.emit(0), Status::INVALID_FIELD);
+}
+
+fn listening(script: &mut Script) -> (u16, u16) {
+    let cntlid = script.controller(DISCOVERY_NQN);
+    script.succeed(cntlid, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, 1 << 31));
+    script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
+    (cntlid, script.cid())
+}
+
+fn log_changed(cntlid: u16, cid: u16) -> TargetEvent {
+    TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result: 0x0070_f002 }
+}
+
+#[test]
+fn changes_are_told_and_counted() {
+    let mut script = Script::new();
+    let (cntlid, cid) = listening(&mut script);
+    let (before, _) = log(&mut script, cntlid);
+    script.target.resize_namespace(NQN, 1, 5).unwrap();
+    assert!(!script.events().contains(&log_changed(cntlid, cid)), "the log names no namespaces");
+    script.target.add_subsystem(&SubsystemConfig::new("nqn.2024-01.test:new")).unwrap();
+    assert_eq!(script.events(), [log_changed(cntlid, cid)]);
+    let (after, entries) = log(&mut script, cntlid);
+    assert!(after > before);
+    assert!(names(&entries).contains(&"nqn.2024-01.test:new"));
+    script.target.remove_subsystem("nqn.2024-01.test:new").unwrap();
+    script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
+    let cid = script.cid();
+    assert_eq!(script.events(), [log_changed(cntlid, cid)]);
+    assert!(log(&mut script, cntlid).0 > after);
+}
+
+#[test]
+fn a_change_between_the_pieces_is_told_again() {
+    let mut script = Script::new();
+    let (cntlid, cid) = listening(&mut script);
+    script.target.add_subsystem(&SubsystemConfig::new("nqn.2024-01.test:x")).unwrap();
+    assert_eq!(script.events(), [log_changed(cntlid, cid)]);
+    script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
+    let cid = script.cid();
+    let head = GetLogPage { rae: true, ..GetLogPage::new(lid::DISCOVERY, 1024) };
+    script.succeed(cntlid, head.emit(0));
+    script.target.add_subsystem(&SubsystemConfig::new("nqn.2024-01.test:y")).unwrap();
+    assert_eq!(script.events(), [], "masked");
+    let entries = GetLogPage { offset: 1024, ..GetLogPage::new(lid::DISCOVERY, 4096) };
+    script.succeed(cntlid, entries.emit(0));
+    assert_eq!(script.events(), [log_changed(cntlid, cid)]);
+}
+
+#[test]
+fn discovery_controllers_do_not_serve_io_or_abort() {
+    let mut script = Script::new();
+    let cntlid = script.controller(DISCOVERY_NQN);
+    script.fail(cntlid, Sqe::new(opcode::ABORT, 0), Status::INVALID_OPCODE);
+    script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
+    let smart = GetLogPage::new(lid::SMART, 512);
+    script.fail(cntlid, smart.emit(0), Status::INVALID_LOG_PAGE);
+}

@@ -1,0 +1,16 @@
+//! The target's control plane, driven through its public interface.
+
+mod arbitrary;
+mod bring_up;
+#[path = "../../../wire/tests/recorded/capture.rs"]
+mod capture;
+mod connect;
+mod discovery;
+mod events;
+mod features;
+mod identify;
+mod keep_alive;
+mod log_page;
+mod namespaces;
+mod recorded;
+mod script;

@@ -1,0 +1,162 @@
+//! Subsystems, namespaces and allow-lists that change while hosts are connected.
+
+use crate::script::{HOST, NQN, PRIVATE_NQN, STRANGER, Script, config};
+use roadtrain_proto::target::{
+    Change, CloseReason, ConfigError, NamespaceConfig, SubsystemConfig, Target, TargetConfig,
+    TargetEvent,
+};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::identify::{IdentifyNamespace, cns};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::collections::BTreeSet;
+
+fn nsids(script: &Script) -> Vec<u32> {
+    script.target.namespaces(NQN).unwrap().iter().map(|(nsid, _)| nsid).collect()
+}
+
+fn size(script: &mut Script, cntlid: u16, nsid: u32) -> u64 {
+    let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
+    sqe.cdw10 = u32::from(cns::NAMESPACE).into();
+    sqe.set_transport(4096);
+    script.succeed(cntlid, sqe).page::<IdentifyNamespace>().nsze.get()
+}
+
+#[test]
+fn namespaces_come_go_and_grow() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let before = script.target.namespaces(NQN).unwrap();
+    script.target.add_namespace(NQN, NamespaceConfig::new(2, 64, 12)).unwrap();
+    script.target.resize_namespace(NQN, 1, 99).unwrap();
+    script.target.remove_namespace(NQN, 3).unwrap();
+    assert_eq!(nsids(&script), [1, 2]);
+    assert_eq!((size(&mut script, cntlid, 1), size(&mut script, cntlid, 3)), (99, 0));
+    let table = script.target.namespaces(NQN).unwrap();
+    assert!(table.generation > before.generation);
+    let geometry = table.get(2).unwrap();
+    assert_eq!((geometry.blocks, geometry.lba_shift, geometry.read_only), (64, 12, false));
+    assert_eq!(geometry.transfer_bytes_max, 1 << 20);
+    assert_eq!((table.get(3), before.get(3).map(|g| g.read_only)), (None, Some(true)));
+}
+
+#[test]
+fn impossible_changes_change_nothing() {
+    let mut script = Script::new();
+    let nqn = NQN.to_owned();
+    let other = "nqn.2024-01.test:none";
+    let target = &mut script.target;
+    let new = NamespaceConfig::new;
+    let unknown = Err(ConfigError::UnknownSubsystem(other.to_owned()));
+    assert_eq!(target.add_namespace(other, new(1, 1, 9)), unknown);
+    assert_eq!(target.remove_subsystem(other), unknown);
+    let duplicate = Err(ConfigError::DuplicateNamespace(nqn.clone(), 1));
+    assert_eq!(target.add_namespace(NQN, new(1, 1, 9)), duplicate);
+    let missing = Err(ConfigError::UnknownNamespace(nqn.clone(), 2));
+    assert_eq!(target.remove_namespace(NQN, 2), missing);
+    assert_eq!(target.resize_namespace(NQN, 2, 5), missing);
+    for nsid in [0, 1025, u32::MAX] {
+        let error = Err(ConfigError::Nsid(nqn.clone(), nsid));
+        assert_eq!(target.add_namespace(NQN, new(nsid, 1, 9)), error);
+    }
+    for (blocks, lba_shift, granule_bytes) in
+        [(0, 9, 4096), (u64::MAX, 9, 4096), (1, 10, 4096), (1, 9, 3000), (1, 12, 512)]
+    {
+        let config = NamespaceConfig { granule_bytes, ..new(2, blocks, lba_shift) };
+        let result = target.add_namespace(NQN, config);
+        assert!(matches!(result, Err(ConfigError::Namespace(..))), "{result:?}");
+    }
+    assert!(target.resize_namespace(NQN, 1, 0).is_err());
+    assert_eq!((script.events(), nsids(&script)), (vec![], vec![1, 3]));
+}
+
+#[test]
+fn configurations_are_checked() {
+    let with = |change: &dyn Fn(&mut TargetConfig)| {
+        let mut config = config();
+        change(&mut config);
+        Target::new(Instant(0), &config).map(|_| ())
+    };
+    assert_eq!(with(&|_| ()), Ok(()));
+    let twice = with(&|c| c.subsystems.push(SubsystemConfig::new(NQN)));
+    assert_eq!(twice, Err(ConfigError::DuplicateSubsystem(NQN.to_owned())));
+    for nqn in ["", "foo", "nqn.\0", &format!("nqn.{}", "x".repeat(220))] {
+        let result = with(&|c| c.subsystems[0].nqn = nqn.to_owned());
+        assert_eq!(result, Err(ConfigError::Nqn(nqn.to_owned())));
+    }
+    let discovery = roadtrain_wire::fabrics::DISCOVERY_NQN;
+    assert!(with(&|c| c.subsystems[0].nqn = discovery.to_owned()).is_err());
+    assert!(with(&|c| c.subsystems[0].serial = Some("x".repeat(21))).is_err());
+    assert!(with(&|c| c.subsystems[0].model = "\u{e9}".to_owned()).is_err());
+    assert!(with(&|c| c.limits.mdts = 0).is_err());
+    assert!(with(&|c| c.limits.queue_entries_max = 31).is_err());
+    assert!(with(&|c| c.limits.in_capsule_bytes_max = 100).is_err());
+    let hosts = BTreeSet::from(["host".to_owned()]);
+    assert!(with(&|c| c.subsystems[0].allowed_hosts = Some(hosts.clone())).is_err());
+    let same = NamespaceConfig::new(1, 1, 9);
+    assert!(with(&|c| c.subsystems[0].namespaces.push(same.clone())).is_err());
+}
+
+#[test]
+fn a_subsystem_takes_its_controllers_along() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let other = script.connect_as(HOST, PRIVATE_NQN).unwrap().cntlid;
+    script.connect_io(cntlid, 4).unwrap();
+    script.target.remove_subsystem(NQN).unwrap();
+    let reason = CloseReason::SubsystemRemoved;
+    let close = |qid| TargetEvent::Close { cntlid, qid, reason };
+    assert_eq!(script.events(), [close(4), close(0)]);
+    assert!(script.connect_as(HOST, NQN).is_err());
+    assert_eq!(script.target.namespaces(NQN), None);
+    script.target.disconnect(cntlid, 4);
+    script.target.disconnect(cntlid, 0);
+    assert_eq!(script.events(), []);
+    script.enable(other);
+}
+
+#[test]
+fn hosts_that_may_no_longer_are_sent_away() {
+    let mut script = Script::new();
+    let kept = script.connect_as(HOST, NQN).unwrap().cntlid;
+    let refused = script.connect_as(STRANGER, NQN).unwrap().cntlid;
+    let only_host = Some(BTreeSet::from([HOST.to_owned()]));
+    script.target.set_allowed_hosts(NQN, only_host.clone()).unwrap();
+    let reason = CloseReason::HostNotAllowed;
+    assert_eq!(script.events(), [TargetEvent::Close { cntlid: refused, qid: 0, reason }]);
+    script.enable(kept);
+    assert!(script.connect_as(STRANGER, NQN).is_err());
+    script.target.set_allowed_hosts(NQN, only_host).unwrap();
+    script.target.set_allowed_hosts(NQN, None).unwrap();
+    assert!(script.connect_as(STRANGER, NQN).is_ok());
+}
+
+#[test]
+fn a_new_configuration_is_applied_as_a_difference() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    assert_eq!(script.target.apply(&config()), Ok(vec![]));
+    assert_eq!(script.events(), []);
+
+    let mut next = config();
+    next.subsystems.remove(1);
+    next.subsystems.push(SubsystemConfig::new("nqn.2024-01.test:new"));
+    next.subsystems[0].namespaces[0].blocks = 7;
+    next.subsystems[0].namespaces[1] = NamespaceConfig::new(9, 5, 12);
+    let nqn = NQN.to_owned();
+    let expected = vec![
+        Change::SubsystemRemoved(PRIVATE_NQN.to_owned()),
+        Change::NamespaceRemoved(nqn.clone(), 3),
+        Change::NamespaceChanged(nqn.clone(), 1),
+        Change::NamespaceAdded(nqn, 9),
+        Change::SubsystemAdded("nqn.2024-01.test:new".to_owned()),
+    ];
+    assert_eq!(script.target.apply(&next), Ok(expected));
+    assert_eq!(nsids(&script), [1, 9]);
+    assert_eq!(size(&mut script, cntlid, 1), 7, "the controller lives on");
+    assert_eq!(script.target.apply(&next), Ok(vec![]));
+
+    let mut wrong = config();
+    wrong.subsystems[0].namespaces[0].blocks = 0;
+    assert!(script.target.apply(&wrong).is_err());
+    assert_eq!(nsids(&script), [1, 9], "nothing has changed");
+}
