@@ -118,12 +118,16 @@ impl Target {
         let reply = execute(&mut context);
         let Context { controller, outbox, .. } = context;
         pump(controller, outbox);
+        if let Err(CommandError { status, octet, .. }) = reply {
+            controller.errors.record(qid, sqe, status, octet);
+        }
+        let deadline = controller.keep_alive.deadline();
+        self.set_timer(deadline);
         match reply {
             Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
             Ok(Reply::Pending) => Outcome::Pending,
             Ok(Reply::Disconnected) => Outcome::Disconnected,
-            Err(CommandError { status, result, octet }) => {
-                controller.errors.record(qid, sqe, status, octet);
+            Err(CommandError { status, result, .. }) => {
                 Outcome::Complete { status, result: result.into() }
             }
         }

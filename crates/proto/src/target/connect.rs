@@ -173,6 +173,7 @@ impl Target {
         if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());
         }
+        self.set_timer(controller.keep_alive.deadline());
         self.controllers.insert(cntlid, controller);
         Ok(cntlid)
     }

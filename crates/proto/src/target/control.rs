@@ -24,6 +24,8 @@ pub struct Target {
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
     pub(super) started: Instant,
+    /// No keep alive timer runs out earlier; reactors ask for it before they sleep, so it is kept.
+    timer: Option<Instant>,
     pub(super) outbox: VecDeque<TargetEvent>,
 }
 
@@ -105,6 +107,7 @@ impl Target {
             genctr: 1,
             cntlid_last: 0,
             started: now,
+            timer: None,
             outbox: VecDeque::new(),
         })
     }
@@ -270,10 +273,15 @@ impl Target {
         }
     }
 
-    /// When [`Target::handle_timeout`] is to be called at the latest.
+    /// When [`Target::handle_timeout`] is to be called at the latest; it may find nothing to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.controllers.values().filter_map(|c| c.keep_alive.deadline()).min()
+        self.timer
+    }
+
+    /// A keep alive timer was set to `deadline`.
+    pub(super) fn set_timer(&mut self, deadline: Option<Instant>) {
+        self.timer = self.timer.into_iter().chain(deadline).min();
     }
 
     /// Ends the controllers whose hosts were not heard of for their keep alive timeout.
@@ -289,6 +297,7 @@ impl Target {
         for cntlid in expired {
             self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
         }
+        self.timer = self.controllers.values().filter_map(|c| c.keep_alive.deadline()).min();
     }
 }
 

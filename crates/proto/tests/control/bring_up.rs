@@ -62,6 +62,7 @@ fn linux_connects_uses_and_leaves() {
     let reason = CloseReason::AdminQueueLost;
     let close = |qid| TargetEvent::Close { cntlid, qid, reason };
     assert_eq!(script.events(), [close(1), close(2)]);
+    script.target.handle_timeout(script.now);
     assert_eq!(script.target.poll_timeout(), None, "nothing is left of it");
 }
 
