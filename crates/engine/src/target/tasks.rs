@@ -152,9 +152,9 @@ fn operation(
             let range = ByteRange { offset, len: length };
             (IoOp::WriteZeroes { range, fua, deallocate }, buffer)
         }
-        IoCommand::DatasetManagement { deallocate, .. } => {
+        IoCommand::DatasetManagement { ranges: count, deallocate, .. } => {
             let list = buffer.ok_or(missing)?;
-            match ranges(&list, backend) {
+            match ranges(&list, count, backend) {
                 Ok(ranges) if deallocate => (IoOp::Discard { ranges }, Some(list)),
                 Ok(_) => (IoOp::Discard { ranges: Box::default() }, Some(list)),
                 Err(status) => return Err((status, Some(list))),
@@ -164,8 +164,8 @@ fn operation(
     })
 }
 
-/// The ranges of a Dataset Management command, checked against the capacity.
-fn ranges(list: &[u8], backend: &Backend) -> Result<Box<[ByteRange]>, Status> {
+/// The first `count` ranges of a Dataset Management command, checked against the capacity.
+fn ranges(list: &[u8], count: u32, backend: &Backend) -> Result<Box<[ByteRange]>, Status> {
     let geometry = backend.geometry();
     let (entries, _) = list.as_chunks::<{ DSM_RANGE_BYTES as usize }>();
     let parse = |entry: &[u8; 16]| {
@@ -181,5 +181,6 @@ fn ranges(list: &[u8], backend: &Backend) -> Result<Box<[ByteRange]>, Status> {
             _ => Err(Status::LBA_OUT_OF_RANGE.dnr()),
         }
     };
-    entries.iter().map(parse).filter(|range| !matches!(range, Ok(r) if r.len == 0)).collect()
+    let named = entries.iter().take(count as usize).map(parse);
+    named.filter(|range| !matches!(range, Ok(r) if r.len == 0)).collect()
 }

@@ -6,6 +6,9 @@ use roadtrain_wire::status::Status;
 /// Octets of a Dataset Management range.
 pub const DSM_RANGE_BYTES: u32 = 16;
 
+/// Ranges a Dataset Management command names at most.
+pub const DSM_RANGES_MAX: u32 = 256;
+
 /// What of a namespace the checks need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -62,6 +65,8 @@ pub enum IoCommand {
     DatasetManagement {
         /// Ranges.
         ranges: u32,
+        /// Octets of data: Linux always sends room for 256 ranges, whatever their number.
+        data_bytes: u32,
         /// Whether it asks for deallocation; else it is a hint without effect.
         deallocate: bool,
     },
@@ -75,7 +80,7 @@ impl IoCommand {
     pub fn data_out_bytes(&self) -> u32 {
         match *self {
             IoCommand::Write { length, .. } | IoCommand::Compare { length, .. } => length,
-            IoCommand::DatasetManagement { ranges, .. } => ranges * DSM_RANGE_BYTES,
+            IoCommand::DatasetManagement { data_bytes, .. } => data_bytes,
             _ => 0,
         }
     }
@@ -124,9 +129,21 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
         }
         opcode::DATASET_MANAGEMENT => {
             let ranges = (sqe.cdw10.get() & 0xff) + 1;
-            Ok(IoCommand::DatasetManagement { ranges, deallocate: sqe.cdw11.get() & 4 != 0 })
+            let deallocate = sqe.cdw11.get() & 4 != 0;
+            let data_bytes = range_list_bytes(sqe, ranges)?;
+            Ok(IoCommand::DatasetManagement { ranges, data_bytes, deallocate })
         }
         _ => Err(Status::INVALID_OPCODE.dnr()),
+    }
+}
+
+/// Octets of the list of ranges: at least the ranges named, at most as many as a command can name.
+fn range_list_bytes(sqe: &Sqe, ranges: u32) -> Result<u32, Status> {
+    let length = sqe.sgl.length.get();
+    match length {
+        _ if length < ranges * DSM_RANGE_BYTES => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        _ if length > DSM_RANGES_MAX * DSM_RANGE_BYTES => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        _ => Ok(length),
     }
 }
 
@@ -171,5 +188,34 @@ fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<()
         SGL_TRANSPORT if in_capsule_bytes == 0 && sqe.sgl.length.get() == length => Ok(()),
         SGL_OFFSET | SGL_TRANSPORT => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
         _ => Err(Status::SGL_TYPE_INVALID.dnr()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry =
+        Geometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
+
+    fn dsm(ranges: u32, data_bytes: u32) -> Result<IoCommand, Status> {
+        let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
+        sqe.cdw10 = (ranges - 1).into();
+        sqe.cdw11 = 4.into();
+        sqe.set_in_capsule(data_bytes);
+        IoCommand::parse(&sqe, &GEOMETRY, data_bytes)
+    }
+
+    #[test]
+    fn a_range_list_may_be_longer_than_its_ranges() {
+        // Linux sends 4,096 octets for any number of ranges.
+        for data_bytes in [32, 48, 4096] {
+            let command = IoCommand::DatasetManagement { ranges: 2, data_bytes, deallocate: true };
+            assert_eq!(dsm(2, data_bytes), Ok(command));
+            assert_eq!(command.data_out_bytes(), data_bytes);
+        }
+        for data_bytes in [0, 16, 31, 4097] {
+            assert_eq!(dsm(2, data_bytes), Err(Status::DATA_SGL_LENGTH_INVALID.dnr()));
+        }
     }
 }
