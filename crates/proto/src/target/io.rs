@@ -142,7 +142,9 @@ fn range_list_bytes(sqe: &Sqe, ranges: u32) -> Result<u32, Status> {
     let length = sqe.sgl.length.get();
     match length {
         _ if length < ranges * DSM_RANGE_BYTES => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
-        _ if length > DSM_RANGES_MAX * DSM_RANGE_BYTES => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        _ if length > DSM_RANGES_MAX * DSM_RANGE_BYTES => {
+            Err(Status::DATA_SGL_LENGTH_INVALID.dnr())
+        }
         _ => Ok(length),
     }
 }
