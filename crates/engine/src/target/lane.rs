@@ -369,6 +369,11 @@ impl Lane {
         Ok(true)
     }
 
+    /// Nothing is received until a buffer is there.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
     pub(super) fn is_starved(&self) -> bool {
         !self.starved.is_empty()
     }
