@@ -33,6 +33,9 @@ fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
         let targets: &[&str] = match pdu.octets[0] {
             4 => {
                 save(corpus, "command", &file, &pdu.octets[8..72])?;
+                // Octet 0 is the target's own: an admin command to the first controller.
+                let admin = [&[4], &pdu.octets[8..72], &pdu.octets[pdo.max(72)..]].concat();
+                save(corpus, "control", &file, &admin)?;
                 &["connect"]
             }
             7 => &["identify", "log", "discovery"],
