@@ -276,6 +276,9 @@ impl Keeper {
         if wanted == 0 || admin.run("Set Features (events)", &set, &[], &mut []).is_err() {
             return Ok(()); // a controller without events works, too
         }
+        // What changed before events were switched on has none.
+        let namespaces = admin.namespaces()?;
+        self.view.set(ControllerInfo { namespaces, ..self.view.info() });
         let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
         let posted = admin.qpair.post(&request).map(|_| ());
         posted.map_err(|source| HostError::Lost { what: "Asynchronous Event Request", source })
