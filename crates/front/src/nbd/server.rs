@@ -8,7 +8,7 @@
 use super::address::NbdAddress;
 use super::connection::{Connection, Waits};
 use super::endpoint::Endpoint;
-use super::export::ExportInfo;
+use super::export::{Export, ExportInfo};
 use super::jobs::{Jobs, Owner};
 use super::session::Close;
 use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
@@ -17,6 +17,7 @@ use slab::Slab;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, warn};
 
@@ -109,10 +110,28 @@ impl NbdServer {
         self
     }
 
+    /// A server at the same endpoint over another reactor's lane.
+    #[must_use]
+    pub fn for_lane(&self, lane: LaneId) -> Self {
+        self.endpoint.server(lane)
+    }
+
     /// Where it listens, and what it exports.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Where clients connect, with the port that the system chose.
+    #[must_use]
+    pub fn address(&self) -> &NbdAddress {
+        self.endpoint.address()
+    }
+
+    /// The export, to be told when the namespace changes; may be kept and used on any thread.
+    #[must_use]
+    pub fn export(&self) -> Arc<Export> {
+        self.endpoint.export().clone()
     }
 
     fn list(&mut self, slot: usize) {

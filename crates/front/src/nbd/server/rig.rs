@@ -4,7 +4,6 @@
 //! request is submitted and writes when it is completed, in any order, so that whatever may race does.
 
 use super::*;
-use crate::nbd::export::Export;
 use roadtrain_engine::host::{Completion, Op, Request};
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_wire::nbd::{
@@ -16,8 +15,8 @@ use std::io::{Read, Write};
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// What a lane was asked: operation, slba, blocks, FUA, urgent.
@@ -212,9 +211,8 @@ impl Rig {
         let model = Mock::new(options.clone(), 0);
         let (disk, stopping) = (model.disk, model.stopping);
         let first = NbdServer::bind(&address, info, LaneId(0)).unwrap();
-        let export = first.endpoint().export().clone();
-        let mut servers: Vec<_> =
-            (1..options.lanes).map(|_| first.endpoint().server(LaneId(0))).collect();
+        let export = first.export();
+        let mut servers: Vec<_> = (1..options.lanes).map(|_| first.for_lane(LaneId(0))).collect();
         servers.push(first);
         let threads = servers.into_iter().enumerate().map(|(index, server)| {
             let mut mock = Mock::new(options.clone(), index as u64);

@@ -317,9 +317,9 @@ fn clients_are_spread_over_the_lanes() {
 fn two_servers() -> (String, [NbdServer; 2]) {
     let address: NbdAddress = "nbd:tcp:127.0.0.1:0".parse().unwrap();
     let server = NbdServer::bind(&address, test_info(), LaneId(0)).unwrap();
-    let NbdAddress::Tcp { host, port } = server.endpoint().address() else { panic!("not TCP") };
+    let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
     let address = format!("{host}:{port}");
-    let other = server.endpoint().server(LaneId(0));
+    let other = server.for_lane(LaneId(0));
     (address, [server, other])
 }
 
