@@ -144,7 +144,7 @@ impl Reactor {
             turns = turns.wrapping_add(1);
             let all_hot =
                 !self.hot.is_empty() && self.hot.len() + self.free.len() == self.seats.len();
-            if !all_hot || self.shared.tasks.count() > 0 || turns % TURNS_PER_LOOK == 0 {
+            if !all_hot || self.shared.tasks.count() > 0 || turns.is_multiple_of(TURNS_PER_LOOK) {
                 self.wait()?;
             }
             self.shared.now = clock::now();
