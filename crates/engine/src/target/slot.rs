@@ -43,7 +43,7 @@ pub(super) enum Work {
     #[default]
     None,
     /// An I/O command on its namespace.
-    Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Box<Sqe> },
+    Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Sqe },
     /// A read or write whose data is moved in place; the namespace stays until it has been.
     InPlace(#[expect(dead_code, reason = "held, not read")] Rc<LocalNamespace>),
     /// An admin or fabrics command.

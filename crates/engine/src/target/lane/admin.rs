@@ -3,6 +3,7 @@
 use super::{Lane, LaneError, Shared};
 use crate::target::slot::{Data, Work};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::fabrics::{Property, fctype, property};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
@@ -40,6 +41,23 @@ impl Lane {
     }
 
     pub(super) fn run_admin(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
+        let s = &mut self.slots[usize::from(slot)];
+        if let Work::Admin(sqe) = &s.work
+            && is_shutdown(sqe)
+            && let Some(connected) = &self.association
+        {
+            // What was written is on stable storage before the controller says that it is shut down.
+            let backends = shared.control.backends(connected);
+            if shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends).is_none() {
+                self.tasks += 1;
+                return Ok(());
+            }
+        }
+        self.run_command(shared, slot)
+    }
+
+    /// Hands the command to the control plane and answers it.
+    pub(super) fn run_command(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
         let s = &mut self.slots[usize::from(slot)];
         let (Work::Admin(sqe), Data::Page(data)) =
             (std::mem::take(&mut s.work), std::mem::take(&mut s.data))
@@ -93,4 +111,13 @@ impl Lane {
             self.qpair.respond(now, slot, status, result);
         }
     }
+}
+
+/// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
+fn is_shutdown(sqe: &Sqe) -> bool {
+    let property = Property::parse(sqe);
+    sqe.opcode == opcode::FABRICS
+        && sqe.fctype() == fctype::PROPERTY_SET
+        && property.offset == property::CC
+        && property.value >> 14 & 3 != 0
 }

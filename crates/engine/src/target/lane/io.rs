@@ -43,7 +43,7 @@ impl Lane {
                 _ => {} // its data follows in the capsule
             };
         }
-        s.work = Work::Io { command, namespace, sqe: Box::new(*sqe) };
+        s.work = Work::Io { command, namespace, sqe: *sqe };
         self.begin(shared, slot, in_capsule_bytes);
     }
 
@@ -160,6 +160,11 @@ impl Lane {
     /// The backend is done with a command.
     pub(in crate::target) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
         let s = &mut self.slots[usize::from(slot)];
+        if let Work::Admin(_) = s.work {
+            // A shutdown, now that all is flushed; Property Set never ends a connection.
+            let answered = self.run_command(shared, slot);
+            return debug_assert!(answered.is_ok(), "{answered:?}");
+        }
         let read_bytes = match &s.work {
             Work::Io { command: IoCommand::Read { length, .. }, .. } => *length,
             _ => 0,
@@ -175,7 +180,7 @@ impl Lane {
                 }
                 let status = result.err().unwrap_or(Status::SUCCESS);
                 if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result) {
-                    let sqe = **sqe;
+                    let sqe = *sqe;
                     self.record_error(shared, &sqe, status);
                 }
                 self.qpair.respond(shared.now, slot, status, 0);
