@@ -53,6 +53,8 @@ test_crash_for_good() {
     local load=$pid rc=0
     sleep 1
     kill -KILL "$target"
+    sleep 2
+    alive "$load" || { cat bench.log; fail 'requests failed before the controller-loss timeout'; }
     ended "$load" 30
     wait "$load" || rc=$?
     [ $rc != 0 ] || fail 'bench ended well although its target was gone'
