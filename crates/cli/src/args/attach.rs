@@ -1,0 +1,49 @@
+//! `roadtrain attach`
+
+use super::{ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
+use crate::units::parse_size;
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Prints one line beginning `ready` with a URI that nbdinfo, nbdcopy, qemu-img and fio take; runs until
+SIGTERM or SIGINT.
+
+Examples:
+  roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock
+  qemu-img info 'nbd+unix:///?socket=/tmp/disk.sock'
+  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 --as nbd:tcp:127.0.0.1:10809 \\
+      --lanes 2 --cores 0-1 --policy i10";
+
+/// Options of `roadtrain attach`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct AttachArgs {
+    /// Where to connect.
+    #[command(flatten)]
+    pub portal: Portal,
+    /// NQN of the subsystem.
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    pub nqn: String,
+    /// Namespace.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub nsid: u32,
+    /// What to show it as: nbd:unix:/PATH or nbd:tcp:HOST:PORT.
+    #[arg(long = "as", value_name = "FRONT-END")]
+    pub front: String,
+    /// Most memory for data in flight (at least 36MiB for each reactor).
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = parse_size)]
+    pub buffers: u64,
+    /// As whom to connect.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Over what.
+    #[command(flatten)]
+    pub lanes: LaneArgs,
+    /// When to send.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// How to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}

@@ -1,0 +1,92 @@
+//! Which target, as which host, over how many lanes.
+
+use crate::units::{CoreList, parse_cores, parse_seconds};
+use clap::{Args, ValueEnum};
+use std::time::Duration;
+
+/// NVMe-oF transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// NVMe over TCP.
+    Tcp,
+}
+
+/// Where a target listens.
+#[derive(Args, Clone, Debug)]
+pub struct Portal {
+    /// Transport.
+    #[arg(short = 't', long, default_value = "tcp")]
+    pub transport: Transport,
+    /// Address or name of the target.
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    pub traddr: String,
+    /// TCP port.
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
+    pub trsvcid: u16,
+}
+
+/// Who connects, and how long it bears with silence.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectArgs {
+    /// This host's NQN [default: /etc/nvme/hostnqn, or derived from the machine's id].
+    #[arg(short = 'q', long, value_name = "NQN", alias = "host-nqn")]
+    pub hostnqn: Option<String>,
+    /// This host's identifier, a UUID [default: the one in the host NQN].
+    #[arg(short = 'I', long, value_name = "UUID", alias = "host-id")]
+    pub hostid: Option<String>,
+    /// Protect PDU headers with CRC32C.
+    #[arg(short = 'g', long, visible_alias = "hdr-digest")]
+    pub hdgst: bool,
+    /// Protect data with CRC32C.
+    #[arg(short = 'G', long, visible_alias = "data-digest")]
+    pub ddgst: bool,
+    /// Keep-alive timeout; 0 turns it off.
+    #[arg(short = 'k', long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
+    pub keep_alive_tmo: Duration,
+    /// Wait before the first attempt to connect again; it doubles up to 10 seconds.
+    #[arg(short = 'c', long, value_name = "SECONDS", default_value = "250ms",
+          value_parser = parse_seconds)]
+    pub reconnect_delay: Duration,
+    /// Time after which requests fail when the target stays away; -1: they wait for ever.
+    #[arg(short = 'l', long, value_name = "SECONDS", default_value = "600",
+          allow_hyphen_values = true, value_parser = parse_loss_timeout)]
+    pub ctrl_loss_tmo: LossTimeout,
+}
+
+/// When requests fail; `None`: never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossTimeout(pub Option<Duration>);
+
+fn parse_loss_timeout(text: &str) -> Result<LossTimeout, String> {
+    match text {
+        "-1" => Ok(LossTimeout(None)),
+        _ => parse_seconds(text).map(|limit| LossTimeout(Some(limit))),
+    }
+}
+
+/// Lanes: one TCP connection and one I/O queue each.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Lanes")]
+pub struct LaneArgs {
+    /// Lanes [default: one for each of --cores].
+    #[arg(short = 'i', long, value_name = "N", visible_alias = "nr-io-queues",
+          value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub lanes: Option<u32>,
+    /// Cores to pin the lanes to, such as 0 or 0-3 or 0,2 [default: not pinned].
+    #[arg(long, value_name = "LIST", value_parser = parse_cores)]
+    pub cores: Option<CoreList>,
+    /// Entries of each I/O queue.
+    #[arg(short = 'Q', long, value_name = "N", default_value = "256",
+          value_parser = clap::value_parser!(u16).range(2..=1024))]
+    pub queue_size: u16,
+}
+
+impl LaneArgs {
+    /// Lanes to open: as said, else one for each core named, else one.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        let cores = self.cores.as_ref().map_or(1, |list| list.0.len() as u32);
+        self.lanes.unwrap_or(cores)
+    }
+}

@@ -1,0 +1,144 @@
+//! The command line: one source for parsing, `--help`, man pages and completions.
+
+mod attach;
+mod bench;
+mod connect;
+mod generate;
+mod policy;
+mod query;
+mod serve;
+
+pub use attach::AttachArgs;
+pub use bench::{BenchArgs, LoadArgs, OwnTargetArgs, ReadWrite};
+pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
+pub use generate::{CompletionsArgs, ManArgs};
+pub use policy::{PolicyArgs, PolicyName, WaitArgs};
+pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
+pub use serve::{ExportArgs, LimitArgs, ServeArgs};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+const AFTER_HELP: &str = "\
+Exit status:
+  0  done
+  1  failed: an I/O error, wrong data, something that is not there
+  2  the command line or the configuration is wrong
+  3  no connection: nobody listens, the host is refused, the subsystem does not exist
+
+Examples:
+  roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
+  roadtrain discover -a 127.0.0.1
+  roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock
+  roadtrain bench --rw randread --bs 4k --depth 128 --seconds 5";
+
+/// Remote block storage over NVMe/TCP, in user space.
+///
+/// Exports files, block devices and memory to any NVMe/TCP host, and connects to any NVMe/TCP target.
+/// Needs no root, no huge pages and no kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "roadtrain", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Output")]
+pub struct GlobalArgs {
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Log more to stderr: -v debug, -vv trace (RUST_LOG overrides it).
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Export memory, files and block devices over NVMe/TCP.
+    Serve(Box<ServeArgs>),
+    /// Ask a target's discovery controller what it offers.
+    Discover(DiscoverArgs),
+    /// Show a controller and its namespaces.
+    Identify(IdentifyArgs),
+    /// List the namespaces that can be reached at an address.
+    List(ListArgs),
+    /// Show a remote namespace as a local block device.
+    Attach(Box<AttachArgs>),
+    /// Generate load and measure it.
+    Bench(Box<BenchArgs>),
+    /// Print or write shell completions.
+    Completions(CompletionsArgs),
+    /// Write man pages.
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands_mut().filter(|s| !s.is_hide_set()) {
+            if sub.get_name() == "help" {
+                continue;
+            }
+            let help = sub.render_long_help().to_string();
+            assert!(help.contains("Example"), "{} --help shows no example", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn contract_lines_parse() {
+        for line in [
+            "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace mem:1GiB \
+             --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1",
+            "bench -t tcp -a 127.0.0.1 -s 4420 -n nqn.x:y --rw randread --bs 4k --depth 128 --lanes 1 \
+             --cores 0 --seconds 5 --policy i10 --json",
+            "bench --namespace mem:1GiB --target-cores 1 --target-policy none --rate 1000 --verify",
+            "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
+             --keep-alive-tmo 5 --ctrl-loss-tmo 60 --reconnect-delay 1",
+            "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
+        ] {
+            let words = std::iter::once("roadtrain").chain(line.split_whitespace());
+            Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "",
+            "serve",
+            "serve -a 127.0.0.1 -n nqn.x:y",
+            "serve --config x.toml --namespace mem:1GiB",
+            "serve -a h -n nqn.x:y --namespace mem",
+            "bench -a 127.0.0.1",
+            "bench --bs 0",
+            "bench --rwmixread 101",
+            "bench --depth 0",
+            "bench -a h -n nqn.x:y --namespace mem:1GiB",
+            "bench --busy-poll --spin-us 20",
+            "attach -a h -n nqn.x:y",
+            "completions",
+        ] {
+            let words = std::iter::once("roadtrain").chain(line.split_whitespace());
+            assert!(Cli::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}

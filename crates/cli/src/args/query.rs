@@ -1,0 +1,64 @@
+//! Commands that only look: discover, identify, list.
+
+use super::{ConnectArgs, Portal};
+use clap::Args;
+
+const DISCOVER_EXAMPLES: &str = "\
+Examples:
+  roadtrain discover -a 127.0.0.1
+  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json";
+
+/// `roadtrain discover`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = DISCOVER_EXAMPLES)]
+pub struct DiscoverArgs {
+    /// Where to ask.
+    #[command(flatten)]
+    pub portal: Portal,
+    /// As whom to ask.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+const IDENTIFY_EXAMPLES: &str = "\
+Examples:
+  roadtrain identify -a 127.0.0.1 -n nqn.2025-01.io.example:disk
+  roadtrain identify -a 127.0.0.1 -n nqn.2025-01.io.example:disk --nsid 1 --json";
+
+/// `roadtrain identify`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = IDENTIFY_EXAMPLES)]
+pub struct IdentifyArgs {
+    /// Where to connect.
+    #[command(flatten)]
+    pub portal: Portal,
+    /// NQN of the subsystem.
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    pub nqn: String,
+    /// Only this namespace [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nsid: Option<u32>,
+    /// As whom to connect.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  roadtrain list -a 127.0.0.1
+  roadtrain list -a 192.0.2.7 -s 4420 --json";
+
+/// `roadtrain list`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = LIST_EXAMPLES)]
+pub struct ListArgs {
+    /// Where to ask.
+    #[command(flatten)]
+    pub portal: Portal,
+    /// Only this subsystem [default: all that discovery names].
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    pub nqn: Option<String>,
+    /// As whom to connect.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}

@@ -1,0 +1,123 @@
+//! `roadtrain serve`
+
+use super::{PolicyArgs, WaitArgs};
+use crate::namespace::NamespaceSpec;
+use crate::units::{CoreList, parse_cores, parse_size, parse_size_u32, size_field};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Namespaces: KIND:ARGUMENT[,OPTION]...
+  mem:1GiB                   memory, gone with the process
+  null:1TiB                  nothing: reads give zeroes, writes vanish
+  file:disk.img,size=2GiB    a file, created sparse (without size= it must exist)
+  block:/dev/loop0           a block device
+  options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE
+
+Signals: SIGTERM and SIGINT stop it; SIGHUP reads the configuration file again: namespaces appear,
+disappear and grow, hosts are allowed and refused. A file with an error changes nothing.
+
+Examples:
+  roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk \\
+      --namespace mem:1GiB --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1
+  roadtrain serve --config serve.toml --check-config
+  roadtrain serve --config serve.toml";
+
+/// Options of `roadtrain serve`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    /// Configuration file: takes the place of the options under Export, Limits, Batching and Waiting.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "traddr", "nqn", "namespaces", "allow_hosts", "cores", "max_queues", "queue_size",
+        "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
+        "caravan_bytes", "doorbell_delay_us", "busy_poll", "spin_us"])]
+    pub config: Option<PathBuf>,
+    /// Check the configuration and end.
+    #[arg(long, conflicts_with = "print_config")]
+    pub check_config: bool,
+    /// Print the configuration as a TOML file and end.
+    #[arg(long)]
+    pub print_config: bool,
+    /// What to export, and where.
+    #[command(flatten)]
+    pub export: ExportArgs,
+    /// What hosts are granted.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// When to send.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// How to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// Log level: error, warn, info, debug, trace.
+    #[arg(long, value_name = "LEVEL", help_heading = "Output",
+          value_parser = ["error", "warn", "info", "debug", "trace"])]
+    pub log_level: Option<String>,
+    /// Answer `stats` on stdin; stop at its end.
+    #[arg(long, hide = true)]
+    pub remote_control: bool,
+}
+
+/// What to export, and where.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Export")]
+pub struct ExportArgs {
+    /// Address to listen on.
+    #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "config")]
+    pub traddr: Option<String>,
+    /// TCP port; 0 lets the system choose.
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
+    pub trsvcid: u16,
+    /// NQN of the subsystem.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "NQN",
+        alias = "subnqn",
+        required_unless_present = "config"
+    )]
+    pub nqn: Option<String>,
+    /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
+    #[arg(long = "namespace", value_name = "SPEC", required_unless_present = "config")]
+    pub namespaces: Vec<NamespaceSpec>,
+    /// Only hosts with this NQN may connect (repeatable) [default: any host].
+    #[arg(long = "allow-host", value_name = "NQN")]
+    pub allow_hosts: Vec<String>,
+    /// Cores to pin reactors to, one for each [default: one reactor, not pinned].
+    #[arg(long, value_name = "LIST", value_parser = parse_cores)]
+    pub cores: Option<CoreList>,
+}
+
+/// What hosts are granted.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// Most I/O queues of a controller [default: 128].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub max_queues: Option<u16>,
+    /// Most entries of a queue [default: 1024].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(32..=4096))]
+    pub queue_size: Option<u16>,
+    /// Most data in a command capsule [default: 16KiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    #[serde(with = "size_field")]
+    pub in_capsule_bytes: Option<u32>,
+    /// Most data in one H2CData PDU [default: the engine's].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    #[serde(with = "size_field")]
+    pub max_h2c_data: Option<u32>,
+    /// Most memory for data in flight; when it is used up hosts wait [default: 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[serde(with = "size_field")]
+    pub buffers: Option<u64>,
+    /// Refuse header digests.
+    #[arg(long)]
+    pub no_hdgst: bool,
+    /// Refuse data digests.
+    #[arg(long)]
+    pub no_ddgst: bool,
+}

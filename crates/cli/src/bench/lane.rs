@@ -1,0 +1,393 @@
+//! The load on one lane: keeps requests in flight, times them, checks their data.
+
+use super::board::{Board, Phase};
+use super::latency::Latencies;
+use super::plan::Plan;
+use super::rng::Rng;
+use super::schedule::Schedule;
+use super::sweep::{self, Kind, Sweep, Swept};
+use super::verify::{Expected, Ledger};
+use super::workload::{Pick, Workload};
+use roadtrain_engine::buffer::{Arena, Buffer};
+use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
+use roadtrain_engine::stats::LaneStats;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Marks the tokens of sweeps.
+const SWEEP: u64 = 1 << 31;
+/// Descriptions of errors kept.
+const ERROR_TEXTS_MAX: usize = 5;
+
+/// What a lane found out.
+pub(super) struct LaneResult {
+    /// Its number.
+    pub lane: u32,
+    /// Latencies of reads.
+    pub reads: Latencies,
+    /// Latencies of writes.
+    pub writes: Latencies,
+    /// Requests that failed, and blocks that were wrong.
+    pub errors: u64,
+    /// The first of them, in words.
+    pub error_texts: Vec<String>,
+    /// Blocks whose data was checked and right.
+    pub blocks_checked: u64,
+    /// Requests that were due but not sent when it ended (open loop).
+    pub unsent: u64,
+    /// The engine's counters over the measured time.
+    pub stats: LaneStats,
+}
+
+enum Stage {
+    Fill(Sweep),
+    /// Waits for the others.
+    Ready,
+    Load,
+    /// Nothing more is sent; waits for what is in flight.
+    Drain,
+    ReadBack(Sweep),
+    Done,
+}
+
+struct Flight {
+    buffer: Option<Buffer>,
+    started: Instant,
+    slot: u64,
+    generation: u32,
+    is_read: bool,
+}
+
+/// The load on one lane.
+pub(super) struct LaneLoad {
+    plan: Arc<Plan>,
+    board: Arc<Board>,
+    /// On its reactor.
+    id: LaneId,
+    /// Position on its reactor as the tokens carry it.
+    mark: u64,
+    stage: Stage,
+    first_slot: u64,
+    workload: Workload,
+    schedule: Option<Schedule>,
+    ledger: Option<Ledger>,
+    flights: Vec<Flight>,
+    free: Vec<u32>,
+    /// Requests still to be sent (`--ios`).
+    left: u64,
+    /// The engine's counters when measuring began.
+    stats_before: Option<LaneStats>,
+    stats_taken: bool,
+    latency_ns: u64,
+    result: LaneResult,
+}
+
+impl LaneLoad {
+    /// Lane number `lane` over all reactors, `id` on its own.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        board: Arc<Board>,
+        lane: u32,
+        id: LaneId,
+    ) -> io::Result<LaneLoad> {
+        let slots = plan.slots_of(lane);
+        let (count, seed) = (slots.end - slots.start, plan.author.seed);
+        let mut rng = Rng::new(seed, u64::MAX - u64::from(lane));
+        let flight = |mut buffer: Buffer| {
+            sweep::randomise(&mut buffer, &mut rng);
+            let started = Instant::default();
+            Flight { buffer: Some(buffer), started, slot: 0, generation: 0, is_read: true }
+        };
+        let flights: Vec<Flight> =
+            Arena::new(plan.depth as usize, plan.slot_bytes())?.map(flight).collect();
+        let stage = match plan.fill {
+            true => Stage::Fill(Sweep::new(&plan, Kind::Fill, plan.share_of(lane))?),
+            false => Stage::Ready,
+        };
+        Ok(LaneLoad {
+            id,
+            mark: (id.0 as u64) << 32,
+            stage,
+            first_slot: slots.start,
+            workload: Workload::new(plan.rw, plan.mix, count, seed, lane.into()),
+            schedule: plan.rate.map(|rate| Schedule::new(rate, lane, plan.lanes)),
+            ledger: plan.verify.then(|| Ledger::new(count)),
+            free: (0..flights.len() as u32).rev().collect(),
+            flights,
+            left: plan.ios_of(lane).unwrap_or(u64::MAX),
+            stats_before: None,
+            stats_taken: false,
+            latency_ns: 0,
+            result: LaneResult {
+                lane,
+                reads: Latencies::new(),
+                writes: Latencies::new(),
+                errors: 0,
+                error_texts: Vec::new(),
+                blocks_checked: 0,
+                unsent: 0,
+                stats: LaneStats::default(),
+            },
+            plan,
+            board,
+        })
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done)
+    }
+
+    /// What it found out, once it has ended.
+    #[must_use]
+    pub(super) fn into_result(self) -> LaneResult {
+        self.result
+    }
+
+    /// When it wants a turn at the latest.
+    #[must_use]
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
+        match (&self.stage, &self.schedule) {
+            (Stage::Ready, _) => Some(now + LOOK),
+            // It has to see the end of the measurement between two arrivals, too.
+            (Stage::Load, Some(schedule)) if !self.free.is_empty() => {
+                Some(schedule.next().min(now + LOOK * 20))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes a completion of this lane.
+    #[inline]
+    pub(super) fn complete(&mut self, completion: Completion, now: Instant, phase: Phase) {
+        if completion.token & SWEEP != 0 {
+            return self.complete_sweep(completion);
+        }
+        let index = completion.token as u32;
+        let flight = &mut self.flights[index as usize];
+        let is_read = flight.is_read;
+        let latency = match self.schedule {
+            Some(_) => now.0.saturating_sub(flight.started.0),
+            None => completion.latency_ns,
+        };
+        let status = completion.status;
+        flight.buffer = completion.buffer;
+        self.free.push(index);
+        if self.ledger.is_some() {
+            self.verify(index as usize, status);
+        }
+        if !status.is_success() {
+            return self.fail(index as usize, status);
+        }
+        if phase == Phase::Measure {
+            self.latency_ns += latency;
+            let latencies = if is_read { &mut self.result.reads } else { &mut self.result.writes };
+            latencies.record(latency);
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, index: usize, status: Status) {
+        let flight = &self.flights[index];
+        let what = if flight.is_read { "reading" } else { "writing" };
+        self.note(format!("{what} block {}: {status}", self.plan.lba_of(flight.slot)));
+        if status.is(Status::HOST_PATH_ERROR) || status.is(Status::HOST_ABORTED) {
+            self.board.lost.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        self.result.errors += 1;
+        if self.result.error_texts.len() < ERROR_TEXTS_MAX {
+            self.result.error_texts.push(text);
+        }
+    }
+
+    /// Checks what was read; notes what was written. After a failed write nobody knows what is there.
+    fn verify(&mut self, index: usize, status: Status) {
+        let flight = &self.flights[index];
+        let (slot, is_read) = (flight.slot, flight.is_read);
+        let Some(ledger) = &mut self.ledger else { return };
+        let local = slot - self.first_slot;
+        if !is_read {
+            return ledger.give(local, if status.is_success() { flight.generation } else { 0 });
+        }
+        let generation = ledger.generation(local);
+        ledger.give(local, generation);
+        let (true, Some(data)) = (status.is_success(), &flight.buffer) else { return };
+        let expected = match generation {
+            0 if self.plan.writes() => Expected::Whatever,
+            0 => Expected::Earlier,
+            generation => Expected::Generation(generation),
+        };
+        let mut swept = Swept::default();
+        sweep::check(&self.plan, data, slot, expected, &mut swept);
+        self.take(swept);
+    }
+
+    fn take(&mut self, swept: Swept) {
+        self.result.blocks_checked += swept.checked;
+        swept.wrong.into_iter().for_each(|text| self.note(text));
+    }
+
+    fn complete_sweep(&mut self, completion: Completion) {
+        let (Stage::Fill(sweep) | Stage::ReadBack(sweep)) = &mut self.stage else { return };
+        let index = (completion.token & (SWEEP - 1)) as usize;
+        let swept = sweep.complete(&self.plan, self.ledger.as_mut(), completion, index);
+        self.take(swept);
+    }
+
+    /// Does what there is to do after the completions of this turn.
+    pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: Phase) {
+        match self.stage {
+            Stage::Load => self.load(turn, phase),
+            Stage::Fill(_) | Stage::ReadBack(_) => self.sweep(turn, phase),
+            Stage::Ready if phase > Phase::Prepare => {
+                if let Some(schedule) = &mut self.schedule {
+                    schedule.start(turn.now());
+                }
+                self.stage = Stage::Load;
+                self.load(turn, phase);
+            }
+            Stage::Ready => self.board().prepared.store(true, Ordering::Relaxed),
+            Stage::Drain if self.free.len() == self.flights.len() => self.drained(turn),
+            Stage::Drain | Stage::Done => {}
+        }
+        self.publish();
+    }
+
+    fn board(&self) -> &super::board::LaneBoard {
+        &self.board.lanes[self.result.lane as usize]
+    }
+
+    fn publish(&self) {
+        let (board, result) = (self.board(), &self.result);
+        let requests = result.reads.count() + result.writes.count();
+        board.requests.store(requests, Ordering::Relaxed);
+        board.latency_ns.store(self.latency_ns, Ordering::Relaxed);
+        board.errors.store(result.errors, Ordering::Relaxed);
+    }
+
+    fn load(&mut self, turn: &mut dyn Turn, phase: Phase) {
+        if phase == Phase::Measure && self.stats_before.is_none() {
+            self.stats_before = Some(turn.stats(self.id));
+        }
+        if phase == Phase::Stop || self.left == 0 {
+            if let Some(schedule) = &self.schedule {
+                self.result.unsent = schedule.due(turn.now());
+            }
+            if phase == Phase::Stop {
+                self.take_stats(turn);
+            }
+            self.stage = Stage::Drain;
+            return self.turn(turn, phase);
+        }
+        self.submit(turn);
+    }
+
+    /// Sends as many requests as may be in flight (and are due).
+    fn submit(&mut self, turn: &mut dyn Turn) {
+        let now = turn.now();
+        while let Some(&index) = self.free.last() {
+            if self.left == 0 || self.schedule.as_ref().is_some_and(|s| s.next() > now) {
+                return;
+            }
+            let Some(pick) = self.pick() else { return };
+            let request = self.prepare(index, pick, now);
+            if let Err(request) = turn.submit(self.id, request) {
+                return self.take_back(index, request);
+            }
+            self.free.pop();
+            self.left -= 1;
+            if let Some(schedule) = &mut self.schedule {
+                schedule.advance();
+            }
+        }
+    }
+
+    /// What to do next, in slots of the region.
+    #[inline]
+    fn pick(&mut self) -> Option<Pick> {
+        let pick = self.workload.next();
+        let slot = match &mut self.ledger {
+            Some(ledger) => ledger.take(pick.slot)?,
+            None => pick.slot,
+        };
+        Some(Pick { slot: self.first_slot + slot, ..pick })
+    }
+
+    #[inline]
+    fn prepare(&mut self, index: u32, pick: Pick, now: Instant) -> Request {
+        let flight = &mut self.flights[index as usize];
+        flight.started = self.schedule.as_ref().map_or(now, Schedule::next);
+        flight.slot = pick.slot;
+        flight.is_read = pick.is_read;
+        let mut buffer = flight.buffer.take();
+        if let (false, Some(ledger), Some(data)) = (pick.is_read, &self.ledger, &mut buffer) {
+            flight.generation = ledger.next_generation(pick.slot - self.first_slot);
+            sweep::stamp(&self.plan, data, pick.slot, flight.generation);
+        }
+        Request {
+            op: if pick.is_read { Op::Read } else { Op::Write },
+            nsid: self.plan.nsid,
+            slba: self.plan.lba_of(pick.slot),
+            blocks: self.plan.slot_blocks,
+            fua: false,
+            urgent: false,
+            buffer,
+            token: self.mark | u64::from(index),
+        }
+    }
+
+    /// The lane had no room after all.
+    fn take_back(&mut self, index: u32, request: Request) {
+        let flight = &mut self.flights[index as usize];
+        flight.buffer = request.buffer;
+        if let Some(ledger) = &mut self.ledger {
+            let local = flight.slot - self.first_slot;
+            ledger.give(local, ledger.generation(local));
+        }
+    }
+
+    fn take_stats(&mut self, turn: &mut dyn Turn) {
+        if let (Some(before), false) = (self.stats_before, self.stats_taken) {
+            self.result.stats = turn.stats(self.id) - before;
+            self.stats_taken = true;
+        }
+    }
+
+    fn drained(&mut self, turn: &mut dyn Turn) {
+        self.take_stats(turn);
+        self.board().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
+        let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
+        self.stage = Stage::Done;
+        if wants_check && !self.board.lost.load(Ordering::Relaxed) {
+            match Sweep::new(&self.plan, Kind::ReadBack, self.plan.share_of(self.result.lane)) {
+                Ok(sweep) => self.stage = Stage::ReadBack(sweep),
+                Err(error) => self.note(format!("reading back: {error}")),
+            }
+            self.turn(turn, Phase::Stop);
+        }
+    }
+
+    fn sweep(&mut self, turn: &mut dyn Turn, phase: Phase) {
+        let filling = matches!(self.stage, Stage::Fill(_));
+        let (Stage::Fill(sweep) | Stage::ReadBack(sweep)) = &mut self.stage else { return };
+        if self.result.errors > 0 || filling && phase == Phase::Stop {
+            sweep.abandon();
+        }
+        sweep.submit(&self.plan, self.ledger.as_ref(), (turn, self.id), self.mark | SWEEP);
+        if sweep.is_done() {
+            self.stage = if filling { Stage::Ready } else { Stage::Done };
+            self.turn(turn, phase);
+        }
+    }
+}

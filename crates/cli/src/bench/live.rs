@@ -1,0 +1,80 @@
+//! The live line on a terminal.
+
+use super::board::Progress;
+use crate::units::{show_bytes, show_count, show_us};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Shows progress on stderr if that is a terminal.
+pub(super) struct Live {
+    bar: Option<ProgressBar>,
+    slot_bytes: u64,
+    last: Progress,
+    at: Instant,
+}
+
+impl Live {
+    /// Nothing shown yet.
+    #[must_use]
+    pub(super) fn new(slot_bytes: usize, quiet: bool) -> Live {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let bar = shown.then(|| {
+            let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}");
+            ProgressBar::new_spinner()
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        let (last, at) = (Progress::default(), Instant::now());
+        Live { bar, slot_bytes: slot_bytes as u64, last, at }
+    }
+
+    /// Says what is going on when nothing is measured.
+    pub(super) fn say(&self, text: &'static str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+            bar.tick();
+        }
+    }
+
+    /// Shows what happened since the last time, at most a few times a second.
+    pub(super) fn show(&mut self, progress: Progress) {
+        let Some(bar) = &self.bar else { return };
+        let elapsed = self.at.elapsed();
+        if elapsed < Duration::from_millis(250) {
+            return;
+        }
+        bar.set_message(text(self.last, progress, elapsed, self.slot_bytes));
+        bar.tick();
+        (self.last, self.at) = (progress, Instant::now());
+    }
+
+    /// Takes the line away.
+    pub(super) fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn text(last: Progress, now: Progress, elapsed: Duration, slot_bytes: u64) -> String {
+    let requests = now.requests.saturating_sub(last.requests);
+    let iops = requests as f64 / elapsed.as_secs_f64();
+    let latency_ns = now.latency_ns.saturating_sub(last.latency_ns) as f64;
+    let mean_us = latency_ns / 1e3 / requests.max(1) as f64;
+    let errors = if now.errors > 0 { format!("  {} errors", now.errors) } else { String::new() };
+    let bytes = show_bytes((iops * slot_bytes as f64) as u64);
+    format!("{} IOPS  {bytes}/s  mean {}{errors}", show_count(iops), show_us(mean_us))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_shows_the_last_interval() {
+        let last = Progress { requests: 1000, latency_ns: 0, errors: 0 };
+        let now = Progress { requests: 51_000, latency_ns: 5_000_000_000, errors: 2 };
+        let text = text(last, now, Duration::from_millis(500), 4096);
+        assert_eq!(text, "100.0 k IOPS  390.6 MiB/s  mean 100.0 us  2 errors");
+    }
+}

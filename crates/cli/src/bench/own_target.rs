@@ -1,0 +1,186 @@
+//! The target that `bench` starts when it is given none: this program again, in a process of its own, so
+//! that its CPU time is its own.
+
+use super::usage::Usage;
+use crate::args::{BenchArgs, PolicyArgs};
+use crate::failure::{Failure, Outcome};
+use crate::namespace::NamespaceSpec;
+use crate::remote_control::{Counters, STATS};
+use crate::signals::stop_child;
+use roadtrain_engine::stats::LaneStats;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What it is called.
+pub(super) const NQN: &str = "nqn.2025-01.io.roadtrain:bench";
+/// Longest wait for it to end.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// A target on loopback. Dropping it stops it.
+pub(super) struct OwnTarget {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl OwnTarget {
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not start; it has said why on stderr.
+    pub(super) fn start(args: &BenchArgs) -> Outcome<OwnTarget> {
+        let failed =
+            |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
+        let program = std::env::current_exe().map_err(|e| failed("find this program", e))?;
+        let mut child = Command::new(program)
+            .args(arguments(args))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| failed("start", e))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::failed("own target: no pipe"));
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let stdout = BufReader::new(stdout);
+        let mut target = OwnTarget { child, stdin: Some(stdin), stdout, address };
+        let line = target.read_line()?;
+        let address = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+        target.address = address
+            .filter(|_| line.starts_with("ready"))
+            .ok_or_else(|| Failure::failed("own target: did not become ready, see above"))?;
+        Ok(target)
+    }
+
+    /// What its process has used.
+    ///
+    /// # Errors
+    /// It has died.
+    pub(super) fn usage(&self) -> Outcome<Usage> {
+        Usage::of(self.child.id()).map_err(|e| Failure::failed(format!("own target: {e}")))
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// It has died.
+    pub(super) fn stats(&mut self) -> Outcome<LaneStats> {
+        let gone = |e| Failure::failed(format!("own target: {e}"));
+        if let Some(stdin) = &mut self.stdin {
+            writeln!(stdin, "{STATS}").map_err(gone)?;
+        }
+        let line = self.read_line()?;
+        let counters: Counters = serde_json::from_str(&line)
+            .map_err(|e| Failure::failed(format!("own target: counters: {e}")))?;
+        Ok(counters.into())
+    }
+
+    fn read_line(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        Ok(line)
+    }
+}
+
+impl Drop for OwnTarget {
+    fn drop(&mut self) {
+        self.stdin = None;
+        stop_child(&self.child);
+        let deadline = Instant::now() + STOP_WAIT;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The namespaces it exports.
+#[must_use]
+pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
+    match &args.own.namespaces[..] {
+        [] => vec![NamespaceSpec::mem(1 << 30)],
+        some => some.to_vec(),
+    }
+}
+
+fn arguments(args: &BenchArgs) -> Vec<String> {
+    let mut words: Vec<String> = [
+        "serve",
+        "--remote-control",
+        "--log-level",
+        "warn",
+        "-a",
+        "127.0.0.1",
+        "-s",
+        "0",
+        "-n",
+        NQN,
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
+    for namespace in namespaces(args) {
+        add("--namespace", namespace.to_string());
+    }
+    if let Some(cores) = &args.own.target_cores {
+        add("--cores", cores.to_string());
+    }
+    let policy = PolicyArgs {
+        policy: args.own.target_policy.unwrap_or(args.policy.policy),
+        ..args.policy.clone()
+    };
+    let config = policy.config();
+    add(
+        "--policy",
+        if policy.policy == crate::args::PolicyName::I10 { "i10" } else { "none" }.into(),
+    );
+    add("--caravan-requests", config.limits.count_max.to_string());
+    add("--caravan-bytes", config.limits.bytes_max.to_string());
+    if let Some(us) = args.wait.spin_us {
+        add("--spin-us", us.to_string());
+    }
+    if args.wait.busy_poll {
+        words.push("--busy-poll".to_owned());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn bench(line: &str) -> BenchArgs {
+        let words = ["roadtrain", "bench"].into_iter().chain(line.split_whitespace());
+        let Command::Bench(args) = Cli::try_parse_from(words).unwrap().command else {
+            unreachable!()
+        };
+        *args
+    }
+
+    #[test]
+    fn its_command_line_parses_and_says_the_same() {
+        let args = bench(
+            "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
+             --caravan-requests 1 --spin-us 20",
+        );
+        let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
+        let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        assert_eq!(serve.export.namespaces, args.own.namespaces);
+        assert_eq!(serve.export.cores, args.own.target_cores);
+        assert_eq!(serve.policy.config().limits.count_max, 1);
+        assert_eq!(serve.policy.policy, crate::args::PolicyName::None);
+        assert_eq!(serve.wait, args.wait);
+        assert!(serve.remote_control);
+        assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);
+    }
+}

@@ -1,0 +1,158 @@
+//! The course of a measurement: prepare, ramp, measure, end. The main thread only sleeps and looks.
+
+use super::board::{Board, Phase};
+use super::lane::LaneResult;
+use super::live::Live;
+use super::own_target::OwnTarget;
+use super::plan::Plan;
+use super::report::Measured;
+use super::usage::Usage;
+use crate::args::LoadArgs;
+use crate::failure::{Failure, Outcome};
+use crate::signals::{Signal, Signals};
+use roadtrain_engine::clock;
+use roadtrain_engine::stats::LaneStats;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Measured time unless `--seconds` or `--ios` say otherwise.
+const SECONDS: Duration = Duration::from_secs(5);
+/// Longest sleep between two looks at the board.
+const LOOK: Duration = Duration::from_millis(50);
+/// The same while waiting for something that comes soon.
+const LOOK_SOON: Duration = Duration::from_millis(2);
+/// Failures after which it makes no sense to go on.
+const ERRORS_MAX: u64 = 10_000;
+
+/// One measurement.
+pub(super) struct Run<'a> {
+    pub args: &'a LoadArgs,
+    pub plan: &'a Plan,
+    pub board: &'a Board,
+    pub signals: &'a Signals,
+}
+
+/// Both ends' usage at one time.
+struct Mark {
+    host: Usage,
+    target: Option<(Usage, LaneStats)>,
+    at_ns: u64,
+}
+
+#[derive(PartialEq, Eq)]
+enum Wait {
+    /// What was waited for has come.
+    Done,
+    /// A signal, a lost controller or too many errors: the end.
+    Broken,
+}
+
+impl Run<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The own target's death, or a lane's.
+    pub(super) fn measure(
+        &self,
+        inbox: &Receiver<LaneResult>,
+        mut own: Option<&mut OwnTarget>,
+        quiet: bool,
+    ) -> Outcome<Measured> {
+        let mut live = Live::new(self.plan.slot_bytes(), quiet);
+        live.say(if self.plan.fill { "filling" } else { "preparing" });
+        let mut wait = self.wait(None, LOOK_SOON, || self.board.all_prepared());
+        if wait == Wait::Done && !self.args.ramp.is_zero() {
+            live.say("ramp");
+            self.board.set_phase(Phase::Ramp);
+            wait = self.wait(Some(self.args.ramp), LOOK, || false);
+        }
+        let before = self.mark(own.as_deref_mut(), true)?;
+        if wait == Wait::Done {
+            self.board.set_phase(Phase::Measure);
+            let look = if self.plan.ios.is_some() { LOOK_SOON } else { LOOK };
+            self.wait(self.limit(), look, || {
+                live.show(self.board.progress());
+                self.board.all_finished_at().is_some()
+            });
+        }
+        let after = self.mark(own, false)?;
+        self.board.set_phase(Phase::Stop);
+        live.say("ending");
+        let finished_at = self.board.all_finished_at().unwrap_or(after.at_ns);
+        let lanes = self.collect(inbox);
+        live.end();
+        let ns = finished_at.min(after.at_ns).saturating_sub(before.at_ns);
+        Ok(Measured {
+            seconds: ns as f64 / 1e9,
+            lanes: lanes?,
+            host: after.host.since(before.host),
+            target: after.target.zip(before.target).map(|(a, b)| (a.0.since(b.0), a.1 - b.1)),
+        })
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        match (self.args.seconds, self.plan.ios) {
+            (None, Some(_)) => None,
+            (seconds, _) => Some(seconds.unwrap_or(SECONDS)),
+        }
+    }
+
+    /// The clocks are read next to the measured time, the counters (which take longer) outside of it.
+    fn mark(&self, own: Option<&mut OwnTarget>, is_start: bool) -> Outcome<Mark> {
+        let host = || Usage::of(std::process::id()).map_err(Failure::from);
+        let Some(own) = own else {
+            return Ok(Mark { host: host()?, target: None, at_ns: clock::now().0 });
+        };
+        let early = if is_start { Some(own.stats()?) } else { None };
+        let (at_ns, usage, host) = (clock::now().0, own.usage()?, host()?);
+        let stats = early.map_or_else(|| own.stats(), Ok)?;
+        // The start is taken after the looks, so that they are not part of the measured time.
+        let at_ns = if is_start { clock::now().0 } else { at_ns };
+        Ok(Mark { host, target: Some((usage, stats)), at_ns })
+    }
+
+    /// Sleeps until `done`, at most for `limit`.
+    fn wait(
+        &self,
+        limit: Option<Duration>,
+        look: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Wait {
+        let end = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let left = end.map_or(look, |end| end.saturating_duration_since(Instant::now()));
+            if done() || left.is_zero() {
+                return Wait::Done;
+            }
+            if self.signals.wait_for(left.min(look)) == Some(Signal::Stop) {
+                return Wait::Broken;
+            }
+            let lost = self.board.lost.load(Ordering::Relaxed);
+            if lost || self.board.progress().errors > ERRORS_MAX {
+                return Wait::Broken;
+            }
+        }
+    }
+
+    /// Waits for the lanes' results; a second signal gives up.
+    fn collect(&self, inbox: &Receiver<LaneResult>) -> Outcome<Vec<LaneResult>> {
+        let mut lanes = Vec::new();
+        while lanes.len() < self.board.lanes.len() {
+            match inbox.recv_timeout(LOOK) {
+                Ok(result) => lanes.push(result),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::failed("a reactor has died, see above"));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.signals.wait_for(Duration::ZERO) == Some(Signal::Stop) {
+                        eprintln!("roadtrain: interrupted: requests in flight were not waited for");
+                        std::process::exit(1);
+                    }
+                }
+            }
+        }
+        lanes.sort_by_key(|result| result.lane);
+        Ok(lanes)
+    }
+}

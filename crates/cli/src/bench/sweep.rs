@@ -1,0 +1,187 @@
+//! Passes over a lane's share with large requests: filling it before, reading it back after.
+
+use super::plan::Plan;
+use super::rng::Rng;
+use super::verify::{self, Expected, Ledger};
+use roadtrain_engine::buffer::{Arena, Buffer};
+use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
+use std::io;
+use std::ops::Range;
+
+/// Requests in flight in a sweep.
+const SWEEP_DEPTH: usize = 8;
+
+/// What a sweep does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Writes every slot.
+    Fill,
+    /// Reads the slots that were written and checks them.
+    ReadBack,
+}
+
+/// A pass under way. Its requests are urgent: no policy is measured here.
+pub(super) struct Sweep {
+    kind: Kind,
+    share: Range<u64>,
+    next: u64,
+    chunk_slots: u64,
+    /// The first slot of each request in flight, and of how many.
+    flights: [Option<(u64, u64)>; SWEEP_DEPTH],
+    buffers: Vec<Buffer>,
+}
+
+/// What a completion brought.
+#[derive(Debug, Default)]
+pub(super) struct Swept {
+    /// Blocks checked.
+    pub checked: u64,
+    /// What was wrong, in words.
+    pub wrong: Vec<String>,
+}
+
+impl Sweep {
+    /// Over `share`.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(super) fn new(plan: &Plan, kind: Kind, share: Range<u64>) -> io::Result<Sweep> {
+        let chunk_slots = u64::from(plan.sweep_slots);
+        let mut buffers: Vec<Buffer> =
+            Arena::new(SWEEP_DEPTH, plan.slot_bytes() * chunk_slots as usize)?.collect();
+        let mut rng = Rng::new(plan.author.seed, share.start);
+        if kind == Kind::Fill && !plan.verify {
+            buffers.iter_mut().for_each(|buffer| randomise(buffer, &mut rng));
+        }
+        let next = share.start;
+        Ok(Sweep { kind, share, next, chunk_slots, flights: [None; SWEEP_DEPTH], buffers })
+    }
+
+    /// Whether all is done.
+    #[must_use]
+    pub(super) fn is_done(&self) -> bool {
+        self.next >= self.share.end && self.flights.iter().all(Option::is_none)
+    }
+
+    /// Sends nothing more.
+    pub(super) fn abandon(&mut self) {
+        self.next = self.share.end;
+    }
+
+    /// Sends what the lane takes; `mark` is added to the tokens.
+    pub(super) fn submit(
+        &mut self,
+        plan: &Plan,
+        ledger: Option<&Ledger>,
+        (turn, lane): (&mut dyn Turn, LaneId),
+        mark: u64,
+    ) {
+        while let Some(index) = self.flights.iter().position(Option::is_none) {
+            let Some((first, count)) = self.next_chunk(ledger) else { return };
+            let Some(mut buffer) = self.buffers.pop() else { return };
+            buffer.set_len(plan.slot_bytes() * count as usize);
+            if self.kind == Kind::Fill && plan.verify {
+                stamp(plan, &mut buffer, first, 1);
+            }
+            let request = Request {
+                op: if self.kind == Kind::Fill { Op::Write } else { Op::Read },
+                nsid: plan.nsid,
+                slba: plan.lba_of(first),
+                blocks: count as u32 * plan.slot_blocks,
+                fua: false,
+                urgent: true,
+                buffer: Some(buffer),
+                token: mark | index as u64,
+            };
+            if let Err(request) = turn.submit(lane, request) {
+                self.buffers.extend(request.buffer);
+                return;
+            }
+            self.flights[index] = Some((first, count));
+            self.next = first + count;
+        }
+    }
+
+    /// The next slots to move; reading back skips what was not written.
+    fn next_chunk(&mut self, ledger: Option<&Ledger>) -> Option<(u64, u64)> {
+        loop {
+            let first = self.next;
+            let count = self.chunk_slots.min(self.share.end.saturating_sub(first));
+            if count == 0 {
+                return None;
+            }
+            let is_written = |slot: u64| {
+                ledger.is_some_and(|ledger| ledger.generation(slot - self.share.start) > 0)
+            };
+            if self.kind == Kind::Fill || (first..first + count).any(is_written) {
+                return Some((first, count));
+            }
+            self.next += count;
+        }
+    }
+
+    /// Takes a completion, checks what was read, notes what was written.
+    pub(super) fn complete(
+        &mut self,
+        plan: &Plan,
+        ledger: Option<&mut Ledger>,
+        completion: Completion,
+        index: usize,
+    ) -> Swept {
+        let mut swept = Swept::default();
+        let Some((first, count)) = self.flights[index].take() else { return swept };
+        let status = completion.status;
+        match (self.kind, ledger, &completion.buffer) {
+            _ if !status.is_success() => {
+                let what = if self.kind == Kind::Fill { "filling" } else { "reading back" };
+                swept.wrong.push(format!("{what} block {}: {status}", plan.lba_of(first)));
+            }
+            (Kind::Fill, Some(ledger), _) => {
+                for slot in first..first + count {
+                    if let Some(taken) = ledger.take(slot - self.share.start) {
+                        ledger.give(taken, 1);
+                    }
+                }
+            }
+            (Kind::ReadBack, Some(ledger), Some(buffer)) => {
+                let slots = buffer.chunks_exact(plan.slot_bytes());
+                for (slot, data) in (first..first + count).zip(slots) {
+                    let generation = ledger.generation(slot - self.share.start);
+                    if generation > 0 {
+                        let expected = Expected::Generation(generation);
+                        check(plan, data, slot, expected, &mut swept);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.buffers.extend(completion.buffer);
+        swept
+    }
+}
+
+/// Writes the pattern of consecutive slots.
+pub(super) fn stamp(plan: &Plan, data: &mut [u8], slot: u64, generation: u32) {
+    let blocks = data.chunks_exact_mut(plan.block_bytes as usize);
+    for (block, lba) in blocks.zip(plan.lba_of(slot)..) {
+        verify::fill(block, plan.author, lba, generation);
+    }
+}
+
+/// Checks every block of a slot.
+pub(super) fn check(plan: &Plan, data: &[u8], slot: u64, expected: Expected, swept: &mut Swept) {
+    let blocks = data.chunks_exact(plan.block_bytes as usize);
+    for (block, lba) in blocks.zip(plan.lba_of(slot)..) {
+        match verify::check(block, plan.author, lba, expected) {
+            Ok(verify::Found::Checked) => swept.checked += 1,
+            Ok(verify::Found::Unwritten) => {}
+            Err(wrong) => swept.wrong.push(format!("block {lba} {wrong}")),
+        }
+    }
+}
+
+/// Data that does not compress.
+pub(super) fn randomise(data: &mut [u8], rng: &mut Rng) {
+    let (words, _) = data.as_chunks_mut::<8>();
+    words.iter_mut().for_each(|word| *word = rng.next().to_le_bytes());
+}

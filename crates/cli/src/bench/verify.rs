@@ -1,0 +1,299 @@
+//! Data that tells where it belongs: every block carries its number, the generation and the seed, and all
+//! the rest of it follows from those.
+
+use super::rng::mix;
+use std::fmt;
+
+/// First word of a block that this program has written.
+const MAGIC: u64 = u64::from_le_bytes(*b"roadtrn1");
+/// Words of the header: magic, seed, block number, run, generation.
+const HEADER_WORDS: usize = 5;
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Who writes: the seed, and a number that no other run has, so that what an earlier run has written is
+/// not taken for this one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Author {
+    /// As on the command line.
+    pub seed: u64,
+    /// This run.
+    pub run: u64,
+}
+
+/// What a block must carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// This run's data of that generation.
+    Generation(u32),
+    /// Any run's data with our seed; blank blocks were never written.
+    Earlier,
+    /// Anything, but if it says it is ours it must be whole.
+    Whatever,
+}
+
+/// What a good block turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It was checked.
+    Checked,
+    /// There was nothing in it to check.
+    Unwritten,
+}
+
+/// What is wrong with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// It does not begin as our blocks do.
+    Foreign,
+    /// It is all zeroes.
+    Blank,
+    /// It was written with another seed.
+    Seed(u64),
+    /// It belongs elsewhere.
+    Misplaced(u64),
+    /// It is an older write's (or another run's).
+    Stale {
+        /// The generation it carries.
+        found: u64,
+        /// The one it should.
+        expected: u32,
+    },
+    /// An octet of it is wrong.
+    Corrupt {
+        /// Where, counted from the block's first.
+        octet: usize,
+        /// What should be there.
+        expected: u8,
+        /// What is.
+        found: u8,
+    },
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Wrong::Foreign => f.write_str(
+                "does not carry this program's pattern (write the region with --rw write --verify)",
+            ),
+            Wrong::Blank => f.write_str("is blank, but was written"),
+            Wrong::Seed(seed) => write!(f, "was written with --seed {seed}"),
+            Wrong::Misplaced(lba) => write!(f, "carries the data of block {lba}"),
+            Wrong::Stale { found, expected } => {
+                write!(f, "is stale: carries generation {found} instead of {expected}")
+            }
+            Wrong::Corrupt { octet, expected, found } => {
+                write!(f, "is corrupt: octet {octet} is {found:#04x} instead of {expected:#04x}")
+            }
+        }
+    }
+}
+
+/// Writes the data of block `lba` in generation `generation`.
+pub(super) fn fill(block: &mut [u8], author: Author, lba: u64, generation: u32) {
+    let header = [MAGIC, author.seed, lba, author.run, generation.into()];
+    let (words, _) = block.as_chunks_mut::<8>();
+    for (word, value) in words.iter_mut().zip(pattern(header)) {
+        *word = value.to_le_bytes();
+    }
+}
+
+/// Checks the data of block `lba`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check(
+    block: &[u8],
+    author: Author,
+    lba: u64,
+    expected: Expected,
+) -> Result<Found, Wrong> {
+    let (words, _) = block.as_chunks::<8>();
+    let Some(header) = words.first_chunk::<HEADER_WORDS>() else { return Err(Wrong::Foreign) };
+    let header = header.map(u64::from_le_bytes);
+    let [magic, seed, number, run, generation] = header;
+    let is_blank = || block.iter().all(|octet| *octet == 0);
+    match expected {
+        Expected::Generation(expected) => {
+            let wanted = [MAGIC, author.seed, lba, author.run, expected.into()];
+            match magic {
+                _ if header == wanted => compare(words, wanted),
+                MAGIC if number != lba => Err(Wrong::Misplaced(number)),
+                MAGIC if seed != author.seed => Err(Wrong::Seed(seed)),
+                MAGIC if run != author.run || generation < expected.into() => {
+                    Err(Wrong::Stale { found: generation, expected })
+                }
+                0 if is_blank() => Err(Wrong::Blank),
+                _ => compare(words, wanted),
+            }
+        }
+        Expected::Earlier if magic != MAGIC => {
+            if is_blank() {
+                Ok(Found::Unwritten)
+            } else {
+                Err(Wrong::Foreign)
+            }
+        }
+        Expected::Earlier if seed != author.seed => Err(Wrong::Seed(seed)),
+        Expected::Whatever if magic != MAGIC => Ok(Found::Unwritten),
+        _ if number != lba => Err(Wrong::Misplaced(number)),
+        _ => compare(words, header),
+    }
+}
+
+fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<Found, Wrong> {
+    for (index, (word, value)) in words.iter().zip(pattern(header)).enumerate() {
+        let value = value.to_le_bytes();
+        if *word != value {
+            let at = (0..8).find(|&i| word[i] != value[i]).unwrap_or(0);
+            let octet = index * 8 + at;
+            return Err(Wrong::Corrupt { octet, expected: value[at], found: word[at] });
+        }
+    }
+    Ok(Found::Checked)
+}
+
+/// The header's words, then as many as are wanted that follow from them.
+fn pattern(header: [u64; HEADER_WORDS]) -> impl Iterator<Item = u64> {
+    let mut state = header.iter().fold(0, |key, word| mix(key ^ word).wrapping_add(STEP));
+    let rest = std::iter::repeat_with(move || {
+        state = state.wrapping_add(STEP);
+        (state ^ state >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    });
+    header.into_iter().chain(rest)
+}
+
+const BUSY: u32 = 1 << 31;
+
+/// What a lane has written where: the generation of each slot, and whether a request is under way there.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    slots: Vec<u32>,
+    busy: u64,
+}
+
+impl Ledger {
+    /// Nothing written yet.
+    #[must_use]
+    pub(super) fn new(slots: u64) -> Ledger {
+        Ledger { slots: vec![0; slots as usize], busy: 0 }
+    }
+
+    /// Takes `slot`, or the next one that no request is under way in; `None`: all are.
+    pub(super) fn take(&mut self, slot: u64) -> Option<u64> {
+        let count = self.slots.len() as u64;
+        if self.busy == count {
+            return None;
+        }
+        let mut slot = slot;
+        while self.slots[slot as usize] & BUSY != 0 {
+            slot = if slot + 1 == count { 0 } else { slot + 1 };
+        }
+        self.slots[slot as usize] |= BUSY;
+        self.busy += 1;
+        Some(slot)
+    }
+
+    /// Gives `slot` back; `generation`: what it carries now (0: not known).
+    pub(super) fn give(&mut self, slot: u64, generation: u32) {
+        debug_assert!(self.slots[slot as usize] & BUSY != 0, "slot {slot} was not taken");
+        self.slots[slot as usize] = generation & !BUSY;
+        self.busy -= 1;
+    }
+
+    /// What `slot` carries: its generation, 0 if it was not written.
+    #[must_use]
+    pub(super) fn generation(&self, slot: u64) -> u32 {
+        self.slots[slot as usize] & !BUSY
+    }
+
+    /// The generation to write next.
+    #[must_use]
+    pub(super) fn next_generation(&self, slot: u64) -> u32 {
+        // Wraps to 1, as 0 means not written.
+        ((self.generation(slot) + 1) & !BUSY).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AUTHOR: Author = Author { seed: 7, run: 99 };
+
+    fn block(lba: u64, generation: u32) -> Vec<u8> {
+        let mut block = vec![0; 512];
+        fill(&mut block, AUTHOR, lba, generation);
+        block
+    }
+
+    #[test]
+    fn good_blocks_pass() {
+        for bytes in [512, 4096] {
+            let mut block = vec![0; bytes];
+            fill(&mut block, AUTHOR, 5, 3);
+            for expected in [Expected::Generation(3), Expected::Earlier, Expected::Whatever] {
+                assert_eq!(check(&block, AUTHOR, 5, expected), Ok(Found::Checked));
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_seen() {
+        let good = block(5, 3);
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            check(&bad, AUTHOR, 5, Expected::Generation(3)).expect_err(&format!("bit {bit}"));
+            check(&bad, AUTHOR, 5, Expected::Earlier)
+                .expect_err(&format!("bit {bit} of earlier data"));
+        }
+        let mut bad = good.clone();
+        bad[300] ^= 0x40;
+        let found = bad[300];
+        let wrong = Wrong::Corrupt { octet: 300, expected: good[300], found };
+        assert_eq!(check(&bad, AUTHOR, 5, Expected::Generation(3)), Err(wrong));
+    }
+
+    #[test]
+    fn misdirected_stale_and_lost_writes_are_named() {
+        let expect = |block: &[u8], expected| check(block, AUTHOR, 5, expected);
+        assert_eq!(expect(&block(6, 3), Expected::Generation(3)), Err(Wrong::Misplaced(6)));
+        let stale = Wrong::Stale { found: 2, expected: 3 };
+        assert_eq!(expect(&block(5, 2), Expected::Generation(3)), Err(stale));
+        assert_eq!(expect(&[0; 512], Expected::Generation(3)), Err(Wrong::Blank));
+        let mut other_run = vec![0; 512];
+        fill(&mut other_run, Author { run: 98, ..AUTHOR }, 5, 3);
+        assert!(matches!(expect(&other_run, Expected::Generation(3)), Err(Wrong::Stale { .. })));
+        assert_eq!(expect(&other_run, Expected::Earlier), Ok(Found::Checked));
+    }
+
+    #[test]
+    fn blocks_of_others() {
+        let expect = |block: &[u8], expected| check(block, AUTHOR, 5, expected);
+        assert_eq!(expect(&[0; 512], Expected::Earlier), Ok(Found::Unwritten));
+        assert_eq!(expect(&[1; 512], Expected::Earlier), Err(Wrong::Foreign));
+        assert_eq!(expect(&[1; 512], Expected::Whatever), Ok(Found::Unwritten));
+        assert_eq!(expect(&block(6, 1), Expected::Whatever), Err(Wrong::Misplaced(6)));
+        let mut other_seed = vec![0; 512];
+        fill(&mut other_seed, Author { seed: 8, ..AUTHOR }, 5, 1);
+        assert_eq!(expect(&other_seed, Expected::Earlier), Err(Wrong::Seed(8)));
+    }
+
+    #[test]
+    fn a_newer_generation_than_written_is_wrong() {
+        check(&block(5, 4), AUTHOR, 5, Expected::Generation(3)).expect_err("never written");
+    }
+
+    #[test]
+    fn ledger_gives_each_slot_once() {
+        let mut ledger = Ledger::new(3);
+        assert_eq!(ledger.take(2), Some(2));
+        assert_eq!(ledger.take(2), Some(0), "wraps past the busy one");
+        assert_eq!(ledger.take(2), Some(1));
+        assert_eq!(ledger.take(0), None);
+        assert_eq!(ledger.next_generation(1), 1);
+        ledger.give(1, 1);
+        assert_eq!(ledger.take(0), Some(1));
+        assert_eq!((ledger.generation(1), ledger.next_generation(1)), (1, 2));
+    }
+}

@@ -1,0 +1,314 @@
+//! What `serve` exports: from flags or from a TOML file, in one shape.
+
+use crate::args::{ExportArgs, LimitArgs, PolicyArgs, ServeArgs, WaitArgs};
+use crate::failure::{Failure, Outcome};
+use crate::identity::check_nqn;
+use crate::namespace::NamespaceSpec;
+use crate::units::CoreList;
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The whole of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServeConfig {
+    /// Address or name to listen on.
+    pub address: String,
+    /// TCP port; 0 lets the system choose.
+    #[serde(default = "default_port")]
+    pub port: u16,
+    /// Cores to pin reactors to, one for each; `None`: one reactor, not pinned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<CoreList>,
+    /// Log level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<String>,
+    /// When to send.
+    #[serde(default)]
+    pub batching: PolicyArgs,
+    /// How to wait.
+    #[serde(default)]
+    pub waiting: WaitArgs,
+    /// What hosts are granted.
+    #[serde(default)]
+    pub limits: LimitArgs,
+    /// What to export.
+    #[serde(default, rename = "subsystem")]
+    pub subsystems: Vec<SubsystemSpec>,
+}
+
+/// One subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubsystemSpec {
+    /// Its NQN.
+    pub nqn: String,
+    /// Serial number, at most 20 characters; derived from the NQN when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// NQNs of the hosts that may connect; `None`: any host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_hosts: Option<BTreeSet<String>>,
+    /// Its namespaces.
+    #[serde(default, rename = "namespace")]
+    pub namespaces: Vec<NamespaceSpec>,
+}
+
+fn default_port() -> u16 {
+    4420
+}
+
+impl ServeConfig {
+    /// From the command line: its file, or its flags.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn from_args(args: &ServeArgs) -> Outcome<ServeConfig> {
+        match &args.config {
+            Some(path) => ServeConfig::read(path),
+            None => ServeConfig::from_flags(args).map_err(Failure::usage),
+        }
+    }
+
+    /// From a file.
+    ///
+    /// # Errors
+    /// What is wrong first, with the file's name and line.
+    pub fn read(path: &Path) -> Outcome<ServeConfig> {
+        let show = path.display();
+        let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{show}: {e}")))?;
+        ServeConfig::parse(&text).map_err(|e| Failure::usage(format!("{show}: {e}")))
+    }
+
+    /// From the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn parse(text: &str) -> Result<ServeConfig, String> {
+        let config: ServeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn from_flags(args: &ServeArgs) -> Result<ServeConfig, String> {
+        let ExportArgs { traddr, trsvcid, nqn, namespaces, allow_hosts, cores } =
+            args.export.clone();
+        let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
+        let subsystem = SubsystemSpec {
+            nqn: nqn.unwrap_or_default(),
+            serial: None,
+            allow_hosts,
+            namespaces: number(namespaces),
+        };
+        let config = ServeConfig {
+            address: traddr.unwrap_or_default(),
+            port: trsvcid,
+            cores,
+            log_level: args.log_level.clone(),
+            batching: args.policy.clone(),
+            waiting: args.wait,
+            limits: args.limits.clone(),
+            subsystems: vec![subsystem],
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// As a TOML file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        // Cannot fail: every field is a string, number, bool, list or table, tables last.
+        toml::to_string(self).unwrap_or_else(|e| format!("# {e}\n"))
+    }
+
+    /// Settings that a reload cannot change, compared.
+    #[must_use]
+    pub fn needs_restart(&self, new: &ServeConfig) -> bool {
+        let fixed = |c: &ServeConfig| {
+            let ServeConfig { subsystems: _, log_level: _, .. } = c;
+            ServeConfig { subsystems: Vec::new(), log_level: None, ..c.clone() }
+        };
+        fixed(self) != fixed(new)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.address.is_empty() {
+            return Err("address is empty: write address = \"127.0.0.1\"".into());
+        }
+        self.check_limits()?;
+        if self.subsystems.is_empty() {
+            return Err("nothing to export: add a [[subsystem]] with an nqn".into());
+        }
+        let mut nqns = BTreeSet::new();
+        for subsystem in &self.subsystems {
+            subsystem.check().map_err(|e| format!("subsystem {}: {e}", subsystem.nqn))?;
+            if !nqns.insert(&subsystem.nqn) {
+                return Err(format!("subsystem {} is there twice", subsystem.nqn));
+            }
+        }
+        Ok(())
+    }
+
+    /// What clap checks on the command line must hold for a file, too.
+    fn check_limits(&self) -> Result<(), String> {
+        let (limits, batching) = (&self.limits, &self.batching);
+        let within = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
+            Some(value) if value < least || value > most => {
+                Err(format!("{name} = {value} is not in {least} to {most}"))
+            }
+            _ => Ok(()),
+        };
+        within("limits.max_queues", limits.max_queues.map(u64::from), 1, 1024)?;
+        within("limits.queue_size", limits.queue_size.map(u64::from), 32, 4096)?;
+        let in_capsule = limits.in_capsule_bytes.map(u64::from);
+        within("limits.in_capsule_bytes", in_capsule, 0, 1 << 20)?;
+        within("limits.max_h2c_data", limits.max_h2c_data.map(u64::from), 4096, 1 << 30)?;
+        within("limits.buffers", limits.buffers, 4 << 20, 1 << 46)?;
+        within("batching.caravan_requests", batching.caravan_requests.map(u64::from), 1, 1024)?;
+        within("batching.caravan_bytes", batching.caravan_bytes.map(u64::from), 512, 1 << 30)?;
+        let delay = batching.doorbell_delay_us.map(u64::from);
+        within("batching.doorbell_delay_us", delay, 0, 1_000_000)?;
+        within("waiting.spin_us", self.waiting.spin_us.map(u64::from), 0, 100_000)?;
+        if in_capsule.is_some_and(|bytes| bytes % 16 != 0) {
+            return Err("limits.in_capsule_bytes must be a multiple of 16".into());
+        }
+        if limits.max_h2c_data.is_some_and(|bytes| bytes % 4 != 0) {
+            return Err("limits.max_h2c_data must be a multiple of 4".into());
+        }
+        let levels = ["error", "warn", "info", "debug", "trace"];
+        match &self.log_level {
+            Some(level) if !levels.contains(&level.as_str()) => {
+                Err(format!("log_level = \"{level}\" is none of {}", levels.join(", ")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SubsystemSpec {
+    fn check(&self) -> Result<(), String> {
+        check_nqn(&self.nqn)?;
+        if self.nqn == DISCOVERY_NQN {
+            return Err("this NQN belongs to discovery, which is always there".into());
+        }
+        let serial = self.serial.as_deref().unwrap_or("");
+        if serial.len() > 20 || !serial.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
+            return Err(format!("serial \"{serial}\" is not 1 to 20 ASCII characters"));
+        }
+        self.allow_hosts.iter().flatten().try_for_each(|nqn| check_nqn(nqn))?;
+        let mut nsids = BTreeSet::new();
+        for namespace in &self.namespaces {
+            let nsid = namespace.nsid.ok_or("every namespace needs its nsid")?;
+            namespace.check().map_err(|e| format!("namespace {nsid}: {e}"))?;
+            if !nsids.insert(nsid) {
+                return Err(format!("nsid {nsid} is there twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives namespaces without a number the next free one, in order.
+#[must_use]
+pub fn number(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
+    let mut taken: BTreeSet<u32> = namespaces.iter().filter_map(|n| n.nsid).collect();
+    for namespace in namespaces.iter_mut().filter(|n| n.nsid.is_none()) {
+        namespace.nsid = (1..).find(|nsid| taken.insert(*nsid));
+    }
+    namespaces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command, PolicyName};
+    use crate::namespace::Kind;
+    use clap::Parser;
+
+    const EXAMPLE: &str = include_str!("../../../examples/serve.toml");
+
+    fn flags(line: &str) -> Result<ServeConfig, Failure> {
+        let words = ["roadtrain", "serve", "-a", "127.0.0.1", "-n", "nqn.x:y"];
+        let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+        let Command::Serve(args) = cli.command else { unreachable!() };
+        ServeConfig::from_args(&args)
+    }
+
+    #[test]
+    fn the_example_is_good() {
+        let config = ServeConfig::parse(EXAMPLE).unwrap();
+        assert!(config.subsystems.len() >= 2);
+        let kinds: Vec<Kind> =
+            config.subsystems.iter().flat_map(|s| &s.namespaces).map(|n| n.kind).collect();
+        for kind in [Kind::Mem, Kind::Null, Kind::File] {
+            assert!(kinds.contains(&kind), "the example shows no {kind:?}");
+        }
+    }
+
+    #[test]
+    fn flags_and_their_file_are_the_same() {
+        let config = flags(
+            "--namespace mem:1GiB --namespace file:x,size=8k,lba=4k,ro --policy i10 --cores 0-1 \
+             --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --caravan-bytes 96KiB --no-ddgst",
+        )
+        .unwrap();
+        assert_eq!(config.batching.policy, PolicyName::I10);
+        assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
+        let example = ServeConfig::parse(EXAMPLE).unwrap();
+        assert_eq!(ServeConfig::parse(&example.to_toml()), Ok(example));
+    }
+
+    #[test]
+    fn namespaces_are_numbered_around_those_that_are() {
+        let config =
+            flags("--namespace mem:4k --namespace mem:4k,nsid=1 --namespace mem:4k").unwrap();
+        let nsids: Vec<_> = config.subsystems[0].namespaces.iter().map(|n| n.nsid).collect();
+        assert_eq!(nsids, [Some(2), Some(1), Some(3)]);
+        assert!(flags("--namespace mem:4k,nsid=1 --namespace mem:4k,nsid=1").is_err());
+    }
+
+    #[test]
+    fn bad_files_say_where_and_why() {
+        let head = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
+        for (text, why) in [
+            ("", "address"),
+            ("address = \"::1\"\n", "nothing to export"),
+            ("address = \"::1\"\ncolour = 1\n", "colour"),
+            ("address = \"::1\"\nport = 70000\n", "port"),
+            ("address = \"::1\"\n[[subsystem]]\nnqn = \"x\"\n", "not an NQN"),
+            ("address = \"::1\"\n[[subsystem]]\n", "nqn"),
+            (&format!("{head}[[subsystem]]\nnqn = \"nqn.x:y\"\n"), "twice"),
+            (&format!("{head}[[subsystem.namespace]]\nkind = \"mem\"\nsize = 4096\n"), "nsid"),
+            (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\n"), "size"),
+            (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"ram\"\n"), "ram"),
+            (
+                &format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = -1\n"),
+                "negative",
+            ),
+            (
+                &format!(
+                    "{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = \"1x\"\n"
+                ),
+                "unit",
+            ),
+            (&format!("{head}allow_hosts = [\"x\"]\n"), "not an NQN"),
+            (&format!("{head}[limits]\nqueue_size = 1\n"), "32 to 4096"),
+            (&format!("{head}[limits]\nin_capsule_bytes = 100\n"), "multiple of 16"),
+            (&format!("{head}[batching]\npolicy = \"fast\"\n"), "fast"),
+        ] {
+            let error = ServeConfig::parse(text).expect_err(text);
+            assert!(error.contains(why), "{text}\n-> {error}");
+        }
+    }
+
+    #[test]
+    fn reload_knows_what_it_cannot_change() {
+        let old = flags("--namespace mem:4k").unwrap();
+        let grown = flags("--namespace mem:8k --allow-host nqn.x:h").unwrap();
+        assert!(!old.needs_restart(&grown));
+        assert!(old.needs_restart(&flags("--namespace mem:4k --policy i10").unwrap()));
+    }
+}

@@ -1,0 +1,94 @@
+//! From options to the engine's host, and from its errors to failures.
+
+use crate::args::{ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
+use crate::failure::{Failure, Outcome};
+use crate::identity::{Identity, check_nqn};
+use roadtrain_engine::host::{HostConfig, HostError};
+use roadtrain_wire::pdu::Digests;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// The first address that a name stands for.
+///
+/// # Errors
+/// A name that stands for none.
+pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
+    let host = address.trim_start_matches('[').trim_end_matches(']');
+    let mut found = (host, port).to_socket_addrs().map_err(|e| {
+        Failure::usage(format!("-a {address}: {e}: write an address or a known name"))
+    })?;
+    found.next().ok_or_else(|| Failure::usage(format!("-a {address}: stands for no address")))
+}
+
+/// How to reach `nqn` at the portal, without lanes.
+///
+/// # Errors
+/// Options that make no sense.
+pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+    let address = resolve(&portal.traddr, portal.trsvcid)?;
+    config_at(address, nqn, connect)
+}
+
+/// As [`config`], for an address that is known already.
+///
+/// # Errors
+/// Options that make no sense.
+pub(crate) fn config_at(
+    address: SocketAddr,
+    nqn: &str,
+    connect: &ConnectArgs,
+) -> Outcome<HostConfig> {
+    check_nqn(nqn).map_err(Failure::usage)?;
+    let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())?;
+    Ok(HostConfig {
+        digests: Digests { header: connect.hdgst, data: connect.ddgst },
+        keep_alive: connect.keep_alive_tmo,
+        reconnect_delay: connect.reconnect_delay,
+        controller_loss_timeout: connect.ctrl_loss_tmo.0,
+        ..HostConfig::new(address, nqn, &host.nqn, host.id)
+    })
+}
+
+/// Adds lanes to a configuration.
+#[must_use]
+pub(crate) fn with_lanes(
+    config: HostConfig,
+    lanes: &LaneArgs,
+    policy: &PolicyArgs,
+    wait: WaitArgs,
+) -> HostConfig {
+    HostConfig {
+        lanes: lanes.count(),
+        cores: lanes.cores.clone().unwrap_or_default().0,
+        queue_entries: lanes.queue_size,
+        policy: policy.config(),
+        waiting: wait.waiting(),
+        ..config
+    }
+}
+
+/// What a failure of the host means for the exit status.
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Failure {
+        match error {
+            HostError::Unreachable { .. }
+            | HostError::Refused { .. }
+            | HostError::Lost { .. }
+            | HostError::Controller(_) => Failure::connect(error),
+            HostError::Command { .. } | HostError::System { .. } => Failure::failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_resolve() {
+        assert_eq!(resolve("127.0.0.1", 4420).unwrap(), "127.0.0.1:4420".parse().unwrap());
+        assert_eq!(resolve("::1", 1).unwrap(), "[::1]:1".parse().unwrap());
+        assert_eq!(resolve("[::1]", 1).unwrap(), "[::1]:1".parse().unwrap());
+        assert!(resolve("", 1).is_err());
+        assert!(resolve("300.0.0.1.", 1).is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! How a command ends: an exit status and one line that says what to do.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What went wrong, as scripts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// 1: the work itself failed: an I/O error, wrong data, a resource that is not there.
+    Failed,
+    /// 2: the command line or the configuration file is wrong.
+    Usage,
+    /// 3: no connection: nobody listens, the host is refused, the subsystem does not exist.
+    Connect,
+}
+
+/// The end of a command that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Decides the exit status.
+    pub kind: Kind,
+    /// `what: what to do`, without the program's name.
+    pub message: String,
+}
+
+/// What every command returns.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// The work failed.
+    pub fn failed(message: impl fmt::Display) -> Failure {
+        Failure { kind: Kind::Failed, message: message.to_string() }
+    }
+
+    /// The caller asked for something that makes no sense.
+    pub fn usage(message: impl fmt::Display) -> Failure {
+        Failure { kind: Kind::Usage, message: message.to_string() }
+    }
+
+    /// The other end could not be reached.
+    pub fn connect(message: impl fmt::Display) -> Failure {
+        Failure { kind: Kind::Connect, message: message.to_string() }
+    }
+
+    /// The process's exit status.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self.kind {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Connect => 3,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "roadtrain: {}", self.message)
+    }
+}
+
+/// A closed pipe (`roadtrain list | head`) is no failure worth a backtrace, but ends the command.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::failed(error)
+    }
+}

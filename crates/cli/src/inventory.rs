@@ -1,0 +1,304 @@
+//! What `discover`, `identify` and `list` show, in the shapes of their JSON.
+
+use crate::identity::show_uuid;
+use crate::output::columns;
+use crate::units::show_bytes;
+use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
+use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype, treq, trtype};
+use roadtrain_wire::fabrics::parse_nqn;
+use roadtrain_wire::identify::{oncs, parse_ascii, vwc};
+use serde::Serialize;
+
+/// A discovery log.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Discovery {
+    /// Generation counter.
+    pub genctr: u64,
+    /// Its entries.
+    pub records: Vec<Record>,
+}
+
+/// An entry of the discovery log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Record {
+    /// Transport.
+    pub trtype: String,
+    /// Address family.
+    pub adrfam: String,
+    /// What it leads to.
+    pub subtype: String,
+    /// SQ flow control may be turned off.
+    pub sq_flow_control_optional: bool,
+    /// Port identifier.
+    pub portid: u16,
+    /// TCP port.
+    pub trsvcid: String,
+    /// Subsystem.
+    pub subnqn: String,
+    /// Address.
+    pub traddr: String,
+}
+
+impl Record {
+    /// From its 1,024 octets.
+    #[must_use]
+    pub(crate) fn new(entry: &DiscoveryEntry) -> Record {
+        let named = |value: u8, names: &[(u8, &str)]| {
+            let name = names.iter().find(|(code, _)| *code == value);
+            name.map_or_else(|| value.to_string(), |(_, name)| (*name).to_owned())
+        };
+        let subtypes = [
+            (subtype::REFERRAL, "referral"),
+            (subtype::NVM, "nvme subsystem"),
+            (subtype::CURRENT_DISCOVERY, "current discovery subsystem"),
+        ];
+        Record {
+            trtype: named(entry.trtype, &[(trtype::TCP, "tcp")]),
+            adrfam: named(entry.adrfam, &[(adrfam::IPV4, "ipv4"), (adrfam::IPV6, "ipv6")]),
+            subtype: named(entry.subtype, &subtypes),
+            sq_flow_control_optional: entry.treq & treq::DISABLE_SQ_FLOW_CONTROL != 0,
+            portid: entry.portid.get(),
+            trsvcid: entry.trsvcid().to_owned(),
+            subnqn: entry.subnqn().unwrap_or_default().to_owned(),
+            traddr: entry.traddr().to_owned(),
+        }
+    }
+
+    /// Whether it leads to a subsystem with namespaces, over a transport we speak.
+    #[must_use]
+    pub(crate) fn is_storage(&self) -> bool {
+        self.subtype == "nvme subsystem" && self.trtype == "tcp"
+    }
+}
+
+impl Discovery {
+    /// As a table.
+    #[must_use]
+    pub(crate) fn table(&self) -> String {
+        let row = |r: &Record| {
+            [&r.trtype, &r.traddr, &r.trsvcid, &r.subtype, &r.subnqn].map(Clone::clone).to_vec()
+        };
+        let rows: Vec<Vec<String>> = self.records.iter().map(row).collect();
+        columns(&["transport", "address", "port", "type", "nqn"], &rows)
+    }
+}
+
+/// A controller with its namespaces.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Identified {
+    /// The controller.
+    pub controller: Controller,
+    /// Its namespaces.
+    pub namespaces: Vec<Namespace>,
+}
+
+/// What matters of Identify Controller.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Controller {
+    /// Subsystem.
+    pub subnqn: String,
+    /// Controller identifier.
+    pub cntlid: u16,
+    /// Model number.
+    pub model: String,
+    /// Serial number.
+    pub serial: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// NVMe version.
+    pub version: String,
+    /// Most octets of one command that we use.
+    pub transfer_bytes_max: u32,
+    /// Octets of data in a command capsule.
+    pub in_capsule_bytes: u32,
+    /// Entries of an I/O queue.
+    pub queue_entries_max: u16,
+    /// Has a volatile write cache.
+    pub volatile_write_cache: bool,
+    /// Optional I/O commands.
+    pub commands: Vec<&'static str>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Namespace {
+    /// Its number.
+    pub nsid: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// Its size in blocks.
+    pub blocks: u64,
+    /// Octets of a block.
+    pub block_bytes: u32,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// NGUID, as a UUID; none when all zeroes.
+    pub nguid: Option<String>,
+}
+
+impl Namespace {
+    /// From what the controller said.
+    #[must_use]
+    pub(crate) fn new(info: &NamespaceInfo) -> Namespace {
+        Namespace {
+            nsid: info.nsid,
+            bytes: info.blocks.saturating_mul(info.block_bytes.into()),
+            blocks: info.blocks,
+            block_bytes: info.block_bytes,
+            read_only: info.read_only,
+            nguid: (info.nguid != [0; 16]).then(|| show_uuid(&info.nguid)),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.nsid.to_string(),
+            show_bytes(self.bytes),
+            self.block_bytes.to_string(),
+            if self.read_only { "read-only" } else { "read-write" }.to_owned(),
+            self.nguid.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    }
+}
+
+const NAMESPACE_HEAD: [&str; 5] = ["nsid", "size", "block", "access", "nguid"];
+
+impl Identified {
+    /// From what the controller said.
+    #[must_use]
+    pub(crate) fn new(info: &ControllerInfo) -> Identified {
+        let page = &info.identify;
+        let version = page.ver.get();
+        let has = |flag: u16| page.oncs.get() & flag != 0;
+        let optional = [
+            (oncs::COMPARE, "compare"),
+            (oncs::DATASET_MANAGEMENT, "dataset management"),
+            (oncs::WRITE_ZEROES, "write zeroes"),
+        ];
+        let controller = Controller {
+            subnqn: parse_nqn(&page.subnqn).unwrap_or_default().to_owned(),
+            cntlid: info.cntlid,
+            model: parse_ascii(&page.mn).to_owned(),
+            serial: parse_ascii(&page.sn).to_owned(),
+            firmware: parse_ascii(&page.fr).to_owned(),
+            version: format!("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff),
+            transfer_bytes_max: info.transfer_bytes_max,
+            in_capsule_bytes: info.in_capsule_bytes,
+            queue_entries_max: info.queue_entries_max,
+            volatile_write_cache: page.vwc & vwc::PRESENT != 0,
+            commands: optional
+                .iter()
+                .filter(|(flag, _)| has(*flag))
+                .map(|(_, name)| *name)
+                .collect(),
+        };
+        let namespaces = info.namespaces.iter().map(Namespace::new).collect();
+        Identified { controller, namespaces }
+    }
+
+    /// As text.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let c = &self.controller;
+        let commands =
+            if c.commands.is_empty() { "none".to_owned() } else { c.commands.join(", ") };
+        let pairs = [
+            ("subsystem", c.subnqn.clone()),
+            ("controller", c.cntlid.to_string()),
+            ("model", c.model.clone()),
+            ("serial", c.serial.clone()),
+            ("firmware", c.firmware.clone()),
+            ("NVMe version", c.version.clone()),
+            ("largest transfer", show_bytes(c.transfer_bytes_max.into())),
+            ("in-capsule data", show_bytes(c.in_capsule_bytes.into())),
+            ("queue entries", c.queue_entries_max.to_string()),
+            ("write cache", if c.volatile_write_cache { "volatile" } else { "none" }.to_owned()),
+            ("optional commands", commands),
+        ];
+        let mut text = String::new();
+        for (name, value) in pairs {
+            text.push_str(&format!("{name:<18} {value}\n"));
+        }
+        let rows: Vec<Vec<String>> = self.namespaces.iter().map(Namespace::cells).collect();
+        text.push('\n');
+        text.push_str(&columns(&NAMESPACE_HEAD, &rows));
+        text
+    }
+}
+
+/// A row of `list`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Listed {
+    /// Where it can be reached.
+    pub traddr: String,
+    /// TCP port.
+    pub trsvcid: String,
+    /// Subsystem.
+    pub subnqn: String,
+    /// Its model number.
+    pub model: String,
+    /// Its serial number.
+    pub serial: String,
+    /// The namespace.
+    #[serde(flatten)]
+    pub namespace: Namespace,
+}
+
+/// The rows of `list` as a table.
+#[must_use]
+pub(crate) fn list_table(rows: &[Listed]) -> String {
+    let cells = |row: &Listed| {
+        let mut cells = vec![format!("{}:{}", row.traddr, row.trsvcid), row.subnqn.clone()];
+        cells.extend(row.namespace.cells());
+        cells
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    columns(&[&["address", "nqn"][..], &NAMESPACE_HEAD].concat(), &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace() -> Namespace {
+        let nguid = [0x11; 16];
+        Namespace::new(&NamespaceInfo {
+            nsid: 7,
+            blocks: 2048,
+            block_bytes: 512,
+            read_only: true,
+            nguid,
+        })
+    }
+
+    #[test]
+    fn records_name_what_they_know() {
+        let mut entry = DiscoveryEntry::new(subtype::NVM, "nqn.x:y");
+        entry.trtype = trtype::TCP;
+        entry.set_address(adrfam::IPV4, "192.0.2.7", "4420");
+        let record = Record::new(&entry);
+        assert!(record.is_storage());
+        assert_eq!((record.trtype.as_str(), record.adrfam.as_str()), ("tcp", "ipv4"));
+        assert_eq!((record.traddr.as_str(), record.trsvcid.as_str()), ("192.0.2.7", "4420"));
+        entry.trtype = 1;
+        assert_eq!(Record::new(&entry).trtype, "1");
+        let table = Discovery { genctr: 1, records: vec![record] }.table();
+        assert!(table.lines().nth(1).unwrap().ends_with("nvme subsystem  nqn.x:y"), "{table}");
+    }
+
+    #[test]
+    fn list_is_flat() {
+        let row = Listed {
+            traddr: "192.0.2.7".into(),
+            trsvcid: "4420".into(),
+            subnqn: "nqn.x:y".into(),
+            model: "m".into(),
+            serial: "s".into(),
+            namespace: namespace(),
+        };
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!((json["nsid"].as_u64(), json["bytes"].as_u64()), (Some(7), Some(1 << 20)));
+        assert_eq!(json["nguid"], "11111111-1111-1111-1111-111111111111");
+        assert!(list_table(&[row]).contains("1 MiB  512    read-only"));
+    }
+}

@@ -1,0 +1,54 @@
+//! The `roadtrain` program as a library: command line, configuration, commands.
+//!
+//! [`args`] is the one source of the command line, also for man pages and completions.
+
+pub mod args;
+mod attach;
+mod bench;
+pub mod config;
+mod connect;
+mod failure;
+mod generate;
+mod identity;
+mod inventory;
+mod logs;
+pub mod namespace;
+mod output;
+mod query;
+mod remote_control;
+mod serve;
+mod signals;
+pub mod units;
+
+pub use failure::{Failure, Kind, Outcome};
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Serve(args) => serve::run(args, global),
+        Command::Discover(args) => query::discover(args, global),
+        Command::Identify(args) => query::identify(args, global),
+        Command::List(args) => query::list(args, global),
+        Command::Attach(args) => attach::run(args, global),
+        Command::Bench(args) => bench::run(args, global),
+        Command::Completions(args) => generate::completions(args),
+        Command::Man(args) => generate::man(args),
+    }
+}

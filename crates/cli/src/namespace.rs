@@ -1,0 +1,242 @@
+//! What a namespace is made of, as one word of the command line or one table of the configuration.
+
+use crate::units::{parse_size, size_field};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const EXAMPLE: &str = "write mem:1GiB, null:1TiB, file:disk.img,size=2GiB or block:/dev/loop0";
+
+/// Where the blocks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// In memory.
+    Mem,
+    /// Nowhere.
+    Null,
+    /// In a regular file.
+    File,
+    /// On a block device.
+    Block,
+}
+
+/// A namespace to export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceSpec {
+    /// Its number; `None` on the command line: the next free one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// Where the blocks are kept.
+    pub kind: Kind,
+    /// File or device node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Octets. A file without it must exist; a block device has its own.
+    #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Octets of a block: 512 or 4096.
+    #[serde(default = "default_lba")]
+    pub lba: u32,
+    /// Refuse writes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// UUID shown to hosts; derived from the subsystem's NQN and the nsid when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+}
+
+fn default_lba() -> u32 {
+    512
+}
+
+impl NamespaceSpec {
+    /// Memory, without further options.
+    #[must_use]
+    pub fn mem(size: u64) -> Self {
+        NamespaceSpec { size: Some(size), ..NamespaceSpec::new(Kind::Mem) }
+    }
+
+    fn new(kind: Kind) -> Self {
+        NamespaceSpec {
+            nsid: None,
+            kind,
+            path: None,
+            size: None,
+            lba: default_lba(),
+            read_only: false,
+            uuid: None,
+        }
+    }
+
+    /// Checks what can be checked without opening anything.
+    ///
+    /// # Errors
+    /// What is wrong and what to write instead.
+    pub fn check(&self) -> Result<(), String> {
+        let kind = self.name();
+        if self.nsid == Some(0) || self.nsid == Some(u32::MAX) {
+            return Err("nsid counts from 1".into());
+        }
+        if self.lba != 512 && self.lba != 4096 {
+            return Err(format!("lba={} is not a block size: use 512 or 4096", self.lba));
+        }
+        let needs_path = matches!(self.kind, Kind::File | Kind::Block);
+        match &self.path {
+            None if needs_path => return Err(format!("{kind} needs a path: {EXAMPLE}")),
+            Some(path) if needs_path && path.as_os_str().is_empty() => {
+                return Err(format!("{kind} has an empty path: {EXAMPLE}"));
+            }
+            Some(_) if !needs_path => return Err(format!("{kind} has no path: {EXAMPLE}")),
+            _ => {}
+        }
+        match self.size {
+            None if !needs_path => return Err(format!("{kind} needs a size: {EXAMPLE}")),
+            Some(_) if self.kind == Kind::Block => {
+                return Err("a block device has its own size: leave size out".into());
+            }
+            Some(size) if size == 0 || size % u64::from(self.lba) != 0 => {
+                Err(format!("a size of {size} is not a multiple of the block size, {}", self.lba))
+            }
+            _ => Ok(()),
+        }?;
+        match &self.uuid {
+            Some(uuid) => crate::identity::parse_uuid(uuid).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Mem => "mem",
+            Kind::Null => "null",
+            Kind::File => "file",
+            Kind::Block => "block",
+        }
+    }
+
+    fn set(&mut self, option: &str) -> Result<(), String> {
+        let (key, value) = option.split_once('=').map_or((option, None), |(k, v)| (k, Some(v)));
+        match (key, value) {
+            ("size", Some(value)) => self.size = Some(parse_size(value)?),
+            ("lba", Some(value)) => {
+                let bytes = parse_size(value).ok().and_then(|b| u32::try_from(b).ok());
+                self.lba = bytes.ok_or_else(|| format!("lba={value}: use 512 or 4096"))?;
+            }
+            ("nsid", Some(value)) => {
+                let nsid = value.parse().map_err(|_| format!("nsid={value} is not a number"))?;
+                self.nsid = Some(nsid);
+            }
+            ("uuid", Some(value)) => self.uuid = Some(value.into()),
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            _ => {
+                return Err(format!(
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID or ro \
+                     (a path with a comma needs a configuration file)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for NamespaceSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let head = parts.next().unwrap_or_default();
+        let (kind, argument) =
+            head.split_once(':').ok_or_else(|| format!("'{head}' has no colon: {EXAMPLE}"))?;
+        let mut spec = match kind {
+            "mem" | "null" => {
+                let kind = if kind == "mem" { Kind::Mem } else { Kind::Null };
+                NamespaceSpec { size: Some(parse_size(argument)?), ..NamespaceSpec::new(kind) }
+            }
+            "file" | "block" => {
+                let kind = if kind == "file" { Kind::File } else { Kind::Block };
+                NamespaceSpec { path: Some(argument.into()), ..NamespaceSpec::new(kind) }
+            }
+            _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
+        };
+        parts.try_for_each(|option| spec.set(option))?;
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+impl fmt::Display for NamespaceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.path, self.size) {
+            (Some(path), None) => write!(f, "{}:{}", self.name(), path.display())?,
+            (Some(path), Some(size)) => {
+                write!(f, "{}:{},size={size}", self.name(), path.display())?;
+            }
+            (None, size) => write!(f, "{}:{}", self.name(), size.unwrap_or(0))?,
+        }
+        if self.lba != default_lba() {
+            write!(f, ",lba={}", self.lba)?;
+        }
+        if let Some(nsid) = self.nsid {
+            write!(f, ",nsid={nsid}")?;
+        }
+        if let Some(uuid) = &self.uuid {
+            write!(f, ",uuid={uuid}")?;
+        }
+        if self.read_only { f.write_str(",ro") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> NamespaceSpec {
+        text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    #[test]
+    fn specs_that_parse() {
+        assert_eq!(parse("mem:1GiB"), NamespaceSpec::mem(1 << 30));
+        let null = parse("null:1TiB,lba=4k");
+        assert_eq!((null.kind, null.size, null.lba), (Kind::Null, Some(1 << 40), 4096));
+        let file = parse("file:disk.img,size=2GiB,lba=4096,ro");
+        assert_eq!(file.path.as_deref(), Some("disk.img".as_ref()));
+        assert_eq!((file.size, file.lba, file.read_only), (Some(2 << 30), 4096, true));
+        assert_eq!(parse("block:/dev/loop0,nsid=7").nsid, Some(7));
+        assert_eq!(parse("file:a:b").path.as_deref(), Some("a:b".as_ref()), "only the first colon");
+    }
+
+    #[test]
+    fn specs_that_do_not_say_why() {
+        for (text, why) in [
+            ("mem", "no colon"),
+            ("", "no colon"),
+            ("mem:", "not a size"),
+            ("mem:0", "multiple"),
+            ("mem:1000", "multiple"),
+            ("mem:1GiB,lba=1024", "512 or 4096"),
+            ("mem:1GiB,size", "unknown option"),
+            ("disk:1GiB", "unknown kind"),
+            ("file:", "empty path"),
+            ("file:a,b", "comma"),
+            ("block:/dev/x,size=1GiB", "its own size"),
+            ("mem:1GiB,nsid=0", "from 1"),
+            ("mem:1GiB,nsid=x", "not a number"),
+            ("mem:1GiB,uuid=12", "UUID"),
+        ] {
+            let error = text.parse::<NamespaceSpec>().expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn specs_print_as_they_parse() {
+        for text in ["mem:4096", "file:x,size=8192,lba=4096,nsid=3,ro", "block:/dev/loop0"] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Commands that only look: discover, identify, list.
+
+use crate::args::{ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal};
+use crate::failure::{Failure, Outcome};
+use crate::inventory::{Discovery, Identified, Listed, Record, list_table};
+use crate::{connect, logs, output};
+use roadtrain_engine::host::{Admin, HostConfig};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use std::time::Duration;
+use tracing::warn;
+
+/// `roadtrain discover`
+pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    let found = read_log(&args.portal, &args.connect)?;
+    if global.json { output::json(&found) } else { output::line(&found.table()) }
+}
+
+/// `roadtrain identify`
+pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
+    let mut found = look(config)?;
+    if let Some(nsid) = args.nsid {
+        found.namespaces.retain(|namespace| namespace.nsid == nsid);
+        if found.namespaces.is_empty() {
+            return Err(Failure::failed(no_namespace(&args.nqn, nsid)));
+        }
+    }
+    if global.json { output::json(&found) } else { output::line(&found.text()) }
+}
+
+/// What to say about a namespace that is not there.
+#[must_use]
+pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
+    format!("{nqn} has no namespace {nsid}: `roadtrain list` shows those there are")
+}
+
+/// `roadtrain list`
+pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    let places = match &args.nqn {
+        Some(nqn) => vec![(args.portal.clone(), nqn.clone())],
+        None => storage_of(&read_log(&args.portal, &args.connect)?, &args.portal),
+    };
+    let mut rows = Vec::new();
+    for (portal, nqn) in places {
+        match rows_of(&portal, &nqn, &args.connect) {
+            Ok(more) => rows.extend(more),
+            // One subsystem that refuses us does not hide the others.
+            Err(failure) if args.nqn.is_none() => warn!("{nqn}: {}", failure.message),
+            Err(failure) => return Err(failure),
+        }
+    }
+    if global.json { output::json(&rows) } else { output::line(&list_table(&rows)) }
+}
+
+/// Places that a discovery log leads to, each subsystem once, preferring the address asked.
+fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
+    let mut places: Vec<(Portal, String)> = Vec::new();
+    let is_asked = |record: &Record| record.traddr == asked.traddr;
+    let (here, elsewhere): (Vec<&Record>, Vec<&Record>) =
+        found.records.iter().filter(|record| record.is_storage()).partition(|r| is_asked(r));
+    for record in here.into_iter().chain(elsewhere) {
+        let Ok(trsvcid) = record.trsvcid.parse() else { continue };
+        if places.iter().all(|(_, nqn)| *nqn != record.subnqn) {
+            let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..asked.clone() };
+            places.push((portal, record.subnqn.clone()));
+        }
+    }
+    places
+}
+
+fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed>> {
+    let found = look(connect::config(portal, nqn, args)?)?;
+    let row = |namespace| Listed {
+        traddr: portal.traddr.clone(),
+        trsvcid: portal.trsvcid.to_string(),
+        subnqn: nqn.to_owned(),
+        model: found.controller.model.clone(),
+        serial: found.controller.serial.clone(),
+        namespace,
+    };
+    Ok(found.namespaces.iter().cloned().map(row).collect())
+}
+
+fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
+    let config = connect::config(portal, DISCOVERY_NQN, args)?;
+    // Nobody keeps this connection: no keep-alive.
+    let config = HostConfig { keep_alive: Duration::ZERO, ..config };
+    let (genctr, entries) = roadtrain_engine::host::discover(&config)?;
+    Ok(Discovery { genctr, records: entries.iter().map(Record::new).collect() })
+}
+
+fn look(config: HostConfig) -> Outcome<Identified> {
+    let config = HostConfig { keep_alive: Duration::ZERO, ..config };
+    let mut admin = Admin::connect(&config)?;
+    let info = admin.information(1);
+    admin.shut_down(config.timeout);
+    Ok(Identified::new(&info?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Transport;
+
+    fn record(subnqn: &str, traddr: &str, subtype: &str) -> Record {
+        Record {
+            trtype: "tcp".into(),
+            adrfam: "ipv4".into(),
+            subtype: subtype.into(),
+            sq_flow_control_optional: true,
+            portid: 1,
+            trsvcid: "4420".into(),
+            subnqn: subnqn.into(),
+            traddr: traddr.into(),
+        }
+    }
+
+    #[test]
+    fn each_subsystem_once_at_the_address_asked() {
+        let records = vec![
+            record(
+                "nqn.2014-08.org.nvmexpress.discovery",
+                "192.0.2.7",
+                "current discovery subsystem",
+            ),
+            record("nqn.x:a", "192.0.2.9", "nvme subsystem"),
+            record("nqn.x:a", "192.0.2.7", "nvme subsystem"),
+            record("nqn.x:b", "192.0.2.9", "nvme subsystem"),
+        ];
+        let asked = Portal { transport: Transport::Tcp, traddr: "192.0.2.7".into(), trsvcid: 8009 };
+        let places = storage_of(&Discovery { genctr: 1, records }, &asked);
+        let places: Vec<(&str, &str)> =
+            places.iter().map(|(p, n)| (n.as_str(), p.traddr.as_str())).collect();
+        assert_eq!(places, [("nqn.x:a", "192.0.2.7"), ("nqn.x:b", "192.0.2.9")]);
+    }
+}

@@ -1,0 +1,162 @@
+//! `roadtrain serve`: runs a target until it is told to stop.
+
+use crate::args::{GlobalArgs, ServeArgs};
+use crate::config::{ServeConfig, SubsystemSpec};
+use crate::failure::{Failure, Outcome};
+use crate::identity::parse_uuid;
+use crate::namespace::{Kind, NamespaceSpec};
+use crate::signals::{Signal, Signals};
+use crate::{connect, logs, output, remote_control};
+use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::target::{Export, Server, ServerConfig, ServerError, Subsystem};
+use roadtrain_proto::target::Limits;
+use roadtrain_wire::pdu::Digests;
+use std::path::Path;
+use std::sync::Arc;
+use tracing::{error, info, warn};
+
+/// Memory for data in flight unless told otherwise.
+const POOL_BYTES: u64 = 64 << 20;
+
+/// `roadtrain serve`
+pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
+    let config = ServeConfig::from_args(args)?;
+    if args.print_config {
+        return output::line(&config.to_toml());
+    }
+    let engine_config = engine_config(&config)?;
+    if args.check_config {
+        return Ok(());
+    }
+    logs::start(
+        args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
+        global.verbose,
+    );
+    let signals = Signals::block()?;
+    let server = Arc::new(Server::start(engine_config)?);
+    output::line(&ready(&server, &config))?;
+    if args.remote_control {
+        remote_control::serve(server.clone());
+    }
+    until_stopped(&signals, &server, config, args.config.as_deref());
+    Ok(())
+}
+
+fn ready(server: &Server, config: &ServeConfig) -> String {
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    let nqns: Vec<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
+    format!("ready {} {}", addresses.join(","), nqns.join(","))
+}
+
+fn until_stopped(signals: &Signals, server: &Server, mut config: ServeConfig, file: Option<&Path>) {
+    loop {
+        match (signals.wait(), file) {
+            (Signal::Stop, _) => return info!("stopping"),
+            (Signal::Reload, None) => warn!("SIGHUP: there is no configuration file to read again"),
+            (Signal::Reload, Some(file)) => match reload(server, &config, file) {
+                Ok(new) => config = new,
+                Err(failure) => error!("not reloaded: {}", failure.message),
+            },
+        }
+    }
+}
+
+fn reload(server: &Server, old: &ServeConfig, file: &Path) -> Outcome<ServeConfig> {
+    let new = ServeConfig::read(file)?;
+    if old.needs_restart(&new) {
+        warn!("{}: only subsystems are reloaded; the other changes need a restart", file.display());
+    }
+    let changes = server.reload(&subsystems(&new.subsystems)?)?;
+    info!(changes, "reloaded {}", file.display());
+    // What needs a restart stays what it was, so that the next reload says so again.
+    Ok(ServeConfig { subsystems: new.subsystems, ..old.clone() })
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Failure {
+        match error {
+            ServerError::Config(_) => Failure::usage(error),
+            _ => Failure::failed(error),
+        }
+    }
+}
+
+fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
+    let address = connect::resolve(&config.address, config.port)?;
+    let (asked, granted) = (&config.limits, Limits::default());
+    let base = ServerConfig::new(vec![address], subsystems(&config.subsystems)?);
+    let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
+    Ok(ServerConfig {
+        limits: Limits {
+            io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
+            queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
+            in_capsule_bytes_max: asked.in_capsule_bytes.unwrap_or(granted.in_capsule_bytes_max),
+            ..granted
+        },
+        digests: Digests { header: !asked.no_hdgst, data: !asked.no_ddgst },
+        maxh2cdata: asked.max_h2c_data.unwrap_or(base.maxh2cdata),
+        policy: config.batching.config(),
+        cores: config.cores.clone().unwrap_or_default().0,
+        pool_bytes: usize::try_from(pool_bytes)
+            .map_err(|_| Failure::usage("--buffers is too large"))?,
+        waiting: config.waiting.waiting(),
+        ..base
+    })
+}
+
+fn subsystems(specs: &[SubsystemSpec]) -> Outcome<Vec<Subsystem>> {
+    let subsystem = |spec: &SubsystemSpec| {
+        Ok(Subsystem {
+            nqn: spec.nqn.clone(),
+            serial: spec.serial.clone(),
+            allowed_hosts: spec.allow_hosts.clone(),
+            exports: spec.namespaces.iter().map(export).collect::<Outcome<_>>()?,
+        })
+    };
+    specs.iter().map(subsystem).collect()
+}
+
+fn export(spec: &NamespaceSpec) -> Outcome<Export> {
+    let (path, size) = (spec.path.clone().unwrap_or_default(), spec.size.unwrap_or(0));
+    let kind = match spec.kind {
+        Kind::Mem => BackendKind::Memory { size },
+        Kind::Null => BackendKind::Null { size },
+        Kind::File => BackendKind::File { path, size: spec.size, create: spec.size.is_some() },
+        Kind::Block => BackendKind::Block { path },
+    };
+    let uuid = spec.uuid.as_deref().map(parse_uuid).transpose().map_err(Failure::usage)?;
+    Ok(Export {
+        nsid: spec.nsid.unwrap_or(1),
+        backend: BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only },
+        uuid,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_engine::spin::Waiting;
+
+    #[test]
+    fn the_engine_gets_what_was_said() {
+        let text = "address = \"127.0.0.1\"\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
+            [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
+            [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
+            [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n";
+        let config = engine_config(&ServeConfig::parse(text).unwrap()).unwrap();
+        assert_eq!(config.listen, ["127.0.0.1:0".parse().unwrap()]);
+        assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
+        assert_eq!(config.limits.io_queues_max, 4);
+        assert_eq!(config.digests, Digests { header: true, data: false });
+        assert_eq!(config.waiting, Waiting::Spin(std::time::Duration::from_micros(20)));
+        let subsystem = &config.subsystems[0];
+        assert_eq!(
+            subsystem.allowed_hosts,
+            Some(Default::default()),
+            "an empty list allows nobody"
+        );
+        let kind = BackendKind::File { path: "x".into(), size: None, create: false };
+        let backend = BackendSpec { kind, lba_bytes: 512, read_only: true };
+        assert_eq!(subsystem.exports, [Export { nsid: 3, backend, uuid: None }]);
+    }
+}

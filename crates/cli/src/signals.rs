@@ -1,0 +1,83 @@
+//! Signals as events: blocked everywhere, taken one at a time by the main thread.
+
+use std::io;
+use std::time::Duration;
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP.
+    Reload,
+}
+
+/// The right to wait for signals. Threads started after it exists inherit the blocked signals.
+pub(crate) struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks SIGTERM, SIGINT and SIGHUP. Call before starting threads.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub(crate) fn block() -> io::Result<Signals> {
+        // SAFETY: `set` is a plain C struct that `sigemptyset` initialises before use.
+        let set = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            set
+        };
+        // SAFETY: `set` is initialised; the old mask is not asked for.
+        match unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+        } {
+            0 => Ok(Signals { set }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for a signal.
+    #[must_use]
+    pub(crate) fn wait(&self) -> Signal {
+        loop {
+            if let Some(signal) = self.wait_for(Duration::from_secs(3600)) {
+                return signal;
+            }
+        }
+    }
+
+    /// Waits for a signal, but not longer than `limit`.
+    #[must_use]
+    pub(crate) fn wait_for(&self, limit: Duration) -> Option<Signal> {
+        let timeout = libc::timespec {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // SAFETY: `set` and `timeout` are initialised; no information on the signal is asked for.
+        let number = unsafe {
+            libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout)
+        };
+        match number {
+            libc::SIGHUP => Some(Signal::Reload),
+            number if number > 0 => Some(Signal::Stop),
+            _ => None,
+        }
+    }
+}
+
+/// Sends this process SIGTERM, from any of its threads.
+pub(crate) fn stop_self() {
+    // SAFETY: a plain system call on our own process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+}
+
+/// Asks a child process to stop.
+pub(crate) fn stop_child(child: &std::process::Child) {
+    // SAFETY: a child that was not waited for keeps its process id.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+}

@@ -1,0 +1,272 @@
+//! Sizes, durations and core lists as people write them.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::time::Duration;
+
+/// Reads a number of bytes: `512`, `4k`, `64KiB`, `1GiB`; k, M, G, T are powers of 1024.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = split_unit(text);
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => {
+            return Err(format!("unknown unit '{unit}' in '{text}': write 512, 4k, 64KiB or 1GiB"));
+        }
+    };
+    let count: u64 = digits
+        .parse()
+        .map_err(|_| format!("'{text}' is not a size: write 512, 4k, 64KiB or 1GiB"))?;
+    count.checked_mul(factor).ok_or_else(|| format!("'{text}' is larger than 16 EiB"))
+}
+
+/// As [`parse_size`], for values that must fit 32 bits and not be zero (block and caravan sizes).
+pub fn parse_size_u32(text: &str) -> Result<u32, String> {
+    match parse_size(text)? {
+        0 => Err("must not be 0".into()),
+        bytes => u32::try_from(bytes).map_err(|_| format!("'{text}' is 4 GiB or more")),
+    }
+}
+
+/// Reads a duration: `50us`, `10ms`, `5s`, `2m`; a bare number is in seconds and may have a fraction.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = split_unit(text);
+    let scale = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit '{unit}' in '{text}': write 50us, 10ms, 5s or 2m")),
+    };
+    let count: f64 = digits
+        .parse()
+        .map_err(|_| format!("'{text}' is not a duration: write 50us, 10ms, 5s or 2m"))?;
+    let seconds = count * scale;
+    if !(0.0..=1e9).contains(&seconds) {
+        return Err(format!("'{text}' is out of range"));
+    }
+    // Whole nanoseconds: 50 us must be 50,000 ns, not 49,999.
+    Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
+}
+
+/// Reads a core list in the kernel's notation: `0`, `0-3`, `0-1,4`.
+pub fn parse_cores(text: &str) -> Result<CoreList, String> {
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number =
+            |s: &str| {
+                s.trim().parse::<usize>().ok().filter(|n| *n < 4096).ok_or_else(|| {
+                    format!("'{text}' is not a list of cores: write 0 or 0-3 or 0-1,4")
+                })
+            };
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("'{part}' runs backwards: write {last}-{first}"));
+        }
+        for core in first..=last {
+            if cores.contains(&core) {
+                return Err(format!("core {core} is listed twice in '{text}'"));
+            }
+            cores.push(core);
+        }
+    }
+    Ok(CoreList(cores))
+}
+
+/// Cores to pin reactors to, in the order written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoreList(pub Vec<usize>);
+
+impl std::fmt::Display for CoreList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// Writes bytes in the largest binary unit that keeps them exact or readable: `4 KiB`, `1.5 GiB`.
+pub fn show_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let exact = value.fract() == 0.0;
+    if exact {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// Writes a duration given in microseconds: `9.8 us`, `1.25 ms`, `2.00 s`.
+pub fn show_us(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.1} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+/// Writes a count in thousands: `950`, `12.3 k`, `1.05 M`.
+pub fn show_count(count: f64) -> String {
+    match count {
+        c if c < 1e3 => format!("{c:.0}"),
+        c if c < 1e6 => format!("{:.1} k", c / 1e3),
+        c => format!("{:.2} M", c / 1e6),
+    }
+}
+
+/// (De)serializes optional sizes as [`parse_size`] reads them, or as plain numbers.
+pub mod size_field {
+    use super::{parse_size, show_bytes};
+    use serde::de::{self, Visitor};
+    use serde::{Deserializer, Serializer};
+    use std::fmt;
+
+    struct SizeVisitor;
+
+    impl Visitor<'_> for SizeVisitor {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a size such as 4096 or \"64KiB\"")
+        }
+
+        fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<u64, E> {
+            u64::try_from(bytes).map_err(|_| E::custom("a size cannot be negative"))
+        }
+
+        fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<u64, E> {
+            Ok(bytes)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
+            parse_size(text).map_err(E::custom)
+        }
+    }
+
+    /// For `#[serde(with)]`; a missing field needs `#[serde(default)]` as well.
+    pub fn deserialize<'de, D: Deserializer<'de>, N: TryFrom<u64>>(
+        d: D,
+    ) -> Result<Option<N>, D::Error> {
+        let bytes = d.deserialize_any(SizeVisitor)?;
+        let bytes =
+            N::try_from(bytes).map_err(|_| de::Error::custom("the size is too large here"))?;
+        Ok(Some(bytes))
+    }
+
+    /// For `#[serde(with)]`.
+    pub fn serialize<S: Serializer, N: Copy + Into<u64>>(
+        size: &Option<N>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        match size {
+            None => s.serialize_none(),
+            Some(bytes) => s.serialize_str(&show_exact((*bytes).into())),
+        }
+    }
+
+    fn show_exact(bytes: u64) -> String {
+        let shown = show_bytes(bytes).replace(' ', "");
+        if parse_size(&shown) == Ok(bytes) { shown } else { bytes.to_string() }
+    }
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+impl Serialize for CoreList {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CoreList {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        parse_cores(&String::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_parse() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("64KiB", 65536),
+            ("64 KiB", 65536),
+            ("1MB", 1 << 20),
+            ("1GiB", 1 << 30),
+            ("2t", 2 << 40),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not() {
+        for text in ["", "k", "-1", "4x", "1.5.5g", "1.5g", "99999999999T", "0x10", "4kk"] {
+            let error = parse_size(text).expect_err(text);
+            assert!(!error.is_empty());
+        }
+        assert!(parse_size_u32("0").is_err());
+        assert!(parse_size_u32("4GiB").is_err());
+        assert_eq!(parse_size_u32("128k"), Ok(131072));
+    }
+
+    #[test]
+    fn durations_are_exact_to_the_nanosecond() {
+        for (text, ns) in [
+            ("50us", 50_000),
+            ("25us", 25_000),
+            ("10ms", 10_000_000),
+            ("5", 5_000_000_000),
+            ("5s", 5_000_000_000),
+            ("0.5", 500_000_000),
+            ("2m", 120_000_000_000),
+            ("7ns", 7),
+        ] {
+            assert_eq!(parse_seconds(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for text in ["", "us", "-5", "5d", "1e9s", "99999999999999s", "nan", "inf"] {
+            parse_seconds(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn core_lists() {
+        assert_eq!(parse_cores("0-1,3").unwrap().0, vec![0, 1, 3]);
+        assert_eq!(parse_cores("2").unwrap().0, vec![2]);
+        assert_eq!(parse_cores("3,1").unwrap().0, vec![3, 1]);
+        assert_eq!(parse_cores("0-1,3").unwrap().to_string(), "0,1,3");
+        for text in ["", "a", "1-", "3-1", "0,0", "0-2,1", "99999999", "-1"] {
+            parse_cores(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn human_forms() {
+        assert_eq!(show_bytes(512), "512 B");
+        assert_eq!(show_bytes(1 << 30), "1 GiB");
+        assert_eq!(show_bytes(3 << 29), "1.5 GiB");
+        assert_eq!(show_us(9.84), "9.8 us");
+        assert_eq!(show_us(1250.0), "1.25 ms");
+        assert_eq!(show_count(1_050_000.0), "1.05 M");
+    }
+}
