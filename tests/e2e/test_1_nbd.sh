@@ -12,9 +12,9 @@ test_nbd_info() {
     serve --namespace mem:256MiB
     attach
     nbdinfo --json "$uri" >info.json
-    jq -e '.exports[0]["export-size"] == 268435456' info.json
-    jq -e '.exports[0] | ."can_flush" and ."can_fua" and ."can_trim" and ."can_zero" and ."can_multi_conn"' info.json
-    jq -e '.exports[0]["is_read_only"] == false' info.json
+    holds info.json '.exports[0]["export-size"] == 268435456'
+    holds info.json '.exports[0] | ."can_flush" and ."can_fua" and ."can_trim" and ."can_zero" and ."can_multi_conn"'
+    holds info.json '.exports[0]["is_read_only"] == false'
     [ "$(nbdinfo --size "$uri")" = 268435456 ]
 }
 

@@ -18,7 +18,7 @@ test_crash_under_write_load() {
     local load=$pid n
     for n in 1 2 3; do
         sleep 0.7
-        kill -0 "$load" || { cat fio.log; fail "fio ended before crash $n"; }
+        alive "$load" || { cat fio.log; fail "fio ended before crash $n"; }
         restart --namespace "file:$work/disk.img,size=64MiB"
     done
     wait "$load"
@@ -33,15 +33,16 @@ test_crash_under_write_load() {
 # The load generator checks every block it reads against what it last wrote there.
 test_crash_under_verified_mix() {
     serve --namespace "file:$work/disk.img,size=64MiB"
-    background bench.log "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k \
-        --depth 32 --lanes 2 --seconds 6 --reconnect-delay 1 --verify --json
-    local load=$pid
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 32 --lanes 2 \
+        --seconds 6 --reconnect-delay 1 --verify --json >bench.json 2>bench.log &
+    local load=$!
+    echo $load >>.pids
     sleep 2
     restart --namespace "file:$work/disk.img,size=64MiB"
     sleep 1.5
     restart --namespace "file:$work/disk.img,size=64MiB"
     wait "$load" || { cat bench.log; fail 'bench saw errors'; }
-    grep '^{' bench.log | jq -e '.errors == 0 and .iops > 0'
+    holds bench.json '.errors == 0 and .iops > 0'
 }
 
 # A target that does not come back: requests fail after the controller-loss timeout, none hangs.
@@ -52,6 +53,8 @@ test_crash_for_good() {
     local load=$pid rc=0
     sleep 1
     kill -KILL "$target"
+    sleep 2
+    alive "$load" || { cat bench.log; fail 'requests failed before the controller-loss timeout'; }
     ended "$load" 30
     wait "$load" || rc=$?
     [ $rc != 0 ] || fail 'bench ended well although its target was gone'

@@ -42,7 +42,7 @@ test_serve_survives_garbage() {
         { head -c 200 /dev/urandom >&3 && timeout 1 cat <&3 >/dev/null; } 3<>"/dev/tcp/127.0.0.1/$port" || true
     done
     printf 'GET / HTTP/1.1\r\n\r\n' >"/dev/tcp/127.0.0.1/$port" || true
-    kill -0 "$target"
+    alive "$target"
     grep -q '127.0.0.1' target.log
     attach
     nbdinfo "$uri" >/dev/null

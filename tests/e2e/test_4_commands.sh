@@ -6,36 +6,38 @@ test_command_discover() {
     "$ROADTRAIN" discover -t tcp -a 127.0.0.1 -s "$port" >discover.log
     grep -q "$nqn" discover.log
     "$ROADTRAIN" discover -t tcp -a 127.0.0.1 -s "$port" --json >discover.json
-    jq -e --arg nqn "$nqn" '[.. | .subnqn? // empty] | index($nqn) != null' discover.json
+    holds discover.json '[.. | .subnqn? // empty] | index($nqn) != null' --arg nqn "$nqn"
 }
 
 test_command_identify_and_list() {
     serve --namespace mem:64MiB --namespace "file:$work/b.img,size=128MiB,lba=4096"
     "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" >identify.log
     grep -q "$nqn" identify.log
-    "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --json | jq -e .
+    "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --json >identify.json
+    holds identify.json '[.namespaces[].bytes] == [67108864, 134217728]'
     "$ROADTRAIN" list -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --json >list.json
-    jq -e . list.json
+    holds list.json '[.. | .nsid? // empty] == [1, 2]'
 }
 
 test_command_bench_reports() {
     "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --lanes 1 --seconds 1 --policy i10 --json >bench.json
-    jq -e '.iops > 0 and .bytes_per_second > 0 and .errors == 0' bench.json
-    jq -e '.latency_us | .mean > 0 and .p50 > 0 and .p99 >= .p50 and .p999 >= .p99' bench.json
-    jq -e '.host_cpu_seconds >= 0 and .target_cpu_seconds >= 0' bench.json
-    jq -e '.requests_per_caravan >= 1 and .sends_per_io > 0' bench.json
+    holds bench.json '.iops > 0 and .bytes_per_second > 0 and .errors == 0'
+    holds bench.json '.latency_us | .mean > 0 and .p50 > 0 and .p99 >= .p50 and .p999 >= .p99'
+    holds bench.json '.host_cpu_seconds >= 0 and .target_cpu_seconds >= 0'
+    holds bench.json '.requests_per_caravan >= 1 and .sends_per_io > 0'
 }
 
 test_command_bench_verifies() {
     "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 2 --verify --policy i10 \
-        --target-policy i10 --json | jq -e '.errors == 0 and .iops > 0'
-    "$ROADTRAIN" bench --rw write --bs 128k --depth 8 --lanes 1 --seconds 1 --verify --json |
-        jq -e '.errors == 0'
+        --target-policy i10 --json >bench.json
+    holds bench.json '.errors == 0 and .iops > 0'
+    "$ROADTRAIN" bench --rw write --bs 128k --depth 8 --lanes 1 --seconds 1 --verify --json >bench.json
+    holds bench.json '.errors == 0 and .iops > 0'
 }
 
 test_command_bench_keeps_a_rate() {
     "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --rate 2000 --seconds 2 --json >bench.json
-    jq -e '.errors == 0 and .iops > 1500 and .iops < 2100' bench.json
+    holds bench.json '.errors == 0 and .iops > 1500 and .iops < 2100'
 }
 
 test_command_fails_without_target() {

@@ -27,16 +27,26 @@ fail() {
 background() {
     local log=$1
     shift
-    "$@" >"$log" 2>&1 &
+    : >"$log"  # now: nobody may read what an earlier process said
+    "$@" >>"$log" 2>&1 &
     pid=$!
     echo "$pid" >>"$work/.pids"
+}
+
+# alive PID: it runs (what has ended may still wait for its parent)
+alive() { [ -e "/proc/$1" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+
+# holds FILE FILTER [OPTIONS of jq]: the JSON in the file is there and the filter is true of it
+holds() {
+    [ -s "$1" ] || fail "$1 is empty"  # to jq nothing is no failure
+    jq -e "${@:3}" "$2" "$1" >/dev/null || { cat "$1"; fail "not so: $2"; }
 }
 
 # ended PID SECONDS: waits until the process has ended by itself
 ended() {
     local n
     for ((n = 0; n < $2 * 20; n++)); do
-        kill -0 "$1" 2>/dev/null || return 0
+        alive "$1" || return 0
         sleep 0.05
     done
     fail "process $1 did not end within $2 s"
@@ -47,7 +57,7 @@ until_line() {
     local n
     for ((n = 0; n < ${4:-20} * 20; n++)); do
         ! grep -qE "$2" "$1" 2>/dev/null || return 0
-        kill -0 "$3" 2>/dev/null || { cat "$1"; fail "ended before it said '$2'"; }
+        alive "$3" || { cat "$1"; fail "ended before it said '$2'"; }
         sleep 0.05
     done
     cat "$1"
@@ -93,11 +103,11 @@ attach() {
 
 # end_all PID...: asks first, then insists
 end_all() {
-    local n
+    local n p
     kill -TERM "$@" 2>/dev/null || return 0
-    for n in $(seq 20); do
-        kill -0 "$@" 2>/dev/null || break
-        sleep 0.1
+    for n in $(seq 40); do
+        for p; do ! alive "$p" || { sleep 0.05 && continue 2; }; done
+        return 0
     done
     kill -KILL "$@" 2>/dev/null || true
 }

@@ -13,7 +13,7 @@ test_kernel_host_memory_two_queues() {
 test_kernel_host_file_digests_4kn() {
     serve --namespace "file:$work/disk.img,size=512MiB,lba=4096"
     guest -e 'ARGS=--hdr-digest --data-digest -i 2' -e FS=ext4 "$here/host-check.sh"
-    kill -0 "$target"
+    alive "$target"
 }
 
 test_kernel_host_without_sq_flow_control() {
@@ -67,7 +67,7 @@ until_file() {
     local n
     for ((n = 0; n < ${3:-120} * 10; n++)); do
         [ ! -e "$1" ] || return 0
-        kill -0 "$2" 2>/dev/null || { cat guest.log; fail "the guest ended before $1"; }
+        alive "$2" || { cat guest.log; fail "the guest ended before $1"; }
         sleep 0.1
     done
     fail "no $1"

@@ -12,13 +12,14 @@ test_kernel_target_bench_verifies() {
     kernel_target -e SIZE=256
     local address=(-t tcp -a 127.0.0.1 -s "$port" -n "$nqn")
     "$ROADTRAIN" discover -t tcp -a 127.0.0.1 -s "$port" | grep -q "$nqn"
-    "$ROADTRAIN" identify "${address[@]}" --json | jq -e .
+    "$ROADTRAIN" identify "${address[@]}" --json >identify.json
+    holds identify.json '.namespaces[0].bytes == 268435456'
     local options
     for options in '--bs 4k --lanes 2 --policy i10' '--bs 64k --lanes 1' \
         '--bs 4k --lanes 1 --hdr-digest --data-digest'; do
         # shellcheck disable=SC2086
-        "$ROADTRAIN" bench "${address[@]}" --rw randrw --depth 16 --seconds 3 --verify --json $options |
-            jq -e '.errors == 0 and .iops > 0'
+        "$ROADTRAIN" bench "${address[@]}" --rw randrw --depth 16 --seconds 3 --verify --json $options >bench.json
+        holds bench.json '.errors == 0 and .iops > 0'
     done
 }
 

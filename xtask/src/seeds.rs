@@ -18,6 +18,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         written += write_pdus(&corpus, &name, &pdus)?;
         written += write_streams(&corpus, &name, &pdus)?;
     }
+    written += write_nbd(&corpus)?;
     println!("seeds: {written} files in {}", corpus.display());
     Ok(())
 }
@@ -33,6 +34,9 @@ fn write_pdus(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
         let targets: &[&str] = match pdu.octets[0] {
             4 => {
                 save(corpus, "command", &file, &pdu.octets[8..72])?;
+                // Octet 0 is the target's own: an admin command to the first controller.
+                let admin = [&[4], &pdu.octets[8..72], &pdu.octets[pdo.max(72)..]].concat();
+                save(corpus, "control", &file, &admin)?;
                 &["connect"]
             }
             7 => &["identify", "log", "discovery"],
@@ -63,6 +67,26 @@ fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> 
         save(corpus, target, &format!("{name}-{connection}"), octets)?;
     }
     Ok(streams.len())
+}
+
+/// An NBD client from its flags to DISC: structured replies, a meta context, GO and a request of each kind.
+fn write_nbd(corpus: &Path) -> Result<usize> {
+    let option = |code: u32, data: &[u8]| {
+        [b"IHAVEOPT", &code.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
+    };
+    let request = |command: u16, length: u32| {
+        let head = [&[0x25, 0x60, 0x95, 0x13, 0, 0], &command.to_be_bytes()[..], &[7; 8], &[0; 8]];
+        [&head.concat()[..], &length.to_be_bytes()].concat()
+    };
+    let context = b"\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation";
+    let go = b"\0\0\0\0\0\x01\0\x03";
+    // Octet 0 is the target's own: writable, in portions of four octets.
+    let mut octets = vec![6, 0, 0, 0, 3];
+    octets.extend([option(3, &[]), option(8, &[]), option(10, context), option(7, go)].concat());
+    octets.extend((0..8).filter(|&command| command != 2).flat_map(|c| request(c, 512)));
+    octets.extend([request(3, 0), request(2, 0)].concat());
+    save(corpus, "nbd_session", "client", &octets)?;
+    Ok(1)
 }
 
 fn save(corpus: &Path, target: &str, name: &str, octets: &[u8]) -> Result<()> {

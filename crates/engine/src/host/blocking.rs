@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const RX_BYTES: usize = 64 << 10;
 
 /// A connection whose calls wait.
-pub struct BlockingQpair {
+pub(crate) struct BlockingQpair {
     socket: Socket,
     qpair: Qpair,
     gather: Gather,
@@ -60,7 +60,7 @@ impl BlockingQpair {
     ///
     /// # Errors
     /// No connection, or a peer that does not speak NVMe/TCP.
-    pub fn connect(
+    pub(crate) fn connect(
         address: SocketAddr,
         config: Config,
         timeout: Duration,
@@ -87,7 +87,7 @@ impl BlockingQpair {
     }
 
     /// The queue pair.
-    pub fn qpair(&mut self) -> &mut Qpair {
+    pub(crate) fn qpair(&mut self) -> &mut Qpair {
         &mut self.qpair
     }
 
@@ -95,7 +95,12 @@ impl BlockingQpair {
     ///
     /// # Errors
     /// The connection's; a status that is an error is not one.
-    pub fn command(&mut self, sqe: &Sqe, out: &[u8], input: &mut [u8]) -> Result<Cqe, LinkError> {
+    pub(crate) fn command(
+        &mut self,
+        sqe: &Sqe,
+        out: &[u8],
+        input: &mut [u8],
+    ) -> Result<Cqe, LinkError> {
         let data = match (out.len(), input.len()) {
             (0, 0) => Data::None,
             (0, length) => Data::In(length as u32),
@@ -117,7 +122,7 @@ impl BlockingQpair {
     ///
     /// # Errors
     /// The connection's.
-    pub fn post(&mut self, sqe: &Sqe) -> Result<u16, LinkError> {
+    pub(crate) fn post(&mut self, sqe: &Sqe) -> Result<u16, LinkError> {
         let slot = self.submit(sqe, Data::None)?;
         self.flush(None, &[])?;
         Ok(slot)
@@ -127,7 +132,7 @@ impl BlockingQpair {
     ///
     /// # Errors
     /// The connection's.
-    pub fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
+    pub(crate) fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
         if self.events.is_empty() && wait_readable(&[self.fd()], Duration::ZERO)? {
             self.receive(Instant::now() + self.timeout, None, &mut [])?;
         }
@@ -191,7 +196,7 @@ impl BlockingQpair {
 
     /// The socket, to be waited for.
     #[must_use]
-    pub fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
@@ -204,7 +209,7 @@ impl BlockingQpair {
     }
 
     /// Closes abruptly: nothing sent before reaches the target's application any more.
-    pub fn reset(self) {
+    pub(crate) fn reset(self) {
         let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
 }

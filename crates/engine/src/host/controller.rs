@@ -276,6 +276,9 @@ impl Keeper {
         if wanted == 0 || admin.run("Set Features (events)", &set, &[], &mut []).is_err() {
             return Ok(()); // a controller without events works, too
         }
+        // What changed before events were switched on has none.
+        let namespaces = admin.namespaces()?;
+        self.view.set(ControllerInfo { namespaces, ..self.view.info() });
         let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
         let posted = admin.qpair.post(&request).map(|_| ());
         posted.map_err(|source| HostError::Lost { what: "Asynchronous Event Request", source })
@@ -311,13 +314,16 @@ impl Keeper {
                 Ok(admin) => return Some(admin),
                 Err(error) => info!("not yet: {error}; next try in {delay:?}"),
             }
-            let limit = self.config.controller_loss_timeout;
-            if !self.failing && limit.is_some_and(|limit| lost_at.elapsed() + delay > limit) {
-                warn!("controller lost for {limit:?}: failing its requests");
+            let limit = self.config.controller_loss_timeout.filter(|_| !self.failing);
+            let left = limit.map(|limit| limit.saturating_sub(lost_at.elapsed()));
+            if left == Some(Duration::ZERO) {
+                warn!("controller lost for {:?}: failing its requests", limit.unwrap_or_default());
                 self.failing = true;
                 self.each_lane(|lane| Order::Fail { lane });
             }
-            if self.pause(delay) {
+            // Not before the time: the last try is at its end.
+            let pause = left.filter(|left| !left.is_zero()).map_or(delay, |left| delay.min(left));
+            if self.pause(pause) {
                 return None;
             }
             delay = (delay * 2).min(RECONNECT_DELAY_MAX);

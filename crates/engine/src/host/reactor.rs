@@ -137,7 +137,7 @@ impl Reactor {
             if !busy
                 || self.lanes.len() > 1
                 || !self.watches.is_empty()
-                || turns % TURNS_PER_LOOK == 0
+                || turns.is_multiple_of(TURNS_PER_LOOK)
             {
                 self.wait(busy, front.deadline())?;
             }

@@ -4,6 +4,7 @@ use super::backends::Backends;
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
+use crate::backend::Backend;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::{Connected, Outcome, Target, TargetConfig};
 use roadtrain_proto::time::Instant;
@@ -11,7 +12,7 @@ use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::info;
 
 struct State {
@@ -144,6 +145,14 @@ impl Control {
             Some((nsid, LocalNamespace { geometry: *geometry, backend }))
         });
         NamespaceTable::new(local)
+    }
+
+    /// The backends of a controller's subsystem.
+    pub(super) fn backends(&self, connected: &Connected) -> Vec<Arc<Backend>> {
+        let state = self.lock();
+        let table = state.target.namespaces(&connected.subnqn);
+        let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
+        nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid).cloned()).collect()
     }
 
     /// A queue's connection is gone.

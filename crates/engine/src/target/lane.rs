@@ -1,26 +1,27 @@
 //! A lane at the target: one connection, its queue pair, and the commands it executes.
 
+mod admin;
+mod io;
+
 use super::control::Control;
-use super::namespace::{LocalNamespace, NamespaceTable};
+use super::namespace::NamespaceTable;
 use super::slot::{Data, Slot, Work};
-use super::tasks::{Outcome, Tasks};
+use super::tasks::Tasks;
 use crate::buffer::Pool;
 use crate::connection::{Connection, Place, Received, RxBuffer};
 use crate::digest;
 use crate::gather::{Gather, Sent};
 use crate::ring::Ring;
 use crate::stats::LaneStats;
-use crate::tuning::{PREFETCH_LINES, RX_BUFFER_BYTES, prefetch_read};
+use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::error::QpairError;
-use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::target::{Connected, Usage};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,14 +29,12 @@ use thiserror::Error;
 
 /// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
 const STALLED_RX_BYTES: usize = 64 << 10;
-/// Most octets of data an admin or fabrics command brings.
-const ADMIN_DATA_BYTES_MAX: u32 = 8192;
 
 /// Why a lane ends.
 #[derive(Debug, Error)]
 pub(super) enum LaneError {
     #[error("connection lost: {0}")]
-    Io(#[from] io::Error),
+    Io(#[from] std::io::Error),
     #[error("closed by the host")]
     Closed,
     #[error(transparent)]
@@ -55,6 +54,7 @@ pub(super) struct Shared {
     pub(super) control: Arc<Control>,
 }
 
+/// One connection at the target.
 pub(super) struct Lane {
     /// Index in the reactor, and which use of it: marks the lane's backend tasks.
     pub(super) id: (u32, u32),
@@ -138,10 +138,6 @@ impl Lane {
 
     pub(super) fn is_blocked(&self) -> bool {
         self.connection.is_blocked()
-    }
-
-    pub(super) fn in_flight(&self) -> u32 {
-        self.qpair.in_flight()
     }
 
     pub(super) fn deadline(&mut self) -> Option<Instant> {
@@ -230,126 +226,11 @@ impl Lane {
         self.handle_admin(shared, slot, sqe, in_capsule_bytes)
     }
 
-    fn handle_io(&mut self, shared: &mut Shared, slot: u16, sqe: &Sqe, in_capsule_bytes: u32) {
-        let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
-            return self.handle_io_without_namespace(shared, slot, sqe, in_capsule_bytes);
-        };
-        let command = match IoCommand::parse(sqe, &namespace.geometry, in_capsule_bytes) {
-            Ok(command) => command,
-            Err(status) => {
-                self.record_error(shared, sqe, status);
-                return self.fail(shared, slot, status, in_capsule_bytes);
-            }
-        };
-        self.account(&command);
-        let s = &mut self.slots[usize::from(slot)];
-        if let Some((start, length)) = in_place(&command, &namespace, self.qpair.digests().data) {
-            s.data = Data::InPlace { start, length: length as usize };
-            s.work = Work::InPlace(namespace);
-            return match (command, in_capsule_bytes) {
-                (IoCommand::Read { .. }, _) => {
-                    prefetch_read(start, PREFETCH_LINES);
-                    self.qpair.respond_with_data(shared.now, slot, length, 0);
-                }
-                (_, 0) => self.qpair.request_data(shared.now, slot, length),
-                _ => {} // its data follows in the capsule
-            };
-        }
-        s.work = Work::Io { command, namespace, sqe: Box::new(*sqe) };
-        self.begin(shared, slot, in_capsule_bytes);
-    }
-
-    /// Counts for the SMART log.
-    fn account(&mut self, command: &IoCommand) {
-        match *command {
-            IoCommand::Read { length, .. } | IoCommand::Compare { length, .. } => {
-                self.usage.read_commands += 1;
-                self.usage.read_units += u64::from(length) / 512;
-            }
-            IoCommand::Write { length, .. } => {
-                self.usage.write_commands += 1;
-                self.usage.write_units += u64::from(length) / 512;
-            }
-            _ => {}
-        }
-    }
-
-    fn record_error(&self, shared: &Shared, sqe: &Sqe, status: Status) {
-        if let Some(connected) = &self.association {
-            shared.control.record_error(connected, sqe, status);
-        }
-    }
-
-    /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
-    fn handle_io_without_namespace(
-        &mut self,
-        shared: &mut Shared,
-        slot: u16,
-        sqe: &Sqe,
-        in_capsule_bytes: u32,
-    ) {
-        use roadtrain_wire::sqe::opcode;
-        if sqe.opcode != opcode::FLUSH || sqe.nsid.get() != u32::MAX {
-            let known = matches!(
-                sqe.opcode,
-                opcode::FLUSH
-                    | opcode::READ
-                    | opcode::WRITE
-                    | opcode::COMPARE
-                    | opcode::WRITE_ZEROES
-                    | opcode::DATASET_MANAGEMENT
-            );
-            let status = if known { Status::INVALID_NAMESPACE } else { Status::INVALID_OPCODE };
-            return self.fail(shared, slot, status.dnr(), in_capsule_bytes);
-        }
-        let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
-        match shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends) {
-            Some(outcome) => self.finish(shared, slot, outcome),
-            None => self.tasks += 1,
-        }
-    }
-
-    /// Answers with an error, when the data that came along has passed.
-    fn fail(&mut self, shared: &Shared, slot: u16, status: Status, in_capsule_bytes: u32) {
-        if in_capsule_bytes == 0 {
-            return self.qpair.respond(shared.now, slot, status, 0);
-        }
-        let s = self.slot(slot);
-        s.work = Work::Failed(status);
-        s.data = Data::Discarded;
-    }
-
-    /// Gets the command its buffer, then its data, then executes it.
-    fn begin(&mut self, shared: &mut Shared, slot: u16, in_capsule_bytes: u32) {
-        let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
-        let (out, staged) = (command.data_out_bytes(), staged_bytes(command));
-        if staged > 0 {
-            let Some(buffer) = self.take_buffer(shared, staged) else {
-                self.starved.push_back(slot);
-                self.stalled |= in_capsule_bytes > 0;
-                return;
-            };
-            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
-        }
-        match (out, in_capsule_bytes) {
-            (0, _) => self.execute(shared, slot),
-            (_, 0) => self.qpair.request_data(shared.now, slot, out),
-            _ => {} // its data follows in the capsule
-        }
-    }
-
-    fn take_buffer(&mut self, shared: &mut Shared, length: u32) -> Option<crate::buffer::Buffer> {
-        if !self.starved.is_empty() {
-            return None; // first come, first served
-        }
-        shared.pool.take(length as usize)
-    }
-
     /// Buffers came back: goes on with what waits for them. `true` when the lane may receive again.
     pub(super) fn feed(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
         while let Some(&slot) = self.starved.front() {
             let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
-            let length = staged_bytes(command);
+            let length = io::staged_bytes(command);
             let out = command.data_out_bytes();
             let Some(buffer) = shared.pool.take(length as usize) else { return Ok(false) };
             self.starved.pop_front();
@@ -367,6 +248,11 @@ impl Lane {
             }
         }
         Ok(true)
+    }
+
+    /// Nothing is received until a buffer is there.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled
     }
 
     pub(super) fn is_starved(&self) -> bool {
@@ -399,129 +285,6 @@ impl Lane {
                 self.execute(shared, slot);
                 Ok(())
             }
-        }
-    }
-
-    fn execute(&mut self, shared: &mut Shared, slot: u16) {
-        let s = &mut self.slots[usize::from(slot)];
-        let Work::Io { command, namespace, .. } = &s.work else { return };
-        let (mut command, backend) = (*command, namespace.backend.clone());
-        let write_through = |c: &Connected| c.shared.is_write_through();
-        if self.association.as_ref().is_some_and(write_through) {
-            force_unit_access(&mut command);
-        }
-        let buffer = match std::mem::take(&mut s.data) {
-            Data::Pooled(buffer) => Some(buffer),
-            _ => None,
-        };
-        let Shared { tasks, ring, pool, .. } = shared;
-        match tasks.start(ring, pool, (self.id, slot), &command, backend, buffer) {
-            Some(outcome) => self.finish(shared, slot, outcome),
-            None => self.tasks += 1,
-        }
-    }
-
-    /// The backend is done with a command.
-    pub(super) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
-        let s = &mut self.slots[usize::from(slot)];
-        let read_bytes = match &s.work {
-            Work::Io { command: IoCommand::Read { length, .. }, .. } => *length,
-            _ => 0,
-        };
-        match (outcome.result, outcome.buffer) {
-            (Ok(()), Some(buffer)) if read_bytes > 0 => {
-                s.data = Data::Pooled(buffer);
-                self.qpair.respond_with_data(shared.now, slot, read_bytes, 0);
-            }
-            (result, buffer) => {
-                if let Some(buffer) = buffer {
-                    shared.pool.give(buffer);
-                }
-                let status = result.err().unwrap_or(Status::SUCCESS);
-                if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result) {
-                    let sqe = **sqe;
-                    self.record_error(shared, &sqe, status);
-                }
-                self.qpair.respond(shared.now, slot, status, 0);
-            }
-        }
-    }
-
-    fn handle_admin(
-        &mut self,
-        shared: &mut Shared,
-        slot: u16,
-        sqe: &Sqe,
-        in_capsule_bytes: u32,
-    ) -> Result<(), LaneError> {
-        // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
-        let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
-        let direction = if is_fabrics { sqe.fctype() } else { sqe.opcode };
-        let out = if direction & 1 != 0 { sqe.sgl.length.get() } else { 0 };
-        let out = if in_capsule_bytes > 0 { in_capsule_bytes } else { out };
-        if out > ADMIN_DATA_BYTES_MAX {
-            self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), in_capsule_bytes);
-            return Ok(());
-        }
-        let s = self.slot(slot);
-        s.work = Work::Admin(Box::new(*sqe));
-        s.data = Data::Page(vec![0; out as usize]);
-        match (out, in_capsule_bytes) {
-            (0, _) => self.run_admin(shared, slot),
-            (_, 0) => {
-                self.qpair.request_data(shared.now, slot, out);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn run_admin(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
-        let s = &mut self.slots[usize::from(slot)];
-        let (Work::Admin(sqe), Data::Page(data)) =
-            (std::mem::take(&mut s.work), std::mem::take(&mut s.data))
-        else {
-            return Ok(());
-        };
-        let control = shared.control.clone();
-        let (now, local, mut page) = (shared.now, self.local, Vec::new());
-        let answer = control.command(now, &mut self.association, local, &sqe, &data, &mut page);
-        if answer.connected
-            && let Some(connected) = &self.association
-        {
-            self.qpair.set_connected(connected.entries, connected.sq_flow_control);
-            self.namespaces = control.table(self.association.as_ref());
-        }
-        if let Some((status, result)) = answer.completion {
-            self.respond_with_page(shared, slot, status, result, page);
-        }
-        if answer.ends {
-            self.end_turn(shared)?;
-            return Err(LaneError::Ended("disconnected by the host"));
-        }
-        Ok(())
-    }
-
-    fn respond_with_page(
-        &mut self,
-        shared: &Shared,
-        slot: u16,
-        status: Status,
-        result: u64,
-        page: Vec<u8>,
-    ) {
-        if page.is_empty() || !status.is_success() {
-            return self.qpair.respond(shared.now, slot, status, result);
-        }
-        let length = page.len() as u32;
-        self.slots[usize::from(slot)].data = Data::Page(page);
-        self.qpair.respond_with_data(shared.now, slot, length, result);
-    }
-
-    /// Completes an asynchronous event request.
-    pub(super) fn complete_event(&mut self, now: Instant, cid: u16, status: Status, result: u64) {
-        if let Some(slot) = self.qpair.slot_of(cid) {
-            self.qpair.respond(now, slot, status, result);
         }
     }
 
@@ -580,11 +343,6 @@ impl Lane {
         self.flush(shared)
     }
 
-    /// What is left of a closed lane: dropping it closes the connection.
-    pub(super) fn into_socket(self) -> Connection {
-        self.connection
-    }
-
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.
     pub(super) fn close(&mut self, shared: &mut Shared) {
         self.connection.reset_blocked();
@@ -596,42 +354,5 @@ impl Lane {
         }
         self.namespaces = NamespaceTable::default();
         self.starved.clear();
-    }
-}
-
-/// Octets of pool buffer that a command needs.
-fn staged_bytes(command: &IoCommand) -> u32 {
-    match *command {
-        IoCommand::Read { length, .. } => length,
-        _ => command.data_out_bytes(),
-    }
-}
-
-/// Where a read or write moves its data without staging. With data digests it cannot: what is sent must
-/// not change under its digest, and what is received must not be kept if its digest is wrong.
-fn in_place(
-    command: &IoCommand,
-    namespace: &LocalNamespace,
-    has_digest: bool,
-) -> Option<(*mut u8, u32)> {
-    if has_digest {
-        return None;
-    }
-    match *command {
-        IoCommand::Read { offset, length, .. } => {
-            let start = namespace.backend.read_range(offset, length as usize)?;
-            Some((start.cast_mut(), length))
-        }
-        IoCommand::Write { offset, length, .. } => {
-            Some((namespace.backend.write_range(offset, length as usize)?, length))
-        }
-        _ => None,
-    }
-}
-
-/// With the volatile write cache disabled every write is forced through.
-fn force_unit_access(command: &mut IoCommand) {
-    if let IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } = command {
-        *fua = true;
     }
 }

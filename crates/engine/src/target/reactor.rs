@@ -65,7 +65,16 @@ pub(super) struct Reactor {
     seats: Vec<Option<Seat>>,
     generations: Vec<u32>,
     free: Vec<u32>,
-    hot: usize,
+    /// Lanes that may have something to do, each once.
+    hot: Vec<u32>,
+    /// Lanes that had nothing more to do, to be watched before the reactor waits.
+    cooled: Vec<u32>,
+    /// Lanes with an armed doorbell.
+    timed: Vec<u32>,
+    /// Lanes that wait for buffers.
+    starved: Vec<u32>,
+    /// A listener that failed pauses until the next look at keep-alive timers.
+    paused: Vec<usize>,
     shared: Shared,
     listeners: Vec<TcpListener>,
     inbox: Inbox<Order>,
@@ -97,7 +106,11 @@ impl Reactor {
             seats: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
-            hot: 0,
+            hot: Vec::new(),
+            cooled: Vec::new(),
+            timed: Vec::new(),
+            starved: Vec::new(),
+            paused: Vec::new(),
             shared: Shared {
                 rx: RxBuffer::new()?,
                 gather: Box::default(),
@@ -129,8 +142,9 @@ impl Reactor {
         let mut turns = 0u32;
         while !self.stopping {
             turns = turns.wrapping_add(1);
-            let only_lane = self.hot > 0 && self.hot + self.free.len() == self.seats.len();
-            if !only_lane || self.shared.tasks.count() > 0 || turns % TURNS_PER_LOOK == 0 {
+            let all_hot =
+                !self.hot.is_empty() && self.hot.len() + self.free.len() == self.seats.len();
+            if !all_hot || self.shared.tasks.count() > 0 || turns.is_multiple_of(TURNS_PER_LOOK) {
                 self.wait()?;
             }
             self.shared.now = clock::now();
@@ -140,11 +154,14 @@ impl Reactor {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let has_work = self.hot > 0;
+        let has_work = !self.hot.is_empty();
         let spinning = !has_work && self.keeps_spinning();
         let sleeping = !has_work && !spinning;
-        if sleeping {
-            self.waits += 1;
+        self.waits += u64::from(sleeping);
+        if !spinning {
+            for index in std::mem::take(&mut self.cooled) {
+                self.arm(index);
+            }
         }
         let timeout = if sleeping { self.timeout() } else { None };
         self.shared.ring.submit_and_wait(usize::from(sleeping), timeout)?;
@@ -152,6 +169,7 @@ impl Reactor {
             self.dispatch(cqe);
         }
         if spinning {
+            // While spinning lanes are looked at directly instead of through the ring.
             for index in 0..self.seats.len() as u32 {
                 self.heat(index);
             }
@@ -165,8 +183,13 @@ impl Reactor {
 
     /// Until the next doorbell, or until a controller's keep-alive may have expired.
     fn timeout(&mut self) -> Option<Duration> {
-        let keep_alive = self.listens().then(|| self.shared.control.deadline()).flatten();
-        let doorbells = self.seats.iter_mut().flatten().filter_map(|seat| seat.lane.deadline());
+        let looks =
+            self.listens() && (!self.paused.is_empty() || self.shared.control.deadline().is_some());
+        let keep_alive = looks.then_some(self.keep_alive_at);
+        let seats = &mut self.seats;
+        let doorbells = self.timed.iter().filter_map(|&index| {
+            seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
+        });
         let deadline = doorbells.chain(keep_alive).min()?;
         Some(deadline.since(clock::now()))
     }
@@ -196,7 +219,6 @@ impl Reactor {
             k if k == Kind::Inbox as u8 => self.read_inbox(),
             k if k == Kind::Listener as u8 => {
                 self.accept(data.index as usize);
-                self.arm_listener(data.index as usize);
             }
             k if k == Kind::LaneIn as u8 && self.is_current(&data) => {
                 if let Some(seat) = self.seats[data.index as usize].as_mut() {
@@ -209,7 +231,7 @@ impl Reactor {
                     seat.polling_out = false;
                 }
                 self.use_lane(data.index, Lane::writable);
-                self.arm(data.index);
+                self.cooled.push(data.index);
             }
             _ => {}
         }
@@ -262,11 +284,13 @@ impl Reactor {
                     self.next_peer += 1;
                     outbox.send(Order::Adopt { socket: prepare(stream), peer });
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    return self.arm_listener(listener);
+                }
                 Err(e) => {
-                    // Out of descriptors, or the peer gave up: the next connection tries again.
+                    // Most likely out of descriptors: trying again at once would only spin.
                     warn!("accept: {e}");
-                    return;
+                    return self.paused.push(listener);
                 }
             }
         }
@@ -295,7 +319,7 @@ impl Reactor {
         if let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed)
             && !std::mem::replace(&mut seat.hot, true)
         {
-            self.hot += 1;
+            self.hot.push(index);
         }
     }
 
@@ -306,7 +330,8 @@ impl Reactor {
             return;
         };
         let fd = seat.lane.fd();
-        let read = !seat.hot && !std::mem::replace(&mut seat.polling_in, true);
+        let listens = !seat.hot && !seat.lane.is_stalled();
+        let read = listens && !std::mem::replace(&mut seat.polling_in, true);
         let blocked = seat.lane.is_blocked();
         let write = blocked && !std::mem::replace(&mut seat.polling_out, true);
         if read {
@@ -322,27 +347,46 @@ impl Reactor {
         if self.listens() {
             self.check_keep_alive();
         }
-        let spinning = self.spinner.waiting() == Waiting::BusyPoll;
-        for index in 0..self.seats.len() as u32 {
-            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| seat.hot) else {
-                continue;
-            };
-            let starved = seat.lane.is_starved();
-            if starved {
-                self.use_lane(index, Lane::feed);
-            }
+        for index in std::mem::take(&mut self.timed) {
+            self.end_turn(index);
+        }
+        for index in std::mem::take(&mut self.hot) {
+            let Some(seat) = self.seats[index as usize].as_mut() else { continue };
+            seat.hot = false;
             let more = self.use_lane(index, Lane::receive).unwrap_or(false);
-            self.use_lane(index, Lane::end_turn);
+            self.end_turn(index);
             if more {
                 self.spinner.worked();
+                self.heat(index);
             } else {
-                self.cool(index);
-                if !spinning {
-                    self.arm(index);
-                }
+                self.cooled.push(index);
             }
         }
         self.feed_starved();
+    }
+
+    /// Lets a lane send, and notes what it waits for.
+    fn end_turn(&mut self, index: u32) {
+        if self.use_lane(index, Lane::end_turn).is_none() {
+            return;
+        }
+        let Some(seat) = self.seats[index as usize].as_mut() else { return };
+        if seat.lane.deadline().is_some() && !self.timed.contains(&index) {
+            self.timed.push(index);
+        }
+        if seat.lane.is_starved() && !self.starved.contains(&index) {
+            self.starved.push(index);
+        }
+    }
+
+    /// Buffers may have come back: lanes that wait for one go on, in turn.
+    fn feed_starved(&mut self) {
+        for index in std::mem::take(&mut self.starved) {
+            if self.use_lane(index, Lane::feed) == Some(true) {
+                self.heat(index);
+            }
+            self.end_turn(index);
+        }
     }
 
     /// Looks after keep-alive timers, without asking the control plane every turn.
@@ -351,27 +395,8 @@ impl Reactor {
             self.shared.control.expire(self.shared.now);
             let next = self.shared.now + KEEP_ALIVE_CHECK;
             self.keep_alive_at = self.shared.control.deadline().map_or(next, |d| d.min(next));
-        }
-    }
-
-    fn cool(&mut self, index: u32) {
-        if let Some(seat) = self.seats[index as usize].as_mut()
-            && std::mem::replace(&mut seat.hot, false)
-        {
-            self.hot -= 1;
-        }
-    }
-
-    /// Buffers may have come back: lanes that wait for one get another turn.
-    fn feed_starved(&mut self) {
-        for index in 0..self.seats.len() as u32 {
-            let starved = |seat: &Seat| seat.lane.is_starved() && !seat.closed;
-            if self.seats[index as usize].as_ref().is_some_and(starved) {
-                if self.use_lane(index, Lane::feed) == Some(true) {
-                    self.heat(index);
-                }
-                self.use_lane(index, Lane::end_turn);
-                self.arm(index);
+            for listener in std::mem::take(&mut self.paused) {
+                self.accept(listener);
             }
         }
     }
@@ -397,12 +422,13 @@ impl Reactor {
 
     /// Ends a lane: its connection now, its seat when the backend is done with its commands.
     fn close(&mut self, index: u32) {
-        self.cool(index);
         let generation = self.generations[index as usize];
         let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
             return;
         };
         seat.closed = true;
+        seat.hot = false;
+        self.hot.retain(|&hot| hot != index);
         for (kind, armed) in [(Kind::LaneIn, seat.polling_in), (Kind::LaneOut, seat.polling_out)] {
             if armed {
                 let target = mark(kind, index, generation);
@@ -439,8 +465,8 @@ impl Reactor {
                     if queue == (*cntlid, 0) =>
                 {
                     seat.lane.complete_event(self.shared.now, *cid, *status, *result);
-                    self.use_lane(index, Lane::end_turn);
-                    self.arm(index);
+                    self.end_turn(index);
+                    self.cooled.push(index);
                 }
                 TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
                     info!(peer = %seat.lane.peer, ?reason, "queue closed");

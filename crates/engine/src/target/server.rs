@@ -133,11 +133,14 @@ pub enum ServerError {
     },
 }
 
+/// A reactor: its mailbox and its thread.
+type Handle = (Outbox<Order>, JoinHandle<()>);
+
 /// A running target. Dropping it stops it.
 pub struct Server {
     addresses: Vec<SocketAddr>,
     control: Arc<Control>,
-    reactors: Vec<(Outbox<Order>, JoinHandle<()>)>,
+    reactors: Vec<Handle>,
 }
 
 impl Server {
@@ -181,7 +184,7 @@ impl Server {
     /// The sum of all lanes' counters since the start.
     #[must_use]
     pub fn stats(&self) -> LaneStats {
-        let ask = |(orders, _): &(Outbox<Order>, JoinHandle<()>)| {
+        let ask = |(orders, _): &Handle| {
             let (reply, answer) = sync_channel(1);
             orders.send(Order::Stats(reply));
             answer.recv_timeout(STATS_WAIT).unwrap_or_default()
@@ -243,7 +246,7 @@ fn spawn(
     config: &ServerConfig,
     listeners: Vec<TcpListener>,
     control: &Arc<Control>,
-) -> Result<Vec<(Outbox<Order>, JoinHandle<()>)>, ServerError> {
+) -> Result<Vec<Handle>, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
     let count = config.cores.len().max(1);
     let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();

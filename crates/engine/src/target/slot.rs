@@ -43,9 +43,9 @@ pub(super) enum Work {
     #[default]
     None,
     /// An I/O command on its namespace.
-    Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Box<Sqe> },
+    Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Sqe },
     /// A read or write whose data is moved in place; the namespace stays until it has been.
-    InPlace(Rc<LocalNamespace>),
+    InPlace(#[expect(dead_code, reason = "held, not read")] Rc<LocalNamespace>),
     /// An admin or fabrics command.
     Admin(Box<Sqe>),
     /// Fails when its data has passed.

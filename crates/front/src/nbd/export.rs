@@ -1,6 +1,8 @@
 //! What is exported: one namespace of the lane's controller.
 
 use super::guard::Guards;
+use roadtrain_engine::host::ControllerInfo;
+use roadtrain_wire::identify::{oncs, vwc};
 use roadtrain_wire::nbd::{STRING_BYTES_MAX, transmission_flag};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,6 +33,30 @@ pub struct ExportInfo {
     pub trim: bool,
     /// Write Zeroes is served.
     pub write_zeroes: bool,
+}
+
+impl ExportInfo {
+    /// The namespace `nsid` of a connected controller, as it can be exported; `None` if it is not there.
+    #[must_use]
+    pub fn of(controller: &ControllerInfo, nsid: u32) -> Option<Self> {
+        let namespace = controller.namespaces.iter().find(|namespace| namespace.nsid == nsid)?;
+        let identify = &controller.identify;
+        let serves = |command: u16| identify.oncs.get() & command != 0;
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim_end().to_owned();
+        let (model, serial) = (text(&identify.mn), text(&identify.sn));
+        Some(ExportInfo {
+            name: nsid.to_string(),
+            description: format!("namespace {nsid} of {model} {serial}").replace('\0', " "),
+            nsid,
+            blocks: namespace.blocks,
+            lba_bytes: namespace.block_bytes,
+            max_transfer_bytes: controller.transfer_bytes_max,
+            read_only: namespace.read_only,
+            flush: identify.vwc & vwc::PRESENT != 0,
+            trim: serves(oncs::DATASET_MANAGEMENT),
+            write_zeroes: serves(oncs::WRITE_ZEROES),
+        })
+    }
 }
 
 /// An export while it is served; shared by its lanes and by who watches the namespace.

@@ -20,10 +20,13 @@
 //! | `outbox` | what is to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
-//! | `listener`, `address` | where clients knock |
+//! | `endpoint`, `listener`, `address` | where clients knock |
+//! | `attach` | all of it: a controller's lanes, each with its server |
 
 mod address;
+mod attach;
 mod connection;
+mod endpoint;
 mod errno;
 mod export;
 mod guard;
@@ -35,6 +38,8 @@ mod server;
 mod session;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
+pub use attach::{AttachError, Attachment};
+pub use endpoint::Endpoint;
 pub use export::{Export, ExportInfo};
 pub use outbox::Outbox;
 pub use server::{BUFFER_BYTES_MAX, NbdServer};

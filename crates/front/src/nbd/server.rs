@@ -7,18 +7,17 @@
 
 use super::address::NbdAddress;
 use super::connection::{Connection, Waits};
+use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
 use super::jobs::{Jobs, Owner};
-use super::listener::Listener;
 use super::session::Close;
-use roadtrain_engine::host::{Front, Interest, LaneId, Turn};
+use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use slab::Slab;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tracing::{debug, warn};
 
@@ -35,23 +34,16 @@ const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// How soon accepting is tried again after the system refused it.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// How often a busy server looks whether the namespace has changed; it looks for each new client, too.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Key of the watch of the listening socket; those of connections are below.
 const LISTENER_KEY: u64 = u64::MAX;
 
-/// What the servers of one address share.
-#[derive(Debug)]
-struct Shared {
-    listener: Listener,
-    export: Arc<Export>,
-    servers: AtomicU32,
-    connections: AtomicU32,
-}
-
-/// Serves one namespace over one lane. Servers of several lanes may share an address, see
-/// [`NbdServer::for_lane`].
-#[derive(Debug)]
+/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an
+/// [`Endpoint`].
 pub struct NbdServer {
-    shared: Arc<Shared>,
+    endpoint: Endpoint,
     jobs: Jobs,
     connections: Slab<Connection>,
     serial: u32,
@@ -65,30 +57,18 @@ pub struct NbdServer {
     accept_at: Option<Instant>,
     /// When to try parked parts again.
     retry_at: Option<Instant>,
-    buffer_bytes_max: usize,
+    /// Where the namespace's changes are seen.
+    view: Option<ControllerView>,
+    look_at: Instant,
 }
 
 impl NbdServer {
-    /// Listens at `address` for clients of the namespace that `info` describes, to be served over
-    /// `lane` of the reactor whose front this server becomes.
-    ///
-    /// A Unix socket's file is removed with the last server; one that a dead server left is replaced.
+    /// A server with an address of its own; see [`Endpoint::bind`] and [`Endpoint::server`].
     ///
     /// # Errors
-    /// `InvalidInput` if `info` makes no sense, `AddrInUse` if a live server has the address.
+    /// Those of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        let export = Arc::new(Export::new(info)?);
-        let listener = Listener::bind(address)?;
-        let (servers, connections) = (AtomicU32::new(0), AtomicU32::new(0));
-        let shared = Arc::new(Shared { listener, export, servers, connections });
-        Ok(Self::new(shared, lane, BUFFER_BYTES_MAX))
-    }
-
-    /// A server at the same address for the same namespace over another reactor's lane; clients go to
-    /// the one that has fewest.
-    #[must_use]
-    pub fn for_lane(&self, lane: LaneId) -> Self {
-        Self::new(self.shared.clone(), lane, self.buffer_bytes_max)
+        Ok(Endpoint::bind(address, info)?.server(lane))
     }
 
     /// The same over `lanes` lanes of the reactor, from the given one on, by client.
@@ -101,16 +81,15 @@ impl NbdServer {
     /// The same with at most `bytes` of buffers in use at a time, at least 36 MiB.
     #[must_use]
     pub fn with_buffer_bytes_max(mut self, bytes: usize) -> Self {
-        self.buffer_bytes_max = bytes.max(BUFFER_BYTES_MIN);
-        self.jobs.set_buffer_bytes_max(self.buffer_bytes_max);
+        self.jobs.set_buffer_bytes_max(bytes.max(BUFFER_BYTES_MIN));
         self
     }
 
-    fn new(shared: Arc<Shared>, lane: LaneId, buffer_bytes_max: usize) -> Self {
-        shared.servers.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn new(endpoint: Endpoint, lane: LaneId) -> Self {
+        endpoint.server_begins();
         NbdServer {
-            jobs: Jobs::new(shared.export.clone(), lane, buffer_bytes_max),
-            shared,
+            jobs: Jobs::new(endpoint.export().clone(), lane, BUFFER_BYTES_MAX),
+            endpoint,
             connections: Slab::new(),
             serial: 0,
             listed: Vec::new(),
@@ -119,20 +98,40 @@ impl NbdServer {
             stopping: false,
             accept_at: None,
             retry_at: None,
-            buffer_bytes_max,
+            view: None,
+            look_at: Instant(0),
         }
+    }
+
+    /// The same that follows the namespace's changes of size, removal and return.
+    #[must_use]
+    pub fn following(mut self, view: ControllerView) -> Self {
+        self.view = Some(view);
+        self
+    }
+
+    /// A server at the same endpoint over another reactor's lane.
+    #[must_use]
+    pub fn for_lane(&self, lane: LaneId) -> Self {
+        self.endpoint.server(lane)
+    }
+
+    /// Where it listens, and what it exports.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// Where clients connect, with the port that the system chose.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
-        self.shared.listener.address()
+        self.endpoint.address()
     }
 
     /// The export, to be told when the namespace changes; may be kept and used on any thread.
     #[must_use]
     pub fn export(&self) -> Arc<Export> {
-        self.shared.export.clone()
+        self.endpoint.export().clone()
     }
 
     fn list(&mut self, slot: usize) {
@@ -181,11 +180,20 @@ impl NbdServer {
         }
     }
 
+    /// Looks whether the namespace has changed.
+    fn look(&mut self, now: Instant) {
+        self.look_at = now + LOOK_INTERVAL;
+        let Some(view) = &self.view else { return };
+        let export = self.endpoint.export();
+        let info = export.info();
+        // With other blocks it is another namespace.
+        let namespace = view.namespace(info.nsid).filter(|n| n.block_bytes == info.lba_bytes);
+        export.update(namespace.map(|namespace| namespace.blocks));
+    }
+
     /// Somebody knocks: now, or later if a server with fewer clients may take it.
     fn accept_soon(&mut self, now: Instant) {
-        let servers = u64::from(self.shared.servers.load(Ordering::Relaxed));
-        let all = u64::from(self.shared.connections.load(Ordering::Relaxed));
-        let is_ahead = self.connections.len() as u64 * servers > all;
+        let is_ahead = self.endpoint.is_ahead(self.connections.len());
         self.accept_at = Some(if is_ahead { now + ACCEPT_DELAY } else { now });
     }
 
@@ -194,8 +202,11 @@ impl NbdServer {
             return;
         }
         self.accept_at = None;
-        match self.shared.listener.accept() {
-            Ok(Some(socket)) => self.add(socket),
+        match self.endpoint.accept() {
+            Ok(Some(socket)) => {
+                self.look(now);
+                self.add(socket);
+            }
             Ok(None) => {}
             Err(error) => {
                 warn!(%error, "cannot accept an NBD client");
@@ -211,9 +222,9 @@ impl NbdServer {
         self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
         let entry = self.connections.vacant_entry();
         let owner = Owner { slot: entry.key(), serial: self.serial };
-        entry.insert(Connection::new(socket, owner, self.shared.export.clone()));
-        self.shared.connections.fetch_add(1, Ordering::Relaxed);
-        debug!(client = owner.serial, address = %self.address(), "NBD client connected");
+        entry.insert(Connection::new(socket, owner, self.endpoint.export().clone()));
+        self.endpoint.connections_begin(1);
+        debug!(client = owner.serial, address = %self.endpoint.address(), "NBD client connected");
         self.list(owner.slot);
     }
 
@@ -301,13 +312,13 @@ impl NbdServer {
         }
         match connection.closing() {
             Some(close @ Close::PeerMisbehaved(_)) => {
-                warn!(client = owner.serial, address = %self.address(), "NBD client: {close}");
+                warn!(client = owner.serial, address = %self.endpoint.address(), "NBD client: {close}");
             }
             Some(close) => debug!(client = owner.serial, "NBD client: {close}"),
             None => {}
         }
         connection.end(&mut self.jobs);
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.connections_end(1);
     }
 
     /// Arms the listener and the timers.
@@ -318,7 +329,7 @@ impl NbdServer {
         }
         if !self.listening && self.accept_at.is_none() {
             self.listening = true;
-            turn.watch(self.shared.listener.fd(), Interest::Readable, LISTENER_KEY);
+            turn.watch(self.endpoint.fd(), Interest::Readable, LISTENER_KEY);
         }
     }
 
@@ -345,6 +356,9 @@ impl Front for NbdServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.take_ready(turn);
         self.take_completions(turn);
+        if turn.now() >= self.look_at {
+            self.look(turn.now());
+        }
         // What the lane can take it gets before the sockets are looked at; replies that leave free
         // the buffers that new requests need.
         self.jobs.submit(turn);
@@ -365,9 +379,8 @@ impl Front for NbdServer {
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        let connections = self.connections.len() as u32;
-        self.shared.connections.fetch_sub(connections, Ordering::Relaxed);
-        self.shared.servers.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.connections_end(self.connections.len() as u32);
+        self.endpoint.server_ends();
     }
 }
 
@@ -386,7 +399,7 @@ fn unpack(key: u64) -> (Owner, Interest) {
 }
 
 #[cfg(test)]
-mod rig;
+pub(crate) mod rig;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

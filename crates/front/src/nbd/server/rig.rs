@@ -14,21 +14,22 @@ use roadtrain_wire::status::Status;
 use std::io::{Read, Write};
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// What a lane was asked: operation, slba, blocks, FUA, urgent.
-pub(super) type Asked = (Op, u64, u32, bool, bool);
+pub(crate) type Asked = (Op, u64, u32, bool, bool);
 
 #[derive(Clone)]
-pub(super) struct Options {
-    pub(super) info: ExportInfo,
+pub(crate) struct Options {
+    pub(crate) info: ExportInfo,
     /// Requests that the lane takes at a time.
-    pub(super) room: usize,
+    pub(crate) room: usize,
     /// Requests that begin in this block fail so.
-    pub(super) fails: Option<(u64, Status)>,
-    pub(super) lanes: usize,
+    pub(crate) fails: Option<(u64, Status)>,
+    pub(crate) lanes: usize,
 }
 
 impl Default for Options {
@@ -39,7 +40,7 @@ impl Default for Options {
 }
 
 /// The lane and the reactor.
-pub(super) struct Mock {
+pub(crate) struct Mock {
     disk: Arc<Mutex<Vec<u8>>>,
     options: Options,
     turns: u64,
@@ -50,13 +51,13 @@ pub(super) struct Mock {
     ready: VecDeque<u64>,
     asked: Vec<Asked>,
     /// The lane of each request asked.
-    pub(super) lanes: Vec<LaneId>,
+    pub(crate) lanes: Vec<LaneId>,
     stopping: Arc<AtomicBool>,
     stopped: bool,
 }
 
 impl Mock {
-    pub(super) fn new(options: Options, seed: u64) -> Self {
+    pub(crate) fn new(options: Options, seed: u64) -> Self {
         let info = &options.info;
         let bytes = info.blocks as usize * info.lba_bytes as usize;
         Mock {
@@ -113,7 +114,7 @@ impl Mock {
         }
     }
 
-    pub(super) fn turn(&mut self, server: &mut NbdServer) {
+    pub(crate) fn turn(&mut self, server: &mut NbdServer) {
         self.turns += 1;
         self.complete_some();
         self.ready.extend(self.watches.drain(..));
@@ -193,17 +194,17 @@ impl Turn for Mock {
 }
 
 /// Servers that run.
-pub(super) struct Rig {
-    pub(super) address: NbdAddress,
-    pub(super) export: Arc<Export>,
-    pub(super) disk: Arc<Mutex<Vec<u8>>>,
+pub(crate) struct Rig {
+    pub(crate) address: NbdAddress,
+    pub(crate) export: Arc<Export>,
+    pub(crate) disk: Arc<Mutex<Vec<u8>>>,
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(Mock, NbdServer)>>,
     _directory: tempfile::TempDir,
 }
 
 impl Rig {
-    pub(super) fn start(options: Options) -> Self {
+    pub(crate) fn start(options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = NbdAddress::Unix(directory.path().join("nbd.sock"));
         let info = options.info.clone();
@@ -222,22 +223,20 @@ impl Rig {
         Rig { address, export, disk, stopping, threads, _directory: directory }
     }
 
-    pub(super) fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         let NbdAddress::Unix(path) = &self.address else { panic!("not a Unix socket") };
-        let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client { stream, structured: false }
+        Client::knock(path)
     }
 
     /// A client in transmission.
-    pub(super) fn client(&self, structured: bool) -> Client {
+    pub(crate) fn client(&self, structured: bool) -> Client {
         let mut client = self.connect();
         client.handshake(structured);
         client
     }
 
     /// Stops the servers, which may leave nothing behind; returns what their lanes were asked.
-    pub(super) fn stop(self) -> Vec<Asked> {
+    pub(crate) fn stop(self) -> Vec<Asked> {
         self.stopping.store(true, Ordering::Relaxed);
         let mut asked = Vec::new();
         for thread in self.threads {
@@ -251,20 +250,40 @@ impl Rig {
 }
 
 /// What the disk holds at first.
-pub(super) fn pattern(at: usize) -> u8 {
+pub(crate) fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
-pub(super) struct Client {
-    pub(super) stream: UnixStream,
+pub(crate) struct Client {
+    pub(crate) stream: UnixStream,
     structured: bool,
+    bytes: u64,
 }
 
 /// An answer: the request's cookie, the error, the data of a Read.
-pub(super) type Answer = (u64, Errno, Vec<u8>);
+pub(crate) type Answer = (u64, Errno, Vec<u8>);
 
 impl Client {
-    pub(super) fn handshake(&mut self, structured: bool) {
+    /// A client that has not spoken yet.
+    pub(crate) fn knock(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client { stream, structured: false, bytes: 0 }
+    }
+
+    /// A client in transmission.
+    pub(crate) fn connect(path: &Path, structured: bool) -> Self {
+        let mut client = Client::knock(path);
+        client.handshake(structured);
+        client
+    }
+
+    /// The size that GO told.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn handshake(&mut self, structured: bool) {
         let mut greeting = [0; Greeting::OCTETS];
         self.stream.read_exact(&mut greeting).unwrap();
         Greeting::parse(&greeting).unwrap();
@@ -277,12 +296,15 @@ impl Client {
     }
 
     /// The last reply to an option.
-    pub(super) fn option(&mut self, option: OptionCode, data: &[u8]) -> OptionReplyCode {
+    pub(crate) fn option(&mut self, option: OptionCode, data: &[u8]) -> OptionReplyCode {
         let header = OptionHeader::new(option, data.len() as u32);
         self.stream.write_all(&[header.as_octets(), data].concat()).unwrap();
         loop {
             let header = OptionReplyHeader::parse(&self.take(OptionReplyHeader::OCTETS)).unwrap();
-            self.take(header.length() as usize);
+            let data = self.take(header.length() as usize);
+            if let Some(bytes) = data.strip_prefix(&[0, 0]).and_then(|rest| rest.first_chunk()) {
+                self.bytes = u64::from_be_bytes(*bytes);
+            }
             let reply = header.reply();
             if reply == OptionReplyCode::ACK || reply.0 >> 31 == 1 {
                 return reply;
@@ -290,18 +312,18 @@ impl Client {
         }
     }
 
-    pub(super) fn take(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
         let mut octets = vec![0; count];
         self.stream.read_exact(&mut octets).unwrap();
         octets
     }
 
-    pub(super) fn send(&mut self, request: nbd::Request, payload: &[u8]) {
+    pub(crate) fn send(&mut self, request: nbd::Request, payload: &[u8]) {
         self.stream.write_all(&[&request.emit(), payload].concat()).unwrap();
     }
 
     /// The next answer to one of `requests`.
-    pub(super) fn answer(&mut self, requests: &[nbd::Request]) -> Answer {
+    pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> Answer {
         let head = self.take(SimpleReply::OCTETS);
         let length = |cookie| {
             let request = requests.iter().find(|r| r.cookie == cookie).expect("asked");
@@ -326,7 +348,7 @@ impl Client {
     }
 
     /// One request and its answer.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         command: Command,
         flags: u16,
@@ -341,18 +363,18 @@ impl Client {
         (errno, data)
     }
 
-    pub(super) fn read(&mut self, offset: u64, length: u32) -> Vec<u8> {
+    pub(crate) fn read(&mut self, offset: u64, length: u32) -> Vec<u8> {
         let (errno, data) = self.ask(Command::READ, 0, offset, &[], length);
         assert_eq!(errno, Errno::OK);
         data
     }
 
-    pub(super) fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> Errno {
+    pub(crate) fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> Errno {
         self.ask(Command::WRITE, flags, offset, data, data.len() as u32).0
     }
 
     /// Whether the server hangs up without another word.
-    pub(super) fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         let mut octets = Vec::new();
         // A reset is a hang-up too: octets that the server did not read are lost with it.
         matches!(self.stream.read_to_end(&mut octets), Ok(0) | Err(_)) && octets.is_empty()

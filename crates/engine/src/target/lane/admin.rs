@@ -1,0 +1,123 @@
+//! Admin and fabrics commands: collected, handed to the control plane, answered.
+
+use super::{Lane, LaneError, Shared};
+use crate::target::slot::{Data, Work};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::fabrics::{Property, fctype, property};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+
+/// Most octets of data an admin or fabrics command brings.
+const ADMIN_DATA_BYTES_MAX: u32 = 8192;
+
+impl Lane {
+    pub(super) fn handle_admin(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        in_capsule_bytes: u32,
+    ) -> Result<(), LaneError> {
+        // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
+        let is_fabrics = sqe.opcode == opcode::FABRICS;
+        let direction = if is_fabrics { sqe.fctype() } else { sqe.opcode };
+        let out = if direction & 1 != 0 { sqe.sgl.length.get() } else { 0 };
+        let out = if in_capsule_bytes > 0 { in_capsule_bytes } else { out };
+        if out > ADMIN_DATA_BYTES_MAX {
+            self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), in_capsule_bytes);
+            return Ok(());
+        }
+        let s = self.slot(slot);
+        s.work = Work::Admin(Box::new(*sqe));
+        s.data = Data::Page(vec![0; out as usize]);
+        match (out, in_capsule_bytes) {
+            (0, _) => self.run_admin(shared, slot),
+            (_, 0) => {
+                self.qpair.request_data(shared.now, slot, out);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn run_admin(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
+        let s = &mut self.slots[usize::from(slot)];
+        if let Work::Admin(sqe) = &s.work
+            && is_shutdown(sqe)
+            && let Some(connected) = &self.association
+        {
+            // What was written is on stable storage before the controller says that it is shut down.
+            let backends = shared.control.backends(connected);
+            if shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends).is_none() {
+                self.tasks += 1;
+                return Ok(());
+            }
+        }
+        self.run_command(shared, slot)
+    }
+
+    /// Hands the command to the control plane and answers it.
+    pub(super) fn run_command(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
+        let s = &mut self.slots[usize::from(slot)];
+        let (Work::Admin(sqe), Data::Page(data)) =
+            (std::mem::take(&mut s.work), std::mem::take(&mut s.data))
+        else {
+            return Ok(());
+        };
+        let control = shared.control.clone();
+        let (now, local, mut page) = (shared.now, self.local, Vec::new());
+        let answer = control.command(now, &mut self.association, local, &sqe, &data, &mut page);
+        if answer.connected
+            && let Some(connected) = &self.association
+        {
+            self.qpair.set_connected(connected.entries, connected.sq_flow_control);
+            self.namespaces = control.table(self.association.as_ref());
+        }
+        if let Some((status, result)) = answer.completion {
+            self.respond_with_page(shared, slot, status, result, page);
+        }
+        if answer.ends {
+            self.end_turn(shared)?;
+            return Err(LaneError::Ended("disconnected by the host"));
+        }
+        Ok(())
+    }
+
+    fn respond_with_page(
+        &mut self,
+        shared: &Shared,
+        slot: u16,
+        status: Status,
+        result: u64,
+        page: Vec<u8>,
+    ) {
+        if page.is_empty() || !status.is_success() {
+            return self.qpair.respond(shared.now, slot, status, result);
+        }
+        let length = page.len() as u32;
+        self.slots[usize::from(slot)].data = Data::Page(page);
+        self.qpair.respond_with_data(shared.now, slot, length, result);
+    }
+
+    /// Completes an asynchronous event request.
+    pub(in crate::target) fn complete_event(
+        &mut self,
+        now: Instant,
+        cid: u16,
+        status: Status,
+        result: u64,
+    ) {
+        if let Some(slot) = self.qpair.slot_of(cid) {
+            self.qpair.respond(now, slot, status, result);
+        }
+    }
+}
+
+/// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
+fn is_shutdown(sqe: &Sqe) -> bool {
+    let property = Property::parse(sqe);
+    sqe.opcode == opcode::FABRICS
+        && sqe.fctype() == fctype::PROPERTY_SET
+        && property.offset == property::CC
+        && property.value >> 14 & 3 != 0
+}

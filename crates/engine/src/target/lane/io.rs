@@ -1,0 +1,227 @@
+//! I/O commands: checked, given their data, executed, answered.
+
+use super::{Lane, Shared};
+use crate::buffer::Buffer;
+use crate::target::namespace::LocalNamespace;
+use crate::target::slot::{Data, Work};
+use crate::target::tasks::Outcome;
+use crate::tuning::{PREFETCH_LINES, prefetch_read};
+use roadtrain_proto::target::Connected;
+use roadtrain_proto::target::io::IoCommand;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+
+impl Lane {
+    pub(super) fn handle_io(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        in_capsule_bytes: u32,
+    ) {
+        let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
+            return self.handle_io_without_namespace(shared, slot, sqe, in_capsule_bytes);
+        };
+        let command = match IoCommand::parse(sqe, &namespace.geometry, in_capsule_bytes) {
+            Ok(command) => command,
+            Err(status) => {
+                self.record_error(shared, sqe, status);
+                return self.fail(shared, slot, status, in_capsule_bytes);
+            }
+        };
+        self.account(&command);
+        let s = &mut self.slots[usize::from(slot)];
+        if let Some((start, length)) = in_place(&command, &namespace, self.qpair.digests().data) {
+            s.data = Data::InPlace { start, length: length as usize };
+            s.work = Work::InPlace(namespace);
+            return match (command, in_capsule_bytes) {
+                (IoCommand::Read { .. }, _) => {
+                    prefetch_read(start, PREFETCH_LINES);
+                    self.qpair.respond_with_data(shared.now, slot, length, 0);
+                }
+                (_, 0) => self.qpair.request_data(shared.now, slot, length),
+                _ => {} // its data follows in the capsule
+            };
+        }
+        s.work = Work::Io { command, namespace, sqe: *sqe };
+        self.begin(shared, slot, in_capsule_bytes);
+    }
+
+    /// Counts for the SMART log.
+    fn account(&mut self, command: &IoCommand) {
+        match *command {
+            IoCommand::Read { length, .. } | IoCommand::Compare { length, .. } => {
+                self.usage.read_commands += 1;
+                self.usage.read_units += u64::from(length) / 512;
+            }
+            IoCommand::Write { length, .. } => {
+                self.usage.write_commands += 1;
+                self.usage.write_units += u64::from(length) / 512;
+            }
+            _ => {}
+        }
+    }
+
+    fn record_error(&self, shared: &Shared, sqe: &Sqe, status: Status) {
+        if let Some(connected) = &self.association {
+            shared.control.record_error(connected, sqe, status);
+        }
+    }
+
+    /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
+    fn handle_io_without_namespace(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        in_capsule_bytes: u32,
+    ) {
+        if sqe.opcode != opcode::FLUSH || sqe.nsid.get() != u32::MAX {
+            let known = matches!(
+                sqe.opcode,
+                opcode::FLUSH
+                    | opcode::READ
+                    | opcode::WRITE
+                    | opcode::COMPARE
+                    | opcode::WRITE_ZEROES
+                    | opcode::DATASET_MANAGEMENT
+            );
+            let status = if known { Status::INVALID_NAMESPACE } else { Status::INVALID_OPCODE };
+            return self.fail(shared, slot, status.dnr(), in_capsule_bytes);
+        }
+        let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
+        match shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends) {
+            Some(outcome) => self.finish(shared, slot, outcome),
+            None => self.tasks += 1,
+        }
+    }
+
+    /// Answers with an error, when the data that came along has passed.
+    pub(super) fn fail(
+        &mut self,
+        shared: &Shared,
+        slot: u16,
+        status: Status,
+        in_capsule_bytes: u32,
+    ) {
+        if in_capsule_bytes == 0 {
+            return self.qpair.respond(shared.now, slot, status, 0);
+        }
+        let s = self.slot(slot);
+        s.work = Work::Failed(status);
+        s.data = Data::Discarded;
+    }
+
+    /// Gets the command its buffer, then its data, then executes it.
+    pub(super) fn begin(&mut self, shared: &mut Shared, slot: u16, in_capsule_bytes: u32) {
+        let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
+        let (out, staged) = (command.data_out_bytes(), staged_bytes(command));
+        if staged > 0 {
+            let Some(buffer) = self.take_buffer(shared, staged) else {
+                self.starved.push_back(slot);
+                self.stalled |= in_capsule_bytes > 0;
+                return;
+            };
+            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
+        }
+        match (out, in_capsule_bytes) {
+            (0, _) => self.execute(shared, slot),
+            (_, 0) => self.qpair.request_data(shared.now, slot, out),
+            _ => {} // its data follows in the capsule
+        }
+    }
+
+    fn take_buffer(&mut self, shared: &mut Shared, length: u32) -> Option<Buffer> {
+        if !self.starved.is_empty() {
+            return None; // first come, first served
+        }
+        shared.pool.take(length as usize)
+    }
+
+    pub(super) fn execute(&mut self, shared: &mut Shared, slot: u16) {
+        let s = &mut self.slots[usize::from(slot)];
+        let Work::Io { command, namespace, .. } = &s.work else { return };
+        let (mut command, backend) = (*command, namespace.backend.clone());
+        let write_through = |c: &Connected| c.shared.is_write_through();
+        if self.association.as_ref().is_some_and(write_through) {
+            force_unit_access(&mut command);
+        }
+        let buffer = match std::mem::take(&mut s.data) {
+            Data::Pooled(buffer) => Some(buffer),
+            _ => None,
+        };
+        let Shared { tasks, ring, pool, .. } = shared;
+        match tasks.start(ring, pool, (self.id, slot), &command, backend, buffer) {
+            Some(outcome) => self.finish(shared, slot, outcome),
+            None => self.tasks += 1,
+        }
+    }
+
+    /// The backend is done with a command.
+    pub(in crate::target) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
+        let s = &mut self.slots[usize::from(slot)];
+        if let Work::Admin(_) = s.work {
+            // A shutdown, now that all is flushed; Property Set never ends a connection.
+            let answered = self.run_command(shared, slot);
+            return debug_assert!(answered.is_ok(), "{answered:?}");
+        }
+        let read_bytes = match &s.work {
+            Work::Io { command: IoCommand::Read { length, .. }, .. } => *length,
+            _ => 0,
+        };
+        match (outcome.result, outcome.buffer) {
+            (Ok(()), Some(buffer)) if read_bytes > 0 => {
+                s.data = Data::Pooled(buffer);
+                self.qpair.respond_with_data(shared.now, slot, read_bytes, 0);
+            }
+            (result, buffer) => {
+                if let Some(buffer) = buffer {
+                    shared.pool.give(buffer);
+                }
+                let status = result.err().unwrap_or(Status::SUCCESS);
+                if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result) {
+                    let sqe = *sqe;
+                    self.record_error(shared, &sqe, status);
+                }
+                self.qpair.respond(shared.now, slot, status, 0);
+            }
+        }
+    }
+}
+
+/// Octets of pool buffer that a command needs.
+pub(super) fn staged_bytes(command: &IoCommand) -> u32 {
+    match *command {
+        IoCommand::Read { length, .. } => length,
+        _ => command.data_out_bytes(),
+    }
+}
+
+/// Where a read or write moves its data without staging. With data digests it cannot: what is sent must
+/// not change under its digest, and what is received must not be kept if its digest is wrong.
+fn in_place(
+    command: &IoCommand,
+    namespace: &LocalNamespace,
+    has_digest: bool,
+) -> Option<(*mut u8, u32)> {
+    if has_digest {
+        return None;
+    }
+    match *command {
+        IoCommand::Read { offset, length, .. } => {
+            let start = namespace.backend.read_range(offset, length as usize)?;
+            Some((start.cast_mut(), length))
+        }
+        IoCommand::Write { offset, length, .. } => {
+            Some((namespace.backend.write_range(offset, length as usize)?, length))
+        }
+        _ => None,
+    }
+}
+
+/// With the volatile write cache disabled every write is forced through.
+fn force_unit_access(command: &mut IoCommand) {
+    if let IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } = command {
+        *fua = true;
+    }
+}

@@ -1,0 +1,191 @@
+//! A remote namespace as an NBD export: connects a controller and serves on each of its reactors.
+
+use super::address::NbdAddress;
+use super::endpoint::Endpoint;
+use super::export::{Export, ExportInfo};
+use roadtrain_engine::host::{
+    Controller, ControllerView, Front, HostConfig, HostError, LaneId, Turn,
+};
+use std::io;
+
+/// Why a namespace cannot be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The controller cannot be connected.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The controller has no such namespace.
+    #[error("the subsystem has no namespace {nsid}; it has {present}")]
+    NoNamespace {
+        /// The one wanted.
+        nsid: u32,
+        /// Those that are there.
+        present: String,
+    },
+    /// The NBD server cannot listen.
+    #[error("cannot serve NBD at {0}")]
+    Listen(#[source] io::Error),
+}
+
+/// A namespace that is served. Dropping it stops it.
+pub struct Attachment {
+    controller: Controller,
+    endpoint: Endpoint,
+}
+
+impl Attachment {
+    /// Connects as `config` says and serves namespace `nsid` at `address`; clients can connect when
+    /// this returns. The servers follow changes of the namespace.
+    ///
+    /// # Errors
+    /// When the controller, the namespace or the address is not to be had; nothing keeps running.
+    ///
+    /// # Panics
+    /// Never: a controller that connects has made a front.
+    pub fn start(config: HostConfig, nsid: u32, address: &NbdAddress) -> Result<Self, AttachError> {
+        let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
+        let controller = Controller::connect(config, |reactor, view| {
+            match endpoint.get_or_insert_with(|| listen(address, nsid, view)) {
+                Ok(endpoint) => {
+                    let server = endpoint.server(LaneId(0)).with_lanes(reactor.lanes);
+                    Box::new(server.following(view.clone()))
+                }
+                Err(_) => Box::new(Nothing),
+            }
+        })?;
+        let endpoint = endpoint.expect("a controller has at least one reactor")?;
+        Ok(Attachment { controller, endpoint })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn address(&self) -> &NbdAddress {
+        self.endpoint.address()
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn export(&self) -> &Export {
+        self.endpoint.export()
+    }
+
+    /// The controller that it is reached by.
+    #[must_use]
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Answers what is under way, closes all clients' connections, shuts the controller down.
+    pub fn stop(self) {
+        self.controller.stop();
+        self.controller.join();
+    }
+}
+
+fn listen(address: &NbdAddress, nsid: u32, view: &ControllerView) -> Result<Endpoint, AttachError> {
+    let controller = view.info();
+    let info = ExportInfo::of(&controller, nsid).ok_or_else(|| {
+        let present: Vec<_> = controller.namespaces.iter().map(|n| n.nsid.to_string()).collect();
+        let present = if present.is_empty() { "none".into() } else { present.join(", ") };
+        AttachError::NoNamespace { nsid, present }
+    })?;
+    Endpoint::bind(address, info).map_err(AttachError::Listen)
+}
+
+/// What runs on a reactor that has nothing to serve.
+struct Nothing;
+
+impl Front for Nothing {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while turn.next_completion().is_some() {}
+        if turn.stopping() {
+            turn.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::rig::Client;
+    use super::*;
+    use roadtrain_engine::backend::{BackendKind, BackendSpec};
+    use roadtrain_engine::target::{self, Server, ServerConfig, Subsystem};
+    use roadtrain_wire::nbd::{Command, Errno, command_flag};
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5a7e0000-0000-4000-8000-000000000001";
+
+    fn memory(size: u64) -> Vec<Subsystem> {
+        let kind = BackendKind::Memory { size };
+        let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
+        let exports = vec![target::Export { nsid: 7, backend, uuid: None }];
+        vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }]
+    }
+
+    fn target() -> Server {
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        Server::start(ServerConfig::new(listen, memory(8 << 20))).unwrap()
+    }
+
+    fn attach(target: &Server, nsid: u32, path: &Path) -> Result<Attachment, AttachError> {
+        let mut config = HostConfig::new(target.addresses()[0], NQN, NQN, [1; 16]);
+        config.lanes = 2;
+        Attachment::start(config, nsid, &NbdAddress::Unix(path.into()))
+    }
+
+    #[test]
+    fn a_namespace_is_served_over_its_lanes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let target = target();
+        let attachment = attach(&target, 7, &path).unwrap();
+        assert_eq!(attachment.export().bytes(), 8 << 20);
+        let mut clients = [true, false].map(|structured| Client::connect(&path, structured));
+        let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
+        assert_eq!(clients[0].write(command_flag::FUA, 1000, &data), Errno::OK);
+        assert_eq!(clients[1].ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+        assert!(clients[1].read(1000, 3 << 20) == data);
+        assert_eq!(clients[1].read(0, 1000), [0; 1000]);
+        assert_eq!(clients[1].ask(Command::WRITE_ZEROES, 0, 5000, &[], 10_000).0, Errno::OK);
+        assert_eq!(clients[0].read(5000, 10_000), [0; 10_000]);
+        assert_eq!(clients[0].read(15_000, 100), data[14_000..14_100]);
+        assert_eq!(clients[0].ask(Command::TRIM, 0, 0, &[], 8 << 20).0, Errno::OK);
+        attachment.stop();
+        assert!(!path.exists());
+        target.stop();
+    }
+
+    #[test]
+    fn what_cannot_be_attached_is_said_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let target = target();
+        let error = attach(&target, 1, &path).map(drop).unwrap_err().to_string();
+        assert_eq!(error, "the subsystem has no namespace 1; it has 7");
+        assert!(!path.exists());
+        let attachment = attach(&target, 7, &path).unwrap();
+        let error = attach(&target, 7, &path).map(drop).unwrap_err();
+        assert!(matches!(error, AttachError::Listen(_)), "{error}");
+        assert_eq!(Client::connect(&path, true).read(0, 1), [0], "the first one still serves");
+        attachment.stop();
+        target.stop();
+    }
+
+    #[test]
+    fn changes_of_the_namespace_are_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let target = target();
+        let attachment = attach(&target, 7, &path).unwrap();
+        target.reload(&memory(16 << 20)).unwrap();
+        let last = Instant::now() + Duration::from_secs(20);
+        while Client::connect(&path, true).bytes() != 16 << 20 {
+            assert!(Instant::now() < last, "the new size is not seen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(Client::connect(&path, true).read((16 << 20) - 1, 1), [0]);
+        attachment.stop();
+        target.stop();
+    }
+}

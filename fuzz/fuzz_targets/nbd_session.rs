@@ -1,0 +1,68 @@
+//! Any octets as an NBD client: answered the same however they arrive, and requests are only handed out
+//! when they are valid.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use roadtrain_front::nbd::{Event, Export, ExportInfo, Outbox, Session};
+use roadtrain_wire::nbd::Command;
+use std::sync::Arc;
+
+const BYTES: u64 = 1 << 20;
+
+fn export(read_only: bool) -> Arc<Export> {
+    let info = ExportInfo {
+        name: "disk".into(),
+        description: "a disk".into(),
+        nsid: 1,
+        blocks: BYTES / 512,
+        lba_bytes: 512,
+        max_transfer_bytes: 1 << 17,
+        read_only,
+        flush: true,
+        trim: true,
+        write_zeroes: true,
+    };
+    Arc::new(Export::new(info).expect("a valid export"))
+}
+
+/// What is handed out and how many octets are answered, with the input in portions of `step`.
+fn play(input: &[u8], step: usize, read_only: bool) -> (Vec<Event>, usize) {
+    let mut out = Outbox::default();
+    let mut session = Session::new(export(read_only), &mut out);
+    let (mut from, mut events) = (0, Vec::new());
+    let mut to = 0;
+    while to < input.len() {
+        to = (to + step).min(input.len());
+        loop {
+            let (used, event) = session.handle(&input[from..to], &mut out);
+            from += used;
+            match event {
+                Event::More => break,
+                Event::Handled => assert!(used > 0, "no progress"),
+                Event::Close(_) => {
+                    events.push(event);
+                    return (events, out.header_bytes());
+                }
+                Event::Request(request) => {
+                    if request.command != Command::FLUSH {
+                        assert!(request.offset + u64::from(request.length) <= BYTES);
+                        assert!(request.length > 0);
+                    }
+                    assert!(!read_only || request.command == Command::READ);
+                    events.push(event);
+                    if request.command == Command::WRITE {
+                        // The payload is not the session's: this client sends none.
+                        session.reply_done(request.cookie, &mut out);
+                    }
+                }
+            }
+        }
+    }
+    (events, out.header_bytes())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((first, input)) = input.split_first() else { return };
+    let (read_only, step) = (first & 1 == 1, usize::from(first >> 1) + 1);
+    assert_eq!(play(input, step, read_only), play(input, input.len().max(1), read_only));
+});
