@@ -12,7 +12,7 @@ declare -A packages=(
     [lint]='shellcheck'
     [fuzz]='g++'
     [vm]='jq qemu-utils qemu-system-x86 busybox-static kmod cpio xz-utils zstd iproute2 util-linux
-        nvme-cli fio e2fsprogs xfsprogs tcpdump'
+        nvme-cli fio e2fsprogs xfsprogs tcpdump nbd-client'
 )
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml"; }

@@ -72,3 +72,14 @@ until_file() {
     done
     fail "no $1"
 }
+
+# The kernel's NBD client, over two connections, on a namespace that our host attaches.
+test_kernel_nbd_client() {
+    serve --namespace mem:128MiB
+    local nbd_port
+    nbd_port=$(free_port)
+    background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+        --as "nbd:tcp:127.0.0.1:$nbd_port"
+    until_line attach.log '^ready' "$pid"
+    "$here/vm.sh" run -e "PORT=$nbd_port" -e BYTES=134217728 "$here/guest-nbd.sh"
+}
