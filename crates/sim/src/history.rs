@@ -1,0 +1,289 @@
+//! What may be read: every block is a register that concurrent writes and reads must be linearisable on,
+//! and that may lose what was not flushed in a power loss, nothing else.
+//!
+//! Soundness: for each block there is a set of candidates for its content now, and one for its stable
+//! content. A write is a candidate from the moment it is asked for. It leaves the set once another write
+//! or read, begun after it was acknowledged, has ended with another content. A write that failed stays a
+//! candidate: it may have happened, and may still happen. Nothing allowed is ever reported as wrong.
+
+use crate::disk::Stamp;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Counts events: orders what happens at the same instant.
+type Tick = u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    stamp: Stamp,
+    write: u64,
+    /// When it was acknowledged.
+    ended: Option<Tick>,
+}
+
+impl Candidate {
+    /// Whether it may have taken effect after `tick`.
+    fn may_follow(&self, tick: Tick) -> bool {
+        self.ended.is_none_or(|ended| ended > tick)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Register {
+    current: Vec<Candidate>,
+    stable: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug)]
+enum Pending {
+    Write {
+        lbas: Range<u64>,
+        fua: bool,
+    },
+    /// What each block may show.
+    Read {
+        lbas: Range<u64>,
+        allowed: Vec<Vec<Stamp>>,
+    },
+    /// What each block might hold when it began: numbers of writes.
+    Flush {
+        before: Vec<Vec<u64>>,
+    },
+}
+
+/// The history of a namespace.
+pub struct History {
+    registers: Vec<Register>,
+    pending: BTreeMap<u64, (Tick, Pending)>,
+    tick: Tick,
+    lost_power_at: Tick,
+}
+
+impl History {
+    /// `blocks` blocks of zeroes.
+    #[must_use]
+    pub fn new(blocks: u64) -> Self {
+        let zero = Candidate { stamp: 0, write: 0, ended: Some(0) };
+        let register = Register { current: vec![zero], stable: vec![zero] };
+        let registers = vec![register; blocks as usize];
+        History { registers, pending: BTreeMap::new(), tick: 0, lost_power_at: 0 }
+    }
+
+    fn tick(&mut self) -> Tick {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// Request `id` (above 0) will write `stamp`.
+    pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: Stamp, fua: bool) {
+        let tick = self.tick();
+        let candidate = Candidate { stamp, write: id, ended: None };
+        for lba in lbas.clone() {
+            let register = &mut self.registers[lba as usize];
+            register.current.push(candidate);
+            register.stable.push(candidate);
+        }
+        for (_, pending) in self.pending.values_mut() {
+            if let Pending::Read { lbas: read, allowed } = pending {
+                for lba in lbas.start.max(read.start)..lbas.end.min(read.end) {
+                    allowed[(lba - read.start) as usize].push(stamp);
+                }
+            }
+        }
+        self.pending.insert(id, (tick, Pending::Write { lbas, fua }));
+    }
+
+    /// Request `id` will read.
+    pub fn begin_read(&mut self, id: u64, lbas: Range<u64>) {
+        let tick = self.tick();
+        let stamps = |lba| self.registers[lba as usize].current.iter().map(|c| c.stamp).collect();
+        let allowed = lbas.clone().map(stamps).collect();
+        self.pending.insert(id, (tick, Pending::Read { lbas, allowed }));
+    }
+
+    /// Request `id` will flush.
+    pub fn begin_flush(&mut self, id: u64) {
+        let tick = self.tick();
+        let writes = |register: &Register| register.current.iter().map(|c| c.write).collect();
+        let before = self.registers.iter().map(writes).collect();
+        self.pending.insert(id, (tick, Pending::Flush { before }));
+    }
+
+    /// Request `id` has failed: it may have had any part of its effect, and may still have it.
+    pub fn fail(&mut self, id: u64) {
+        self.tick();
+        self.pending.remove(&id);
+    }
+
+    /// Request `id` has succeeded; `read` is what a read has shown.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn end(&mut self, id: u64, read: &[Stamp]) -> Result<(), String> {
+        let tick = self.tick();
+        let (began, pending) =
+            self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
+        let lost_power = self.lost_power_at > began;
+        match pending {
+            Pending::Write { lbas, fua } => {
+                self.end_write(id, lbas, fua, (began, tick), lost_power)
+            }
+            Pending::Flush { before } if !lost_power => {
+                for (register, before) in self.registers.iter_mut().zip(before) {
+                    register.stable.retain(|c| before.contains(&c.write) || c.write > id);
+                }
+            }
+            // Transparent retries over a power loss: see the crate's documentation.
+            Pending::Flush { .. } => {}
+            Pending::Read { lbas, allowed } => {
+                for ((lba, allowed), &stamp) in lbas.zip(allowed).zip(read) {
+                    if !allowed.contains(&stamp) {
+                        return Err(format!(
+                            "block {lba} shows {stamp:#x}, which is none of {allowed:x?}"
+                        ));
+                    }
+                    if !lost_power {
+                        let current = &mut self.registers[lba as usize].current;
+                        current.retain(|c| c.stamp == stamp || c.may_follow(began));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_write(
+        &mut self,
+        id: u64,
+        lbas: Range<u64>,
+        fua: bool,
+        (began, now): (Tick, Tick),
+        lost_power: bool,
+    ) {
+        for lba in lbas {
+            let register = &mut self.registers[lba as usize];
+            for candidate in register.current.iter_mut().chain(&mut register.stable) {
+                if candidate.write == id {
+                    candidate.ended = Some(now);
+                }
+            }
+            let stays = |c: &Candidate| c.write == id || c.may_follow(began);
+            if fua {
+                register.stable.retain(stays);
+            }
+            if fua || !lost_power {
+                register.current.retain(stays);
+            }
+        }
+    }
+
+    /// The power has failed: each block shows something it may have had on stable storage.
+    pub fn lose_power(&mut self) {
+        self.lost_power_at = self.tick();
+        for register in &mut self.registers {
+            register.current.clone_from(&register.stable);
+        }
+        for (_, pending) in self.pending.values_mut() {
+            if let Pending::Read { lbas, allowed } = pending {
+                for (lba, allowed) in lbas.clone().zip(allowed) {
+                    allowed.extend(self.registers[lba as usize].stable.iter().map(|c| c.stamp));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(history: &mut History, id: u64, stamp: Stamp) {
+        history.begin_write(id, 0..1, stamp, false);
+        history.end(id, &[]).expect("begun");
+    }
+
+    fn read(history: &mut History, id: u64, stamp: Stamp) -> Result<(), String> {
+        history.begin_read(id, 0..1);
+        history.end(id, &[stamp])
+    }
+
+    #[test]
+    fn an_acknowledged_write_is_seen() {
+        let mut history = History::new(1);
+        written(&mut history, 1, 10);
+        assert!(read(&mut history, 2, 0).is_err());
+        assert!(read(&mut history, 3, 10).is_ok());
+        assert!(read(&mut history, 4, 11).is_err(), "never written");
+    }
+
+    #[test]
+    fn a_write_may_happen_at_any_time_until_it_is_acknowledged() {
+        let mut history = History::new(1);
+        history.begin_write(1, 0..1, 10, false);
+        assert!(read(&mut history, 2, 0).is_ok());
+        assert!(read(&mut history, 3, 10).is_ok());
+        assert!(read(&mut history, 4, 0).is_err(), "it was seen before");
+        history.end(1, &[]).expect("begun");
+        assert!(read(&mut history, 5, 10).is_ok());
+    }
+
+    #[test]
+    fn an_old_write_does_not_come_back() {
+        let mut history = History::new(1);
+        written(&mut history, 1, 10);
+        written(&mut history, 2, 20);
+        assert!(read(&mut history, 3, 10).is_err());
+    }
+
+    #[test]
+    fn concurrent_writes_end_in_either_order() {
+        for last in [10, 20] {
+            let mut history = History::new(1);
+            history.begin_write(1, 0..1, 10, false);
+            history.begin_write(2, 0..1, 20, false);
+            history.end(1, &[]).expect("begun");
+            history.end(2, &[]).expect("begun");
+            assert!(read(&mut history, 3, last).is_ok());
+            assert!(read(&mut history, 4, 30 - last).is_err(), "it is decided");
+        }
+    }
+
+    #[test]
+    fn a_failed_write_may_happen_later() {
+        let mut history = History::new(1);
+        history.begin_write(1, 0..1, 10, false);
+        history.fail(1);
+        written(&mut history, 2, 20);
+        assert!(read(&mut history, 3, 20).is_ok());
+        assert!(read(&mut history, 4, 10).is_ok());
+    }
+
+    #[test]
+    fn power_loss_spares_what_was_flushed() {
+        let mut history = History::new(1);
+        written(&mut history, 1, 10);
+        history.begin_flush(2);
+        history.end(2, &[]).expect("begun");
+        written(&mut history, 3, 30);
+        history.lose_power();
+        let mut other = history
+            .pending
+            .is_empty()
+            .then(|| History { registers: history.registers.clone(), ..History::new(1) })
+            .expect("nothing pending");
+        other.tick = history.tick;
+        assert!(read(&mut history, 4, 0).is_err(), "flushed after");
+        assert!(read(&mut history, 5, 10).is_ok(), "the last may be lost");
+        assert!(read(&mut other, 4, 30).is_ok(), "or not");
+    }
+
+    #[test]
+    fn fua_survives_power_loss() {
+        let mut history = History::new(1);
+        history.begin_write(1, 0..1, 10, true);
+        history.end(1, &[]).expect("begun");
+        history.lose_power();
+        assert!(read(&mut history, 2, 0).is_err());
+        assert!(read(&mut history, 3, 10).is_ok());
+    }
+}

@@ -1,0 +1,147 @@
+//! A host's connection: queue pair, received octets, the caravan under way, and the commands' data.
+
+use crate::network::{Arrival, ConnId, End, Lost, Network};
+use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::manifest::Manifest;
+use roadtrain_proto::policy::Urgency;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::Sqe;
+
+/// A command that has completed.
+pub struct Completed {
+    /// Its slot.
+    pub slot: u16,
+    /// Its completion.
+    pub cqe: Cqe,
+    /// All its data has moved.
+    pub data_intact: bool,
+    /// Its buffer.
+    pub data: Vec<u8>,
+}
+
+/// A connection.
+pub struct Link {
+    /// The connection.
+    pub conn: ConnId,
+    /// The queue pair.
+    pub qpair: Qpair,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
+    placed: bool,
+    caravan_parts: usize,
+}
+
+/// How a host moves data.
+#[derive(Clone, Copy)]
+pub struct Handling {
+    /// Data is received straight into its place.
+    pub placed: bool,
+    /// Parts of a caravan.
+    pub caravan_parts: usize,
+}
+
+impl Link {
+    /// Connects.
+    pub fn new(now: Instant, config: Config, network: &mut Network, handling: Handling) -> Self {
+        Link {
+            conn: network.connect(now),
+            qpair: Qpair::new(now, config),
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            buffers: vec![Vec::new(); config.queue_entries.into()],
+            placed: handling.placed,
+            caravan_parts: handling.caravan_parts,
+        }
+    }
+
+    /// Submits a command with its buffer; the buffer comes back when the queue is full.
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: Data,
+        buffer: Vec<u8>,
+        urgency: Urgency,
+    ) -> Result<u16, Vec<u8>> {
+        let Some(slot) = self.qpair.submit(now, sqe, data, urgency) else { return Err(buffer) };
+        self.buffers[usize::from(slot)] = buffer;
+        Ok(slot)
+    }
+
+    /// The buffer of a slot whose command will not complete.
+    pub fn take_buffer(&mut self, slot: u16) -> Vec<u8> {
+        std::mem::take(&mut self.buffers[usize::from(slot)])
+    }
+
+    /// Adds to `completed` what has completed; `Err` when the connection is over.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        network: &mut Network,
+        completed: &mut Vec<Completed>,
+    ) -> Result<(), Lost> {
+        while let Some(arrival) = network.receive(now, self.conn, End::Host) {
+            let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+            let mut octets = &octets[..];
+            while !octets.is_empty() {
+                let wanted = self.qpair.wanted().filter(|_| self.placed);
+                if let Some((slot, offset, length)) = wanted {
+                    let (data, rest) = octets.split_at(octets.len().min(length as usize));
+                    self.place(slot, offset, data);
+                    self.qpair.placed(data);
+                    octets = rest;
+                } else {
+                    let length = if self.placed { octets.len().min(24) } else { octets.len() };
+                    self.inbox.extend_from_slice(&octets[..length]);
+                    octets = &octets[length..];
+                }
+                self.poll(now, completed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, slot: u16, offset: u32, data: &[u8]) {
+        self.buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
+    }
+
+    fn poll(&mut self, now: Instant, completed: &mut Vec<Completed>) -> Result<(), Lost> {
+        let mut at = 0;
+        let input = std::mem::take(&mut self.inbox);
+        while let Some(event) = self.qpair.poll_rx(now, &input, &mut at).map_err(|_| Lost)? {
+            match event {
+                RxEvent::Ready => {}
+                RxEvent::Data { slot, offset, start, length } => {
+                    self.place(slot, offset, &input[start..start + length as usize]);
+                }
+                RxEvent::Complete { slot, cqe, data_intact } => {
+                    let data = self.take_buffer(slot);
+                    completed.push(Completed { slot, cqe, data_intact, data });
+                }
+            }
+        }
+        self.inbox = input[at..].to_vec();
+        Ok(())
+    }
+
+    /// The turn is over: sends what may be sent.
+    pub fn end_turn(&mut self, now: Instant, network: &mut Network) {
+        self.qpair.batcher().expire(now);
+        self.qpair.batcher().drained(now);
+        loop {
+            let sent = network.send(now, self.conn, End::Host, &self.outbox);
+            self.outbox.drain(..sent);
+            let mut caravan = Manifest::with_room(self.caravan_parts);
+            if !self.outbox.is_empty() || !self.qpair.poll_tx(&mut caravan) {
+                break;
+            }
+            self.outbox = caravan.octets(|slot| &self.buffers[usize::from(slot)]);
+        }
+        assert!(!self.qpair.has_tx() || !self.outbox.is_empty(), "released work is left behind");
+        let batcher = self.qpair.batcher();
+        let held = batcher.backlog().requests > 0;
+        assert!(!held || batcher.deadline().is_some_and(|at| at > now), "held work has no wake-up");
+    }
+}

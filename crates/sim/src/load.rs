@@ -1,0 +1,191 @@
+//! The load: requests at random, and what is known about each until it completes.
+
+use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
+use crate::history::History;
+use crate::plan::Plan;
+use crate::rng::Rng;
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::policy::Urgency;
+use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
+use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Octets of a Dataset Management range.
+const RANGE_BYTES: usize = 16;
+
+/// A request that a lane has taken.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its number, in order of submission.
+    pub token: u64,
+    /// Its command.
+    pub sqe: Sqe,
+    /// Its data.
+    pub data: Data,
+    /// Its buffer.
+    pub buffer: Vec<u8>,
+    /// Whether it waits for company.
+    pub urgency: Urgency,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Read {
+        lbas: Range<u64>,
+    },
+    /// Write, zero or discard.
+    Write,
+    Flush,
+    /// On the namespace that changes: any honest answer will do.
+    Elsewhere,
+}
+
+/// What has become of the requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Submitted.
+    pub submitted: u64,
+    /// Succeeded.
+    pub succeeded: u64,
+    /// Failed.
+    pub failed: u64,
+}
+
+/// The load and its judge.
+pub struct Load {
+    blocks: u64,
+    rng: Rng,
+    open: BTreeMap<u64, Kind>,
+    /// The judge of what is read.
+    pub history: History,
+    /// Counts.
+    pub tally: Tally,
+}
+
+impl Load {
+    /// A load by the plan.
+    #[must_use]
+    pub fn new(plan: &Plan, rng: Rng) -> Self {
+        let history = History::new(plan.blocks);
+        let tally = Tally::default();
+        Load { blocks: plan.blocks, rng, open: BTreeMap::new(), history, tally }
+    }
+
+    /// Requests that have not completed.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The next request.
+    pub fn request(&mut self) -> Request {
+        self.tally.submitted += 1;
+        let token = self.tally.submitted;
+        let (kind, mut request) = match self.rng.below(100) {
+            0..40 => self.read(token),
+            40..80 => self.write(token),
+            80..85 => self.zeroes(token),
+            85..90 => self.discard(token),
+            90..97 => {
+                self.history.begin_flush(token);
+                let sqe = Sqe::new(opcode::FLUSH, 1);
+                (Kind::Flush, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
+            }
+            _ => {
+                let sqe = Sqe::rw(opcode::READ, 2, 0, 1);
+                (Kind::Elsewhere, request(token, sqe, Data::In(512), vec![0; 512], Urgency::Normal))
+            }
+        };
+        if self.rng.chance(3) {
+            request.urgency = Urgency::Urgent;
+        }
+        self.open.insert(token, kind);
+        request
+    }
+
+    fn lbas(&mut self) -> Range<u64> {
+        let most = self.blocks.min(40);
+        let blocks = if self.rng.chance(60) { 1 } else { self.rng.between(1, most) };
+        let slba = self.rng.below(self.blocks - blocks + 1);
+        slba..slba + blocks
+    }
+
+    fn read(&mut self, token: u64) -> (Kind, Request) {
+        let lbas = self.lbas();
+        self.history.begin_read(token, lbas.clone());
+        let blocks = lbas.end - lbas.start;
+        let sqe = Sqe::rw(opcode::READ, 1, lbas.start, blocks as u32);
+        let buffer = vec![0xee; blocks as usize * BLOCK_BYTES];
+        let data = Data::In(buffer.len() as u32);
+        (Kind::Read { lbas }, request(token, sqe, data, buffer, Urgency::Normal))
+    }
+
+    /// With its token as stamp.
+    fn write(&mut self, token: u64) -> (Kind, Request) {
+        let (lbas, fua) = (self.lbas(), self.rng.chance(10));
+        self.history.begin_write(token, lbas.clone(), token, fua);
+        let mut sqe = Sqe::rw(opcode::WRITE, 1, lbas.start, (lbas.end - lbas.start) as u32);
+        if fua {
+            sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
+        }
+        let buffer: Vec<u8> = lbas.flat_map(|lba| block(token, lba)).collect();
+        let data = Data::Out(buffer.len() as u32);
+        let urgency = if fua { Urgency::Urgent } else { Urgency::Normal };
+        (Kind::Write, request(token, sqe, data, buffer, urgency))
+    }
+
+    fn zeroes(&mut self, token: u64) -> (Kind, Request) {
+        let lbas = self.lbas();
+        self.history.begin_write(token, lbas.clone(), 0, false);
+        let sqe = Sqe::rw(opcode::WRITE_ZEROES, 1, lbas.start, (lbas.end - lbas.start) as u32);
+        (Kind::Write, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
+    }
+
+    fn discard(&mut self, token: u64) -> (Kind, Request) {
+        let lbas = self.lbas();
+        self.history.begin_write(token, lbas.clone(), 0, false);
+        let mut range = vec![0; RANGE_BYTES];
+        range[4..8].copy_from_slice(&((lbas.end - lbas.start) as u32).to_le_bytes());
+        range[8..].copy_from_slice(&lbas.start.to_le_bytes());
+        let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
+        sqe.cdw11 = 4.into();
+        let data = Data::Out(RANGE_BYTES as u32);
+        (Kind::Write, request(token, sqe, data, range, Urgency::Urgent))
+    }
+
+    /// A request has completed.
+    ///
+    /// # Errors
+    /// It has completed before, or shows what cannot be.
+    pub fn complete(&mut self, token: u64, status: Status, buffer: &[u8]) -> Result<(), String> {
+        let kind = self.open.remove(&token).ok_or("completed twice")?;
+        let count =
+            if status.is_success() { &mut self.tally.succeeded } else { &mut self.tally.failed };
+        *count += 1;
+        match kind {
+            Kind::Elsewhere => {
+                let honest = [Status::SUCCESS, Status::INVALID_NAMESPACE, Status::HOST_PATH_ERROR];
+                let honest = honest.iter().any(|&s| status.is(s));
+                if honest { Ok(()) } else { Err(format!("namespace 2 answers {status}")) }
+            }
+            _ if !status.is_success() => {
+                self.history.fail(token);
+                let expected = [Status::HOST_PATH_ERROR, Status::INTERNAL_ERROR];
+                let expected = expected.iter().any(|&s| status.is(s));
+                if expected { Ok(()) } else { Err(format!("failed with {status}")) }
+            }
+            Kind::Read { lbas } => {
+                let blocks = buffer.chunks_exact(BLOCK_BYTES);
+                let stamps: Option<Vec<Stamp>> =
+                    lbas.zip(blocks).map(|(lba, octets)| stamp_of(octets, lba)).collect();
+                self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
+            }
+            Kind::Write | Kind::Flush => self.history.end(token, &[]),
+        }
+    }
+}
+
+fn request(token: u64, sqe: Sqe, data: Data, buffer: Vec<u8>, urgency: Urgency) -> Request {
+    Request { token, sqe, data, buffer, urgency }
+}

@@ -1,0 +1,295 @@
+//! Connections over a network that splits what is sent at any octet, delays it, holds it back, and resets
+//! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
+
+use crate::rng::Rng;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnId(pub u32);
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has connected.
+    Host,
+    /// It has accepted.
+    Target,
+}
+
+impl End {
+    fn peer(self) -> End {
+        match self {
+            End::Host => End::Target,
+            End::Target => End::Host,
+        }
+    }
+}
+
+/// What arrives at an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A new connection (at the target).
+    Accept,
+    /// Octets.
+    Octets(Vec<u8>),
+    /// The connection is over: closed or reset.
+    Closed,
+}
+
+/// The connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// How the network behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// Shortest and longest delay in microseconds.
+    pub delay_us: (u64, u64),
+    /// Most octets that stay together; they are cut at random.
+    pub piece_bytes: u64,
+    /// Octets under way in one direction before a sender blocks.
+    pub window_bytes: usize,
+}
+
+/// One direction of a connection, named by the end that receives.
+#[derive(Default)]
+struct Pipe {
+    flight: VecDeque<(Instant, Arrival)>,
+    octets: usize,
+    /// The receiver reads nothing before.
+    stalled_until: Instant,
+    /// The sender found the window closed.
+    sender_blocked: bool,
+    /// The sender was blocked and may go on since then.
+    writable_at: Option<Instant>,
+    /// The receiver is gone: what arrives is lost.
+    dead: bool,
+}
+
+impl Pipe {
+    fn push(&mut self, at: Instant, arrival: Arrival) {
+        if self.dead {
+            return;
+        }
+        let last = self.flight.back().map_or(at, |(last, _)| *last);
+        self.flight.push_back((at.max(last), arrival));
+    }
+
+    fn next_at(&self, held_until: Instant) -> Option<Instant> {
+        let (at, _) = self.flight.front()?;
+        Some((*at).max(self.stalled_until).max(held_until))
+    }
+
+    /// Loses the last octets of what is under way, cut anywhere.
+    fn cut(&mut self, rng: &mut Rng) {
+        let mut keep = rng.between(0, self.octets as u64) as usize;
+        self.flight.retain_mut(|(_, arrival)| {
+            if let Arrival::Octets(octets) = arrival {
+                octets.truncate(keep);
+                keep -= octets.len();
+                return !octets.is_empty();
+            }
+            true
+        });
+        self.octets = self.flight.iter().map(|(_, arrival)| length(arrival)).sum();
+    }
+}
+
+fn length(arrival: &Arrival) -> usize {
+    match arrival {
+        Arrival::Octets(octets) => octets.len(),
+        _ => 0,
+    }
+}
+
+#[derive(Default)]
+struct Connection {
+    to_host: Pipe,
+    to_target: Pipe,
+}
+
+impl Connection {
+    fn pipe(&mut self, receiver: End) -> &mut Pipe {
+        match receiver {
+            End::Host => &mut self.to_host,
+            End::Target => &mut self.to_target,
+        }
+    }
+}
+
+/// The network between one host and one target.
+pub struct Network {
+    weather: Weather,
+    rng: Rng,
+    connections: BTreeMap<ConnId, Connection>,
+    next_id: u32,
+    held_until: Instant,
+}
+
+impl Network {
+    /// A network without connections.
+    #[must_use]
+    pub fn new(weather: Weather, rng: Rng) -> Self {
+        let held_until = Instant::default();
+        Network { weather, rng, connections: BTreeMap::new(), next_id: 0, held_until }
+    }
+
+    fn delay(&mut self) -> Duration {
+        let (shortest, longest) = self.weather.delay_us;
+        self.rng.micros(shortest, longest)
+    }
+
+    /// The host connects; the target hears of it later.
+    pub fn connect(&mut self, now: Instant) -> ConnId {
+        self.next_id += 1;
+        let id = ConnId(self.next_id);
+        let at = now + self.delay();
+        let mut connection = Connection::default();
+        connection.to_target.push(at, Arrival::Accept);
+        self.connections.insert(id, connection);
+        id
+    }
+
+    /// Sends as much of `octets` as the window takes; how much that was.
+    pub fn send(&mut self, now: Instant, id: ConnId, from: End, octets: &[u8]) -> usize {
+        let window = self.weather.window_bytes;
+        let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
+            return octets.len();
+        };
+        if pipe.dead {
+            return octets.len();
+        }
+        pipe.writable_at = None;
+        let taken = octets.len().min(window.saturating_sub(pipe.octets));
+        pipe.sender_blocked = taken < octets.len();
+        pipe.octets += taken;
+        let mut rest = &octets[..taken];
+        while !rest.is_empty() {
+            let piece = self.rng.between(1, self.weather.piece_bytes).min(rest.len() as u64);
+            let (now_sent, later) = rest.split_at(piece as usize);
+            let at = now + self.delay();
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.pipe(from.peer()).push(at, Arrival::Octets(now_sent.to_vec()));
+            }
+            rest = later;
+        }
+        taken
+    }
+
+    /// What has arrived at `end` of `id`, one piece a call.
+    pub fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+        let held_until = self.held_until;
+        let pipe = self.connections.get_mut(&id)?.pipe(end);
+        if pipe.next_at(held_until)? > now {
+            return None;
+        }
+        let (_, arrival) = pipe.flight.pop_front()?;
+        pipe.octets -= length(&arrival);
+        if std::mem::take(&mut pipe.sender_blocked) {
+            pipe.writable_at = Some(now);
+        }
+        if arrival == Arrival::Closed {
+            self.forget(id, end);
+        }
+        Some(arrival)
+    }
+
+    /// Connections the target has not accepted yet, and may now.
+    pub fn accept(&mut self, now: Instant) -> Option<ConnId> {
+        let held_until = self.held_until;
+        let waiting = self.connections.iter().find(|(_, connection)| {
+            let pipe = &connection.to_target;
+            matches!(pipe.flight.front(), Some((_, Arrival::Accept)))
+                && pipe.next_at(held_until).is_some_and(|at| at <= now)
+        });
+        let id = *waiting?.0;
+        self.receive(now, id, End::Target);
+        Some(id)
+    }
+
+    /// `end` closes its side: with `orderly` all it has sent arrives first, else maybe only a part.
+    pub fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool) {
+        let at = now + self.delay();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let pipe = connection.pipe(end.peer());
+        if !orderly {
+            pipe.cut(&mut self.rng);
+        }
+        pipe.push(at, Arrival::Closed);
+        self.forget(id, end);
+    }
+
+    /// The network resets the connection: both ends lose what has not arrived, from any octet on.
+    pub fn reset(&mut self, now: Instant, id: ConnId) {
+        for receiver in [End::Host, End::Target] {
+            let at = now + self.delay();
+            let Some(connection) = self.connections.get_mut(&id) else { return };
+            let pipe = connection.pipe(receiver);
+            pipe.cut(&mut self.rng);
+            pipe.push(at, Arrival::Closed);
+        }
+    }
+
+    /// `end` receives no more.
+    fn forget(&mut self, id: ConnId, end: End) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let pipe = connection.pipe(end);
+        pipe.dead = true;
+        pipe.flight.clear();
+        pipe.octets = 0;
+        if connection.to_host.dead && connection.to_target.dead {
+            self.connections.remove(&id);
+        }
+    }
+
+    /// Whether the end of the connection has arrived at `end`, maybe behind octets not read yet.
+    #[must_use]
+    pub fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return true };
+        let pipe = match end {
+            End::Host => &connection.to_host,
+            End::Target => &connection.to_target,
+        };
+        pipe.dead
+            || matches!(pipe.flight.back(), Some((at, Arrival::Closed))
+                if (*at).max(self.held_until) <= now)
+    }
+
+    /// `end` does not read before `until`.
+    pub fn stall(&mut self, id: ConnId, end: End, until: Instant) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let pipe = connection.pipe(end);
+            pipe.stalled_until = pipe.stalled_until.max(until);
+        }
+    }
+
+    /// Nothing arrives anywhere before `until`.
+    pub fn hold(&mut self, until: Instant) {
+        self.held_until = self.held_until.max(until);
+    }
+
+    /// A connection at random.
+    pub fn any(&mut self) -> Option<ConnId> {
+        let count = self.connections.len() as u64;
+        let index = if count > 0 { self.rng.below(count) } else { return None };
+        self.connections.keys().nth(index as usize).copied()
+    }
+
+    /// When something arrives, or a blocked sender may go on.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Instant> {
+        let pipes = self.connections.values().flat_map(|c| [&c.to_host, &c.to_target]);
+        pipes.flat_map(|p| p.next_at(self.held_until).into_iter().chain(p.writable_at)).min()
+    }
+
+    /// Both ends are about to have a turn: blocked senders will see for themselves.
+    pub fn begin_turn(&mut self) {
+        for connection in self.connections.values_mut() {
+            connection.to_host.writable_at = None;
+            connection.to_target.writable_at = None;
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a seed stands for: settings of both ends, the network, the disk, the load and the faults.
+
+use crate::disk::Manners;
+use crate::network::Weather;
+use crate::rng::Rng;
+use core::time::Duration;
+use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::time::Instant;
+use roadtrain_proto::{host, target};
+use roadtrain_wire::pdu::Digests;
+
+/// The subsystem.
+pub const NQN: &str = "nqn.2026-11.test:sim";
+/// The host.
+pub const HOST_NQN: &str = "nqn.2026-11.test:host";
+
+/// A fault, or another event from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The network resets a connection.
+    Reset,
+    /// A connection is not read by the target, or the host, for a while.
+    Stall {
+        /// By the target.
+        at_target: bool,
+        /// How long.
+        time: Duration,
+    },
+    /// Nothing arrives anywhere for a while.
+    Hold {
+        /// How long.
+        time: Duration,
+    },
+    /// The target's process dies and comes back.
+    Kill {
+        /// How long it is away.
+        time: Duration,
+    },
+    /// The target's machine loses power and comes back.
+    PowerLoss {
+        /// How long it is away.
+        time: Duration,
+    },
+    /// A namespace changes.
+    Namespace,
+}
+
+/// Everything a seed decides.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Lanes of the host.
+    pub lanes: usize,
+    /// Entries of the I/O queues.
+    pub queue_entries: u16,
+    /// Requests outstanding a lane.
+    pub depth: usize,
+    /// Requests begin before then; faults happen before then.
+    pub chaos: Duration,
+    /// Mean time between two requests of a lane.
+    pub pause: Duration,
+    /// Blocks of the namespace.
+    pub blocks: u64,
+    /// Settings of the host's I/O queue pairs.
+    pub host: host::qpair::Config,
+    /// The host asks for SQ flow control.
+    pub sq_flow_control: bool,
+    /// Settings of the target's queue pairs.
+    pub target: target::qpair::Config,
+    /// Parts of a caravan (a PDU has one or two).
+    pub caravan_parts: usize,
+    /// Connections of 100 that receive data straight into its place.
+    pub placed_percent: u64,
+    /// The network.
+    pub weather: Weather,
+    /// The disk.
+    pub manners: Manners,
+    /// Keep alive timeout; zero: none.
+    pub keep_alive: Duration,
+    /// First pause before connecting again.
+    pub reconnect_delay: Duration,
+    /// Requests fail after that time without a connection.
+    pub controller_loss_timeout: Option<Duration>,
+    /// Faults, in order of time.
+    pub faults: Vec<(Instant, Fault)>,
+    /// What the target does wrong, to see that it is found.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// A wrong target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// It does not hold new associations back until what old ones have started has ended.
+    NoFence,
+    /// It answers a flush at once.
+    IdleFlush,
+    /// It takes no notice of FUA.
+    IgnoredFua,
+    /// It forgets the answer to one command of a hundred.
+    ForgottenCommand,
+}
+
+fn policy(rng: &mut Rng) -> PolicyConfig {
+    let mut policy = if rng.chance(50) { PolicyConfig::i10() } else { PolicyConfig::none() };
+    if rng.chance(30) {
+        let (count_max, bytes_max) = (rng.between(1, 20) as u32, rng.between(1, 100_000) as u32);
+        policy.limits = Limits { count_max, bytes_max };
+        policy.doorbell_delay = rng.micros(0, 200);
+    }
+    policy
+}
+
+fn digests(rng: &mut Rng) -> Digests {
+    Digests { header: rng.chance(50), data: rng.chance(50) }
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn new(rng: &mut Rng) -> Self {
+        let chaos = Duration::from_millis(rng.between(20, 400));
+        let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
+        let in_capsule_bytes = rng.pick(&[0, 512, 4096, 8192]);
+        let shortest = rng.between(2, 60);
+        let latency = rng.between(5, 300);
+        let keep_alive_ms = rng.pick(&[0, 100, 200]);
+        let queue_entries = rng.pick(&[2, 3, 8, 32, 128]);
+        let host = host::qpair::Config {
+            digests: digests(rng),
+            queue_entries,
+            in_capsule_bytes,
+            policy: policy(rng),
+        };
+        let target = target::qpair::Config {
+            digests: Digests { header: true, data: true },
+            maxh2cdata: rng.pick(&[4096, 8192, 131_072]),
+            in_capsule_bytes_max: in_capsule_bytes.max(1024),
+            policy: policy(rng),
+        };
+        Plan {
+            lanes,
+            queue_entries,
+            depth: rng.between(1, 40) as usize,
+            chaos,
+            pause: chaos * lanes as u32 / requests,
+            blocks: rng.pick(&[16, 64, 512]),
+            host,
+            sq_flow_control: rng.chance(50),
+            target,
+            caravan_parts: rng.pick(&[2, 5, 64, 1000]),
+            placed_percent: rng.pick(&[0, 50, 100]),
+            weather: Weather {
+                delay_us: (shortest, shortest * rng.between(1, 6)),
+                piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
+                window_bytes: rng.pick(&[2_000, 65_536, 1 << 20]),
+            },
+            manners: Manners {
+                latency_us: (latency, latency * rng.between(1, 5)),
+                slow_percent: rng.pick(&[0, 2, 20]),
+                failing_per_mille: rng.pick(&[0, 0, 20]),
+            },
+            keep_alive: Duration::from_millis(keep_alive_ms),
+            reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),
+            controller_loss_timeout: rng.chance(30).then(|| rng.micros(0, 50_000)),
+            faults: faults(rng, chaos),
+            sabotage: None,
+        }
+    }
+}
+
+fn faults(rng: &mut Rng, chaos: Duration) -> Vec<(Instant, Fault)> {
+    let mut faults = Vec::new();
+    for _ in 0..rng.below(12) {
+        let time = rng.micros(0, 30_000);
+        let fault = match rng.below(100) {
+            0..40 => Fault::Reset,
+            40..65 => Fault::Stall { at_target: rng.chance(70), time },
+            65..75 => Fault::Hold { time: time * rng.pick(&[1, 20]) },
+            75..83 => Fault::Kill { time },
+            83..90 => Fault::PowerLoss { time },
+            _ => Fault::Namespace,
+        };
+        faults.push((rng.moment(chaos), fault));
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}

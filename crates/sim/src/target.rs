@@ -1,0 +1,358 @@
+//! The simulated target: the real control plane and queue pairs, on a simulated network and disk.
+
+use crate::disk::{Disk, Work};
+use crate::lane::{Command, Lane, Role};
+use crate::network::{ConnId, End, Lost, Network};
+use crate::plan::{NQN, Plan, Sabotage};
+use crate::rng::Rng;
+use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::{
+    CloseReason, NamespaceConfig, Outcome, SubsystemConfig, Target as Control, TargetConfig,
+    TargetEvent,
+};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::fabrics::fctype;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+
+/// Whose command a task of the disk is.
+struct Owner {
+    conn: ConnId,
+    slot: u16,
+}
+
+/// A target.
+pub struct Target {
+    plan: Plan,
+    control: Control,
+    lanes: BTreeMap<ConnId, Lane>,
+    /// The disk outlives the target's process.
+    pub disk: Disk,
+    owners: BTreeMap<u64, Owner>,
+    /// Connect commands that wait until older commands have ended.
+    fenced: Vec<(ConnId, u16)>,
+    rng: Rng,
+    /// Down until then.
+    down_until: Option<Instant>,
+    /// Sizes of the namespace that changes: 0 when it is not there.
+    extra_blocks: u64,
+    /// Queues closed because the keep alive timer ran out.
+    pub expired: u64,
+}
+
+fn control(now: Instant, plan: &Plan, extra_blocks: u64) -> Control {
+    let mut subsystem = SubsystemConfig::new(NQN);
+    subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks, 9));
+    if extra_blocks > 0 {
+        subsystem.namespaces.push(NamespaceConfig::new(2, extra_blocks, 9));
+    }
+    let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    Control::new(now, &config).expect("the configuration is valid")
+}
+
+impl Target {
+    /// A target that listens.
+    #[must_use]
+    pub fn new(plan: &Plan, disk: Disk, rng: Rng) -> Self {
+        Target {
+            control: control(Instant(0), plan, 0),
+            plan: plan.clone(),
+            lanes: BTreeMap::new(),
+            disk,
+            owners: BTreeMap::new(),
+            fenced: Vec::new(),
+            rng,
+            down_until: None,
+            extra_blocks: 0,
+            expired: 0,
+        }
+    }
+
+    /// One turn: everything that has arrived or ended by now.
+    pub fn turn(&mut self, now: Instant, network: &mut Network) {
+        self.accept(now, network);
+        if self.down_until.is_some() {
+            return;
+        }
+        let conns: Vec<ConnId> = self.lanes.keys().copied().collect();
+        for conn in conns {
+            self.receive(now, network, conn);
+        }
+        for done in self.disk.advance(now) {
+            let Some(Owner { conn, slot }) = self.owners.remove(&done.task) else { continue };
+            if let Some(lane) = self.lanes.get_mut(&conn) {
+                lane.finish(now, slot, done.result.map_err(|()| Status::INTERNAL_ERROR));
+            }
+        }
+        self.lift_fence(now, network);
+        self.control.handle_timeout(now);
+        self.follow_events(now, network);
+        for (&conn, lane) in &mut self.lanes {
+            lane.end_turn(now, conn, network);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, network: &mut Network) {
+        if self.down_until.is_some_and(|until| until <= now) {
+            self.down_until = None;
+            self.control = control(now, &self.plan, self.extra_blocks);
+        }
+        while let Some(conn) = network.accept(now) {
+            if self.down_until.is_some() {
+                network.close(now, conn, End::Target, false);
+                continue;
+            }
+            let placed = self.rng.chance(self.plan.placed_percent);
+            self.lanes.insert(conn, Lane::new(&self.plan, placed));
+        }
+    }
+
+    fn receive(&mut self, now: Instant, network: &mut Network, conn: ConnId) {
+        while let Some(lane) = self.lanes.get_mut(&conn) {
+            let Some(arrival) = network.receive(now, conn, End::Target) else { return };
+            match lane.receive(now, arrival) {
+                Ok(commands) => commands.into_iter().for_each(|c| self.execute(now, conn, c)),
+                Err(Lost) => return self.close(now, network, conn, true),
+            }
+        }
+    }
+
+    /// The connection is over; with `orderly` a TermReq may still be on its way.
+    fn close(&mut self, now: Instant, network: &mut Network, conn: ConnId, orderly: bool) {
+        let Some(mut lane) = self.lanes.remove(&conn) else { return };
+        if orderly {
+            lane.end_turn(now, conn, network);
+        }
+        network.close(now, conn, End::Target, orderly);
+        self.fenced.retain(|(fenced, _)| *fenced != conn);
+        if let Role::Connected(connected) = lane.role {
+            self.control.disconnect(connected.cntlid, connected.qid);
+        }
+    }
+
+    fn execute(&mut self, now: Instant, conn: ConnId, command: Command) {
+        let forgets = self.forgets();
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+        let slot = command.slot;
+        let sqe = lane.sqe(slot);
+        match (&lane.role, command.io) {
+            (Role::Connected(_), Some(Err(status))) => lane.respond(now, slot, status, 0),
+            (Role::Connected(connected), Some(Ok(io))) => {
+                connected.shared.mark_traffic();
+                let work = work(&io, sqe.nsid.get(), lane.data(slot));
+                match sabotaged(work, self.plan.sabotage) {
+                    _ if forgets => {}
+                    Some(work) => {
+                        let task = self.disk.start(now, work);
+                        self.owners.insert(task, Owner { conn, slot });
+                    }
+                    None => lane.finish(now, slot, Ok(vec![0; read_bytes(&io)])),
+                }
+            }
+            (Role::Connected(connected), None) => {
+                let ids = (connected.cntlid, connected.qid);
+                self.admin(now, conn, slot, ids, &sqe);
+            }
+            (Role::New, _) if is_connect(&sqe) => {
+                if self.plan.sabotage != Some(Sabotage::NoFence) {
+                    self.fenced.push((conn, slot));
+                } else {
+                    self.connect(now, conn, slot);
+                }
+            }
+            (Role::New, _) => lane.respond(now, slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), 0),
+        }
+    }
+
+    fn forgets(&mut self) -> bool {
+        self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
+    }
+
+    /// The fence: what connections that are gone have started, and what they have received and nobody has
+    /// read, must not meet the retries that come by the connections of a new association.
+    fn lift_fence(&mut self, now: Instant, network: &mut Network) {
+        if self.fenced.is_empty() {
+            return;
+        }
+        let gone = self.lanes.keys().filter(|&&conn| network.is_closed(now, conn, End::Target));
+        for conn in gone.copied().collect::<Vec<_>>() {
+            self.close(now, network, conn, false);
+        }
+        let orphans = self.owners.values().any(|owner| !self.lanes.contains_key(&owner.conn));
+        if !orphans {
+            for (conn, slot) in std::mem::take(&mut self.fenced) {
+                self.connect(now, conn, slot);
+            }
+        }
+    }
+
+    fn connect(&mut self, now: Instant, conn: ConnId, slot: u16) {
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+        let sqe = lane.sqe(slot);
+        match self.control.connect(now, &sqe, lane.data(slot), LOCAL) {
+            Ok(connected) => {
+                lane.table = self.control.namespaces(&connected.subnqn).unwrap_or_default();
+                lane.connected(connected);
+                let result = self.lanes[&conn].role.cntlid();
+                self.lanes.get_mut(&conn).expect("it is there").respond(
+                    now,
+                    slot,
+                    Status::SUCCESS,
+                    result.into(),
+                );
+            }
+            Err(error) => lane.respond(now, slot, error.status, error.result.into()),
+        }
+    }
+
+    fn admin(&mut self, now: Instant, conn: ConnId, slot: u16, ids: (u16, u16), sqe: &Sqe) {
+        let (cntlid, qid) = ids;
+        let mut page = Vec::new();
+        let outcome = match qid {
+            0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
+            _ => self.control.fabrics_command(now, cntlid, qid, sqe),
+        };
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+        match outcome {
+            Outcome::Complete { status, .. } if status.is_success() && !page.is_empty() => {
+                lane.finish(now, slot, Ok(page));
+            }
+            Outcome::Complete { status, result } => lane.respond(now, slot, status, result),
+            Outcome::Pending => {}
+            Outcome::Disconnected => lane.respond(now, slot, Status::SUCCESS, 0),
+        }
+    }
+
+    fn follow_events(&mut self, now: Instant, network: &mut Network) {
+        while let Some(event) = self.control.poll_event() {
+            let find = |lanes: &BTreeMap<ConnId, Lane>, ids| {
+                lanes.iter().find(|(_, lane)| lane.role.ids() == Some(ids)).map(|(&conn, _)| conn)
+            };
+            match event {
+                TargetEvent::Completion { cntlid, cid, status, result } => {
+                    let Some(conn) = find(&self.lanes, (cntlid, 0)) else { continue };
+                    let lane = self.lanes.get_mut(&conn).expect("just found");
+                    if let Some(slot) = lane.qpair.slot_of(cid) {
+                        lane.respond(now, slot, status, result);
+                    }
+                }
+                TargetEvent::Close { cntlid, qid, reason } => {
+                    self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
+                    if let Some(conn) = find(&self.lanes, (cntlid, qid)) {
+                        self.close(now, network, conn, false);
+                    }
+                }
+                TargetEvent::NamespacesChanged { nqn } => {
+                    let table = self.control.namespaces(&nqn).unwrap_or_default();
+                    self.lanes.values_mut().for_each(|lane| lane.table = table.clone());
+                }
+            }
+        }
+    }
+
+    /// The process ends, with `power_loss` the machine: every connection is gone, nothing is remembered
+    /// but the disk.
+    pub fn crash(&mut self, now: Instant, network: &mut Network, power_loss: bool, until: Instant) {
+        for conn in std::mem::take(&mut self.lanes).into_keys() {
+            network.close(now, conn, End::Target, false);
+        }
+        // What has not ended by now ends with the process.
+        self.disk.advance(now);
+        self.disk.abandon();
+        if power_loss {
+            self.disk.lose_power();
+        }
+        self.owners.clear();
+        self.fenced.clear();
+        self.down_until = Some(until);
+    }
+
+    /// Adds, removes or resizes the namespace that no data is kept in.
+    pub fn change_namespace(&mut self) {
+        let blocks = self.rng.pick(&[0, 8, 64, 128]);
+        let result = match (self.extra_blocks, blocks) {
+            (0, 0) => Ok(()),
+            (0, _) => self.control.add_namespace(NQN, NamespaceConfig::new(2, blocks, 9)),
+            (_, 0) => self.control.remove_namespace(NQN, 2),
+            _ => self.control.resize_namespace(NQN, 2, blocks),
+        };
+        result.expect("the namespace is as remembered");
+        self.extra_blocks = blocks;
+    }
+
+    /// Active namespaces.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<u32> {
+        self.control
+            .namespaces(NQN)
+            .map_or(Vec::new(), |table| table.iter().map(|(n, _)| n).collect())
+    }
+
+    /// When something is due.
+    pub fn next_at(&mut self) -> Option<Instant> {
+        if self.down_until.is_some() {
+            return self.down_until;
+        }
+        let timers = self.lanes.values_mut().filter_map(|l| l.qpair.batcher().deadline());
+        timers.chain(self.disk.next_at()).chain(self.control.poll_timeout()).min()
+    }
+
+    /// Commands of I/O queues that have not been answered, connections, and tasks.
+    #[must_use]
+    pub fn leftovers(&self) -> (u32, usize, usize) {
+        let io = self.lanes.values().filter(|lane| lane.role.ids().is_none_or(|ids| ids.1 > 0));
+        (io.map(|lane| lane.qpair.in_flight()).sum(), self.lanes.len(), self.owners.len())
+    }
+}
+
+fn is_connect(sqe: &Sqe) -> bool {
+    sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT
+}
+
+fn read_bytes(io: &IoCommand) -> usize {
+    match *io {
+        IoCommand::Read { length, .. } => length as usize,
+        _ => 0,
+    }
+}
+
+fn sabotaged(work: Option<Work>, sabotage: Option<Sabotage>) -> Option<Work> {
+    match (work, sabotage) {
+        (Some(Work::Flush), Some(Sabotage::IdleFlush)) => None,
+        (Some(Work::Write { slba, data, .. }), Some(Sabotage::IgnoredFua)) => {
+            Some(Work::Write { slba, data, fua: false })
+        }
+        (work, _) => work,
+    }
+}
+
+/// What the disk does for a command; `None`: nothing, for it is not on the disk.
+fn work(io: &IoCommand, nsid: u32, data: &[u8]) -> Option<Work> {
+    let lba = |offset: u64| offset / crate::disk::BLOCK_BYTES as u64;
+    if nsid != 1 {
+        return None;
+    }
+    match *io {
+        IoCommand::Read { offset, length, .. } => {
+            Some(Work::Read { slba: lba(offset), blocks: lba(length.into()) })
+        }
+        IoCommand::Write { offset, fua, .. } => {
+            Some(Work::Write { slba: lba(offset), data: data.to_vec(), fua })
+        }
+        IoCommand::WriteZeroes { offset, length, fua, .. } => {
+            Some(Work::Write { slba: lba(offset), data: vec![0; length as usize], fua })
+        }
+        IoCommand::DatasetManagement { .. } => {
+            let (blocks, slba) = (&data[4..8], &data[8..16]);
+            let blocks = u32::from_le_bytes(*blocks.first_chunk()?);
+            let data = vec![0; blocks as usize * crate::disk::BLOCK_BYTES];
+            Some(Work::Write { slba: u64::from_le_bytes(*slba.first_chunk()?), data, fua: false })
+        }
+        IoCommand::Flush => Some(Work::Flush),
+        IoCommand::Compare { .. } => None,
+    }
+}

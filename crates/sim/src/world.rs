@@ -1,0 +1,216 @@
+//! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
+
+use crate::disk::Disk;
+use crate::host::{Host, Past};
+use crate::load::{Load, Tally};
+use crate::network::{End, Network};
+use crate::plan::{Fault, Plan};
+use crate::rng::Rng;
+use crate::target::Target;
+use core::fmt;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+use std::collections::VecDeque;
+
+/// Everything has completed that long after the last fault, or something is stuck.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// More moments than any run has.
+const MOMENTS_MAX: u64 = 3_000_000;
+
+/// What went wrong in a run.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The run.
+    pub seed: u64,
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = self.at.0 / 1000;
+        write!(
+            f,
+            "seed {} fails after {us} us: {} (replay: SEED={})",
+            self.seed, self.what, self.seed
+        )
+    }
+}
+
+/// What a run went through.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Requests.
+    pub tally: Tally,
+    /// The host's past.
+    pub past: Past,
+    /// Queues that the target closed because it heard nothing of the host.
+    pub expired: u64,
+    /// Moments at which something happened.
+    pub moments: u64,
+}
+
+impl core::ops::AddAssign for Summary {
+    fn add_assign(&mut self, other: Summary) {
+        self.tally.submitted += other.tally.submitted;
+        self.tally.succeeded += other.tally.succeeded;
+        self.tally.failed += other.tally.failed;
+        self.past.associations += other.past.associations;
+        self.past.retries += other.past.retries;
+        self.past.surrenders += other.past.surrenders;
+        self.past.events += other.past.events;
+        self.expired += other.expired;
+        self.moments += other.moments;
+    }
+}
+
+/// A run.
+pub struct World {
+    seed: u64,
+    now: Instant,
+    calm_from: Instant,
+    network: Network,
+    target: Target,
+    host: Host,
+    load: Load,
+    faults: VecDeque<(Instant, Fault)>,
+    moments: u64,
+}
+
+impl World {
+    /// The world of a seed; `change` may depart from its plan.
+    #[must_use]
+    pub fn new(seed: u64, change: impl FnOnce(&mut Plan)) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut plan = Plan::new(&mut rng);
+        change(&mut plan);
+        let disk = Disk::new(plan.blocks, plan.manners, rng.fork());
+        let longest = |fault: &Fault| match *fault {
+            Fault::Stall { time, .. }
+            | Fault::Hold { time }
+            | Fault::Kill { time }
+            | Fault::PowerLoss { time } => time,
+            Fault::Reset | Fault::Namespace => Duration::ZERO,
+        };
+        let last = plan.faults.iter().map(|(at, fault)| *at + longest(fault)).max();
+        World {
+            seed,
+            now: Instant(0),
+            calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
+            network: Network::new(plan.weather, rng.fork()),
+            target: Target::new(&plan, disk, rng.fork()),
+            host: Host::new(&plan, rng.fork()),
+            load: Load::new(&plan, rng.fork()),
+            faults: plan.faults.iter().copied().collect(),
+            moments: 0,
+        }
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// The first thing that may not be.
+    pub fn run(mut self) -> Result<Summary, Failure> {
+        match self.live().and_then(|()| self.judge()) {
+            Ok(()) => {
+                let (tally, past) = (self.load.tally, self.host.past);
+                Ok(Summary { tally, past, expired: self.target.expired, moments: self.moments })
+            }
+            Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
+        }
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        while !self.is_over() {
+            let due = [self.network.next_at(), self.target.next_at(), self.host.next_at(self.now)];
+            let faults = self.faults.front().map(|(at, _)| *at);
+            let calm = (self.now < self.calm_from).then_some(self.calm_from);
+            let next = due.into_iter().flatten().chain(faults).chain(calm).min();
+            let next = next.ok_or_else(|| format!("nothing is due any more: {}", self.state()))?;
+            self.now = self.now.max(next);
+            self.moments += 1;
+            if self.moments > MOMENTS_MAX {
+                return Err("it goes round in circles".into());
+            }
+            if self.now > self.calm_from + PATIENCE {
+                return Err(format!("stuck: {}", self.state()));
+            }
+            self.network.begin_turn();
+            self.strike();
+            self.target.turn(self.now, &mut self.network);
+            self.host.turn(self.now, &mut self.network, &mut self.load)?;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> String {
+        let (slots, pending) = self.host.leftovers();
+        let (commands, connections, tasks) = self.target.leftovers();
+        format!(
+            "{} requests open; host: {slots} slots, {pending} pending, attached {}, settled {}, \
+             namespaces {:?}; target: {commands} commands, {connections} connections, {tasks} tasks, \
+             namespaces {:?}",
+            self.load.open(),
+            self.host.is_attached(),
+            self.host.is_settled(),
+            self.host.namespaces,
+            self.target.namespaces(),
+        )
+    }
+
+    /// All requests have completed, and the host knows what the target has.
+    fn is_over(&self) -> bool {
+        self.now >= self.calm_from
+            && self.load.open() == 0
+            && self.host.is_attached()
+            && self.host.is_settled()
+            && self.host.namespaces == self.target.namespaces()
+            && matches!(self.target.leftovers(), (0, _, 0))
+    }
+
+    fn strike(&mut self) {
+        while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.now) {
+            let now = self.now;
+            match fault {
+                Fault::Reset => {
+                    if let Some(conn) = self.network.any() {
+                        self.network.reset(now, conn);
+                    }
+                }
+                Fault::Stall { at_target, time } => {
+                    let end = if at_target { End::Target } else { End::Host };
+                    if let Some(conn) = self.network.any() {
+                        self.network.stall(conn, end, now + time);
+                    }
+                }
+                Fault::Hold { time } => self.network.hold(now + time),
+                Fault::Kill { time } => {
+                    self.target.crash(now, &mut self.network, false, now + time);
+                }
+                Fault::PowerLoss { time } => {
+                    self.target.crash(now, &mut self.network, true, now + time);
+                    self.load.history.lose_power();
+                }
+                Fault::Namespace => self.target.change_namespace(),
+            }
+        }
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let (slots, pending) = self.host.leftovers();
+        if slots != 0 || pending != 0 {
+            return Err(format!("the host keeps {slots} slots and {pending} requests"));
+        }
+        let (slots, _, tasks) = self.target.leftovers();
+        if slots != 0 || tasks != 0 {
+            return Err(format!("the target keeps {slots} slots and {tasks} tasks"));
+        }
+        let tally = self.load.tally;
+        if tally.submitted != tally.succeeded + tally.failed {
+            return Err(format!("requests do not add up: {tally:?}"));
+        }
+        Ok(())
+    }
+}
