@@ -38,6 +38,8 @@ unsafe impl Sync for Buffer {}
 
 /// Not carved by any pool.
 const NO_CHUNK: u32 = u32::MAX;
+/// Of a pool's reserve.
+const RESERVED: u32 = u32::MAX - 1;
 
 impl Buffer {
     /// A zeroed buffer of its own, outside any pool and any budget.

@@ -8,6 +8,9 @@ use roadtrain_wire::pdu::HEADER_BYTES_MAX;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+/// Receive calls that drop what a peer had sent before its connection ended.
+const DISCARD_CALLS_MAX: u32 = 64;
+
 /// The reactor's receive buffer, shared by its lanes: an idle connection holds no memory of its own.
 pub(crate) struct RxBuffer {
     memory: HugeMemory,
@@ -158,9 +161,21 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Forgets a blocked caravan: the connection is over.
-    pub(crate) fn reset_blocked(&mut self) {
+    /// The connection is over; what was sent still reaches the peer. Closing with octets unread would reset
+    /// the connection and take a TermReq with it.
+    pub(crate) fn hang_up(&mut self) {
         self.blocked = None;
+        // SAFETY: plain system call on our own descriptor.
+        unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        for _ in 0..DISCARD_CALLS_MAX {
+            // SAFETY: with MSG_TRUNC the octets of a TCP socket are dropped, not written anywhere.
+            let got =
+                unsafe { libc::recv(self.fd(), std::ptr::null_mut(), RX_BUFFER_BYTES, flags) };
+            if got <= 0 {
+                return;
+            }
+        }
     }
 
     /// Makes the closing abrupt (RST): nothing of this connection reaches the peer any more.

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Buffer;
+use super::{Buffer, RESERVED};
 use crate::memory::{HUGE_PAGE_BYTES, HugeMemory, PAGE_BYTES};
 
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
+/// Buffers that may be out besides the budget.
+const RESERVED_MAX: u32 = 16;
 const CLASSES: usize = (Pool::LEN_MAX / PAGE_BYTES).trailing_zeros() as usize + 1;
 
 /// Page-aligned buffers in classes of 4 KiB to 1 MiB. A chunk serves one class at a time and may
@@ -17,6 +19,7 @@ pub struct Pool {
     chunks: Vec<Chunk>,
     open: [Vec<u32>; CLASSES],
     chunks_max: usize,
+    reserved: u32,
 }
 
 struct Chunk {
@@ -37,6 +40,8 @@ pub struct PoolUsage {
     pub budget_bytes: usize,
     /// Taken and not given back, rounded up to classes.
     pub taken_bytes: usize,
+    /// Buffers of the reserve taken and not given back.
+    pub reserved: u32,
 }
 
 impl Pool {
@@ -46,8 +51,8 @@ impl Pool {
     /// A pool that maps at most `budget_bytes` (at least one chunk of 2 MiB), none of it now.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Pool {
-        let chunks_max = (budget_bytes / CHUNK_BYTES).clamp(1, u32::MAX as usize - 1);
-        Pool { chunks: Vec::new(), open: [const { Vec::new() }; CLASSES], chunks_max }
+        let chunks_max = (budget_bytes / CHUNK_BYTES).clamp(1, RESERVED as usize - 1);
+        Pool { chunks: Vec::new(), open: [const { Vec::new() }; CLASSES], chunks_max, reserved: 0 }
     }
 
     /// A buffer of `len` bytes with unspecified contents. `None`: exhausted; wait for a `give`,
@@ -71,8 +76,24 @@ impl Pool {
         Some(buffer)
     }
 
+    /// A buffer from a small reserve besides the budget, for data that has to make way: what comes behind
+    /// it may be what the other buffers wait for. `None`: wait for a `give`, then retry.
+    pub fn take_reserved(&mut self, len: usize) -> Option<Buffer> {
+        if self.reserved == RESERVED_MAX || len > Self::LEN_MAX {
+            return None;
+        }
+        self.reserved += 1;
+        let mut buffer = Buffer::alloc(len);
+        buffer.chunk = RESERVED;
+        Some(buffer)
+    }
+
     /// Takes a buffer back. One that is not from this pool is dropped.
     pub fn give(&mut self, buffer: Buffer) {
+        if buffer.chunk == RESERVED {
+            self.reserved = self.reserved.saturating_sub(1);
+            return;
+        }
         let Some(chunk) = self.chunks.get_mut(buffer.chunk as usize) else { return };
         let ours = buffer.memory.as_ref().is_some_and(|memory| Arc::ptr_eq(memory, &chunk.memory));
         if !ours {
@@ -92,6 +113,7 @@ impl Pool {
             mapped_bytes: self.chunks.len() * CHUNK_BYTES,
             budget_bytes: self.chunks_max * CHUNK_BYTES,
             taken_bytes: self.chunks.iter().map(taken).sum(),
+            reserved: self.reserved,
         }
     }
 
@@ -214,6 +236,21 @@ mod tests {
             let buffer = pool.take(len).unwrap();
             assert_eq!((buffer.len(), buffer.capacity()), (len, capacity));
         }
+    }
+
+    #[test]
+    fn the_reserve_is_small_and_comes_back() {
+        let mut pool = Pool::new(CHUNK);
+        let taken = take_all(&mut pool, 4096);
+        let mut reserved: Vec<Buffer> =
+            std::iter::from_fn(|| pool.take_reserved(16 << 10)).collect();
+        assert_eq!(reserved.len(), RESERVED_MAX as usize);
+        assert!(reserved.iter().all(|buffer| buffer.len() == 16 << 10));
+        pool.give(reserved.pop().unwrap());
+        assert_eq!(pool.usage().reserved, RESERVED_MAX - 1);
+        assert!(pool.take(4096).is_none(), "the reserve is apart from the budget");
+        taken.into_iter().chain(reserved).for_each(|buffer| pool.give(buffer));
+        assert_eq!((pool.usage().taken_bytes, pool.usage().reserved), (0, 0));
     }
 
     #[test]

@@ -20,6 +20,8 @@ struct State {
     backends: Backends,
     /// Listeners and limits of the configuration, which reloading does not change.
     config: TargetConfig,
+    /// Until when the reactor that looks after keep-alive timers may sleep.
+    watched: Option<Instant>,
 }
 
 /// Shared by all reactors.
@@ -41,7 +43,7 @@ pub(super) struct Answer {
 
 impl Control {
     pub(super) fn new(target: Target, backends: Backends, config: TargetConfig) -> Self {
-        let state = Mutex::new(State { target, backends, config });
+        let state = Mutex::new(State { target, backends, config, watched: None });
         Control { state, reactors: OnceLock::new() }
     }
 
@@ -60,6 +62,17 @@ impl Control {
             for reactor in self.reactors.get().into_iter().flatten() {
                 reactor.send(Order::Event(event.clone()));
             }
+        }
+        self.wake_watcher(&state);
+    }
+
+    /// Wakes the reactor that looks after keep-alive timers when one of them runs out before it would look.
+    fn wake_watcher(&self, state: &State) {
+        let earlier = |next| state.watched.is_none_or(|watched| next < watched);
+        if state.target.poll_timeout().is_some_and(earlier)
+            && let Some(watcher) = self.reactors.get().and_then(|reactors| reactors.first())
+        {
+            watcher.wake();
         }
     }
 
@@ -169,7 +182,9 @@ impl Control {
 
     /// When [`Control::expire`] is to be called at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.lock().target.poll_timeout()
+        let mut state = self.lock();
+        state.watched = state.target.poll_timeout();
+        state.watched
     }
 
     /// Ends controllers whose keep-alive timer has run out.

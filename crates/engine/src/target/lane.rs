@@ -228,26 +228,45 @@ impl Lane {
 
     /// Buffers came back: goes on with what waits for them. `true` when the lane may receive again.
     pub(super) fn feed(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
-        while let Some(&slot) = self.starved.front() {
-            let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
-            let length = io::staged_bytes(command);
-            let out = command.data_out_bytes();
-            let Some(buffer) = shared.pool.take(length as usize) else { return Ok(false) };
+        loop {
+            self.resume(shared)?;
+            let Some(&slot) = self.starved.front() else { return Ok(true) };
+            let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else {
+                return Ok(true);
+            };
+            if self.stalled && self.starved.len() == 1 {
+                return Ok(false); // no buffer to resume with
+            }
+            let (length, out) = (io::staged_bytes(command), command.data_out_bytes());
+            let Some(buffer) = shared.pool.take(length as usize) else { return Ok(!self.stalled) };
             self.starved.pop_front();
             self.slots[usize::from(slot)].data = Data::Pooled(buffer);
-            if self.stalled && self.starved.is_empty() {
-                // The last one to starve is the one whose in-capsule data is here already.
-                self.stalled = false;
-                let kept = self.connection.take_kept();
-                let end = shared.rx.fill(&kept);
-                self.parse(shared, end)?;
-            } else if out > 0 {
+            if out > 0 {
                 self.qpair.request_data(shared.now, slot, out);
             } else {
                 self.execute(shared, slot);
             }
         }
-        Ok(true)
+    }
+
+    /// Ends a stall. The last one to starve is the one whose in-capsule data is here already.
+    fn resume(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        while self.stalled
+            && let Some(&slot) = self.starved.back()
+        {
+            let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
+            let length = io::staged_bytes(command) as usize;
+            let pool = &mut shared.pool;
+            let buffer = if self.starved.len() == 1 { pool.take(length) } else { None };
+            let Some(buffer) = buffer.or_else(|| pool.take_reserved(length)) else { break };
+            self.starved.pop_back();
+            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
+            self.stalled = false;
+            let kept = self.connection.take_kept();
+            let end = shared.rx.fill(&kept);
+            self.parse(shared, end)?;
+        }
+        Ok(())
     }
 
     /// Nothing is received until a buffer is there.
@@ -345,7 +364,7 @@ impl Lane {
 
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.
     pub(super) fn close(&mut self, shared: &mut Shared) {
-        self.connection.reset_blocked();
+        self.connection.hang_up();
         for slot in &mut self.slots {
             slot.work = Work::None;
             if let Data::Pooled(buffer) = std::mem::take(&mut slot.data) {

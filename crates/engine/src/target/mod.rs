@@ -9,4 +9,4 @@ mod server;
 mod slot;
 mod tasks;
 
-pub use server::{Export, Server, ServerConfig, ServerError, Subsystem};
+pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -2,6 +2,7 @@
 
 use super::control::Control;
 use super::lane::{Ends, Lane, LaneError, Shared};
+use super::server::Usage;
 use super::tasks;
 use crate::buffer::Pool;
 use crate::clock;
@@ -38,6 +39,8 @@ pub(super) enum Order {
     Event(TargetEvent),
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
+    /// Answer with what is held.
+    Usage(SyncSender<Usage>),
     /// End every lane, then the reactor.
     Stop,
 }
@@ -265,6 +268,9 @@ impl Reactor {
                 Order::Stats(reply) => {
                     let _ = reply.try_send(self.stats());
                 }
+                Order::Usage(reply) => {
+                    let _ = reply.try_send(self.usage());
+                }
                 Order::Stop => self.stopping = true,
             }
         }
@@ -274,6 +280,16 @@ impl Reactor {
     fn stats(&self) -> LaneStats {
         let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
         LaneStats { waits: self.waits, ..lanes.fold(self.past, |sum, lane| sum + lane) }
+    }
+
+    fn usage(&self) -> Usage {
+        let pool = self.shared.pool.usage();
+        Usage {
+            connections: self.seats.len() - self.free.len(),
+            backend_commands: self.shared.tasks.count(),
+            buffer_bytes: pool.taken_bytes,
+            reserved_buffers: pool.reserved as usize,
+        }
     }
 
     fn accept(&mut self, listener: usize) {
@@ -413,7 +429,7 @@ impl Reactor {
             Err(error) => {
                 log_end(&seat.lane, &error);
                 // A TermReq that blames the host leaves before the connection does.
-                let _ = seat.lane.flush(&mut self.shared);
+                let _ = seat.lane.end_turn(&mut self.shared);
                 self.close(index);
                 None
             }

@@ -136,6 +136,19 @@ pub enum ServerError {
 /// A reactor: its mailbox and its thread.
 type Handle = (Outbox<Order>, JoinHandle<()>);
 
+/// What a target holds at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Connections, with those whose commands are still in a backend.
+    pub connections: usize,
+    /// Commands in the backends.
+    pub backend_commands: usize,
+    /// Buffer memory in use, in octets.
+    pub buffer_bytes: usize,
+    /// Buffers in use besides the budget: those that end a stall.
+    pub reserved_buffers: usize,
+}
+
 /// A running target. Dropping it stops it.
 pub struct Server {
     addresses: Vec<SocketAddr>,
@@ -178,7 +191,10 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
     pub fn reload(&self, subsystems: &[Subsystem]) -> Result<usize, ServerError> {
-        self.control.reload(subsystems)
+        let changes = self.control.reload(subsystems)?;
+        // Asked after they were told: when they answer, no lane uses what was removed for new commands.
+        let _ = self.usage();
+        Ok(changes)
     }
 
     /// The sum of all lanes' counters since the start.
@@ -190,6 +206,22 @@ impl Server {
             answer.recv_timeout(STATS_WAIT).unwrap_or_default()
         };
         self.reactors.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
+    }
+
+    /// What all reactors hold now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let ask = |(orders, _): &Handle| {
+            let (reply, answer) = sync_channel(1);
+            orders.send(Order::Usage(reply));
+            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
+        };
+        self.reactors.iter().map(ask).fold(Usage::default(), |sum, usage| Usage {
+            connections: sum.connections + usage.connections,
+            backend_commands: sum.backend_commands + usage.backend_commands,
+            buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
+            reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
+        })
     }
 
     /// Ends every connection, waits for the backends, ends the reactors.

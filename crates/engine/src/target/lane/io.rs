@@ -117,7 +117,7 @@ impl Lane {
         let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
         let (out, staged) = (command.data_out_bytes(), staged_bytes(command));
         if staged > 0 {
-            let Some(buffer) = self.take_buffer(shared, staged) else {
+            let Some(buffer) = self.take_buffer(shared, staged, in_capsule_bytes) else {
                 self.starved.push_back(slot);
                 self.stalled |= in_capsule_bytes > 0;
                 return;
@@ -131,11 +131,19 @@ impl Lane {
         }
     }
 
-    fn take_buffer(&mut self, shared: &mut Shared, length: u32) -> Option<Buffer> {
-        if !self.starved.is_empty() {
-            return None; // first come, first served
+    /// First come, first served; but data that is here already may use the reserve, because what the other
+    /// buffers wait for may be behind it.
+    fn take_buffer(
+        &self,
+        shared: &mut Shared,
+        length: u32,
+        in_capsule_bytes: u32,
+    ) -> Option<Buffer> {
+        let pooled = if self.starved.is_empty() { shared.pool.take(length as usize) } else { None };
+        match pooled {
+            None if in_capsule_bytes > 0 => shared.pool.take_reserved(length as usize),
+            _ => pooled,
         }
-        shared.pool.take(length as usize)
     }
 
     pub(super) fn execute(&mut self, shared: &mut Shared, slot: u16) {
