@@ -93,7 +93,7 @@ impl Controller {
         let mut keeper =
             Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
         if let Err(error) = keeper.attach(&mut admin) {
-            keeper.stop();
+            keeper.stop(Duration::ZERO);
             return Err(error);
         }
         let control = thread::Builder::new().name("roadtrain-ctl".into());
@@ -163,16 +163,25 @@ fn spawn(
         {
             warn!(core, "cannot pin the reactor: {error}");
         }
-        let made = Reactor::new(&numbers, entries, waiting, inbox, reports.clone());
+        let _ended = Goodbye(reports.clone());
+        let made = Reactor::new(&numbers, entries, waiting, inbox, reports);
         if let Err(error) = made.and_then(|mut reactor| reactor.run(&mut *front)) {
             warn!("reactor: {error}");
         }
         drop(front);
-        reports.send(Report::Ended);
     };
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
     Ok(ReactorHandle { orders, lanes, thread: Some(thread) })
+}
+
+/// Reports the end of a reactor's thread, also when it panics.
+struct Goodbye(Outbox<Report>);
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        self.0.send(Report::Ended);
+    }
 }
 
 /// The control thread.
@@ -197,7 +206,7 @@ impl Keeper {
         loop {
             match self.watch(&mut admin) {
                 Event::Stopped => {
-                    self.stop();
+                    self.stop(self.config.timeout);
                     return admin.shut_down(self.config.timeout);
                 }
                 Event::Lost(error) => {
@@ -208,7 +217,7 @@ impl Keeper {
             }
             match self.reconnect() {
                 Some(again) => admin = again,
-                None => return self.stop(),
+                None => return self.stop(Duration::ZERO),
             }
             info!(target = %self.config.address, "connected again");
         }
@@ -224,6 +233,9 @@ impl Keeper {
             timeout => timeout / 2,
         };
         let mut keep_alive_at = Instant::now() + interval;
+        if self.stopped {
+            return Event::Stopped; // while connecting
+        }
         loop {
             let wait = keep_alive_at.saturating_duration_since(Instant::now());
             if let Err(error) = wait_readable(&[admin.qpair.fd(), self.inbox.fd()], wait) {
@@ -270,6 +282,7 @@ impl Keeper {
         }
     }
 
+    /// Switches events on and asks for the first.
     fn post_event_request(&self, admin: &mut Admin) -> Result<(), HostError> {
         let wanted = self.view.info().identify.oaes.get() & oaes::NAMESPACE_ATTRIBUTE;
         let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
@@ -277,11 +290,20 @@ impl Keeper {
             return Ok(()); // a controller without events works, too
         }
         // What changed before events were switched on has none.
-        let namespaces = admin.namespaces()?;
-        self.view.set(ControllerInfo { namespaces, ..self.view.info() });
+        self.look_at_namespaces(admin)?;
         let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
         let posted = admin.qpair.post(&request).map(|_| ());
         posted.map_err(|source| HostError::Lost { what: "Asynchronous Event Request", source })
+    }
+
+    fn look_at_namespaces(&self, admin: &mut Admin) -> Result<(), HostError> {
+        let namespaces = admin.namespaces()?;
+        let info = self.view.info();
+        if info.namespaces != namespaces {
+            info!(count = namespaces.len(), "namespaces have changed");
+            self.view.set(ControllerInfo { namespaces, ..info });
+        }
+        Ok(())
     }
 
     fn follow_events(&self, admin: &mut Admin) -> Result<(), HostError> {
@@ -296,9 +318,7 @@ impl Keeper {
                 let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
                 admin.run("Get Log Page (changed)", &log, &[], &mut changed)?;
             }
-            let namespaces = admin.namespaces()?;
-            info!(count = namespaces.len(), "namespaces have changed");
-            self.view.set(ControllerInfo { namespaces, ..self.view.info() });
+            self.look_at_namespaces(admin)?;
             let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
             admin.qpair.post(&request).map_err(lost)?;
         }
@@ -398,10 +418,38 @@ impl Keeper {
         }
     }
 
-    fn stop(&mut self) {
+    /// Ends the reactors. Their fronts finish what is in flight: it fails when its connection is lost, or
+    /// when that takes longer than `patience`.
+    fn stop(&mut self, patience: Duration) {
         for reactor in &self.reactors {
             reactor.orders.send(Order::Stop);
         }
+        let mut deadline = Instant::now() + patience;
+        while !self.all_ended() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.each_lane(|lane| Order::Fail { lane });
+                deadline = Instant::now() + self.config.timeout;
+            }
+            let _ = wait_readable(&[self.inbox.fd()], left);
+            self.fail_lost_lanes();
+        }
+        self.join_reactors();
+    }
+
+    /// Nobody connects again any more.
+    fn fail_lost_lanes(&self) {
+        self.inbox.acknowledge();
+        while let Some(report) = self.inbox.take() {
+            let Report::Lost { lane, .. } = report else { continue };
+            let reactor = self.reactors.iter().find(|reactor| reactor.lanes.contains(&lane));
+            if let Some(reactor) = reactor {
+                reactor.orders.send(Order::Fail { lane });
+            }
+        }
+    }
+
+    fn join_reactors(&mut self) {
         for reactor in &mut self.reactors {
             if let Some(thread) = reactor.thread.take()
                 && thread.join().is_err()

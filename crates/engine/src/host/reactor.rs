@@ -301,7 +301,7 @@ impl Reactor {
             Err(error) => {
                 let lane = self.lanes[index].number;
                 // A TermReq that blames the peer leaves before the connection does.
-                let _ = self.lanes[index].lane.flush(&mut self.shared);
+                let _ = self.lanes[index].lane.end_turn(&mut self.shared);
                 self.detach(index);
                 self.reports.send(Report::Lost { lane, error: error.to_string() });
                 None
