@@ -5,16 +5,54 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+/// Wakes a reactor's ring from other threads.
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    /// Nothing signalled yet.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: plain system call; the result is checked.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` is new and ours.
+        Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// To be watched for reading.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Makes it readable.
+    pub(crate) fn wake(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: 8 readable octets. A full counter (EAGAIN) wakes just as well.
+        unsafe { libc::write(self.fd(), one.as_ptr().cast(), 8) };
+    }
+
+    /// Resets it: call before looking for what it announced, so that nothing is overlooked.
+    pub(crate) fn acknowledge(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: 8 writable octets; non-blocking.
+        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), 8) };
+    }
+}
+
 /// The reactor's end.
 pub(crate) struct Inbox<T> {
     receiver: Receiver<T>,
-    event: Arc<OwnedFd>,
+    event: Arc<Event>,
 }
 
 /// The other threads' end; clones share it.
 pub(crate) struct Outbox<T> {
     sender: Sender<T>,
-    event: Arc<OwnedFd>,
+    event: Arc<Event>,
 }
 
 impl<T> Clone for Outbox<T> {
@@ -28,13 +66,7 @@ impl<T> Clone for Outbox<T> {
 /// # Errors
 /// When the system has no descriptor left.
 pub(crate) fn mailbox<T>() -> io::Result<(Outbox<T>, Inbox<T>)> {
-    // SAFETY: plain system call; the result is checked.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` is new and ours.
-    let event = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    let event = Arc::new(Event::new()?);
     let (sender, receiver) = channel();
     Ok((Outbox { sender, event: event.clone() }, Inbox { receiver, event }))
 }
@@ -49,9 +81,7 @@ impl<T> Outbox<T> {
 
     /// Wakes the reactor without a message.
     pub(crate) fn wake(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: 8 readable octets. A full counter (EAGAIN) wakes just as well.
-        unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), 8) };
+        self.event.wake();
     }
 }
 
@@ -59,14 +89,12 @@ impl<T> Inbox<T> {
     /// To be watched for reading.
     #[must_use]
     pub(crate) fn fd(&self) -> RawFd {
-        self.event.as_raw_fd()
+        self.event.fd()
     }
 
     /// Resets the wake-up: call before taking messages, so that none is overlooked.
     pub(crate) fn acknowledge(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: 8 writable octets; non-blocking.
-        unsafe { libc::read(self.event.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+        self.event.acknowledge();
     }
 
     /// The next message.

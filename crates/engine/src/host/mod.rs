@@ -8,6 +8,7 @@ mod controller;
 mod discovery;
 mod error;
 mod lane;
+mod queue;
 mod reactor;
 
 pub use api::{Completion, Front, Interest, LaneId, Op, Request, Turn};
@@ -17,3 +18,4 @@ pub use controller::{Controller, ControllerView, ReactorInfo};
 pub use discovery::discover;
 pub use error::HostError;
 pub use lane::LinkError;
+pub use queue::{Client, RequestError};

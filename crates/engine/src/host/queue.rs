@@ -1,0 +1,310 @@
+//! Queue mode: requests from any thread, carried to the lanes' reactors.
+//!
+//! A [`Client`] costs a hand-over to another thread and back for every request. Whoever needs the last
+//! microsecond runs on the lane's own reactor instead: see [`Front`](super::Front).
+
+mod clerk;
+mod desk;
+
+use super::api::{Completion, Op, Request};
+use super::config::HostConfig;
+use super::controller::{Controller, ControllerView};
+use super::error::HostError;
+use crate::buffer::Buffer;
+use clerk::Clerk;
+use desk::{Desk, Entry, Refused, Reply, own_desk};
+use roadtrain_wire::status::Status;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use thiserror::Error;
+
+/// Most blocks of a Write Zeroes command.
+const BLOCKS_MAX: u64 = 1 << 16;
+/// Most blocks of a Dataset Management range.
+const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
+
+/// A connected controller for any number of threads; clones share it.
+///
+/// Every request taken completes exactly once: when the connection is lost it waits for the next one, and
+/// fails with [`Status::HOST_PATH_ERROR`] after [`HostConfig::controller_loss_timeout`]. When the last
+/// clone is dropped, what is in flight is finished, the controller is shut down, and its threads end.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    view: ControllerView,
+    /// One a reactor.
+    desks: Vec<Arc<Desk>>,
+    /// `None` only while dropping.
+    controller: Option<Controller>,
+}
+
+/// A request that failed, and its buffer.
+#[derive(Debug, Error)]
+#[error("{op:?} of namespace {nsid}, block {slba}: {status}")]
+pub struct RequestError {
+    /// What was to be done.
+    pub op: Op,
+    /// Namespace.
+    pub nsid: u32,
+    /// First block.
+    pub slba: u64,
+    /// Why not.
+    pub status: Status,
+    /// The caller's buffer.
+    pub buffer: Option<Buffer>,
+}
+
+impl Client {
+    /// Connects: admin queue and every lane.
+    ///
+    /// # Errors
+    /// Whatever keeps the first connection from working; later losses are repaired.
+    pub fn connect(config: HostConfig) -> Result<Self, HostError> {
+        let system = |source| HostError::System { what: "eventfd", source };
+        let capacity = usize::from(config.queue_entries);
+        let count = config.cores.len().clamp(1, config.lanes.max(1) as usize);
+        let desks = (0..count).map(|_| Desk::new(capacity).map(Arc::new));
+        let mut desks = desks.collect::<Result<Vec<_>, _>>().map_err(system)?;
+        let mut used = 0;
+        let controller = Controller::connect(config, |reactor, _| {
+            used = used.max(reactor.index + 1);
+            Box::new(Clerk::new(reactor.index, desks[reactor.index].clone(), reactor.lanes))
+        })?;
+        desks.truncate(used);
+        let view = controller.view().clone();
+        Ok(Client { inner: Arc::new(Inner { view, desks, controller: Some(controller) }) })
+    }
+
+    /// What is known about the controller and its namespaces; follows their changes.
+    #[must_use]
+    pub fn view(&self) -> &ControllerView {
+        &self.inner.view
+    }
+
+    /// Hands a request over; `done` is called once, on the reactor's thread: it must not block there. Waits
+    /// while [`HostConfig::queue_entries`] requests wait for each reactor already; from within `done` it
+    /// never waits.
+    pub fn submit(&self, request: Request, done: impl FnOnce(Completion) + Send + 'static) {
+        self.put(Entry { request, reply: Reply::Call(Box::new(done)) });
+    }
+
+    /// Hands a request over as [`Client::submit`] does; its completion goes to `done`.
+    pub fn submit_to(&self, request: Request, done: &Sender<Completion>) {
+        self.put(Entry { request, reply: Reply::Send(done.clone()) });
+    }
+
+    /// Hands a request over without waiting; its completion goes to `done`.
+    ///
+    /// # Errors
+    /// The request, when too many wait already.
+    pub fn try_submit_to(
+        &self,
+        request: Request,
+        done: &Sender<Completion>,
+    ) -> Result<(), Request> {
+        self.try_put(Entry { request, reply: Reply::Send(done.clone()) }).map_err(|e| e.request)
+    }
+
+    fn put(&self, entry: Entry) {
+        let Err(entry) = self.try_put(entry) else { return };
+        if let Err(Refused::Closed(entry) | Refused::Full(entry)) = self.home().put(entry) {
+            entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
+        }
+    }
+
+    /// Tries every desk, the thread's own first; `Err`: all are full.
+    fn try_put(&self, mut entry: Entry) -> Result<(), Entry> {
+        if !is_sound(&entry.request) {
+            entry.reply.fail(entry.request, Status::INVALID_FIELD.dnr());
+            return Ok(());
+        }
+        let desks = &self.inner.desks;
+        let mut full = false;
+        for step in 0..desks.len() {
+            match desks[(home_number() + step) % desks.len()].try_put(entry) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Full(again)) => (full, entry) = (true, again),
+                Err(Refused::Closed(again)) => entry = again,
+            }
+        }
+        if full {
+            return Err(entry);
+        }
+        entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
+        Ok(())
+    }
+
+    fn home(&self) -> &Desk {
+        &self.inner.desks[home_number() % self.inner.desks.len()]
+    }
+
+    /// Runs a request and waits for its end.
+    ///
+    /// # Errors
+    /// Its status, if that is not success. On a reactor's own thread (within a callback) waiting would never
+    /// end: [`Status::COMMAND_SEQUENCE_ERROR`].
+    pub fn run(&self, request: Request) -> Result<Option<Buffer>, RequestError> {
+        let Request { op, nsid, slba, .. } = request;
+        let failed = |status, buffer| RequestError { op, nsid, slba, status, buffer };
+        if own_desk().is_some() {
+            return Err(failed(Status::COMMAND_SEQUENCE_ERROR, request.buffer));
+        }
+        let completion = REPLIES.with(|(sender, receiver)| {
+            self.submit_to(request, sender);
+            receiver.recv()
+        });
+        match completion {
+            Ok(Completion { status, buffer, .. }) if status.is_success() => Ok(buffer),
+            Ok(Completion { status, buffer, .. }) => Err(failed(status, buffer)),
+            Err(_) => Err(failed(Status::HOST_ABORTED, None)), // the sender is ours: never
+        }
+    }
+
+    /// Fills `buffer` from block `slba` on; its length is a whole number of blocks.
+    ///
+    /// # Errors
+    /// The request's status and the buffer.
+    pub fn read(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
+        self.transfer(Op::Read, nsid, slba, buffer, false)
+    }
+
+    /// Writes `buffer` from block `slba` on; with `fua` it is on stable storage when this returns.
+    ///
+    /// # Errors
+    /// The request's status and the buffer.
+    pub fn write(
+        &self,
+        nsid: u32,
+        slba: u64,
+        buffer: Buffer,
+        fua: bool,
+    ) -> Result<Buffer, RequestError> {
+        self.transfer(Op::Write, nsid, slba, buffer, fua)
+    }
+
+    /// Compares the blocks from `slba` on with `buffer`.
+    ///
+    /// # Errors
+    /// [`Status::COMPARE_FAILURE`] when they differ; the request's status and the buffer.
+    pub fn compare(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
+        self.transfer(Op::Compare, nsid, slba, buffer, false)
+    }
+
+    /// Puts every write acknowledged so far on stable storage; NSID FFFFFFFFh is all namespaces.
+    ///
+    /// # Errors
+    /// The request's status.
+    pub fn flush(&self, nsid: u32) -> Result<(), RequestError> {
+        self.run(request(Op::Flush, nsid, 0, 0)).map(drop)
+    }
+
+    /// Tells that `blocks` blocks from `slba` on are not needed any more.
+    ///
+    /// # Errors
+    /// The request's status.
+    pub fn discard(&self, nsid: u32, slba: u64, blocks: u64) -> Result<(), RequestError> {
+        self.in_pieces(Op::Discard, nsid, slba, blocks, DISCARD_BLOCKS_MAX)
+    }
+
+    /// Sets `blocks` blocks from `slba` on to zero; the target keeps them allocated unless `deallocate`.
+    ///
+    /// # Errors
+    /// The status of the first command that failed; those before it have been carried out.
+    pub fn write_zeroes(
+        &self,
+        nsid: u32,
+        slba: u64,
+        blocks: u64,
+        deallocate: bool,
+    ) -> Result<(), RequestError> {
+        self.in_pieces(Op::WriteZeroes { deallocate }, nsid, slba, blocks, BLOCKS_MAX)
+    }
+
+    fn transfer(
+        &self,
+        op: Op,
+        nsid: u32,
+        slba: u64,
+        buffer: Buffer,
+        fua: bool,
+    ) -> Result<Buffer, RequestError> {
+        let block_bytes =
+            self.view().namespace(nsid).map(|namespace| namespace.block_bytes as usize);
+        let whole = |bytes: &usize| buffer.len().is_multiple_of(*bytes) && !buffer.is_empty();
+        let status = match block_bytes {
+            None => Status::INVALID_NAMESPACE,
+            Some(bytes) if !whole(&bytes) => Status::DATA_SGL_LENGTH_INVALID,
+            Some(bytes) => {
+                let blocks = (buffer.len() / bytes) as u32;
+                let buffer = Some(buffer);
+                let whole = self.run(Request { fua, buffer, ..request(op, nsid, slba, blocks) })?;
+                return Ok(whole.unwrap_or_else(|| Buffer::alloc(0)));
+            }
+        };
+        Err(RequestError { op, nsid, slba, status, buffer: Some(buffer) })
+    }
+
+    fn in_pieces(
+        &self,
+        op: Op,
+        nsid: u32,
+        mut slba: u64,
+        mut blocks: u64,
+        piece_max: u64,
+    ) -> Result<(), RequestError> {
+        while blocks > 0 {
+            let piece = blocks.min(piece_max);
+            self.run(request(op, nsid, slba, piece as u32))?;
+            (slba, blocks) = (slba.saturating_add(piece), blocks - piece);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let controller = self.controller.take();
+        if own_desk().is_some() {
+            // A callback held the last clone: its reactor cannot wait for itself.
+            thread::spawn(move || drop(controller));
+        }
+    }
+}
+
+thread_local! {
+    /// Where this thread gets the end of what it waits for: one request at a time.
+    static REPLIES: (Sender<Completion>, Receiver<Completion>) = channel();
+    static HOME: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Threads are dealt out to the desks in turn; a reactor's callbacks stay with it.
+fn home_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    own_desk().unwrap_or_else(|| {
+        let number = HOME.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+        HOME.set(Some(number));
+        number
+    })
+}
+
+fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {
+    Request { op, nsid, slba, blocks, fua: false, urgent: false, buffer: None, token: 0 }
+}
+
+/// Whether the request's parts belong together.
+fn is_sound(request: &Request) -> bool {
+    let blocks = u64::from(request.blocks);
+    let data = request.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty());
+    match request.op {
+        Op::Read | Op::Write | Op::Compare => data && (1..=BLOCKS_MAX).contains(&blocks),
+        Op::Flush => request.buffer.is_none() && blocks == 0,
+        Op::WriteZeroes { .. } => request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks),
+        Op::Discard => request.buffer.is_none() && blocks > 0,
+    }
+}

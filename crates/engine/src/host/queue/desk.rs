@@ -1,0 +1,161 @@
+//! Where other threads leave requests for a reactor: bounded, woken once per batch.
+
+use super::super::api::{Completion, Request};
+use crate::mailbox::Event;
+use roadtrain_wire::status::Status;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tracing::error;
+
+thread_local! {
+    /// The desk of the reactor that runs on this thread.
+    static OWN_DESK: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The desk of this thread's reactor, if it is one. Such a thread must never wait for a desk.
+pub(super) fn own_desk() -> Option<usize> {
+    OWN_DESK.get()
+}
+
+/// This thread runs the reactor of desk `index` from now on.
+pub(super) fn set_own_desk(index: usize) {
+    OWN_DESK.set(Some(index));
+}
+
+/// Who is told of a request's end.
+pub(super) enum Reply {
+    Call(Box<dyn FnOnce(Completion) + Send>),
+    Send(Sender<Completion>),
+}
+
+impl Reply {
+    /// Tells. A panic in the caller's code does not take the other requests with it.
+    pub(super) fn complete(self, completion: Completion) {
+        match self {
+            Reply::Send(sender) => drop(sender.send(completion)),
+            Reply::Call(call) => {
+                if catch_unwind(AssertUnwindSafe(|| call(completion))).is_err() {
+                    error!("a completion callback panicked");
+                }
+            }
+        }
+    }
+
+    /// Tells that the request was never sent.
+    pub(super) fn fail(self, request: Request, status: Status) {
+        let Request { token, buffer, .. } = request;
+        self.complete(Completion { token, status, buffer, latency_ns: 0 });
+    }
+}
+
+/// A request that waits for its reactor.
+pub(super) struct Entry {
+    pub(super) request: Request,
+    pub(super) reply: Reply,
+}
+
+/// What became of an entry that was not taken.
+pub(super) enum Refused {
+    Full(Entry),
+    /// The reactor has ended.
+    Closed(Entry),
+}
+
+struct State {
+    queue: VecDeque<Entry>,
+    closed: bool,
+}
+
+pub(super) struct Desk {
+    state: Mutex<State>,
+    room: Condvar,
+    event: Event,
+    capacity: usize,
+}
+
+impl Desk {
+    pub(super) fn new(capacity: usize) -> io::Result<Self> {
+        let state = Mutex::new(State { queue: VecDeque::with_capacity(capacity), closed: false });
+        Ok(Desk { state, room: Condvar::new(), event: Event::new()?, capacity })
+    }
+
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves an entry if there is room.
+    pub(super) fn try_put(&self, entry: Entry) -> Result<(), Refused> {
+        let state = self.lock();
+        match state.queue.len() < self.capacity {
+            _ if state.closed => Err(Refused::Closed(entry)),
+            false => Err(Refused::Full(entry)),
+            true => {
+                self.push(state, entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves an entry, waiting for room; a reactor's own thread goes beyond the bound instead.
+    pub(super) fn put(&self, entry: Entry) -> Result<(), Refused> {
+        let mut state = self.lock();
+        while !state.closed && state.queue.len() >= self.capacity && own_desk().is_none() {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed {
+            return Err(Refused::Closed(entry));
+        }
+        self.push(state, entry);
+        Ok(())
+    }
+
+    /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
+    fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
+        let is_first = state.queue.is_empty();
+        state.queue.push_back(entry);
+        drop(state);
+        if is_first {
+            self.event.wake();
+        }
+    }
+
+    /// Moves up to `count` entries to `batch`.
+    pub(super) fn take(&self, count: usize, batch: &mut VecDeque<Entry>) {
+        let mut state = self.lock();
+        let was_full = state.queue.len() >= self.capacity;
+        let count = count.min(state.queue.len());
+        batch.extend(state.queue.drain(..count));
+        drop(state);
+        if was_full && count > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Takes nothing any more, if nothing is there; whether it is closed.
+    pub(super) fn close_if_empty(&self) -> bool {
+        let mut state = self.lock();
+        state.closed |= state.queue.is_empty();
+        let closed = state.closed;
+        drop(state);
+        self.room.notify_all();
+        closed
+    }
+
+    /// Takes nothing any more; what was there.
+    pub(super) fn close(&self) -> VecDeque<Entry> {
+        let mut state = self.lock();
+        state.closed = true;
+        let left = std::mem::take(&mut state.queue);
+        drop(state);
+        self.room.notify_all();
+        left
+    }
+}

@@ -1,0 +1,332 @@
+//! Peers that send what no host would: they are told so or cut off, and harm nobody else.
+
+use crate::rig::*;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Admin, Client};
+use roadtrain_engine::target::Server;
+use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
+use roadtrain_wire::pdu::{Digests, Fes, IcReq, PduType, header_digest};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+#[allow(dead_code, reason = "shared with the tests of the state machines")]
+#[path = "../../../proto/tests/common/raw.rs"]
+mod raw;
+
+/// Octets of a block, for `raw`.
+const BLOCK: u32 = 512;
+const ENTRIES: u16 = 8;
+const IOCCSZ: usize = 16 << 10;
+
+/// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
+struct Rig {
+    server: Server,
+    client: Client,
+    admin: Admin,
+    connections: usize,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = server_config(vec![file(1, &directory, 4 * MIB, BLOCK)]);
+        config.pool_bytes = 8 << 20;
+        let server = Server::start(config).unwrap();
+        let client = connect(&server);
+        let mut config = host_config(address(&server));
+        config.keep_alive = std::time::Duration::ZERO;
+        let admin = Admin::connect(&config).unwrap();
+        let connections = server.usage().connections;
+        assert_eq!(connections, 3);
+        Rig { server, client, admin, connections, _directory: directory }
+    }
+
+    fn peer(&self) -> Peer {
+        let socket = TcpStream::connect(address(&self.server)).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        Peer { socket, digests: raw::PLAIN }
+    }
+
+    /// A peer past ICReq and ICResp.
+    fn ready(&self, digests: Digests) -> Peer {
+        let mut peer = self.peer();
+        peer.send(IcReq::new(digests, 0, 0).as_bytes());
+        let (kind, _) = peer.next().unwrap();
+        assert_eq!(kind, PduType::IcResp as u8);
+        peer.digests = digests;
+        peer
+    }
+
+    fn connect_capsule(&self, digests: Digests) -> Vec<u8> {
+        let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
+        let connect = Connect { recfmt: 0, qid: 1, sqsize: ENTRIES - 1, cattr, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], self.admin.cntlid, NQN, HOST_NQN);
+        raw::command(1, connect.emit(), data.as_bytes(), digests)
+    }
+
+    /// A peer with a connected I/O queue of [`ENTRIES`].
+    fn queue(&self, digests: Digests) -> Peer {
+        let mut peer = self.ready(digests);
+        peer.send(&self.connect_capsule(digests));
+        assert!(peer.completion(1).is_success());
+        peer
+    }
+
+    /// The target still serves others, and has nothing left of hostile peers.
+    fn assert_healthy(&self) {
+        eventually("the hostile connection is gone", || {
+            let usage = self.server.usage();
+            usage.connections == self.connections && usage.buffer_bytes == 0
+        });
+        self.client.write(1, 0, pattern(65536, 1), false).unwrap();
+        assert!(*self.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
+    }
+}
+
+struct Peer {
+    socket: TcpStream,
+    digests: Digests,
+}
+
+impl Peer {
+    /// Sends; the target may have closed the connection already.
+    fn send(&mut self, octets: &[u8]) {
+        let _ = self.socket.write_all(octets);
+    }
+
+    /// The next PDU; `None` when the target has closed the connection.
+    fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut pdu = vec![0; 8];
+        match self.socket.read_exact(&mut pdu) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => panic!("no answer: {e}"),
+            Err(_) => return None,
+        }
+        let plen = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize;
+        pdu.resize(plen, 0);
+        self.socket.read_exact(&mut pdu[8..]).unwrap();
+        Some((pdu[0], pdu))
+    }
+
+    /// The next PDU must be the completion of `cid`.
+    fn completion(&mut self, cid: u16) -> Status {
+        let (kind, pdu) = self.next().expect("a completion");
+        assert_eq!(kind, PduType::CapsuleResp as u8);
+        assert_eq!(u16::from_le_bytes([pdu[20], pdu[21]]), cid);
+        Status::from_field(u16::from_le_bytes([pdu[22], pdu[23]]))
+    }
+
+    /// A C2HTermReq that blames us for `fes`, then the end.
+    fn assert_terminated(mut self, fes: Fes) {
+        loop {
+            let (kind, pdu) = self.next().expect("a C2HTermReq before the end");
+            if kind == PduType::C2hTermReq as u8 {
+                assert_eq!(u16::from_le_bytes([pdu[8], pdu[9]]), fes as u16, "{fes:?} expected");
+                break;
+            }
+        }
+        assert_eq!(self.next(), None, "nothing after a C2HTermReq");
+    }
+
+    /// The target ends the connection, whatever it says.
+    fn assert_ends(mut self) {
+        while self.next().is_some() {}
+    }
+}
+
+fn write(cid: u16, len: u32, digests: Digests) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, len / BLOCK);
+    sqe.set_transport(len);
+    raw::command(cid, sqe, &[], digests)
+}
+
+#[test]
+fn garbage_is_answered_with_a_term_req() {
+    let rig = Rig::new();
+    for seed in 0..32 {
+        let mut peer = rig.peer();
+        peer.send(&pattern(4096, seed));
+        peer.assert_ends();
+    }
+    for garbage in [vec![0xff; 8], raw::unknown(0x55), b"GET / HTTP/1.1\r\n\r\n".to_vec()] {
+        let mut peer = rig.peer();
+        peer.send(&garbage);
+        peer.assert_terminated(Fes::InvalidPduHeaderField);
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_term_req_is_readable_behind_a_flood() {
+    let rig = Rig::new();
+    for _ in 0..20 {
+        let mut peer = rig.ready(raw::PLAIN);
+        let mut flood = raw::icreq();
+        flood.resize(200 << 10, 0xa5);
+        peer.send(&flood);
+        peer.assert_terminated(Fes::PduSequenceError);
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn pdus_out_of_order_are_answered_with_a_term_req() {
+    let rig = Rig::new();
+    let sequence = [
+        (raw::icreq(), Fes::PduSequenceError), // the second one
+        (raw::icresp(4096), Fes::PduSequenceError),
+        (raw::response(1, Status::SUCCESS), Fes::PduSequenceError),
+        (raw::r2t(1, 1, 0, 512), Fes::PduSequenceError),
+        (raw::h2c_data(1, 0, 0, &[0; 512], true), Fes::InvalidPduHeaderField),
+        (raw::h2c_data(1, 999, 0, &[0; 512], true), Fes::InvalidPduHeaderField),
+    ];
+    for (pdu, fes) in sequence {
+        let mut peer = rig.ready(raw::PLAIN);
+        peer.send(&pdu);
+        peer.assert_terminated(fes);
+    }
+    let mut early = rig.peer();
+    early.send(&rig.connect_capsule(raw::PLAIN)); // before ICReq
+    early.assert_terminated(Fes::PduSequenceError);
+    rig.assert_healthy();
+}
+
+#[test]
+fn wrong_lengths_are_answered_with_a_term_req() {
+    let rig = Rig::new();
+    let capsule = || raw::write_in_capsule(2, &[1; 512], raw::PLAIN);
+    let huge = raw::write_in_capsule(2, &vec![1; IOCCSZ + 512], raw::PLAIN);
+    let cases = [
+        (raw::patch(capsule(), raw::PLEN, &u32::MAX.to_le_bytes()), Fes::LimitExceeded),
+        (raw::patch(capsule(), raw::PLEN, &3u32.to_le_bytes()), Fes::InvalidPduHeaderField),
+        (raw::patch(capsule(), raw::HLEN, &[73]), Fes::InvalidPduHeaderField),
+        (raw::patch(capsule(), raw::PDO, &[71]), Fes::InvalidPduHeaderField),
+        (huge, Fes::LimitExceeded),
+    ];
+    for (pdu, fes) in cases {
+        let mut peer = rig.queue(raw::PLAIN);
+        peer.send(&pdu);
+        peer.assert_terminated(fes);
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn wrong_data_for_an_r2t_is_answered_with_a_term_req() {
+    let rig = Rig::new();
+    let ranges: [(u32, usize, bool, Fes); 4] = [
+        (512, 512, false, Fes::DataTransferOutOfRange), // does not begin at the beginning
+        (0, 65536 + 512, true, Fes::DataTransferOutOfRange), // too much
+        (0, 512, true, Fes::InvalidPduHeaderField),     // LAST too early
+        (0, 65536, false, Fes::InvalidPduHeaderField),  // no LAST
+    ];
+    for (datao, len, last, fes) in ranges {
+        let mut peer = rig.queue(raw::PLAIN);
+        peer.send(&write(2, 65536, raw::PLAIN));
+        let (kind, r2t) = peer.next().unwrap();
+        assert_eq!(kind, PduType::R2t as u8);
+        let ttag = u16::from_le_bytes([r2t[10], r2t[11]]);
+        peer.send(&raw::h2c_data(2, ttag, datao, &vec![1; len], last));
+        peer.assert_terminated(fes);
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn wrong_digests_are_noticed() {
+    let rig = Rig::new();
+    let mut peer = rig.queue(raw::BOTH);
+    let mut pdu = raw::write_in_capsule(2, &[1; 512], raw::BOTH);
+    let last = pdu.len() - 1;
+    pdu[last] ^= 1; // of the data: the command fails, the connection goes on
+    peer.send(&pdu);
+    assert!(peer.completion(2).is(Status::TRANSIENT_TRANSPORT_ERROR));
+    peer.send(&raw::write_in_capsule(3, &[1; 512], raw::BOTH));
+    assert!(peer.completion(3).is_success());
+    let mut pdu = raw::write_in_capsule(4, &[1; 512], raw::BOTH);
+    pdu[72] ^= 1; // of the header: nothing can be trusted any more
+    assert_ne!(header_digest(&pdu[..72]), pdu[72..76]);
+    peer.send(&pdu);
+    peer.assert_terminated(Fes::HeaderDigestError);
+    rig.assert_healthy();
+}
+
+#[test]
+fn more_commands_than_the_queue_holds_end_it() {
+    let rig = Rig::new();
+    let mut peer = rig.queue(raw::PLAIN);
+    for cid in 0..3 * ENTRIES {
+        peer.send(&write(cid, 65536, raw::PLAIN)); // never finished: the R2Ts are not answered
+    }
+    peer.assert_terminated(Fes::PduSequenceError);
+    rig.assert_healthy();
+}
+
+#[test]
+fn octets_may_come_one_by_one() {
+    let rig = Rig::new();
+    for digests in [raw::PLAIN, raw::BOTH] {
+        let mut peer = rig.peer();
+        let send = |peer: &mut Peer, octets: &[u8]| {
+            octets.iter().for_each(|octet| peer.send(std::slice::from_ref(octet)));
+        };
+        send(&mut peer, IcReq::new(digests, 0, 0).as_bytes());
+        assert_eq!(peer.next().unwrap().0, PduType::IcResp as u8);
+        peer.digests = digests;
+        send(&mut peer, &rig.connect_capsule(digests));
+        assert!(peer.completion(1).is_success());
+        send(&mut peer, &raw::write_in_capsule(2, &pattern(512, 77), digests));
+        assert!(peer.completion(2).is_success());
+        assert!(*rig.client.read(1, 0, Buffer::alloc(512)).unwrap() == *pattern(512, 77));
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn connections_cut_anywhere_leave_nothing() {
+    let rig = Rig::new();
+    let capsule = raw::write_in_capsule(2, &[1; 4096], raw::PLAIN);
+    for cut in [0, 1, 7, 8, 71, 72, 73, 2000, capsule.len() - 1] {
+        let mut peer = rig.queue(raw::PLAIN);
+        peer.send(&write(3, 1 << 20, raw::PLAIN));
+        peer.send(&capsule[..cut]);
+        match cut % 2 {
+            0 => drop(peer),
+            _ => {
+                peer.socket.shutdown(Shutdown::Write).unwrap();
+                peer.assert_ends();
+            }
+        }
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn idle_half_open_and_stuck_connections_do_not_keep_others_waiting() {
+    let mut rig = Rig::new();
+    let icreq = raw::icreq();
+    let mut peers: Vec<Peer> = (0..100)
+        .map(|index| {
+            let mut peer = rig.peer();
+            peer.send(&icreq[..index]);
+            peer
+        })
+        .collect();
+    let mut stuck = rig.queue(raw::PLAIN);
+    for cid in 2..6 {
+        stuck.send(&write(cid, 65536, raw::PLAIN)); // the data never comes
+    }
+    rig.client.write(1, 0, pattern(65536, 1), false).unwrap();
+    peers.push(stuck);
+    eventually("all are connected", || rig.server.usage().connections == rig.connections + 101);
+    rig.client.write(1, 0, pattern(65536, 2), false).unwrap();
+    drop(peers);
+    rig.assert_healthy();
+    let keep_alive = Sqe::new(opcode::KEEP_ALIVE, 0);
+    rig.admin.run("Keep Alive", &keep_alive, &[], &mut []).unwrap();
+}

@@ -1,0 +1,105 @@
+//! Connections and targets that go away: every request completes exactly once.
+
+use crate::rig::*;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, Op};
+use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_wire::status::Status;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+const REQUESTS: u64 = 400;
+
+fn restart(server: Server, config: &ServerConfig) -> Server {
+    let listen = server.addresses().to_vec();
+    server.stop();
+    Server::start(ServerConfig { listen, ..config.clone() }).unwrap()
+}
+
+/// Stops and starts the target under load; what was answered is there afterwards.
+fn survives_restarts(lanes: u32, hosts_reactors: usize, len: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = server_config(vec![file(1, &directory, 64 * MIB, 512)]);
+    let mut server = Server::start(config.clone()).unwrap();
+    let mut host = host_config(address(&server));
+    (host.lanes, host.cores, host.queue_entries) = (lanes, reactors(hosts_reactors), 32);
+    let client = Client::connect(host).unwrap();
+    let blocks = (len / 512) as u64;
+    let (done, completions) = channel();
+    let submitter = std::thread::spawn({
+        let client = client.clone();
+        move || {
+            for slot in 0..REQUESTS {
+                let buffer = Some(pattern(len, slot));
+                let write = request(Op::Write, slot * blocks, blocks as u32, buffer, slot);
+                client.submit_to(write, &done);
+            }
+        }
+    });
+    let mut seen = vec![false; REQUESTS as usize];
+    for index in 0..REQUESTS {
+        if index % (REQUESTS / 4) == 10 {
+            server = restart(server, &config);
+        }
+        let completion = completions.recv_timeout(LONG).expect("every request ends");
+        assert!(completion.status.is_success(), "{}", completion.status);
+        assert!(!std::mem::replace(&mut seen[completion.token as usize], true), "twice");
+    }
+    submitter.join().unwrap();
+    for slot in 0..REQUESTS {
+        let got = client.read(1, slot * blocks, Buffer::alloc(len)).unwrap();
+        assert!(*got == *pattern(len, slot), "slot {slot}");
+    }
+    drop(client);
+    assert!(completions.recv().is_err(), "more completions than requests");
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn a_restarted_target_is_found_again() {
+    survives_restarts(1, 1, 4096);
+}
+
+#[test]
+fn several_lanes_find_a_restarted_target_again() {
+    survives_restarts(4, 2, 65536);
+}
+
+#[test]
+fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
+    let config = server_config(vec![memory(1, MIB, 512)]);
+    let server = Server::start(config.clone()).unwrap();
+    let listen = server.addresses().to_vec();
+    let mut host = host_config(listen[0]);
+    host.controller_loss_timeout = Some(Duration::from_millis(300));
+    let client = Client::connect(host).unwrap();
+    server.stop();
+    let error = client.write(1, 0, pattern(4096, 1), false).unwrap_err();
+    assert!(error.status.is(Status::HOST_PATH_ERROR), "{error}");
+    assert!(*error.buffer.unwrap() == *pattern(4096, 1));
+    assert!(client.flush(1).unwrap_err().status.is(Status::HOST_PATH_ERROR));
+    let _server = Server::start(ServerConfig { listen, ..config }).unwrap();
+    eventually("the target is found again", || client.flush(1).is_ok());
+}
+
+#[test]
+fn a_client_ends_while_its_target_is_gone() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = connect(&server);
+    server.stop();
+    let (done, ended) = channel();
+    for token in 0..20 {
+        client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), token), &done);
+    }
+    drop((client, done));
+    let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+    assert_eq!(statuses.len(), 20);
+    assert!(statuses.iter().all(|status| status.is(Status::HOST_PATH_ERROR)), "{statuses:?}");
+}
+
+#[test]
+fn a_target_that_is_not_there_is_said_so() {
+    let address = address(&serve(vec![memory(1, MIB, 512)]));
+    let error = Client::connect(host_config(address)).err().unwrap();
+    assert!(error.to_string().contains("cannot reach"), "{error}");
+}

@@ -1,0 +1,10 @@
+//! Real hosts and targets over loopback, in one process, on free ports.
+#![allow(unreachable_pub, reason = "a test exports nothing")]
+
+mod control;
+mod hostile;
+mod loss;
+mod ops;
+mod queue;
+mod rig;
+mod scarce;

@@ -1,0 +1,146 @@
+//! Queue mode: any thread, bounded, nothing lost at the end.
+
+use crate::rig::*;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, Op};
+use roadtrain_wire::status::Status;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+
+#[test]
+fn clients_are_shared_by_threads() {
+    let server = serve(vec![memory(1, 16 * MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores) = (2, reactors(2));
+    let client = Client::connect(config).unwrap();
+    let threads = (0..8u64).map(|thread| {
+        let client = client.clone();
+        std::thread::spawn(move || {
+            for round in 0..50 {
+                let slba = thread * 64;
+                client.write(1, slba, pattern(4096, thread * 1000 + round), false).unwrap();
+                let got = client.read(1, slba, Buffer::alloc(4096)).unwrap();
+                assert!(*got == *pattern(4096, thread * 1000 + round));
+            }
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn a_full_desk_hands_requests_back_or_waits() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    config.queue_entries = 4;
+    let client = Client::connect(config).unwrap();
+    // The reactor is held by a callback, so that nothing moves.
+    let (held, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let barriers = (held.clone(), release.clone());
+    client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
+        barriers.0.wait();
+        barriers.1.wait();
+    });
+    held.wait();
+    let (done, completions) = channel();
+    let mut taken = 0;
+    let refused = loop {
+        match client.try_submit_to(request(Op::Flush, 0, 0, None, taken), &done) {
+            Ok(()) => taken += 1,
+            Err(request) => break request,
+        }
+    };
+    assert_eq!((taken, refused.token), (4, 4));
+    let waiter = std::thread::spawn({
+        let (client, done) = (client.clone(), done.clone());
+        move || client.submit_to(refused, &done)
+    });
+    release.wait();
+    waiter.join().unwrap();
+    let mut tokens: Vec<u64> = completions.iter().take(5).map(|c| c.token).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn dropping_the_last_clone_finishes_what_was_submitted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(vec![file(1, &directory, 16 * MIB, 512)]);
+    let client = connect(&server);
+    let ended = Arc::new(AtomicU64::new(0));
+    for slot in 0..200u64 {
+        let ended = ended.clone();
+        let write = request(Op::Write, slot * 8, 8, Some(pattern(4096, slot)), slot);
+        client.submit(write, move |completion| {
+            assert!(completion.status.is_success() && completion.token == slot);
+            ended.fetch_add(1, Relaxed);
+        });
+    }
+    drop(client);
+    assert_eq!(ended.load(Relaxed), 200);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn callbacks_may_submit_and_may_hold_the_last_clone() {
+    fn again(client: Client, left: u32, done: std::sync::mpsc::Sender<()>) {
+        if left == 0 {
+            drop(client); // the last one, on the reactor's own thread
+            return done.send(()).unwrap();
+        }
+        let next = client.clone();
+        let buffer = Some(Buffer::alloc(512));
+        client.submit(request(Op::Read, 0, 1, buffer, 0), move |completion| {
+            assert!(completion.status.is_success());
+            again(next, left - 1, done);
+        });
+    }
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let (done, ended) = channel();
+    again(connect(&server), 1000, done);
+    ended.recv_timeout(LONG).unwrap();
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn a_callback_cannot_wait_and_its_panic_harms_nobody() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = connect(&server);
+    let (done, ended) = channel();
+    let inner = client.clone();
+    client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
+        let error = inner.read(1, 0, Buffer::alloc(512)).unwrap_err();
+        drop(inner);
+        done.send((error.status, error.buffer.unwrap().len())).unwrap();
+        panic!("this is part of the test");
+    });
+    let (status, len) = ended.recv_timeout(LONG).unwrap();
+    assert!(status.is(Status::COMMAND_SEQUENCE_ERROR) && len == 512);
+    client.flush(1).unwrap();
+}
+
+#[test]
+fn requests_that_make_no_sense_fail_here() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = connect(&server);
+    let nonsense = [
+        request(Op::Read, 0, 1, None, 0),
+        request(Op::Write, 0, 0, Some(Buffer::alloc(512)), 0),
+        request(Op::Compare, 0, 70_000, Some(Buffer::alloc(512)), 0),
+        request(Op::Flush, 0, 0, Some(Buffer::alloc(512)), 0),
+        request(Op::Discard, 0, 0, None, 0),
+    ];
+    for request in nonsense {
+        assert!(client.run(request).unwrap_err().status.is(Status::INVALID_FIELD));
+    }
+    // Blocks and buffer disagree: the target or the connection says so, and the client goes on.
+    assert!(client.run(request(Op::Read, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
+    assert!(client.run(request(Op::Write, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
+    for (nsid, len) in [(1, 100), (1, 0), (7, 512)] {
+        assert_eq!(
+            client.read(nsid, 0, Buffer::alloc(len)).unwrap_err().buffer.unwrap().len(),
+            len
+        );
+    }
+    client.read(1, 0, Buffer::alloc(512)).unwrap();
+}

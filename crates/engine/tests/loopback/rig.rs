@@ -1,0 +1,95 @@
+//! A target to test against, and hosts for it.
+
+use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, HostConfig, Op, Request};
+use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem, Usage};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+pub const NQN: &str = "nqn.2024-01.test:disk";
+pub const HOST_NQN: &str = "nqn.2024-01.test:host";
+/// Longer than anything should take.
+pub const LONG: Duration = Duration::from_secs(30);
+pub const MIB: u64 = 1 << 20;
+
+pub fn memory(nsid: u32, size: u64, lba_bytes: u32) -> Export {
+    export(nsid, BackendKind::Memory { size }, lba_bytes)
+}
+
+pub fn file(nsid: u32, directory: &tempfile::TempDir, size: u64, lba_bytes: u32) -> Export {
+    let path = directory.path().join(format!("{nsid}.img"));
+    export(nsid, BackendKind::File { path, size: Some(size), create: true }, lba_bytes)
+}
+
+fn export(nsid: u32, kind: BackendKind, lba_bytes: u32) -> Export {
+    let backend = BackendSpec { kind, lba_bytes, read_only: false };
+    Export { nsid, backend, uuid: None }
+}
+
+pub fn read_only(export: Export) -> Export {
+    Export { backend: BackendSpec { read_only: true, ..export.backend }, ..export }
+}
+
+pub fn subsystem(exports: Vec<Export>) -> Subsystem {
+    Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }
+}
+
+pub fn server_config(exports: Vec<Export>) -> ServerConfig {
+    let any = "127.0.0.1:0".parse().unwrap();
+    ServerConfig::new(vec![any], vec![subsystem(exports)])
+}
+
+pub fn serve(exports: Vec<Export>) -> Server {
+    Server::start(server_config(exports)).unwrap()
+}
+
+pub fn address(server: &Server) -> SocketAddr {
+    server.addresses()[0]
+}
+
+pub fn host_config(address: SocketAddr) -> HostConfig {
+    let mut config = HostConfig::new(address, NQN, HOST_NQN, [7; 16]);
+    config.reconnect_delay = Duration::from_millis(20);
+    config
+}
+
+pub fn connect(server: &Server) -> Client {
+    Client::connect(host_config(address(server))).unwrap()
+}
+
+/// Reactors that are pinned nowhere in particular: core 0, as often as wanted.
+pub fn reactors(count: usize) -> Vec<usize> {
+    vec![0; count]
+}
+
+/// Octets that differ from block to block and from `seed` to `seed`.
+pub fn pattern(len: usize, seed: u64) -> Buffer {
+    let mut buffer = Buffer::alloc(len);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in buffer.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+    buffer
+}
+
+pub fn request(op: Op, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u64) -> Request {
+    Request { op, nsid: 1, slba, blocks, fua: false, urgent: false, buffer, token }
+}
+
+/// Waits until `done` says so.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Nothing that a connection used is left.
+pub fn assert_nothing_left(server: &Server) {
+    eventually("everything is given back", || server.usage() == Usage::default());
+}
