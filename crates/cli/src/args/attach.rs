@@ -1,7 +1,6 @@
 //! `roadtrain attach`
 
 use super::{ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
-use crate::units::parse_size;
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -31,9 +30,6 @@ pub struct AttachArgs {
     /// What to show it as: nbd:unix:/PATH or nbd:tcp:HOST:PORT.
     #[arg(long = "as", value_name = "FRONT-END")]
     pub front: String,
-    /// Most memory for data in flight (at least 36MiB for each reactor).
-    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = parse_size)]
-    pub buffers: u64,
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,

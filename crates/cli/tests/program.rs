@@ -1,0 +1,300 @@
+//! The program itself, on loopback: what it prints, how it ends.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_roadtrain");
+const NQN: &str = "nqn.2025-01.io.example:test";
+
+fn roadtrain(line: &str) -> Output {
+    Command::new(PROGRAM).args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)))
+}
+
+/// A running `serve`.
+struct Target {
+    child: Child,
+    port: u16,
+}
+
+impl Target {
+    fn start(arguments: &[&str]) -> Target {
+        let mut child = Command::new(PROGRAM)
+            .arg("serve")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words.first(), Some(&"ready"), "{line}");
+        let port = words[1].rsplit(':').next().unwrap().parse().unwrap();
+        Target { child, port }
+    }
+
+    fn memory() -> Target {
+        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: our own child, which was not waited for.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Runs a command against it.
+    fn ask(&self, command: &str, rest: &str) -> Output {
+        roadtrain(&format!("{command} -t tcp -a 127.0.0.1 -s {} {rest}", self.port))
+    }
+
+    /// Its namespaces' sizes.
+    fn sizes(&self) -> Vec<u64> {
+        let found = json(&self.ask("list", "--json"));
+        found.as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).collect()
+    }
+
+    /// Waits until its namespaces have these sizes.
+    fn await_sizes(&self, sizes: &[u64]) {
+        for _ in 0..200 {
+            if self.sizes() == sizes {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(25));
+        }
+        panic!("{:?} instead of {sizes:?}", self.sizes());
+    }
+
+    /// Waits for its end; its exit status and its log.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut log = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        (self.child.wait().unwrap().code(), log)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `end` takes the target out of its guard.
+fn ends_well(target: Target, signal: libc::c_int) -> String {
+    target.signal(signal);
+    let (code, log) = target.end();
+    assert_eq!(code, Some(0), "{log}");
+    log
+}
+
+#[test]
+fn serve_stops_cleanly() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        ends_well(Target::memory(), signal);
+    }
+}
+
+#[test]
+fn commands_see_what_is_exported() {
+    let target = Target::memory();
+    let discovered = json(&target.ask("discover", "--json"));
+    let names = discovered["records"].as_array().unwrap().iter().map(|r| r["subnqn"].as_str());
+    assert!(names.flatten().any(|name| name == NQN), "{discovered}");
+    let identified = json(&target.ask("identify", &format!("-n {NQN} --json")));
+    assert_eq!(identified["controller"]["subnqn"], NQN);
+    assert_eq!(identified["namespaces"][0]["bytes"], 8 << 20);
+    assert_eq!(target.sizes(), [8 << 20]);
+    let text =
+        String::from_utf8(target.ask("identify", &format!("-n {NQN} --nsid 1")).stdout).unwrap();
+    assert!(text.contains("8 MiB"), "{text}");
+    let absent = target.ask("identify", &format!("-n {NQN} --nsid 2"));
+    assert_eq!(absent.status.code(), Some(1), "{}", stderr(&absent));
+}
+
+#[test]
+fn exit_status_says_what_kind_of_failure() {
+    let target = Target::memory();
+    for (output, code) in [
+        (roadtrain("identify -a 127.0.0.1 -s 1 -n nqn.x:y"), 3),
+        (target.ask("identify", "-n nqn.x:other"), 3),
+        (target.ask("bench", &format!("-n {NQN} --nsid 9 --seconds 1")), 1),
+        (target.ask("bench", &format!("-n {NQN} --bs 1000 --seconds 1")), 2),
+        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/nonexistent/dir/x")), 1),
+        (target.ask("attach", &format!("-n {NQN} --as ftp:x")), 2),
+        (roadtrain("serve -a 127.0.0.1 -n not-an-nqn --namespace mem:1MiB"), 2),
+        (roadtrain("serve -a 127.0.0.1 -s 0 -n nqn.x:y --namespace file:/nonexistent/x"), 1),
+        (roadtrain("nonsense"), 2),
+    ] {
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn hosts_that_are_not_allowed_are_told() {
+    let target = Target::start(&[
+        "-a",
+        "127.0.0.1",
+        "-s",
+        "0",
+        "-n",
+        NQN,
+        "--namespace",
+        "mem:8MiB",
+        "--allow-host",
+        "nqn.x:friend",
+    ]);
+    let friend = target.ask("identify", &format!("-n {NQN} --hostnqn nqn.x:friend"));
+    assert!(friend.status.success(), "{}", stderr(&friend));
+    let stranger = target.ask("identify", &format!("-n {NQN} --hostnqn nqn.x:stranger"));
+    assert_eq!(stranger.status.code(), Some(3));
+}
+
+#[test]
+fn reload_changes_namespaces_and_survives_nonsense() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("serve.toml");
+    let write = |sizes: &[&str]| {
+        let namespace = |(n, size): (usize, &&str)| {
+            format!(
+                "[[subsystem.namespace]]\nnsid = {}\nkind = \"mem\"\nsize = \"{size}\"\n",
+                n + 1
+            )
+        };
+        let namespaces: String = sizes.iter().enumerate().map(namespace).collect();
+        let text = format!(
+            "address = \"127.0.0.1\"\nport = 0\n[[subsystem]]\nnqn = \"{NQN}\"\n{namespaces}"
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    write(&["8MiB"]);
+    let target = Target::start(&["--config", path(&file)]);
+    assert_eq!(target.sizes(), [8 << 20]);
+    write(&["8MiB", "4MiB"]);
+    target.signal(libc::SIGHUP);
+    target.await_sizes(&[8 << 20, 4 << 20]);
+    std::fs::write(&file, "nonsense").unwrap();
+    target.signal(libc::SIGHUP);
+    write(&["8MiB"]);
+    // Both signals may be seen as one; the good file wins in the end.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    target.signal(libc::SIGHUP);
+    target.await_sizes(&[8 << 20]);
+    ends_well(target, libc::SIGTERM);
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn configuration_is_printed_and_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("serve.toml");
+    let printed = roadtrain(&format!(
+        "serve -a 127.0.0.1 -n {NQN} --namespace mem:8MiB --policy i10 --print-config"
+    ));
+    std::fs::write(&file, &printed.stdout).unwrap();
+    let checked = roadtrain(&format!("serve --config {} --check-config", path(&file)));
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    std::fs::write(&file, "port = 1\n").unwrap();
+    let checked = roadtrain(&format!("serve --config {} --check-config", path(&file)));
+    assert_eq!(checked.status.code(), Some(2));
+    assert!(stderr(&checked).contains("serve.toml"), "{}", stderr(&checked));
+}
+
+#[test]
+fn bench_measures_both_ends() {
+    let output = roadtrain(
+        "bench --namespace mem:8MiB --rw randread --bs 4k --depth 16 --ios 20000 --policy i10 --json",
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["requests"], 20_000);
+    assert_eq!(report["errors"], 0);
+    for name in [
+        "iops",
+        "bytes_per_second",
+        "requests_per_caravan",
+        "sends_per_io",
+        "cpu_ns_per_io",
+        "host_cpu_seconds",
+        "target_cpu_seconds",
+        "target_requests_per_caravan",
+        "syscalls_per_io",
+    ] {
+        assert!(report[name].as_f64().is_some_and(|x| x > 0.0), "{name}: {}", report[name]);
+    }
+    // Sixteen in flight, sixteen a caravan: all the doorbells are of size.
+    assert_eq!(report["requests_per_caravan"], 16.0);
+    assert_eq!(report["doorbells"]["timer"], 0);
+}
+
+#[test]
+fn bench_verifies() {
+    for options in [
+        "--rw randrw --bs 4k --depth 32 --lanes 2",
+        "--rw write --bs 64k --depth 4 --policy i10",
+        "--rw randwrite --bs 512 --depth 8 --hdgst --ddgst",
+        "--rw randread --bs 4k --depth 8",
+    ] {
+        let line = format!("bench --namespace mem:8MiB {options} --ios 4000 --verify --json");
+        let output = roadtrain(&line);
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        let report = json(&output);
+        assert_eq!(report["requests"], 4000, "{line}");
+        assert!(report["blocks_checked"].as_u64().unwrap() > 4000, "{line}");
+    }
+}
+
+#[test]
+fn bench_finds_data_that_somebody_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    let namespace = format!("file:{},size=1MiB", path(&image));
+    let target =
+        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace]);
+    let bench = |rw: &str| {
+        target.ask("bench", &format!("-n {NQN} --rw {rw} --ios 256 --depth 4 --verify --json"))
+    };
+    let written = bench("write");
+    assert!(written.status.success(), "{}", stderr(&written));
+    assert!(bench("read").status.success(), "another run's data is checked by itself");
+    let mut data = std::fs::read(&image).unwrap();
+    data[5 * 4096 + 700] ^= 1;
+    std::fs::write(&image, data).unwrap();
+    let output = bench("read");
+    assert_eq!(output.status.code(), Some(1));
+    let report = json(&output);
+    assert_eq!(report["errors"], 1);
+    assert!(stderr(&output).contains("block 41 is corrupt: octet 188"), "{}", stderr(&output));
+}
+
+#[test]
+fn bench_keeps_a_schedule() {
+    let output = roadtrain("bench --namespace mem:8MiB --rate 2000 --lanes 2 --ios 400 --json");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["requests"], 400);
+    assert!(report["iops"].as_f64().unwrap() < 2100.0, "not faster than the schedule: {report}");
+}
+
+#[test]
+fn read_only_namespaces_are_not_written() {
+    let target =
+        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB,ro"]);
+    let output = target.ask("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
+    assert_eq!(output.status.code(), Some(2), "read-only: {}", stderr(&output));
+}
