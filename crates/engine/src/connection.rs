@@ -48,8 +48,45 @@ pub(crate) enum Received {
     /// The peer closed the connection.
     Closed,
     /// `direct` octets straight into place, then `buffered` at the start of the receive buffer (with
-    /// what was kept from before).
-    Octets { direct: usize, buffered: usize },
+    /// what was kept from before); `more` may be there to be received at once.
+    Octets { direct: usize, buffered: usize, more: bool },
+}
+
+/// Short receives between two tries whether looking again at once has begun to pay.
+const LOOKS_BETWEEN_TRIES: u32 = 16;
+
+/// Whether to look again at once after a receive that did not fill its buffer: it pays while octets keep
+/// coming faster than they are handled, and else is a system call for nothing.
+#[derive(Debug, Default)]
+struct LookAgain {
+    pays: bool,
+    /// The receive before was short: this one tells whether looking again pays.
+    trying: bool,
+    short: u32,
+}
+
+impl LookAgain {
+    /// A receive brought octets, filling its buffer or not; whether to look again.
+    fn received(&mut self, full: bool) -> bool {
+        self.pays |= self.trying;
+        self.short = self.short.wrapping_add(1);
+        self.trying = !full && (self.pays || self.short.is_multiple_of(LOOKS_BETWEEN_TRIES));
+        full || self.trying
+    }
+
+    fn nothing(&mut self) {
+        self.pays &= !self.trying;
+        self.trying = false;
+    }
+}
+
+/// What a receive of a lane brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heard {
+    /// Something to handle.
+    pub(crate) something: bool,
+    /// More may be there at once.
+    pub(crate) more: bool,
 }
 
 /// A memory range that receives payload straight.
@@ -65,12 +102,19 @@ pub(crate) struct Connection {
     kept: Vec<u8>,
     /// A caravan that the socket had no room for.
     blocked: Option<Box<Gather>>,
+    look_again: LookAgain,
     pub(crate) stats: LaneStats,
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Connection { socket, kept: Vec::new(), blocked: None, stats: LaneStats::default() }
+        Connection {
+            socket,
+            kept: Vec::new(),
+            blocked: None,
+            look_again: LookAgain::default(),
+            stats: LaneStats::default(),
+        }
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -92,6 +136,7 @@ impl Connection {
         buffer[..kept].copy_from_slice(&self.kept);
         let end = buffer.len().min(kept.max(HEADER_BYTES_MAX) + limit);
         let rest = &mut buffer[kept..end];
+        let room = rest.len();
         let direct_max = place.map_or(0, |p| p.length);
         let direct_base = place.map_or(std::ptr::null_mut(), |p| p.data.cast());
         let mut iov = [
@@ -109,7 +154,10 @@ impl Connection {
         if got < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Received::Nothing),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {
+                    self.look_again.nothing();
+                    Ok(Received::Nothing)
+                }
                 _ => Err(error),
             };
         }
@@ -119,7 +167,8 @@ impl Connection {
         let direct = (got as usize).min(direct_max);
         let buffered = kept + got as usize - direct;
         self.kept.clear();
-        Ok(Received::Octets { direct, buffered })
+        let more = self.look_again.received(got as usize == room + direct_max);
+        Ok(Received::Octets { direct, buffered, more })
     }
 
     /// Keeps octets for the next receive.
@@ -192,5 +241,33 @@ impl Connection {
                 length,
             )
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_again_stops_when_it_brings_nothing() {
+        let mut look = LookAgain::default();
+        let tries = (0..160).filter(|_| {
+            let again = look.received(false);
+            if again {
+                look.nothing();
+            }
+            again
+        });
+        assert_eq!(tries.count(), 10, "one in sixteen tells whether it has begun to pay");
+    }
+
+    #[test]
+    fn looking_again_goes_on_while_it_brings_something() {
+        let mut look = LookAgain::default();
+        while !look.received(false) {}
+        assert!((0..100).all(|_| look.received(false)));
+        look.nothing();
+        assert!(!look.received(false));
+        assert!(look.received(true), "a full buffer says that there is more");
     }
 }

@@ -4,7 +4,7 @@
 //! order, for the next one; they fail only when the controller-loss timeout says so.
 
 use super::api::{Completion, Op, Request};
-use crate::connection::{Connection, Place, Received, RxBuffer};
+use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::gather::{Gather, Sent};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
@@ -227,9 +227,9 @@ impl Lane {
         }
     }
 
-    /// One receive and the parsing of what it brought; `false` when nothing more is there now.
-    pub(crate) fn receive(&mut self, shared: &mut Shared) -> Result<bool, LinkError> {
-        let Some(link) = &mut self.link else { return Ok(false) };
+    /// One receive; [`Lane::parse`] handles what it brought.
+    pub(crate) fn receive(&mut self, shared: &mut Shared) -> Result<Heard, LinkError> {
+        let Some(link) = &mut self.link else { return Ok(Heard::default()) };
         let place = link.qpair.wanted().and_then(|(slot, offset, length)| {
             let buffer = self.flights[usize::from(slot)].as_mut()?.request.buffer.as_mut()?;
             let rest = &mut buffer[offset as usize..][..length as usize];
@@ -238,16 +238,16 @@ impl Lane {
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
         let received = unsafe { link.connection.receive(&mut shared.rx, place, RX_BUFFER_BYTES) }?;
         match received {
-            Received::Nothing => Ok(false),
+            Received::Nothing => Ok(Heard::default()),
             Received::Closed => Err(LinkError::Closed),
-            Received::Octets { direct, buffered } => {
+            Received::Octets { direct, buffered, more } => {
                 if let Some(place) = place {
                     // SAFETY: just received there.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     link.qpair.placed(data);
                 }
                 self.unparsed = (0, buffered);
-                Ok(true)
+                Ok(Heard { something: true, more })
             }
         }
     }

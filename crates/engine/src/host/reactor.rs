@@ -315,12 +315,12 @@ impl Reactor {
             if !self.lanes[index].hot {
                 continue;
             }
-            let received = self.use_lane(index, Lane::receive).unwrap_or(false);
-            self.lanes[index].hot = received;
-            if received {
+            let heard = self.use_lane(index, Lane::receive).unwrap_or_default();
+            self.lanes[index].hot = heard.more;
+            if heard.something {
                 self.spinner.worked();
             }
-            let mut more = received;
+            let mut more = heard.something;
             while more {
                 more = self.use_lane(index, |l, s| l.parse(s, PARSE_BATCH)).unwrap_or(false);
                 if more {

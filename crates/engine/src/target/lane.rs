@@ -8,7 +8,7 @@ use super::namespace::NamespaceTable;
 use super::slot::{Data, Slot, Work};
 use super::tasks::Tasks;
 use crate::buffer::Pool;
-use crate::connection::{Connection, Place, Received, RxBuffer};
+use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::digest;
 use crate::gather::{Gather, Sent};
 use crate::ring::Ring;
@@ -148,10 +148,10 @@ impl Lane {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }
 
-    /// Receives once and handles what came; `false` when nothing more is there now.
-    pub(super) fn receive(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
+    /// Receives once and handles what came.
+    pub(super) fn receive(&mut self, shared: &mut Shared) -> Result<Heard, LaneError> {
         if self.stalled {
-            return Ok(false);
+            return Ok(Heard::default());
         }
         let place = self.qpair.wanted().and_then(|(slot, offset, length)| {
             let data = self.slots[usize::from(slot)].data.range(offset, length)?;
@@ -162,16 +162,16 @@ impl Lane {
         // while a write to them is under way.
         let received = unsafe { self.connection.receive(&mut shared.rx, place, limit) }?;
         match received {
-            Received::Nothing => Ok(false),
+            Received::Nothing => Ok(Heard::default()),
             Received::Closed => Err(LaneError::Closed),
-            Received::Octets { direct, buffered } => {
+            Received::Octets { direct, buffered, more } => {
                 if let Some(place) = place {
                     // SAFETY: just received there.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     self.qpair.placed(data);
                 }
                 self.parse(shared, buffered)?;
-                Ok(true)
+                Ok(Heard { something: true, more })
             }
         }
     }

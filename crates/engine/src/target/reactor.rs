@@ -369,10 +369,12 @@ impl Reactor {
         for index in std::mem::take(&mut self.hot) {
             let Some(seat) = self.seats[index as usize].as_mut() else { continue };
             seat.hot = false;
-            let more = self.use_lane(index, Lane::receive).unwrap_or(false);
+            let heard = self.use_lane(index, Lane::receive).unwrap_or_default();
             self.end_turn(index);
-            if more {
+            if heard.something {
                 self.spinner.worked();
+            }
+            if heard.more {
                 self.heat(index);
             } else {
                 self.cooled.push(index);
