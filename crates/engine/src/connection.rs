@@ -191,12 +191,13 @@ impl Connection {
         debug_assert!(self.blocked.is_none(), "one caravan at a time");
         self.stats.caravans += 1;
         self.stats.caravan_bytes += gather.bytes() as u64;
-        let sent = gather.send(self.fd(), &mut self.stats.sends)?;
+        let sent = gather.send(self.fd(), &mut self.stats.sends);
         match sent {
-            Sent::All => gather.clear(),
-            Sent::Blocked => self.blocked = Some(std::mem::take(gather)),
+            Ok(Sent::Blocked) => self.blocked = Some(std::mem::take(gather)),
+            // Also after an error: the gather is the reactor's, and another lane is the next to use it.
+            Ok(Sent::All) | Err(_) => gather.clear(),
         }
-        Ok(sent)
+        sent
     }
 
     /// Goes on with the caravan that was blocked.

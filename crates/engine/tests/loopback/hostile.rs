@@ -27,6 +27,8 @@ struct Rig {
     client: Client,
     admin: Admin,
     connections: usize,
+    /// The client's controller: another one would mean that its connection was lost.
+    cntlid: u16,
     _directory: tempfile::TempDir,
 }
 
@@ -42,7 +44,8 @@ impl Rig {
         let admin = Admin::connect(&config).unwrap();
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
-        Rig { server, client, admin, connections, _directory: directory }
+        let cntlid = client.view().info().cntlid;
+        Rig { server, client, admin, connections, cntlid, _directory: directory }
     }
 
     fn peer(&self) -> Peer {
@@ -85,6 +88,7 @@ impl Rig {
         });
         self.client.write(1, 0, pattern(65536, 1), false).unwrap();
         assert!(*self.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
+        assert_eq!(self.client.view().info().cntlid, self.cntlid, "the client had to reconnect");
     }
 }
 
@@ -143,6 +147,12 @@ fn write(cid: u16, len: u32, digests: Digests) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, len / BLOCK);
     sqe.set_transport(len);
     raw::command(cid, sqe, &[], digests)
+}
+
+fn read(cid: u16, len: u32) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::READ, 1, 0, len / BLOCK);
+    sqe.set_transport(len);
+    raw::command(cid, sqe, &[], raw::PLAIN)
 }
 
 #[test]
@@ -302,6 +312,25 @@ fn connections_cut_anywhere_leave_nothing() {
                 peer.assert_ends();
             }
         }
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn resets_while_answers_leave_harm_nobody() {
+    let rig = Rig::new();
+    rig.client.write(1, 0, pattern(65536, 1), false).unwrap();
+    for _ in 0..100 {
+        let mut peer = rig.queue(raw::PLAIN);
+        for cid in 2..ENTRIES {
+            peer.send(&read(cid, 4096));
+        }
+        peer.socket.peek(&mut [0]).unwrap();
+        for cid in 2..ENTRIES {
+            peer.send(&read(cid, 65536));
+        }
+        drop(peer); // with octets unread: a reset
+        assert!(*rig.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
     }
     rig.assert_healthy();
 }
