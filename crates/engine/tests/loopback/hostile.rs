@@ -316,6 +316,31 @@ fn connections_cut_anywhere_leave_nothing() {
     rig.assert_healthy();
 }
 
+/// Answers that the socket has no room for wait there, and come whole when the peer reads at last.
+#[test]
+fn a_peer_that_reads_late_gets_everything() {
+    let rig = Rig::new();
+    let len = 1usize << 20;
+    rig.client.write(1, 0, pattern(len, 3), false).unwrap();
+    for digests in [raw::PLAIN, raw::BOTH] {
+        let mut peer = rig.queue(digests);
+        for cid in 2..ENTRIES {
+            let mut sqe = Sqe::rw(opcode::READ, 1, 0, len as u32 / BLOCK);
+            sqe.set_transport(len as u32);
+            peer.send(&raw::command(cid, sqe, &[], digests));
+        }
+        rig.client.flush(1).unwrap(); // others go on
+        let mut answered = std::collections::BTreeSet::new();
+        while answered.len() < usize::from(ENTRIES) - 2 {
+            let (kind, pdu) = peer.next().unwrap();
+            assert_eq!(kind, PduType::C2hData as u8);
+            assert!(pdu[usize::from(pdu[3])..][..len] == pattern(len, 3)[..]);
+            assert!(answered.insert(pdu[8]), "answered twice");
+        }
+    }
+    rig.assert_healthy();
+}
+
 #[test]
 fn resets_while_answers_leave_harm_nobody() {
     let rig = Rig::new();

@@ -1,9 +1,11 @@
 //! Connections and targets that go away: every request completes exactly once.
 
+use crate::proxy::Proxy;
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
 use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -102,4 +104,78 @@ fn a_target_that_is_not_there_is_said_so() {
     let address = address(&serve(vec![memory(1, MIB, 512)]));
     let error = Client::connect(host_config(address)).err().unwrap();
     assert!(error.to_string().contains("cannot reach"), "{error}");
+}
+
+/// Every block is written several times in turn, each time with something else, while connections are cut
+/// at arbitrary octets; what is read is what was last acknowledged.
+fn survives_cuts(digests: Digests, lanes: u32) {
+    const SLOTS: u64 = 8;
+    const ROUNDS: u64 = 60;
+    const LENGTHS: [usize; 4] = [4096, 65536, 16384, 262_144];
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(vec![file(1, &directory, 16 * MIB, 512)]);
+    let allowances = (0..40u64).map(|n| 20_000 + (n * 7919 * 104_729) % 700_001).collect();
+    // The first connections are the admin queue and the lanes; every third one that follows may be, too.
+    let proxy = Proxy::new(address(&server), allowances);
+    let mut host = host_config(proxy.address);
+    (host.digests, host.lanes) = (digests, lanes);
+    let client = Client::connect(host).unwrap();
+    let threads = (0..SLOTS).map(|slot| {
+        let client = client.clone();
+        std::thread::spawn(move || {
+            let len = LENGTHS[slot as usize % LENGTHS.len()];
+            for round in 0..ROUNDS {
+                let seed = slot << 32 | round;
+                client.write(1, slot * 2048, pattern(len, seed), false).unwrap();
+                let got = client.read(1, slot * 2048, Buffer::alloc(len)).unwrap();
+                assert!(*got == *pattern(len, seed), "slot {slot}, round {round}");
+            }
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(proxy.cuts() >= 10, "only {} connections were cut", proxy.cuts());
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn connections_cut_at_any_octet_lose_nothing() {
+    survives_cuts(Digests::default(), 1);
+}
+
+#[test]
+fn connections_with_digests_cut_at_any_octet_lose_nothing() {
+    survives_cuts(Digests { header: true, data: true }, 2);
+}
+
+#[test]
+fn a_network_that_swallows_everything_is_noticed() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let proxy = Proxy::new(address(&server), vec![]);
+    let mut host = host_config(proxy.address);
+    (host.keep_alive, host.timeout) = (Duration::from_millis(400), Duration::from_millis(500));
+    let client = Client::connect(host).unwrap();
+    client.write(1, 0, pattern(65536, 1), false).unwrap();
+    proxy.freeze();
+    // Written over new connections; the target drops the old ones when nothing keeps them alive.
+    client.write(1, 0, pattern(65536, 2), false).unwrap();
+    assert!(*client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 2));
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn a_client_ends_while_the_network_swallows_everything() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let proxy = Proxy::new(address(&server), vec![]);
+    let mut host = host_config(proxy.address);
+    host.timeout = Duration::from_millis(300);
+    let client = Client::connect(host).unwrap();
+    proxy.freeze();
+    let (done, ended) = channel();
+    client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), 5), &done);
+    drop((client, done));
+    let completion = ended.recv_timeout(LONG).unwrap();
+    assert!(completion.token == 5 && completion.status.is(Status::HOST_PATH_ERROR));
+    assert!(ended.recv().is_err(), "answered twice");
 }

@@ -5,6 +5,7 @@ mod control;
 mod hostile;
 mod loss;
 mod ops;
+mod proxy;
 mod queue;
 mod rig;
 mod scarce;

@@ -1,0 +1,60 @@
+//! Idle hosts and targets sleep. Alone in its process: it counts what every reactor thread does.
+
+use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, HostConfig};
+use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
+use roadtrain_proto::policy::PolicyConfig;
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+const NQN: &str = "nqn.2024-01.test:disk";
+
+/// Times that each of our threads went to sleep, and ns on a core.
+fn sleeps() -> BTreeMap<String, (u64, u64)> {
+    let mut found = BTreeMap::new();
+    for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let (name, status) = (read("comm"), read("status"));
+        if !name.starts_with("roadtrain") {
+            continue;
+        }
+        let number = |text: Option<&str>| text.and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        let key = format!("{} {}", name.trim(), task.file_name().display());
+        found.insert(key, (number(line), number(read("schedstat").split(' ').next())));
+    }
+    found
+}
+
+#[test]
+fn nobody_wakes_up_but_to_keep_alive() {
+    let kind = BackendKind::Memory { size: 1 << 20 };
+    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
+    let exports = vec![Export { nsid: 1, backend, uuid: None }];
+    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+    (config.cores, config.policy) = (vec![0; 2], PolicyConfig::i10());
+    let server = Server::start(config).unwrap();
+    let mut config = HostConfig::new(server.addresses()[0], NQN, "nqn.2024-01.test:host", [7; 16]);
+    (config.lanes, config.cores, config.policy) = (4, vec![0; 2], PolicyConfig::i10());
+    config.keep_alive = Duration::from_secs(2);
+    let client = Client::connect(config).unwrap();
+    for slba in 0..100 {
+        client.write(1, slba, Buffer::alloc(4096), false).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let before = sleeps();
+    std::thread::sleep(Duration::from_secs(4));
+    let after = sleeps();
+    assert_eq!(before.len(), 5, "two reactors at each end, one control thread: {before:?}");
+    let mut total = 0;
+    for (name, (count, ns)) in &after {
+        let (count_before, ns_before) = before[name];
+        println!("{name}: {} sleeps, {} us of CPU", count - count_before, (ns - ns_before) / 1000);
+        total += count - count_before;
+    }
+    // Four keep-alives: for each the control thread sleeps twice, and a reactor of the target a few times.
+    assert!(total <= 40, "{total} sleeps in four seconds of idleness");
+}
