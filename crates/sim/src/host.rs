@@ -340,6 +340,7 @@ impl Lane {
             }
             if !status.is_success() && !status.is_dnr() && flight.retries < RETRIES_MAX {
                 flight.retries += 1;
+                load.tally.repeated += 1;
                 flight.request.buffer = command.data;
                 self.pending.push_back(flight);
             } else {

@@ -120,9 +120,12 @@ impl Lane {
                     self.data_mut(slot)[offset as usize..][..data.len()].copy_from_slice(data);
                 }
                 RxEvent::DataDone { slot, intact } => {
-                    assert!(intact, "the network corrupts nothing");
                     let io = self.slot_mut(slot).io;
-                    commands.push(Command { slot, io });
+                    if intact {
+                        commands.push(Command { slot, io });
+                    } else {
+                        self.qpair.respond(now, slot, Status::TRANSIENT_TRANSPORT_ERROR, 0);
+                    }
                 }
             }
         }

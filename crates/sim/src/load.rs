@@ -50,6 +50,8 @@ pub struct Tally {
     pub succeeded: u64,
     /// Failed.
     pub failed: u64,
+    /// Completions with a status that permits another try.
+    pub repeated: u64,
 }
 
 /// The load and its judge.

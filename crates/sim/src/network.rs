@@ -6,6 +6,9 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
+/// More octets than the set-up of a connection has in either direction.
+const SET_UP_OCTETS: usize = 2048;
+
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u32);
@@ -59,6 +62,8 @@ pub struct Weather {
 struct Pipe {
     flight: VecDeque<(Instant, Arrival)>,
     octets: usize,
+    /// Octets that have arrived.
+    arrived: usize,
     /// The receiver reads nothing before.
     stalled_until: Instant,
     /// The sender found the window closed.
@@ -188,6 +193,7 @@ impl Network {
         }
         let (_, arrival) = pipe.flight.pop_front()?;
         pipe.octets -= length(&arrival);
+        pipe.arrived += length(&arrival);
         if std::mem::take(&mut pipe.sender_blocked) {
             pipe.writable_at = Some(now);
         }
@@ -269,6 +275,25 @@ impl Network {
     /// Nothing arrives anywhere before `until`.
     pub fn hold(&mut self, until: Instant) {
         self.held_until = self.held_until.max(until);
+    }
+
+    /// Changes a bit of something under way, of a connection whose set-up, which no digest protects, is
+    /// over for long.
+    pub fn corrupt(&mut self) {
+        let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
+        let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_OCTETS);
+        let pieces =
+            pipes.flat_map(|pipe| &mut pipe.flight).filter_map(|(_, arrival)| match arrival {
+                Arrival::Octets(octets) => Some(octets),
+                _ => None,
+            });
+        let mut pieces: Vec<&mut Vec<u8>> = pieces.collect();
+        if pieces.is_empty() {
+            return;
+        }
+        let piece = self.rng.below(pieces.len() as u64) as usize;
+        let octet = self.rng.below(pieces[piece].len() as u64) as usize;
+        pieces[piece][octet] ^= 1 << self.rng.below(8);
     }
 
     /// A connection at random.

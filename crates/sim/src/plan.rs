@@ -42,6 +42,8 @@ pub enum Fault {
         /// How long it is away.
         time: Duration,
     },
+    /// The network changes a bit: with both digests on, whatever it is must be found.
+    Corrupt,
     /// A namespace changes.
     Namespace,
 }
@@ -162,14 +164,19 @@ impl Plan {
             keep_alive: Duration::from_millis(keep_alive_ms),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),
             controller_loss_timeout: rng.chance(30).then(|| rng.micros(0, 50_000)),
-            faults: faults(rng, chaos),
+            faults: faults(rng, chaos, host.digests),
             sabotage: None,
         }
     }
 }
 
-fn faults(rng: &mut Rng, chaos: Duration) -> Vec<(Instant, Fault)> {
+fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fault)> {
     let mut faults = Vec::new();
+    if digests.header && digests.data {
+        for _ in 0..rng.below(30) {
+            faults.push((rng.moment(chaos), Fault::Corrupt));
+        }
+    }
     for _ in 0..rng.below(12) {
         let time = rng.micros(0, 30_000);
         let fault = match rng.below(100) {

@@ -57,6 +57,7 @@ impl core::ops::AddAssign for Summary {
         self.tally.submitted += other.tally.submitted;
         self.tally.succeeded += other.tally.succeeded;
         self.tally.failed += other.tally.failed;
+        self.tally.repeated += other.tally.repeated;
         self.past.associations += other.past.associations;
         self.past.retries += other.past.retries;
         self.past.surrenders += other.past.surrenders;
@@ -92,7 +93,7 @@ impl World {
             | Fault::Hold { time }
             | Fault::Kill { time }
             | Fault::PowerLoss { time } => time,
-            Fault::Reset | Fault::Namespace => Duration::ZERO,
+            Fault::Reset | Fault::Corrupt | Fault::Namespace => Duration::ZERO,
         };
         let last = plan.faults.iter().map(|(at, fault)| *at + longest(fault)).max();
         World {
@@ -193,6 +194,7 @@ impl World {
                     self.target.crash(now, &mut self.network, true, now + time);
                     self.load.history.lose_power();
                 }
+                Fault::Corrupt => self.network.corrupt(),
                 Fault::Namespace => self.target.change_namespace(),
             }
         }

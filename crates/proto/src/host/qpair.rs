@@ -16,6 +16,7 @@ use roadtrain_wire::pdu::{
     PduType, R2t, TermReq, alignment_bytes, flag,
 };
 use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -68,7 +69,8 @@ pub enum RxEvent {
     Complete {
         /// The command.
         slot: u16,
-        /// Its completion; success when the last C2HData said so.
+        /// Its completion; success when the last C2HData said so, Transient Transport Error when
+        /// a data digest was wrong.
         cqe: Cqe,
         /// All data of the command has moved, and every data digest was right. Data may be short
         /// when the command failed; a success without it is not to be believed.
@@ -418,9 +420,14 @@ impl Qpair {
         Ok(Some(self.finish(number, cqe, data_intact)))
     }
 
-    fn finish(&mut self, number: u16, cqe: Cqe, data_intact: bool) -> RxEvent {
+    fn finish(&mut self, number: u16, mut cqe: Cqe, data_intact: bool) -> RxEvent {
         self.drop_queued_data(number);
-        self.slots[usize::from(number)].state = SlotState::Free;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Free;
+        if slot.corrupt && cqe.status().is_success() {
+            // The controller cannot know; the same as it says of data from us.
+            cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
+        }
         self.free.push(number);
         RxEvent::Complete { slot: number, cqe, data_intact }
     }
