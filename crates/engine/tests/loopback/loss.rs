@@ -171,7 +171,7 @@ fn a_client_ends_while_the_network_swallows_everything() {
     let mut host = host_config(proxy.address);
     host.timeout = Duration::from_millis(300);
     let client = Client::connect(host).unwrap();
-    proxy.freeze();
+    proxy.freeze_all();
     let (done, ended) = channel();
     client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), 5), &done);
     drop((client, done));

@@ -44,7 +44,12 @@ impl Proxy {
         self.shared.cuts.load(Relaxed)
     }
 
-    /// Freezes the connections of now for ever.
+    /// Freezes the connections of now, and all that follow, for ever.
+    pub fn freeze_all(&self) {
+        self.shared.frozen.lock().unwrap().store(true, Relaxed);
+    }
+
+    /// Freezes the connections of now for ever; new ones work.
     pub fn freeze(&self) {
         let mut frozen = self.shared.frozen.lock().unwrap();
         std::mem::take(&mut *frozen).store(true, Relaxed);
