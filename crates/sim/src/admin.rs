@@ -58,6 +58,7 @@ pub struct Admin {
     current: Option<(Job, u16, Instant)>,
     /// The slot of the Asynchronous Event Request.
     request: Option<u16>,
+    hostid: [u8; 16],
     cntlid: u16,
     lanes: u32,
     kato_ms: u32,
@@ -66,7 +67,13 @@ pub struct Admin {
 
 impl Admin {
     /// Connects.
-    pub fn new(now: Instant, plan: &Plan, network: &mut Network, handling: Handling) -> Self {
+    pub fn new(
+        now: Instant,
+        plan: &Plan,
+        hostid: [u8; 16],
+        network: &mut Network,
+        handling: Handling,
+    ) -> Self {
         let config = Config {
             queue_entries: ENTRIES,
             in_capsule_bytes: 0,
@@ -79,6 +86,7 @@ impl Admin {
             jobs: [Connect, Enable, Queues, Events, RequestEvent, ListNamespaces].into(),
             current: None,
             request: None,
+            hostid,
             cntlid: 0,
             lanes: plan.lanes as u32,
             kato_ms: plan.keep_alive.as_millis() as u32,
@@ -122,7 +130,7 @@ impl Admin {
             Job::Connect => {
                 let (sqsize, kato_ms) = (ENTRIES - 1, self.kato_ms);
                 let sqe = Connect { recfmt: 0, qid: 0, sqsize, cattr: 0, kato_ms }.emit();
-                let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, NQN, HOST_NQN);
+                let data = ConnectData::new(self.hostid, CNTLID_DYNAMIC, NQN, HOST_NQN);
                 (sqe, Data::Out(1024), data.as_bytes().to_vec())
             }
             Job::Enable => (Property::set(property::CC, CC_ENABLE), Data::None, Vec::new()),

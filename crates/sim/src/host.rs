@@ -7,6 +7,8 @@ use crate::load::{Load, Request};
 use crate::network::{End, Lost, Network};
 use crate::plan::{HOST_NQN, NQN, Plan};
 use crate::rng::Rng;
+use core::iter::Sum;
+use core::ops::AddAssign;
 use core::time::Duration;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -47,8 +49,28 @@ pub struct Past {
     pub events: u64,
 }
 
+impl AddAssign for Past {
+    fn add_assign(&mut self, other: Past) {
+        self.associations += other.associations;
+        self.retries += other.retries;
+        self.surrenders += other.surrenders;
+        self.events += other.events;
+    }
+}
+
+impl Sum for Past {
+    fn sum<I: Iterator<Item = Past>>(pasts: I) -> Past {
+        pasts.fold(Past::default(), |mut sum, past| {
+            sum += past;
+            sum
+        })
+    }
+}
+
 /// A host.
 pub struct Host {
+    /// Its identifier.
+    hostid: [u8; 16],
     plan: Plan,
     rng: Rng,
     admin: Option<Admin>,
@@ -68,7 +90,7 @@ pub struct Host {
 impl Host {
     /// A host that is about to connect.
     #[must_use]
-    pub fn new(plan: &Plan, rng: Rng) -> Self {
+    pub fn new(plan: &Plan, number: u8, rng: Rng) -> Self {
         let lane = || Lane {
             link: None,
             flights: (0..plan.queue_entries).map(|_| None).collect(),
@@ -76,6 +98,7 @@ impl Host {
             next_at: Instant(0),
         };
         Host {
+            hostid: [number + 1; 16],
             lanes: (0..plan.lanes).map(|_| lane()).collect(),
             plan: plan.clone(),
             rng,
@@ -121,7 +144,7 @@ impl Host {
         let Some(admin) = &mut self.admin else {
             if now >= self.retry_at {
                 let handling = self.handling();
-                self.admin = Some(Admin::new(now, &self.plan, network, handling));
+                self.admin = Some(Admin::new(now, &self.plan, self.hostid, network, handling));
             }
             return Ok(());
         };
@@ -145,7 +168,7 @@ impl Host {
             let cattr = if self.plan.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
             let (qid, sqsize) = (number as u16 + 1, self.plan.queue_entries - 1);
             let sqe = Connect { recfmt: 0, qid, sqsize, cattr, kato_ms: 0 }.emit();
-            let data = ConnectData::new([7; 16], cntlid, NQN, HOST_NQN).as_bytes().to_vec();
+            let data = ConnectData::new(self.hostid, cntlid, NQN, HOST_NQN).as_bytes().to_vec();
             let length = Data::Out(data.len() as u32);
             let submitted = link.submit(now, &sqe, length, data, Urgency::Urgent);
             assert!(submitted.is_ok(), "a new queue has room");
@@ -271,16 +294,26 @@ impl Host {
         links.chain(retry).chain(surrender).chain(admin).min()
     }
 
-    /// Whether the association is complete.
+    /// Whether the association is complete, nothing is under way on the admin queue, and the host knows
+    /// the namespaces.
     #[must_use]
-    pub fn is_attached(&self) -> bool {
+    pub fn is_settled(&self, namespaces: &[u32]) -> bool {
         self.lanes.iter().all(|lane| lane.link.is_some())
+            && self.admin.as_ref().is_some_and(Admin::is_idle)
+            && self.namespaces == namespaces
     }
 
-    /// Whether the host knows the namespaces as they are: nothing is under way on the admin queue.
+    /// For the report of a failure.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.admin.as_ref().is_some_and(Admin::is_idle)
+    pub fn state(&self) -> String {
+        let (slots, pending) = self.leftovers();
+        let attached = self.lanes.iter().filter(|lane| lane.link.is_some()).count();
+        let idle = self.admin.as_ref().map(Admin::is_idle);
+        format!(
+            "host {}: {slots} slots, {pending} pending, {attached} lanes attached, admin idle {idle:?}, \
+             namespaces {:?}",
+            self.hostid[0], self.namespaces
+        )
     }
 
     /// Commands that occupy slots, and requests that wait.

@@ -51,7 +51,9 @@ pub enum Fault {
 /// Everything a seed decides.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Lanes of the host.
+    /// Hosts that share the namespace.
+    pub hosts: u8,
+    /// Lanes of a host.
     pub lanes: usize,
     /// Entries of the I/O queues.
     pub queue_entries: u16,
@@ -121,6 +123,7 @@ impl Plan {
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
         let chaos = Duration::from_millis(rng.between(20, 400));
+        let hosts = rng.pick(&[1, 1, 2, 3]);
         let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
         let in_capsule_bytes = rng.pick(&[0, 512, 4096, 8192]);
         let shortest = rng.between(2, 60);
@@ -140,11 +143,12 @@ impl Plan {
             policy: policy(rng),
         };
         Plan {
+            hosts,
             lanes,
             queue_entries,
             depth: rng.between(1, 40) as usize,
             chaos,
-            pause: chaos * lanes as u32 / requests,
+            pause: chaos * lanes as u32 * u32::from(hosts) / requests,
             blocks: rng.pick(&[16, 64, 512]),
             host,
             sq_flow_control: rng.chance(50),

@@ -58,10 +58,7 @@ impl core::ops::AddAssign for Summary {
         self.tally.succeeded += other.tally.succeeded;
         self.tally.failed += other.tally.failed;
         self.tally.repeated += other.tally.repeated;
-        self.past.associations += other.past.associations;
-        self.past.retries += other.past.retries;
-        self.past.surrenders += other.past.surrenders;
-        self.past.events += other.past.events;
+        self.past += other.past;
         self.expired += other.expired;
         self.moments += other.moments;
     }
@@ -74,7 +71,7 @@ pub struct World {
     calm_from: Instant,
     network: Network,
     target: Target,
-    host: Host,
+    hosts: Vec<Host>,
     load: Load,
     faults: VecDeque<(Instant, Fault)>,
     moments: u64,
@@ -102,7 +99,7 @@ impl World {
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
             network: Network::new(plan.weather, rng.fork()),
             target: Target::new(&plan, disk, rng.fork()),
-            host: Host::new(&plan, rng.fork()),
+            hosts: (0..plan.hosts).map(|number| Host::new(&plan, number, rng.fork())).collect(),
             load: Load::new(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             moments: 0,
@@ -116,7 +113,8 @@ impl World {
     pub fn run(mut self) -> Result<Summary, Failure> {
         match self.live().and_then(|()| self.judge()) {
             Ok(()) => {
-                let (tally, past) = (self.load.tally, self.host.past);
+                let past = self.hosts.iter().map(|host| host.past).sum();
+                let tally = self.load.tally;
                 Ok(Summary { tally, past, expired: self.target.expired, moments: self.moments })
             }
             Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
@@ -125,10 +123,11 @@ impl World {
 
     fn live(&mut self) -> Result<(), String> {
         while !self.is_over() {
-            let due = [self.network.next_at(), self.target.next_at(), self.host.next_at(self.now)];
+            let due = [self.network.next_at(), self.target.next_at()].into_iter().flatten();
+            let hosts = self.hosts.iter_mut().filter_map(|host| host.next_at(self.now));
             let faults = self.faults.front().map(|(at, _)| *at);
             let calm = (self.now < self.calm_from).then_some(self.calm_from);
-            let next = due.into_iter().flatten().chain(faults).chain(calm).min();
+            let next = due.chain(hosts).chain(faults).chain(calm).min();
             let next = next.ok_or_else(|| format!("nothing is due any more: {}", self.state()))?;
             self.now = self.now.max(next);
             self.moments += 1;
@@ -141,33 +140,30 @@ impl World {
             self.network.begin_turn();
             self.strike();
             self.target.turn(self.now, &mut self.network);
-            self.host.turn(self.now, &mut self.network, &mut self.load)?;
+            for host in &mut self.hosts {
+                host.turn(self.now, &mut self.network, &mut self.load)?;
+            }
         }
         Ok(())
     }
 
     fn state(&self) -> String {
-        let (slots, pending) = self.host.leftovers();
         let (commands, connections, tasks) = self.target.leftovers();
+        let hosts: Vec<String> = self.hosts.iter().map(Host::state).collect();
         format!(
-            "{} requests open; host: {slots} slots, {pending} pending, attached {}, settled {}, \
-             namespaces {:?}; target: {commands} commands, {connections} connections, {tasks} tasks, \
-             namespaces {:?}",
+            "{} requests open; {}; target: {commands} commands, {connections} connections, {tasks} \
+             tasks, namespaces {:?}",
             self.load.open(),
-            self.host.is_attached(),
-            self.host.is_settled(),
-            self.host.namespaces,
+            hosts.join("; "),
             self.target.namespaces(),
         )
     }
 
-    /// All requests have completed, and the host knows what the target has.
+    /// All requests have completed, and every host knows what the target has.
     fn is_over(&self) -> bool {
         self.now >= self.calm_from
             && self.load.open() == 0
-            && self.host.is_attached()
-            && self.host.is_settled()
-            && self.host.namespaces == self.target.namespaces()
+            && self.hosts.iter().all(|host| host.is_settled(&self.target.namespaces()))
             && matches!(self.target.leftovers(), (0, _, 0))
     }
 
@@ -201,9 +197,8 @@ impl World {
     }
 
     fn judge(&self) -> Result<(), String> {
-        let (slots, pending) = self.host.leftovers();
-        if slots != 0 || pending != 0 {
-            return Err(format!("the host keeps {slots} slots and {pending} requests"));
+        if self.hosts.iter().any(|host| host.leftovers() != (0, 0)) {
+            return Err(format!("a host keeps something: {}", self.state()));
         }
         let (slots, _, tasks) = self.target.leftovers();
         if slots != 0 || tasks != 0 {
