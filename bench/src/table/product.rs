@@ -17,12 +17,13 @@ pub(super) fn arguments(load: &Load, setup: &Setup, seconds: f64) -> Vec<String>
     let mut text = format!(
         "bench --namespace mem:1GiB --rw {rw} --bs {} --depth {} --lanes {} --cores 0 --target-cores 1 \
          --seconds {seconds} --policy {policy} --target-policy {policy} --caravan-requests {} \
-         --caravan-bytes {} --json",
+         --caravan-bytes {} --doorbell-delay-us {} --json",
         load.bs,
         load.depth / load.lanes,
         load.lanes,
         setup.caravan_requests,
         setup.caravan_bytes,
+        setup.doorbell_delay_us,
         policy = setup.policy,
     );
     match setup.waiting {

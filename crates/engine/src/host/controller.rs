@@ -158,6 +158,7 @@ fn spawn(
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
     let (numbers, entries, waiting) = (lanes.clone(), config.queue_entries, config.waiting);
     let body = move || {
+        tuning::set_exact_timers();
         if let Some(core) = core
             && let Err(error) = tuning::pin_to_core(core)
         {

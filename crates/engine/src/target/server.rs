@@ -312,6 +312,7 @@ fn spawn(
 }
 
 fn run(core: Option<usize>, parts: Parts) {
+    tuning::set_exact_timers();
     if let Some(core) = core
         && let Err(error) = tuning::pin_to_core(core)
     {
