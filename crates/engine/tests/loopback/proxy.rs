@@ -1,4 +1,4 @@
-//! A network between host and target that cuts connections anywhere, or freezes them.
+//! A network between host and target that cuts connections anywhere, flips bits, or freezes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,6 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+/// What happens to a connection in each direction.
+#[derive(Clone, Copy)]
+pub enum Fate {
+    /// It ends at that octet.
+    Cut(u64),
+    /// One bit is wrong, every time after so many octets.
+    Flip(u64),
+}
 
 /// Forwards to a target. Its threads end with the test's process at the latest.
 pub struct Proxy {
@@ -15,23 +24,24 @@ pub struct Proxy {
 
 struct Shared {
     target: SocketAddr,
-    /// Octets that the next connections may carry in each direction before they are cut.
-    allowances: Mutex<Vec<u64>>,
-    cuts: AtomicU64,
+    /// Of the next connections, the last one first.
+    fates: Mutex<Vec<Fate>>,
+    /// That have come true.
+    strikes: AtomicU64,
     /// The connections of now forward nothing any more.
     frozen: Mutex<Arc<AtomicBool>>,
 }
 
 impl Proxy {
-    /// `allowances` are used up by the connections in turn; those after them live for ever.
-    pub fn new(target: SocketAddr, mut allowances: Vec<u64>) -> Self {
+    /// The connections get `fates` in turn; nothing happens to those after them.
+    pub fn new(target: SocketAddr, mut fates: Vec<Fate>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        allowances.reverse();
+        fates.reverse();
         let shared = Arc::new(Shared {
             target,
-            allowances: Mutex::new(allowances),
-            cuts: AtomicU64::new(0),
+            fates: Mutex::new(fates),
+            strikes: AtomicU64::new(0),
             frozen: Mutex::default(),
         });
         let accepting = shared.clone();
@@ -39,9 +49,9 @@ impl Proxy {
         Proxy { address, shared }
     }
 
-    /// Connections cut so far.
-    pub fn cuts(&self) -> u64 {
-        self.shared.cuts.load(Relaxed)
+    /// Fates that have come true so far.
+    pub fn strikes(&self) -> u64 {
+        self.shared.strikes.load(Relaxed)
     }
 
     /// Freezes the connections of now, and all that follow, for ever.
@@ -59,17 +69,17 @@ impl Proxy {
 impl Shared {
     fn join(self: &Arc<Self>, near: TcpStream) {
         let Ok(far) = TcpStream::connect(self.target) else { return };
-        let allowance = self.allowances.lock().unwrap().pop().unwrap_or(u64::MAX);
+        let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
         for (from, to) in [(&near, &far), (&far, &near)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             let (shared, frozen) = (self.clone(), frozen.clone());
-            thread::spawn(move || shared.pump(&from, &to, allowance, &frozen));
+            thread::spawn(move || shared.pump(&from, &to, fate, &frozen));
         }
     }
 
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, allowance: u64, frozen: &AtomicBool) {
-        let (mut left, mut buffer) = (allowance, [0; 16 << 10]);
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, fate: Fate, frozen: &AtomicBool) {
+        let (mut at, mut buffer) = (0, [0; 16 << 10]);
         from.set_nodelay(true).unwrap();
         while let Ok(got) = from.read(&mut buffer)
             && got > 0
@@ -77,16 +87,32 @@ impl Shared {
             while frozen.load(Relaxed) {
                 thread::sleep(Duration::from_millis(50)); // until the process ends
             }
-            let count = left.min(got as u64);
-            if to.write_all(&buffer[..count as usize]).is_err() {
-                break;
-            }
-            left -= count;
-            if left == 0 {
-                self.cuts.fetch_add(1, Relaxed);
+            let piece = &mut buffer[..got];
+            let kept = self.strike(fate, at, piece);
+            at += got as u64;
+            if to.write_all(&piece[..kept]).is_err() || kept < got {
                 break;
             }
         }
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+
+    /// What becomes of `piece`, whose first octet is number `at`: how much of it goes on.
+    fn strike(&self, fate: Fate, at: u64, piece: &mut [u8]) -> usize {
+        let place = match fate {
+            Fate::Cut(place) => place,
+            Fate::Flip(period) => at.max(1).next_multiple_of(period),
+        };
+        let Some(index) = place.checked_sub(at).filter(|index| *index < piece.len() as u64) else {
+            return piece.len();
+        };
+        self.strikes.fetch_add(1, Relaxed);
+        match fate {
+            Fate::Cut(_) => index as usize,
+            Fate::Flip(_) => {
+                piece[index as usize] ^= 1 << (place % 8);
+                piece.len()
+            }
+        }
     }
 }

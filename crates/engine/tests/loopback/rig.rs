@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const NQN: &str = "nqn.2024-01.test:disk";
 pub const HOST_NQN: &str = "nqn.2024-01.test:host";
 /// Longer than anything should take.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
 
 pub fn memory(nsid: u32, size: u64, lba_bytes: u32) -> Export {
