@@ -166,7 +166,8 @@ impl Client {
         }
     }
 
-    /// Fills `buffer` from block `slba` on; its length is a whole number of blocks.
+    /// Fills `buffer` from block `slba` on; its length is a whole number of blocks, and at most
+    /// [`ControllerInfo::transfer_bytes_max`](super::ControllerInfo::transfer_bytes_max).
     ///
     /// # Errors
     /// The request's status and the buffer.
@@ -174,7 +175,8 @@ impl Client {
         self.transfer(Op::Read, nsid, slba, buffer, false)
     }
 
-    /// Writes `buffer` from block `slba` on; with `fua` it is on stable storage when this returns.
+    /// Writes `buffer`, of a length as for [`Client::read`], from block `slba` on; with `fua` it is on stable
+    /// storage when this returns.
     ///
     /// # Errors
     /// The request's status and the buffer.

@@ -15,6 +15,7 @@ use crate::tuning;
 use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -89,6 +90,9 @@ pub(super) struct Reactor {
     waits: u64,
     stopping: bool,
     keep_alive_at: Instant,
+    connect_timeout: Duration,
+    /// Connections by age, and until when they have to be some controller's: deadline, seat and its use.
+    newcomers: VecDeque<(Instant, u32, u32)>,
 }
 
 /// What a reactor is made from; built on the thread that runs it.
@@ -100,6 +104,7 @@ pub(super) struct Parts {
     pub(super) control: Arc<Control>,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
+    pub(super) connect_timeout: Duration,
     pub(super) waiting: Waiting,
 }
 
@@ -133,6 +138,8 @@ impl Reactor {
             waits: 0,
             stopping: false,
             keep_alive_at: Instant::default(),
+            connect_timeout: parts.connect_timeout,
+            newcomers: VecDeque::new(),
         })
     }
 
@@ -186,15 +193,20 @@ impl Reactor {
 
     /// Until the next doorbell, or until a controller's keep-alive may have expired.
     fn timeout(&mut self) -> Option<Duration> {
-        let looks =
-            self.listens() && (!self.paused.is_empty() || self.shared.control.deadline().is_some());
-        let keep_alive = looks.then_some(self.keep_alive_at);
+        let keep_alive = self.listens().then(|| self.next_look()).flatten();
+        let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let seats = &mut self.seats;
         let doorbells = self.timed.iter().filter_map(|&index| {
             seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
         });
-        let deadline = doorbells.chain(keep_alive).min()?;
+        let deadline = doorbells.chain(keep_alive).chain(newcomer).min()?;
         Some(deadline.since(clock::now()))
+    }
+
+    /// When keep-alive timers, and listeners that pause, are to be looked at.
+    fn next_look(&self) -> Option<Instant> {
+        let deadline = self.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
+        if self.paused.is_empty() { deadline } else { Some(self.keep_alive_at) }
     }
 
     /// The reactor that listens also looks after keep-alive timers.
@@ -220,7 +232,8 @@ impl Reactor {
         }
         match data.kind {
             k if k == Kind::Inbox as u8 => self.read_inbox(),
-            k if k == Kind::Listener as u8 => {
+            // Once stopping there are no listeners any more, only the ends of their polls.
+            k if k == Kind::Listener as u8 && !self.stopping => {
                 self.accept(data.index as usize);
             }
             k if k == Kind::LaneIn as u8 && self.is_current(&data) => {
@@ -263,6 +276,7 @@ impl Reactor {
         self.inbox.acknowledge();
         while let Some(order) = self.inbox.take() {
             match order {
+                Order::Adopt { .. } if self.stopping => {} // dropped, which closes it
                 Order::Adopt { socket, peer } => self.adopt(socket, peer),
                 Order::Event(event) => self.handle_event(&event),
                 Order::Stats(reply) => {
@@ -323,6 +337,8 @@ impl Reactor {
         let stream = TcpStream::from(socket);
         let Ok(local) = stream.local_addr() else { return self.free.push(index) };
         let ends = Ends { peer, local };
+        let deadline = clock::now() + self.connect_timeout;
+        self.newcomers.push_back((deadline, index, *generation));
         let lane = Lane::new((index, *generation), ends, stream.into(), self.qpair);
         debug!(peer = %lane.peer, "connected");
         self.seats[index as usize] =
@@ -363,6 +379,7 @@ impl Reactor {
         if self.listens() {
             self.check_keep_alive();
         }
+        self.check_newcomers();
         for index in std::mem::take(&mut self.timed) {
             self.end_turn(index);
         }
@@ -404,6 +421,23 @@ impl Reactor {
                 self.heat(index);
             }
             self.end_turn(index);
+        }
+    }
+
+    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
+    fn check_newcomers(&mut self) {
+        while let Some(&(deadline, index, generation)) = self.newcomers.front()
+            && deadline <= self.shared.now
+        {
+            self.newcomers.pop_front();
+            let is_idle = |seat: &Seat| seat.lane.association.is_none();
+            if self.generations[index as usize] == generation
+                && self.seats[index as usize].as_ref().is_some_and(is_idle)
+            {
+                self.use_lane(index, |_, _| -> Result<(), _> {
+                    Err(LaneError::Ended("no queue connected in time"))
+                });
+            }
         }
     }
 

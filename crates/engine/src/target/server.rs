@@ -27,6 +27,8 @@ use tracing::warn;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
+/// Default of [`ServerConfig::connect_timeout`].
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for a reactor's counters.
 const STATS_WAIT: Duration = Duration::from_secs(1);
 
@@ -79,6 +81,8 @@ pub struct ServerConfig {
     pub pool_bytes: usize,
     /// How reactors wait.
     pub waiting: Waiting,
+    /// A connection ends that has not connected a queue by then.
+    pub connect_timeout: Duration,
 }
 
 impl ServerConfig {
@@ -95,6 +99,7 @@ impl ServerConfig {
             cores: Vec::new(),
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,
+            connect_timeout: CONNECT_TIMEOUT,
         }
     }
 }
@@ -301,6 +306,7 @@ fn spawn(
             },
             pool_bytes: config.pool_bytes / count,
             waiting: config.waiting,
+            connect_timeout: config.connect_timeout,
         };
         let core = config.cores.get(index).copied();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));

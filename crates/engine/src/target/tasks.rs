@@ -127,6 +127,16 @@ impl Tasks {
     }
 }
 
+impl Drop for Tasks {
+    /// The kernel may still use the buffers of tasks that did not end: they are lost rather than reused.
+    fn drop(&mut self) {
+        if self.count() > 0 {
+            tracing::warn!(count = self.count(), "the backend does not answer");
+            std::mem::forget(std::mem::take(&mut self.entries));
+        }
+    }
+}
+
 type Failed = (Status, Option<Buffer>);
 
 /// The backend's operation for a command, and the buffer that it does not need any more.

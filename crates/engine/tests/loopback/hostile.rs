@@ -3,7 +3,7 @@
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Client};
-use roadtrain_engine::target::Server;
+use roadtrain_engine::target::{Server, ServerConfig};
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::pdu::{Digests, Fes, IcReq, PduType, header_digest};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -29,7 +29,8 @@ struct Rig {
     connections: usize,
     /// The client's controller: another one would mean that its connection was lost.
     cntlid: u16,
-    _directory: tempfile::TempDir,
+    /// Of the namespace's file.
+    _directory: Option<tempfile::TempDir>,
 }
 
 impl Rig {
@@ -37,6 +38,10 @@ impl Rig {
         let directory = tempfile::tempdir().unwrap();
         let mut config = server_config(vec![file(1, &directory, 4 * MIB, BLOCK)]);
         config.pool_bytes = 8 << 20;
+        Rig { _directory: Some(directory), ..Rig::with(config) }
+    }
+
+    fn with(config: ServerConfig) -> Self {
         let server = Server::start(config).unwrap();
         let client = connect(&server);
         let mut config = host_config(address(&server));
@@ -45,7 +50,7 @@ impl Rig {
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
         let cntlid = client.view().info().cntlid;
-        Rig { server, client, admin, connections, cntlid, _directory: directory }
+        Rig { server, client, admin, connections, cntlid, _directory: None }
     }
 
     fn peer(&self) -> Peer {
@@ -356,6 +361,19 @@ fn resets_while_answers_leave_harm_nobody() {
         }
         drop(peer); // with octets unread: a reset
         assert!(*rig.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn connections_without_a_queue_end() {
+    let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
+    config.connect_timeout = std::time::Duration::from_secs(3);
+    let rig = Rig::with(config);
+    let mut half = rig.peer();
+    half.send(&raw::icreq()[..100]);
+    for peer in [rig.peer(), half, rig.ready(raw::PLAIN)] {
+        peer.assert_ends();
     }
     rig.assert_healthy();
 }
