@@ -13,6 +13,9 @@ use std::ops::Range;
 
 /// Octets of a Dataset Management range.
 const RANGE_BYTES: usize = 16;
+/// What a request may fail with: no connection, the disk, or bits changed in every try.
+const FAILURES: [Status; 3] =
+    [Status::HOST_PATH_ERROR, Status::INTERNAL_ERROR, Status::TRANSIENT_TRANSPORT_ERROR];
 
 /// A request that a lane has taken.
 #[derive(Clone, Debug)]
@@ -167,15 +170,20 @@ impl Load {
         *count += 1;
         match kind {
             Kind::Elsewhere => {
-                let honest = [Status::SUCCESS, Status::INVALID_NAMESPACE, Status::HOST_PATH_ERROR];
-                let honest = honest.iter().any(|&s| status.is(s));
-                if honest { Ok(()) } else { Err(format!("namespace 2 answers {status}")) }
+                let answers = [Status::SUCCESS, Status::INVALID_NAMESPACE];
+                if answers.iter().chain(&FAILURES).any(|&s| status.is(s)) {
+                    Ok(())
+                } else {
+                    Err(format!("namespace 2 answers {status}"))
+                }
             }
             _ if !status.is_success() => {
                 self.history.fail(token);
-                let expected = [Status::HOST_PATH_ERROR, Status::INTERNAL_ERROR];
-                let expected = expected.iter().any(|&s| status.is(s));
-                if expected { Ok(()) } else { Err(format!("failed with {status}")) }
+                if FAILURES.iter().any(|&s| status.is(s)) {
+                    Ok(())
+                } else {
+                    Err(format!("failed with {status}"))
+                }
             }
             Kind::Read { lbas } => {
                 let blocks = buffer.chunks_exact(BLOCK_BYTES);
