@@ -37,6 +37,8 @@ pub(super) struct Board {
     phase: AtomicU8,
     /// The controller is lost: requests fail because of the path.
     pub lost: AtomicBool,
+    /// End at once, whatever is in flight.
+    pub abandoned: AtomicBool,
     /// One for each lane.
     pub lanes: Vec<LaneBoard>,
 }
@@ -57,7 +59,12 @@ impl Board {
     #[must_use]
     pub(super) fn new(lanes: u32) -> Board {
         let lanes = (0..lanes).map(|_| LaneBoard::default()).collect();
-        Board { phase: AtomicU8::new(Phase::Prepare as u8), lost: AtomicBool::new(false), lanes }
+        Board {
+            phase: AtomicU8::new(Phase::Prepare as u8),
+            lost: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            lanes,
+        }
     }
 
     /// The phase.

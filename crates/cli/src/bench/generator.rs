@@ -5,6 +5,7 @@ use super::lane::{LaneLoad, LaneResult};
 use roadtrain_engine::host::{Front, Turn};
 use roadtrain_proto::time::Instant;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 /// The load on the lanes of one reactor.
@@ -37,6 +38,9 @@ impl Front for Generator {
         }
         for lane in &mut self.lanes {
             lane.turn(turn, phase);
+        }
+        if self.board.abandoned.load(Ordering::Relaxed) {
+            return turn.stop();
         }
         if self.lanes.iter().all(LaneLoad::is_done) {
             for lane in self.lanes.drain(..) {

@@ -19,10 +19,14 @@ mod live;
 mod own_target;
 mod plan;
 mod report;
+#[cfg(test)]
+mod rig;
 mod rng;
 mod run;
 mod schedule;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod verify;
 mod workload;
@@ -45,6 +49,7 @@ use roadtrain_engine::host::{
     Controller, ControllerView, Front, HostConfig, LaneId, ReactorInfo, Turn,
 };
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// `roadtrain bench`
@@ -69,9 +74,11 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     let controller = Controller::connect(config, |reactor, view| fronts.make(reactor, view))?;
     fronts.results = None; // the inbox closes with the last front
     let bench = fronts.bench.take().unwrap_or_else(|| Err(Failure::failed("no reactor")))?;
-    let report = measure(args, global, &signals, &bench, &inbox, own.as_mut())?;
+    let report = measure(args, global, &signals, &bench, &inbox, own.as_mut());
+    bench.board.abandoned.store(report.is_err(), Ordering::Relaxed);
     controller.stop();
     controller.join();
+    let report = report?;
     drop(own);
     if global.json { output::json(&report) } else { output::line(&report.text()) }?;
     match report.errors {

@@ -48,14 +48,25 @@ pub(super) struct Report {
     pub target_cpu_seconds: Option<f64>,
     /// Both ends' if known, else this one's.
     pub cpu_ns_per_io: f64,
-    /// This end's instruments.
-    #[serde(flatten)]
-    pub host: Instruments,
+    /// Requests that one caravan of this end carried.
+    pub requests_per_caravan: f64,
+    /// This end's send calls for each request.
+    pub sends_per_io: f64,
+    /// Octets of one of them.
+    pub bytes_per_send: f64,
+    /// This end's doorbells by cause.
+    pub doorbells: Doorbells,
+    /// Send, receive and wait calls for each request, of both ends if known.
+    pub syscalls_per_io: f64,
+    /// Context switches for each request, of both ends if known.
+    pub context_switches_per_io: f64,
     /// The own target's, the two most wanted.
     pub target_requests_per_caravan: Option<f64>,
     /// Octets of its sends.
     pub target_bytes_per_send: Option<f64>,
-    /// The own target's instruments.
+    /// This end's instruments.
+    pub host: Instruments,
+    /// The own target's.
     pub target: Option<Instruments>,
     /// Connections lost and made again.
     pub reconnects: u64,
@@ -153,6 +164,12 @@ impl Report {
         let cpu_seconds = cpu(&measured.host) + target.map_or(0.0, |(usage, _)| cpu(usage));
         let target_instruments =
             target.map(|(usage, stats)| Instruments::new(stats, requests, usage.switches));
+        let host = Instruments::new(&stats, requests, measured.host.switches);
+        let both = |count: fn(&Instruments) -> f64| {
+            count(&host) + target_instruments.as_ref().map_or(0.0, count)
+        };
+        let (syscalls_per_io, context_switches_per_io) =
+            (both(|end| end.syscalls_per_io), both(|end| end.context_switches_per_io));
         let lanes = &measured.lanes;
         Report {
             iops: ratio(requests as f64, seconds),
@@ -167,11 +184,17 @@ impl Report {
             host_cpu_seconds: cpu(&measured.host),
             target_cpu_seconds: target.map(|(usage, _)| cpu(usage)),
             cpu_ns_per_io: ratio(cpu_seconds * 1e9, requests as f64),
-            host: Instruments::new(&stats, requests, measured.host.switches),
+            requests_per_caravan: host.requests_per_caravan,
+            sends_per_io: host.sends_per_io,
+            bytes_per_send: host.bytes_per_send,
+            doorbells: host.doorbells,
+            syscalls_per_io,
+            context_switches_per_io,
             target_requests_per_caravan: target_instruments
                 .as_ref()
                 .map(|t| t.requests_per_caravan),
             target_bytes_per_send: target_instruments.as_ref().map(|t| t.bytes_per_send),
+            host,
             target: target_instruments,
             reconnects: stats.reconnects,
             blocks_checked: lanes.iter().map(|lane| lane.blocks_checked).sum(),
@@ -391,9 +414,11 @@ mod tests {
         assert_eq!(json["target_requests_per_caravan"], 16.0);
         assert_eq!(json["sends_per_io"], 0.0625);
         assert_eq!(json["bytes_per_send"], 1152.0);
-        assert_eq!(json["syscalls_per_io"], 0.2);
-        assert_eq!(json["context_switches_per_io"], 0.1);
+        assert_eq!(json["syscalls_per_io"], 0.4);
+        assert_eq!(json["context_switches_per_io"], 0.2);
         assert_eq!(json["doorbells"]["size"], 9);
+        assert_eq!(json["host"]["syscalls_per_io"], 0.2);
+        assert_eq!(json["target"]["context_switches_per_io"], 0.1);
         assert_eq!(json["read"]["requests"], 120);
         assert_eq!(json["write"]["iops"], 20.0);
         assert_eq!(json["lanes"].as_array().unwrap().len(), 1);

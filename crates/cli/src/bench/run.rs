@@ -67,7 +67,7 @@ impl Run<'_> {
             self.board.set_phase(Phase::Ramp);
             wait = self.wait(Some(self.args.ramp), LOOK, || false);
         }
-        let before = self.mark(own.as_deref_mut(), true)?;
+        let before = self.mark(own.as_deref_mut())?;
         if wait == Wait::Done {
             self.board.set_phase(Phase::Measure);
             let look = if self.plan.ios.is_some() { LOOK_SOON } else { LOOK };
@@ -76,7 +76,7 @@ impl Run<'_> {
                 self.board.all_finished_at().is_some()
             });
         }
-        let after = self.mark(own, false)?;
+        let after = self.mark(own)?;
         self.board.set_phase(Phase::Stop);
         live.say("ending");
         let finished_at = self.board.all_finished_at().unwrap_or(after.at_ns);
@@ -98,18 +98,17 @@ impl Run<'_> {
         }
     }
 
-    /// The clocks are read next to the measured time, the counters (which take longer) outside of it.
-    fn mark(&self, own: Option<&mut OwnTarget>, is_start: bool) -> Outcome<Mark> {
-        let host = || Usage::of(std::process::id()).map_err(Failure::from);
-        let Some(own) = own else {
-            return Ok(Mark { host: host()?, target: None, at_ns: clock::now().0 });
+    /// What is read takes its time, but the same time at both ends, so that the intervals are equal.
+    fn mark(&self, own: Option<&mut OwnTarget>) -> Outcome<Mark> {
+        let target = match own {
+            Some(own) => {
+                let stats = own.stats()?;
+                Some((own.usage()?, stats))
+            }
+            None => None,
         };
-        let early = if is_start { Some(own.stats()?) } else { None };
-        let (at_ns, usage, host) = (clock::now().0, own.usage()?, host()?);
-        let stats = early.map_or_else(|| own.stats(), Ok)?;
-        // The start is taken after the looks, so that they are not part of the measured time.
-        let at_ns = if is_start { clock::now().0 } else { at_ns };
-        Ok(Mark { host, target: Some((usage, stats)), at_ns })
+        let host = Usage::of(std::process::id())?;
+        Ok(Mark { host, target, at_ns: clock::now().0 })
     }
 
     /// Sleeps until `done`, at most for `limit`.
@@ -146,8 +145,8 @@ impl Run<'_> {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.signals.wait_for(Duration::ZERO) == Some(Signal::Stop) {
-                        eprintln!("roadtrain: interrupted: requests in flight were not waited for");
-                        std::process::exit(1);
+                        let text = "interrupted: requests in flight were not waited for";
+                        return Err(Failure::failed(text));
                     }
                 }
             }

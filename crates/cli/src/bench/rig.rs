@@ -1,0 +1,156 @@
+//! A reactor with a namespace in memory, without sockets and clock, to test the load in.
+
+use super::board::{Board, Phase};
+use super::generator::Generator;
+use super::lane::{LaneLoad, LaneResult};
+use super::plan::Plan;
+use roadtrain_engine::host::{Completion, Front, Interest, LaneId, Op, Request, Turn};
+use roadtrain_engine::stats::LaneStats;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+/// The reactor. Requests wait in `queue` until [`Rig::answer`] takes them.
+pub(super) struct Rig {
+    pub(super) now: u64,
+    pub(super) queue: VecDeque<(LaneId, Request)>,
+    pub(super) room: u32,
+    pub(super) status: Status,
+    pub(super) stopped: bool,
+    pub(super) store: Vec<u8>,
+    completions: VecDeque<Completion>,
+    block_bytes: usize,
+    completed: u64,
+}
+
+impl Rig {
+    pub(super) fn new(bytes: usize, block_bytes: usize) -> Rig {
+        Rig {
+            now: 1_000,
+            queue: VecDeque::new(),
+            room: 1024,
+            status: Status::SUCCESS,
+            stopped: false,
+            store: vec![0; bytes],
+            completions: VecDeque::new(),
+            block_bytes,
+            completed: 0,
+        }
+    }
+
+    /// Executes and completes the `n` oldest requests, `ns` later.
+    pub(super) fn answer(&mut self, n: usize, ns: u64) {
+        self.now += ns;
+        for _ in 0..n {
+            let Some((_, mut request)) = self.queue.pop_front() else { return };
+            let start = request.slba as usize * self.block_bytes;
+            if let (true, Some(buffer)) = (self.status.is_success(), &mut request.buffer) {
+                assert_eq!(buffer.len(), request.blocks as usize * self.block_bytes);
+                let range = &mut self.store[start..start + buffer.len()];
+                match request.op {
+                    Op::Read => buffer.copy_from_slice(range),
+                    Op::Write => range.copy_from_slice(buffer),
+                    _ => panic!("a load only reads and writes"),
+                }
+            }
+            self.complete(request, ns);
+        }
+    }
+
+    /// Completes the oldest request without executing it.
+    pub(super) fn complete_blindly(&mut self) {
+        let Some((_, request)) = self.queue.pop_front() else { return };
+        self.complete(request, 1);
+    }
+
+    fn complete(&mut self, request: Request, latency_ns: u64) {
+        self.completed += 1;
+        self.completions.push_back(Completion {
+            token: request.token,
+            status: self.status,
+            buffer: request.buffer,
+            latency_ns,
+        });
+    }
+}
+
+impl Turn for Rig {
+    fn now(&self) -> Instant {
+        Instant(self.now)
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    fn room(&self, _: LaneId) -> u32 {
+        self.room.saturating_sub(self.queue.len() as u32)
+    }
+
+    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+        if self.room(lane) == 0 {
+            return Err(request);
+        }
+        self.queue.push_back((lane, request));
+        Ok(())
+    }
+
+    fn watch(&mut self, _: RawFd, _: Interest, _: u64) {}
+
+    fn unwatch(&mut self, _: u64) {}
+
+    fn next_ready(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn stats(&mut self, _: LaneId) -> LaneStats {
+        LaneStats { requests: self.completed, ..LaneStats::default() }
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    fn stopping(&self) -> bool {
+        false
+    }
+}
+
+/// A generator for all lanes of `plan` on one reactor, the board, and where results go.
+pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
+    let board = Arc::new(Board::new(plan.lanes));
+    let plan = Arc::new(plan);
+    let lane = |n: u32| {
+        LaneLoad::new(plan.clone(), board.clone(), n, LaneId(n as usize))
+            .expect("memory for a test")
+    };
+    let lanes = (0..plan.lanes).map(lane).collect();
+    let (results, inbox) = channel();
+    (Generator::new(board.clone(), lanes, results), board, inbox)
+}
+
+/// Turns and answers until the generator ends.
+pub(super) fn finish(generator: &mut Generator, rig: &mut Rig) {
+    for _ in 0..1_000_000 {
+        generator.turn(rig);
+        if rig.stopped {
+            return;
+        }
+        rig.answer(16, 100);
+    }
+    panic!("does not end");
+}
+
+/// Turns until the region is prepared, then measures.
+pub(super) fn begin(generator: &mut Generator, board: &Board, rig: &mut Rig) {
+    generator.turn(rig);
+    while !board.all_prepared() {
+        rig.answer(16, 100);
+        generator.turn(rig);
+    }
+    board.set_phase(Phase::Measure);
+    generator.turn(rig);
+}

@@ -1,0 +1,245 @@
+//! The load on a reactor without sockets: what is sent when, what is counted, what is found wrong.
+
+use super::board::Phase;
+use super::plan::tests::plan;
+use super::rig::{Rig, begin, finish, generator};
+use roadtrain_engine::host::Front;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+
+const BYTES: usize = 1 << 20;
+
+fn rig() -> Rig {
+    Rig::new(BYTES, 512)
+}
+
+#[test]
+fn closed_loop_refills_in_the_same_turn() {
+    let (mut load, board, inbox) = generator(plan("--depth 8 --rw randread", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    assert_eq!(rig.queue.len(), 8);
+    rig.answer(3, 50_000);
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 8);
+    assert_eq!(board.progress().requests, 3);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let result = inbox.try_recv().unwrap();
+    assert_eq!((result.reads.count(), result.writes.count(), result.errors), (3, 0, 0));
+    assert_eq!(result.stats.requests, 3, "counters of the measured time only");
+    assert!((49.9..50.1).contains(&result.reads.summary().mean));
+}
+
+#[test]
+fn ramp_is_not_counted() {
+    let (mut load, board, inbox) = generator(plan("--depth 4", 1).unwrap());
+    let mut rig = rig();
+    load.turn(&mut rig);
+    assert!(board.all_prepared() && rig.queue.is_empty(), "waits for the others");
+    board.set_phase(Phase::Ramp);
+    load.turn(&mut rig);
+    rig.answer(4, 10);
+    load.turn(&mut rig);
+    board.set_phase(Phase::Measure);
+    load.turn(&mut rig);
+    rig.answer(2, 10);
+    load.turn(&mut rig);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    assert_eq!(inbox.try_recv().unwrap().reads.count(), 2);
+}
+
+#[test]
+fn ios_are_sent_exactly() {
+    let (mut load, board, inbox) = generator(plan("--depth 8 --ios 21 --rw randrw", 2).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    finish(&mut load, &mut rig);
+    let counts: Vec<u64> =
+        inbox.try_iter().map(|lane| lane.reads.count() + lane.writes.count()).collect();
+    assert_eq!(counts, [11, 10]);
+    assert!(board.all_finished_at().is_some());
+}
+
+#[test]
+fn a_lane_without_room_waits() {
+    let (mut load, board, _inbox) =
+        generator(plan("--depth 8 --verify --rw randwrite", 1).unwrap());
+    let mut rig = rig();
+    rig.room = 3;
+    begin(&mut load, &board, &mut rig);
+    assert_eq!(rig.queue.len(), 3);
+    rig.room = 1024;
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 8);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    assert_eq!(board.progress().errors, 0);
+}
+
+#[test]
+fn open_loop_counts_from_the_schedule() {
+    let (mut load, board, inbox) = generator(plan("--depth 2 --rate 1000", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    assert_eq!(rig.queue.len(), 1, "the first is due at once");
+    assert_eq!(load.deadline(), Some(Instant(rig.now + 1_000_000)));
+    // Nothing is answered for 5 ms: requests 1 to 5 become due, one of them finds room.
+    rig.now += 5_000_000;
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 2);
+    rig.answer(2, 0);
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 2, "late, but sent");
+    board.set_phase(Phase::Stop);
+    load.turn(&mut rig);
+    finish(&mut load, &mut rig);
+    let result = inbox.try_recv().unwrap();
+    let latency = result.reads.summary();
+    assert!((4_990.0..5_010.0).contains(&latency.max), "due at 0, answered at 5 ms: {latency:?}");
+    assert!((3_990.0..4_010.0).contains(&latency.min), "due at 1 ms: {latency:?}");
+    assert_eq!(result.unsent, 2, "due at 4 and 5 ms");
+}
+
+#[test]
+fn failures_are_counted_and_named() {
+    let (mut load, board, inbox) = generator(plan("--depth 2 --rw randwrite", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    rig.status = Status::CAPACITY_EXCEEDED;
+    rig.answer(1, 10);
+    load.turn(&mut rig);
+    assert!(!board.lost.load(std::sync::atomic::Ordering::Relaxed));
+    rig.status = Status::HOST_PATH_ERROR;
+    rig.answer(1, 10);
+    load.turn(&mut rig);
+    assert!(board.lost.load(std::sync::atomic::Ordering::Relaxed), "the path is gone");
+    board.set_phase(Phase::Stop);
+    rig.status = Status::SUCCESS;
+    finish(&mut load, &mut rig);
+    let result = inbox.try_recv().unwrap();
+    assert_eq!(result.errors, 2);
+    assert!(result.error_texts[0].contains("writing block"), "{:?}", result.error_texts);
+    assert!(result.error_texts[0].contains("Capacity Exceeded"), "{:?}", result.error_texts);
+}
+
+#[test]
+fn fill_writes_everything_once() {
+    for line in ["--depth 4 --bs 4k", "--depth 4 --bs 4k --verify"] {
+        let mut plan = plan(line, 3).unwrap();
+        plan.fill = true;
+        let (mut load, board, inbox) = generator(plan);
+        let mut rig = rig();
+        begin(&mut load, &board, &mut rig);
+        let blank = rig.store.chunks(512).filter(|block| block.iter().all(|b| *b == 0)).count();
+        assert_eq!(blank, 0, "{line}");
+        board.set_phase(Phase::Stop);
+        finish(&mut load, &mut rig);
+        assert!(inbox.try_iter().all(|lane| lane.errors == 0), "{line}");
+    }
+}
+
+#[test]
+fn verified_requests_never_overlap() {
+    let (mut load, board, _inbox) =
+        generator(plan("--depth 16 --bs 4k --size 128k --verify --rw randrw", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    for _ in 0..1000 {
+        let mut slots: Vec<u64> = rig.queue.iter().map(|(_, request)| request.slba).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), rig.queue.len());
+        rig.answer(5, 10);
+        load.turn(&mut rig);
+    }
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    assert_eq!(board.progress().errors, 0);
+}
+
+#[test]
+fn more_depth_than_slots_is_no_deadlock() {
+    let (mut load, board, inbox) =
+        generator(plan("--depth 16 --bs 4k --size 16k --verify --rw randrw --ios 500", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    assert_eq!(rig.queue.len(), 4);
+    finish(&mut load, &mut rig);
+    let result = inbox.try_recv().unwrap();
+    assert_eq!((result.reads.count() + result.writes.count(), result.errors), (500, 0));
+}
+
+#[test]
+fn lost_writes_are_found_when_read_back() {
+    let (mut load, board, inbox) =
+        generator(plan("--depth 4 --bs 4k --verify --rw write", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    rig.answer(1, 10);
+    rig.complete_blindly(); // acknowledged, never done
+    load.turn(&mut rig);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let result = inbox.try_recv().unwrap();
+    assert_eq!(result.errors, 8, "the eight blocks of one request");
+    assert!(result.error_texts[0].contains("block 8 is blank"), "{:?}", result.error_texts);
+}
+
+#[test]
+fn corruption_under_load_is_found() {
+    let (mut load, board, inbox) =
+        generator(plan("--depth 4 --bs 4k --size 64k --verify --rw randrw", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    for _ in 0..200 {
+        rig.answer(4, 10);
+        load.turn(&mut rig);
+    }
+    assert_eq!(board.progress().errors, 0);
+    rig.store.iter_mut().skip(300).step_by(512).for_each(|octet| *octet ^= 1);
+    for _ in 0..10 {
+        rig.answer(4, 10);
+        load.turn(&mut rig);
+    }
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let result = inbox.try_recv().unwrap();
+    assert!(result.errors > 0);
+    assert!(result.error_texts[0].contains("is corrupt: octet 300"), "{:?}", result.error_texts);
+}
+
+#[test]
+fn an_abandoned_load_does_not_wait() {
+    let (mut load, board, inbox) = generator(plan("--depth 4", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    board.abandoned.store(true, std::sync::atomic::Ordering::Relaxed);
+    load.turn(&mut rig);
+    assert!(rig.stopped && rig.queue.len() == 4);
+    assert!(inbox.try_recv().is_err(), "no result");
+}
+
+/// What the generator itself costs: `cargo test --release -p roadtrain -- --ignored cost --nocapture`.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn cost_of_a_request() {
+    const ROUNDS: u32 = 200_000;
+    for line in ["--depth 128 --rw randread", "--depth 128 --rw randrw --rate 1g"] {
+        let line = line.replace("1g", "1000000000");
+        let (mut load, board, _inbox) = generator(plan(&line, 1).unwrap());
+        let mut rig = rig();
+        begin(&mut load, &board, &mut rig);
+        let start = std::time::Instant::now();
+        for _ in 0..ROUNDS {
+            for _ in 0..32 {
+                rig.complete_blindly();
+            }
+            rig.now += 30_000;
+            load.turn(&mut rig);
+        }
+        let ns = start.elapsed().as_nanos() as f64 / f64::from(ROUNDS * 32);
+        println!("{line}: {ns:.1} ns a request, queues of the rig included");
+    }
+}
