@@ -3,6 +3,7 @@
 use super::board::Phase;
 use super::plan::tests::plan;
 use super::rig::{Rig, begin, finish, generator};
+use super::usage::Usage;
 use roadtrain_engine::host::Front;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -231,7 +232,7 @@ fn cost_of_a_request() {
         let (mut load, board, _inbox) = generator(plan(&line, 1).unwrap());
         let mut rig = rig();
         begin(&mut load, &board, &mut rig);
-        let start = std::time::Instant::now();
+        let before = Usage::of(std::process::id()).unwrap();
         for _ in 0..ROUNDS {
             for _ in 0..32 {
                 rig.complete_blindly();
@@ -239,7 +240,8 @@ fn cost_of_a_request() {
             rig.now += 30_000;
             load.turn(&mut rig);
         }
-        let ns = start.elapsed().as_nanos() as f64 / f64::from(ROUNDS * 32);
+        let cpu = Usage::of(std::process::id()).unwrap().since(before).cpu;
+        let ns = cpu.as_nanos() as f64 / f64::from(ROUNDS * 32);
         println!("{line}: {ns:.1} ns a request, queues of the rig included");
     }
 }
