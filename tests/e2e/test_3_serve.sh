@@ -95,3 +95,31 @@ has_namespaces() {
     done
     fail "namespaces of $sizes octets instead of $1"
 }
+
+test_serve_refuses_other_hosts() {
+    local friend=nqn.2026-11.test:friend
+    serve --namespace mem:64MiB --allow-host "$friend"
+    local address=(-t tcp -a 127.0.0.1 -s "$port" -n "$nqn")
+    "$ROADTRAIN" identify "${address[@]}" --hostnqn "$friend" --hostid 00000000-0000-4000-8000-000000000001
+    ! "$ROADTRAIN" identify "${address[@]}" --hostnqn nqn.2026-11.test:stranger \
+        --hostid 00000000-0000-4000-8000-000000000002 2>error.log || fail 'a stranger was let in'
+    [ -s error.log ]
+}
+
+# 128 I/O queues of 1,024 entries on one controller.
+test_serve_many_queues() {
+    serve --namespace mem:64MiB
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 8 --lanes 128 \
+        --queue-size 1024 --ios 20000 --verify --json >bench.json
+    holds bench.json '.errors == 0 and (.lanes | length) == 128'
+}
+
+# Far more data in flight than buffers: it goes slower, and nothing fails.
+test_serve_runs_out_of_buffers() {
+    serve --namespace "file:$work/disk.img,size=256MiB" --buffers 4MiB
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 128k --depth 64 --lanes 4 \
+        --ios 2000 --verify --json >bench.json
+    holds bench.json '.errors == 0'
+    kill -TERM "$target"
+    ended "$target" 5
+}
