@@ -127,6 +127,7 @@ mod tests {
             "serve",
             "serve -a 127.0.0.1 -n nqn.x:y",
             "serve --config x.toml --namespace mem:1GiB",
+            "serve --config x.toml --policy i10",
             "serve -a h -n nqn.x:y --namespace mem",
             "bench -a 127.0.0.1",
             "bench --bs 0",

@@ -30,7 +30,7 @@ Examples:
 pub struct ServeArgs {
     /// Configuration file: takes the place of the options under Export, Limits, Batching and Waiting.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "traddr", "nqn", "namespaces", "allow_hosts", "cores", "max_queues", "queue_size",
+        "traddr", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "max_queues", "queue_size",
         "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "busy_poll", "spin_us"])]
     pub config: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub in_capsule_bytes: Option<u32>,
-    /// Most data in one H2CData PDU [default: the engine's].
+    /// Most data in one H2CData PDU [default: 1MiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub max_h2c_data: Option<u32>,
