@@ -8,9 +8,11 @@ use crate::backend::Backend;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::{Connected, Outcome, Target, TargetConfig};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::fctype;
+use roadtrain_wire::fabrics::{ConnectData, fctype, parse_nqn};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromBytes;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::info;
@@ -18,10 +20,21 @@ use tracing::info;
 struct State {
     target: Target,
     backends: Backends,
+    /// Hosts, by NQN, whose lost connections still have commands in a backend, and how many connections.
+    draining: HashMap<Arc<str>, usize>,
     /// Listeners and limits of the configuration, which reloading does not change.
     config: TargetConfig,
     /// Until when the reactor that looks after keep-alive timers may sleep.
     watched: Option<Instant>,
+}
+
+impl State {
+    /// Whether old commands of the host that connects with `data` are still in a backend.
+    fn is_draining(&self, data: &[u8]) -> bool {
+        let data = ConnectData::ref_from_bytes(data).ok();
+        let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn));
+        hostnqn.is_some_and(|hostnqn| self.draining.contains_key(hostnqn))
+    }
 }
 
 /// Shared by all reactors.
@@ -43,7 +56,8 @@ pub(super) struct Answer {
 
 impl Control {
     pub(super) fn new(target: Target, backends: Backends, config: TargetConfig) -> Self {
-        let state = Mutex::new(State { target, backends, config, watched: None });
+        let state =
+            Mutex::new(State { target, backends, draining: HashMap::new(), config, watched: None });
         Control { state, reactors: OnceLock::new() }
     }
 
@@ -121,6 +135,11 @@ impl Control {
             return Answer { completion: Some((status, 0)), ..Answer::default() };
         }
         let mut state = self.lock();
+        if state.is_draining(data) {
+            // Its old commands must not overtake what it sends now. The host tries again: no Do Not Retry.
+            let completion = Some((Status::CONNECT_CONTROLLER_BUSY, 0));
+            return Answer { completion, ..Answer::default() };
+        }
         let connected = state.target.connect(now, sqe, data, local);
         self.publish(state);
         match connected {
@@ -166,6 +185,23 @@ impl Control {
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
         nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid).cloned()).collect()
+    }
+
+    /// A connection is lost while its commands are in a backend: its host cannot connect until
+    /// [`Control::drained`].
+    pub(super) fn drains(&self, hostnqn: &Arc<str>) {
+        *self.lock().draining.entry(hostnqn.clone()).or_default() += 1;
+    }
+
+    /// The last of those commands has ended.
+    pub(super) fn drained(&self, hostnqn: &str) {
+        let mut state = self.lock();
+        if let Some(connections) = state.draining.get_mut(hostnqn) {
+            *connections -= 1;
+            if *connections == 0 {
+                state.draining.remove(hostnqn);
+            }
+        }
     }
 
     /// A queue's connection is gone.

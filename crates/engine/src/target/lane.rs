@@ -63,6 +63,8 @@ pub(super) struct Lane {
     qpair: Qpair,
     local: SocketAddr,
     pub(super) association: Option<Connected>,
+    /// Host NQN, known even when the controller is gone.
+    pub(super) host: Option<Arc<str>>,
     pub(super) namespaces: NamespaceTable,
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
@@ -123,6 +125,7 @@ impl Lane {
             connection: Connection::new(socket),
             qpair: Qpair::new(config),
             association: None,
+            host: None,
             namespaces: NamespaceTable::default(),
             slots: Vec::new(),
             starved: VecDeque::new(),

@@ -63,6 +63,8 @@ struct Seat {
     polling_out: bool,
     /// Its connection is over; it stays until the backend is done with its commands.
     closed: bool,
+    /// The host that may not connect again before that.
+    draining: Option<Arc<str>>,
 }
 
 pub(super) struct Reactor {
@@ -341,8 +343,14 @@ impl Reactor {
         self.newcomers.push_back((deadline, index, *generation));
         let lane = Lane::new((index, *generation), ends, stream.into(), self.qpair);
         debug!(peer = %lane.peer, "connected");
-        self.seats[index as usize] =
-            Some(Seat { lane, hot: false, polling_in: false, polling_out: false, closed: false });
+        self.seats[index as usize] = Some(Seat {
+            lane,
+            hot: false,
+            polling_in: false,
+            polling_out: false,
+            closed: false,
+            draining: None,
+        });
         self.heat(index);
     }
 
@@ -479,6 +487,10 @@ impl Reactor {
             return;
         };
         seat.closed = true;
+        seat.draining = seat.lane.host.clone().filter(|_| seat.lane.tasks > 0);
+        if let Some(hostnqn) = &seat.draining {
+            self.shared.control.drains(hostnqn);
+        }
         seat.hot = false;
         self.hot.retain(|&hot| hot != index);
         for (kind, armed) in [(Kind::LaneIn, seat.polling_in), (Kind::LaneOut, seat.polling_out)] {
@@ -500,6 +512,9 @@ impl Reactor {
             return;
         };
         self.free.push(index);
+        if let Some(hostnqn) = &seat.draining {
+            self.shared.control.drained(hostnqn);
+        }
         if let Some(connected) = &seat.lane.association {
             self.shared.control.left(connected);
         }

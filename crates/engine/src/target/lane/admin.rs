@@ -70,6 +70,7 @@ impl Lane {
         if answer.connected
             && let Some(connected) = &self.association
         {
+            self.host = Some(connected.hostnqn.clone());
             self.qpair.set_connected(connected.entries, connected.sq_flow_control);
             self.namespaces = control.table(self.association.as_ref());
         }
