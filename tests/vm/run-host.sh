@@ -83,3 +83,27 @@ test_kernel_nbd_client() {
     until_line attach.log '^ready' "$pid"
     "$here/vm.sh" run -e "PORT=$nbd_port" -e BYTES=134217728 "$here/guest-nbd.sh"
 }
+
+# Through taps, where discovery names an address that the guest can reach: connect-all, a persistent
+# discovery controller, and the event when a subsystem is added.
+test_kernel_host_persistent_discovery() {
+    { [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ]; } || skip 'needs root and /dev/net/tun'
+    mkdir share
+    subsystems() {
+        printf 'address = "10.0.2.2"\n'
+        printf '[[subsystem]]\nnqn = "nqn.2026-11.test:%s"\n[[subsystem.namespace]]\nnsid = 1\nkind = "mem"\nsize = "64MiB"\n' "$@"
+    }
+    subsystems one >target.toml
+    subsystems one two >both.toml
+    # shellcheck disable=SC2016
+    here=$here ROADTRAIN=$ROADTRAIN "$here/vm.sh" netns bash -euc '
+        "$ROADTRAIN" serve --config target.toml >target.log 2>&1 &
+        target=$!
+        "$here/vm.sh" run -n 0 -s "$PWD/share" "$here/guest-discovery.sh" &
+        vm=$!
+        trap "kill $target $vm 2>/dev/null || true" EXIT
+        until [ -e share/connected ]; do kill -0 $vm; sleep 0.1; done
+        mv both.toml target.toml
+        kill -HUP $target
+        wait $vm'
+}
