@@ -95,8 +95,9 @@ test_kernel_host_persistent_discovery() {
     }
     subsystems one >target.toml
     subsystems one two >both.toml
+    export here ROADTRAIN
     # shellcheck disable=SC2016
-    here=$here ROADTRAIN=$ROADTRAIN "$here/vm.sh" netns bash -euc '
+    "$here/vm.sh" netns bash -euc '
         "$ROADTRAIN" serve --config target.toml >target.log 2>&1 &
         target=$!
         "$here/vm.sh" run -n 0 -s "$PWD/share" "$here/guest-discovery.sh" &
