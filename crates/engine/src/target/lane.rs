@@ -7,7 +7,7 @@ use super::control::Control;
 use super::namespace::NamespaceTable;
 use super::slot::{Data, Slot, Work};
 use super::tasks::Tasks;
-use crate::buffer::Pool;
+use crate::buffer::{Buffer, Pool};
 use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::digest;
 use crate::gather::{Gather, Sent};
@@ -16,6 +16,7 @@ use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::error::QpairError;
+use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::target::{Connected, Usage};
 use roadtrain_proto::time::Instant;
@@ -25,6 +26,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
@@ -41,6 +43,8 @@ pub(super) enum LaneError {
     Qpair(#[from] QpairError),
     #[error("{0}")]
     Ended(&'static str),
+    #[error("{0} for {1:?}, while other connections wait for the buffer")]
+    Overdue(&'static str, Duration),
 }
 
 /// What the lanes of a reactor share.
@@ -69,8 +73,10 @@ pub(super) struct Lane {
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
     starved: VecDeque<u16>,
-    /// In-capsule data has arrived for a command that waits for a buffer: nothing is parsed meanwhile.
-    stalled: bool,
+    /// In-capsule data has arrived for a command that waits for a buffer, since when: nothing is parsed meanwhile.
+    stalled: Option<Instant>,
+    /// How long it was so before.
+    stalled_ns: u64,
     /// Commands in the backend.
     pub(super) tasks: u32,
     /// What the SMART log has not been told yet.
@@ -129,7 +135,8 @@ impl Lane {
             namespaces: NamespaceTable::default(),
             slots: Vec::new(),
             starved: VecDeque::new(),
-            stalled: false,
+            stalled: None,
+            stalled_ns: 0,
             tasks: 0,
             usage: Usage::default(),
         }
@@ -153,7 +160,7 @@ impl Lane {
 
     /// Receives once and handles what came.
     pub(super) fn receive(&mut self, shared: &mut Shared) -> Result<Heard, LaneError> {
-        if self.stalled {
+        if self.is_stalled() {
             return Ok(Heard::default());
         }
         let place = self.qpair.wanted().and_then(|(slot, offset, length)| {
@@ -181,7 +188,7 @@ impl Lane {
 
     fn parse(&mut self, shared: &mut Shared, end: usize) -> Result<(), LaneError> {
         let mut at = 0;
-        while !self.stalled {
+        while !self.is_stalled() {
             let input = shared.rx.filled(end);
             let Some(event) = self.qpair.poll_rx(shared.now, input, &mut at)? else { break };
             match event {
@@ -237,13 +244,15 @@ impl Lane {
             let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else {
                 return Ok(true);
             };
-            if self.stalled && self.starved.len() == 1 {
+            if self.is_stalled() && self.starved.len() == 1 {
                 return Ok(false); // no buffer to resume with
             }
             let (length, out) = (io::staged_bytes(command), command.data_out_bytes());
-            let Some(buffer) = shared.pool.take(length as usize) else { return Ok(!self.stalled) };
+            let Some(buffer) = shared.pool.take(length as usize) else {
+                return Ok(!self.is_stalled());
+            };
             self.starved.pop_front();
-            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
+            self.hold(shared.now, slot, buffer);
             if out > 0 {
                 self.qpair.request_data(shared.now, slot, out);
             } else {
@@ -254,7 +263,7 @@ impl Lane {
 
     /// Ends a stall. The last one to starve is the one whose in-capsule data is here already.
     fn resume(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        while self.stalled
+        while let Some(since) = self.stalled
             && let Some(&slot) = self.starved.back()
         {
             let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
@@ -263,8 +272,9 @@ impl Lane {
             let buffer = if self.starved.len() == 1 { pool.take(length) } else { None };
             let Some(buffer) = buffer.or_else(|| pool.take_reserved(length)) else { break };
             self.starved.pop_back();
-            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
-            self.stalled = false;
+            self.stalled = None;
+            self.stalled_ns += shared.now.0.saturating_sub(since.0);
+            self.hold(shared.now, slot, buffer);
             let kept = self.connection.take_kept();
             let end = shared.rx.fill(&kept);
             self.parse(shared, end)?;
@@ -274,11 +284,39 @@ impl Lane {
 
     /// Nothing is received until a buffer is there.
     pub(super) fn is_stalled(&self) -> bool {
-        self.stalled
+        self.stalled.is_some()
     }
 
     pub(super) fn is_starved(&self) -> bool {
         !self.starved.is_empty()
+    }
+
+    /// Gives a command its buffer.
+    fn hold(&mut self, now: Instant, slot: u16, buffer: Buffer) {
+        let since = self.patience(now);
+        let slot = &mut self.slots[usize::from(slot)];
+        (slot.data, slot.held_since) = (Data::Pooled(buffer), since);
+    }
+
+    /// A clock that stands still while the lane is stalled: what the peer sends is not received then, so it is not
+    /// to blame.
+    fn patience(&self, now: Instant) -> Instant {
+        Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
+    }
+
+    /// An error when a command has had a buffer for `limit` because of the peer. While it is in the backend its
+    /// buffer is there, too.
+    pub(super) fn check_transfers(&self, now: Instant, limit: Duration) -> Result<(), LaneError> {
+        let now = self.patience(now);
+        let is_overdue = |slot: &&Slot| {
+            matches!(slot.data, Data::Pooled(_)) && now.since(slot.held_since) >= limit
+        };
+        let Some(slot) = self.slots.iter().find(is_overdue) else { return Ok(()) };
+        let is_read = matches!(slot.work, Work::Io { command: IoCommand::Read { .. }, .. });
+        let what = if is_read { "the answer was not taken" } else { "the data did not come" };
+        // What it does not take would otherwise stay with the kernel.
+        self.connection.reset_on_close();
+        Err(LaneError::Overdue(what, limit))
     }
 
     fn handle_data(

@@ -1,5 +1,7 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
 
+mod timers;
+
 use super::control::Control;
 use super::lane::{Ends, Lane, LaneError, Shared};
 use super::server::Usage;
@@ -27,8 +29,6 @@ use tracing::{debug, info, warn};
 const RING_ENTRIES: u32 = 1024;
 /// Busy turns between two looks at the ring.
 const TURNS_PER_LOOK: u32 = 16;
-/// Longest time between two looks at keep-alive timers.
-const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(500);
 /// Longest wait for the backend when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -93,6 +93,9 @@ pub(super) struct Reactor {
     stopping: bool,
     keep_alive_at: Instant,
     connect_timeout: Duration,
+    transfer_timeout: Duration,
+    /// When buffers held too long are looked for at the earliest.
+    transfers_at: Instant,
     /// Connections by age, and until when they have to be some controller's: deadline, seat and its use.
     newcomers: VecDeque<(Instant, u32, u32)>,
 }
@@ -107,6 +110,7 @@ pub(super) struct Parts {
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
     pub(super) connect_timeout: Duration,
+    pub(super) transfer_timeout: Duration,
     pub(super) waiting: Waiting,
 }
 
@@ -141,6 +145,8 @@ impl Reactor {
             stopping: false,
             keep_alive_at: Instant::default(),
             connect_timeout: parts.connect_timeout,
+            transfer_timeout: parts.transfer_timeout,
+            transfers_at: Instant::default(),
             newcomers: VecDeque::new(),
         })
     }
@@ -177,6 +183,9 @@ impl Reactor {
         }
         let timeout = if sleeping { self.timeout() } else { None };
         self.shared.ring.submit_and_wait(usize::from(sleeping), timeout)?;
+        if sleeping {
+            self.shared.now = clock::now(); // for completions of the backend
+        }
         while let Some(cqe) = self.shared.ring.next_completion() {
             self.dispatch(cqe);
         }
@@ -191,24 +200,6 @@ impl Reactor {
 
     fn keeps_spinning(&mut self) -> bool {
         self.spinner.look_again(clock::now(), self.free.len() < self.seats.len())
-    }
-
-    /// Until the next doorbell, or until a controller's keep-alive may have expired.
-    fn timeout(&mut self) -> Option<Duration> {
-        let keep_alive = self.listens().then(|| self.next_look()).flatten();
-        let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
-        let seats = &mut self.seats;
-        let doorbells = self.timed.iter().filter_map(|&index| {
-            seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
-        });
-        let deadline = doorbells.chain(keep_alive).chain(newcomer).min()?;
-        Some(deadline.since(clock::now()))
-    }
-
-    /// When keep-alive timers, and listeners that pause, are to be looked at.
-    fn next_look(&self) -> Option<Instant> {
-        let deadline = self.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
-        if self.paused.is_empty() { deadline } else { Some(self.keep_alive_at) }
     }
 
     /// The reactor that listens also looks after keep-alive timers.
@@ -405,6 +396,7 @@ impl Reactor {
                 self.cooled.push(index);
             }
         }
+        self.check_transfers();
         self.feed_starved();
     }
 
@@ -429,35 +421,6 @@ impl Reactor {
                 self.heat(index);
             }
             self.end_turn(index);
-        }
-    }
-
-    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
-    fn check_newcomers(&mut self) {
-        while let Some(&(deadline, index, generation)) = self.newcomers.front()
-            && deadline <= self.shared.now
-        {
-            self.newcomers.pop_front();
-            let is_idle = |seat: &Seat| seat.lane.association.is_none();
-            if self.generations[index as usize] == generation
-                && self.seats[index as usize].as_ref().is_some_and(is_idle)
-            {
-                self.use_lane(index, |_, _| -> Result<(), _> {
-                    Err(LaneError::Ended("no queue connected in time"))
-                });
-            }
-        }
-    }
-
-    /// Looks after keep-alive timers, without asking the control plane every turn.
-    fn check_keep_alive(&mut self) {
-        if self.shared.now >= self.keep_alive_at {
-            self.shared.control.expire(self.shared.now);
-            let next = self.shared.now + KEEP_ALIVE_CHECK;
-            self.keep_alive_at = self.shared.control.deadline().map_or(next, |d| d.min(next));
-            for listener in std::mem::take(&mut self.paused) {
-                self.accept(listener);
-            }
         }
     }
 

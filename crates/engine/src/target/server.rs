@@ -29,6 +29,9 @@ use tracing::warn;
 const BACKLOG: i32 = 4096;
 /// Default of [`ServerConfig::connect_timeout`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Default of [`ServerConfig::transfer_timeout`]: a minute is more than networks are away for without hosts
+/// giving up themselves, and 1 MiB within it takes no more than 140 kbit/s.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait for a reactor's counters.
 const STATS_WAIT: Duration = Duration::from_secs(1);
 
@@ -83,6 +86,9 @@ pub struct ServerConfig {
     pub waiting: Waiting,
     /// A connection ends that has not connected a queue by then.
     pub connect_timeout: Duration,
+    /// While other connections wait for buffers, one ends that has had a buffer for so long for a command whose
+    /// data does not come or whose answer is not taken. Time in the backend does not count.
+    pub transfer_timeout: Duration,
 }
 
 impl ServerConfig {
@@ -100,6 +106,7 @@ impl ServerConfig {
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,
             connect_timeout: CONNECT_TIMEOUT,
+            transfer_timeout: TRANSFER_TIMEOUT,
         }
     }
 }
@@ -307,6 +314,7 @@ fn spawn(
             pool_bytes: config.pool_bytes / count,
             waiting: config.waiting,
             connect_timeout: config.connect_timeout,
+            transfer_timeout: config.transfer_timeout,
         };
         let core = config.cores.get(index).copied();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));

@@ -3,6 +3,7 @@
 use super::namespace::LocalNamespace;
 use crate::buffer::Buffer;
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
@@ -56,4 +57,6 @@ pub(super) enum Work {
 pub(super) struct Slot {
     pub(super) work: Work,
     pub(super) data: Data,
+    /// When its buffer was last given to it, by the lane's own clock.
+    pub(super) held_since: Instant,
 }

@@ -119,10 +119,12 @@ impl Lane {
         if staged > 0 {
             let Some(buffer) = self.take_buffer(shared, staged, in_capsule_bytes) else {
                 self.starved.push_back(slot);
-                self.stalled |= in_capsule_bytes > 0;
+                if in_capsule_bytes > 0 {
+                    self.stalled = Some(shared.now);
+                }
                 return;
             };
-            self.slots[usize::from(slot)].data = Data::Pooled(buffer);
+            self.hold(shared.now, slot, buffer);
         }
         match (out, in_capsule_bytes) {
             (0, _) => self.execute(shared, slot),
@@ -179,7 +181,7 @@ impl Lane {
         };
         match (outcome.result, outcome.buffer) {
             (Ok(()), Some(buffer)) if read_bytes > 0 => {
-                s.data = Data::Pooled(buffer);
+                self.hold(shared.now, slot, buffer);
                 self.qpair.respond_with_data(shared.now, slot, read_bytes, 0);
             }
             (result, buffer) => {

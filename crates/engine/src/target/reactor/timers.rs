@@ -1,0 +1,78 @@
+//! What a reactor looks after as time passes.
+
+use super::{Reactor, Seat};
+use crate::clock;
+use crate::target::lane::LaneError;
+use roadtrain_proto::time::Instant;
+use std::time::Duration;
+
+/// Longest time between two looks at keep-alive timers.
+const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(500);
+/// Looks for buffers held too long within the time that they may be held.
+const TRANSFER_CHECKS: u32 = 8;
+/// Shortest time between two of them.
+const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
+
+impl Reactor {
+    /// Until the first of what the reactor has to wake up for by itself.
+    pub(super) fn timeout(&mut self) -> Option<Duration> {
+        let keep_alive = self.listens().then(|| self.next_look()).flatten();
+        let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
+        let transfers = (!self.starved.is_empty()).then_some(self.transfers_at);
+        let seats = &mut self.seats;
+        let doorbells = self.timed.iter().filter_map(|&index| {
+            seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
+        });
+        let deadline = doorbells.chain(keep_alive).chain(newcomer).chain(transfers).min()?;
+        Some(deadline.since(clock::now()))
+    }
+
+    /// When keep-alive timers, and listeners that pause, are to be looked at.
+    fn next_look(&self) -> Option<Instant> {
+        let deadline = self.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
+        if self.paused.is_empty() { deadline } else { Some(self.keep_alive_at) }
+    }
+
+    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
+    pub(super) fn check_newcomers(&mut self) {
+        while let Some(&(deadline, index, generation)) = self.newcomers.front()
+            && deadline <= self.shared.now
+        {
+            self.newcomers.pop_front();
+            let is_idle = |seat: &Seat| seat.lane.association.is_none();
+            if self.generations[index as usize] == generation
+                && self.seats[index as usize].as_ref().is_some_and(is_idle)
+            {
+                self.use_lane(index, |_, _| -> Result<(), _> {
+                    Err(LaneError::Ended("no queue connected in time"))
+                });
+            }
+        }
+    }
+
+    /// Looks after keep-alive timers, without asking the control plane every turn.
+    pub(super) fn check_keep_alive(&mut self) {
+        if self.shared.now >= self.keep_alive_at {
+            self.shared.control.expire(self.shared.now);
+            let next = self.shared.now + KEEP_ALIVE_CHECK;
+            self.keep_alive_at = self.shared.control.deadline().map_or(next, |d| d.min(next));
+            for listener in std::mem::take(&mut self.paused) {
+                self.accept(listener);
+            }
+        }
+    }
+
+    /// While lanes wait for buffers: ends others whose peers keep theirs by doing nothing.
+    pub(super) fn check_transfers(&mut self) {
+        if self.starved.is_empty() || self.shared.now < self.transfers_at {
+            return;
+        }
+        let limit = self.transfer_timeout;
+        self.transfers_at = self.shared.now + (limit / TRANSFER_CHECKS).max(TRANSFER_CHECK_MIN);
+        for index in 0..self.seats.len() as u32 {
+            if self.starved.iter().any(|&starved| starved != index) {
+                self.use_lane(index, |lane, shared| lane.check_transfers(shared.now, limit));
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Peers that keep buffers by doing nothing lose them when others need them, and only then.
+
+use crate::peer::*;
+use crate::rig::*;
+use roadtrain_engine::host::{Client, Op};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Of buffers: one chunk of the pool, which holds this many of the largest.
+const POOL_BYTES: usize = 2 << 20;
+const LARGE: u32 = 1 << 20;
+
+fn rig(transfer_timeout: Duration) -> Rig {
+    Rig::with_file(|config| {
+        (config.pool_bytes, config.transfer_timeout) = (POOL_BYTES, transfer_timeout);
+    })
+}
+
+/// A write that needs a buffer succeeds, sooner or later.
+fn assert_goes_on(client: &Client) {
+    let (done, completions) = channel();
+    client.submit_to(request(Op::Write, 0, 128, Some(pattern(65536, 1)), 0), &done);
+    let completion = completions.recv_timeout(LONG).expect("others are not kept waiting");
+    assert!(completion.status.is_success(), "{}", completion.status);
+}
+
+#[test]
+fn a_peer_that_does_not_send_its_data_is_ended() {
+    let rig = rig(Duration::from_millis(200));
+    let mut peer = rig.queue(raw::PLAIN);
+    for cid in 2..4 {
+        peer.send(&write(cid, LARGE, raw::PLAIN));
+        peer.r2t(cid);
+    }
+    assert_goes_on(&rig.client);
+    peer.assert_ends();
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_peer_that_stops_within_its_data_is_ended() {
+    let rig = rig(Duration::from_millis(200));
+    let mut peer = rig.queue(raw::PLAIN);
+    let mut ttag = 0;
+    for cid in 2..4 {
+        peer.send(&write(cid, LARGE, raw::PLAIN));
+        ttag = peer.r2t(cid);
+    }
+    peer.send(&raw::h2c_data(3, ttag, 0, &vec![1; LARGE as usize], true)[..5000]);
+    assert_goes_on(&rig.client);
+    peer.assert_ends();
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_peer_that_does_not_take_its_answers_is_ended() {
+    let rig = rig(Duration::from_millis(200));
+    let entries = 128; // more than both ends' sockets hold
+    let mut peer = rig.queue_of(1, entries);
+    for cid in 2..entries {
+        peer.send(&read(cid, LARGE));
+    }
+    eventually("its connection is ended", || {
+        assert_goes_on(&rig.client);
+        rig.server.usage().connections == rig.connections
+    });
+    rig.assert_healthy();
+}
+
+#[test]
+fn nobody_is_ended_while_nobody_else_waits() {
+    let rig = rig(Duration::from_millis(20));
+    let mut peer = rig.queue(raw::PLAIN);
+    let mut ttags = Vec::new();
+    for cid in 2..4 {
+        peer.send(&write(cid, LARGE, raw::PLAIN));
+        ttags.push(peer.r2t(cid));
+    }
+    peer.send(&write(4, LARGE, raw::PLAIN)); // waits for a buffer of its own
+    for round in 0..20 {
+        rig.client.write(2, 0, pattern(65536, round), false).unwrap(); // needs none
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let data = vec![7; LARGE as usize];
+    peer.send(&raw::h2c_data(2, ttags[0], 0, &data, true));
+    assert!(peer.completion(2).is_success());
+    ttags.push(peer.r2t(4));
+    for (cid, ttag) in [(3, ttags[1]), (4, ttags[2])] {
+        peer.send(&raw::h2c_data(cid, ttag, 0, &data, true));
+        assert!(peer.completion(cid).is_success());
+    }
+    drop(peer);
+    rig.assert_healthy();
+}
+
+/// A peer that has sent its data behind something that has no buffer is not to blame for that.
+#[test]
+fn a_peer_that_is_not_listened_to_is_not_ended() {
+    const BUFFERS: u16 = (POOL_BYTES >> 16) as u16;
+    const RESERVE: u16 = 16;
+    let rig = rig(Duration::from_secs(2));
+    let mut victim = rig.queue_of(1, ENTRIES);
+    victim.send(&write(2, 65536, raw::PLAIN));
+    let ttag = victim.r2t(2);
+    let mut holder = rig.queue_of(2, 2 * BUFFERS);
+    for cid in 2..=BUFFERS {
+        holder.send(&write(cid, 65536, raw::PLAIN));
+        holder.r2t(cid);
+    }
+    let capsule = raw::write_in_capsule(2, &[1; 512], raw::PLAIN);
+    let reserved = |qid| {
+        let mut peer = rig.queue_of(qid, ENTRIES);
+        peer.send(&capsule[..100]);
+        peer
+    };
+    let reserved: Vec<Peer> = (3..3 + RESERVE).map(reserved).collect();
+    eventually("the reserve is used up", || {
+        rig.server.usage().reserved_buffers == usize::from(RESERVE)
+    });
+    victim.send(&raw::write_in_capsule(3, &[2; 512], raw::PLAIN));
+    victim.send(&raw::h2c_data(2, ttag, 0, &[3; 65536], true));
+    let mut completed = [(); 2].map(|()| victim.any_completion());
+    completed.sort_by_key(|&(cid, _)| cid);
+    assert!(matches!(completed, [(2, a), (3, b)] if a.is_success() && b.is_success()));
+    holder.assert_ends();
+    reserved.into_iter().for_each(Peer::assert_ends);
+    drop(victim);
+    rig.assert_healthy();
+}
