@@ -35,6 +35,14 @@ test_command_bench_verifies() {
     holds bench.json '.errors == 0 and .iops > 0'
 }
 
+test_command_bench_on_an_emulated_ssd() {
+    # 4 at once, half a millisecond each: 8,000 a second at most.
+    "$ROADTRAIN" bench --namespace ssd:64MiB,service-us=500,parallel=4 --rw randrw --bs 4k --depth 16 \
+        --seconds 1 --verify --json >bench.json
+    holds bench.json '.errors == 0 and .blocks_checked > 0 and .iops > 0 and .iops < 8400'
+    holds bench.json '.latency_us.p50 > 450'
+}
+
 test_command_bench_keeps_a_rate() {
     "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --rate 2000 --seconds 2 --json >bench.json
     holds bench.json '.errors == 0 and .iops > 1500 and .iops < 2100'

@@ -243,7 +243,7 @@ mod tests {
         assert!(config.subsystems.len() >= 2);
         let kinds: Vec<Kind> =
             config.subsystems.iter().flat_map(|s| &s.namespaces).map(|n| n.kind).collect();
-        for kind in [Kind::Mem, Kind::Null, Kind::File] {
+        for kind in [Kind::Mem, Kind::Ssd, Kind::Null, Kind::File] {
             assert!(kinds.contains(&kind), "the example shows no {kind:?}");
         }
     }

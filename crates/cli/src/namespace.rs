@@ -5,8 +5,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-const EXAMPLE: &str = "write mem:1GiB, null:1TiB, file:disk.img,size=2GiB or block:/dev/loop0";
+const EXAMPLE: &str =
+    "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB or block:/dev/loop0";
+/// What a command of an emulated SSD takes unless `service-us` says otherwise.
+const SERVICE_US: u32 = 100;
+/// Commands that it serves at once unless `parallel` says otherwise.
+const PARALLEL: u16 = 64;
+/// Longest service time.
+const SERVICE_US_MAX: u32 = 1_000_000;
 
 /// Where the blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +22,8 @@ const EXAMPLE: &str = "write mem:1GiB, null:1TiB, file:disk.img,size=2GiB or blo
 pub enum Kind {
     /// In memory.
     Mem,
+    /// In memory, at the pace of an SSD.
+    Ssd,
     /// Nowhere.
     Null,
     /// In a regular file.
@@ -43,6 +53,12 @@ pub struct NamespaceSpec {
     /// Refuse writes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// An emulated SSD's: microseconds that each command takes; `None`: 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_us: Option<u32>,
+    /// An emulated SSD's: commands served at once, the others wait; `None`: 64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<u16>,
     /// UUID shown to hosts; derived from the subsystem's NQN and the nsid when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
@@ -67,8 +83,17 @@ impl NamespaceSpec {
             size: None,
             lba: default_lba(),
             read_only: false,
+            service_us: None,
+            parallel: None,
             uuid: None,
         }
+    }
+
+    /// An emulated SSD's service time, and how many commands it serves at once.
+    #[must_use]
+    pub fn pace(&self) -> (Duration, u16) {
+        let service_us = self.service_us.unwrap_or(SERVICE_US);
+        (Duration::from_micros(service_us.into()), self.parallel.unwrap_or(PARALLEL))
     }
 
     /// Checks what can be checked without opening anything.
@@ -102,15 +127,31 @@ impl NamespaceSpec {
             }
             _ => Ok(()),
         }?;
+        self.check_pace()?;
         match &self.uuid {
             Some(uuid) => crate::identity::parse_uuid(uuid).map(|_| ()),
             None => Ok(()),
         }
     }
 
+    fn check_pace(&self) -> Result<(), String> {
+        match (self.service_us, self.parallel) {
+            (None, None) => Ok(()),
+            _ if self.kind != Kind::Ssd => {
+                Err(format!("service-us and parallel are for ssd, not for {}", self.name()))
+            }
+            (Some(us), _) if us > SERVICE_US_MAX => {
+                Err(format!("service-us={us}: use 0 to {SERVICE_US_MAX}"))
+            }
+            (_, Some(0)) => Err(format!("parallel=0: use 1 to {}", u16::MAX)),
+            _ => Ok(()),
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self.kind {
             Kind::Mem => "mem",
+            Kind::Ssd => "ssd",
             Kind::Null => "null",
             Kind::File => "file",
             Kind::Block => "block",
@@ -129,13 +170,23 @@ impl NamespaceSpec {
                 let nsid = value.parse().map_err(|_| format!("nsid={value} is not a number"))?;
                 self.nsid = Some(nsid);
             }
+            ("service-us", Some(value)) => {
+                let us = value.parse();
+                self.service_us =
+                    Some(us.map_err(|_| format!("service-us={value}: use 0 to {SERVICE_US_MAX}"))?);
+            }
+            ("parallel", Some(value)) => {
+                let parallel = value.parse();
+                self.parallel =
+                    Some(parallel.map_err(|_| format!("parallel={value}: use 1 to {}", u16::MAX))?);
+            }
             ("uuid", Some(value)) => self.uuid = Some(value.into()),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID or ro \
-                     (a path with a comma needs a configuration file)"
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID or ro, \
+                     for ssd service-us=N and parallel=N (a path with a comma needs a configuration file)"
                 ));
             }
         }
@@ -152,8 +203,12 @@ impl FromStr for NamespaceSpec {
         let (kind, argument) =
             head.split_once(':').ok_or_else(|| format!("'{head}' has no colon: {EXAMPLE}"))?;
         let mut spec = match kind {
-            "mem" | "null" => {
-                let kind = if kind == "mem" { Kind::Mem } else { Kind::Null };
+            "mem" | "ssd" | "null" => {
+                let kind = match kind {
+                    "mem" => Kind::Mem,
+                    "ssd" => Kind::Ssd,
+                    _ => Kind::Null,
+                };
                 NamespaceSpec { size: Some(parse_size(argument)?), ..NamespaceSpec::new(kind) }
             }
             "file" | "block" => {
@@ -180,6 +235,12 @@ impl fmt::Display for NamespaceSpec {
         if self.lba != default_lba() {
             write!(f, ",lba={}", self.lba)?;
         }
+        if let Some(us) = self.service_us {
+            write!(f, ",service-us={us}")?;
+        }
+        if let Some(parallel) = self.parallel {
+            write!(f, ",parallel={parallel}")?;
+        }
         if let Some(nsid) = self.nsid {
             write!(f, ",nsid={nsid}")?;
         }
@@ -203,6 +264,9 @@ mod tests {
         assert_eq!(parse("mem:1GiB"), NamespaceSpec::mem(1 << 30));
         let null = parse("null:1TiB,lba=4k");
         assert_eq!((null.kind, null.size, null.lba), (Kind::Null, Some(1 << 40), 4096));
+        let ssd = parse("ssd:1GiB,service-us=10,parallel=4");
+        assert_eq!((ssd.kind, ssd.pace()), (Kind::Ssd, (Duration::from_micros(10), 4)));
+        assert_eq!(parse("ssd:4k").pace(), (Duration::from_micros(100), 64));
         let file = parse("file:disk.img,size=2GiB,lba=4096,ro");
         assert_eq!(file.path.as_deref(), Some("disk.img".as_ref()));
         assert_eq!((file.size, file.lba, file.read_only), (Some(2 << 30), 4096, true));
@@ -227,6 +291,13 @@ mod tests {
             ("mem:1GiB,nsid=0", "from 1"),
             ("mem:1GiB,nsid=x", "not a number"),
             ("mem:1GiB,uuid=12", "UUID"),
+            ("ssd:", "not a size"),
+            ("ssd:1GiB,service-us=1000001", "0 to 1000000"),
+            ("ssd:1GiB,service-us=-1", "0 to 1000000"),
+            ("ssd:1GiB,parallel=0", "1 to 65535"),
+            ("ssd:1GiB,parallel=65536", "1 to 65535"),
+            ("mem:1GiB,service-us=1", "for ssd"),
+            ("null:1GiB,parallel=1", "for ssd"),
         ] {
             let error = text.parse::<NamespaceSpec>().expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
@@ -235,7 +306,13 @@ mod tests {
 
     #[test]
     fn specs_print_as_they_parse() {
-        for text in ["mem:4096", "file:x,size=8192,lba=4096,nsid=3,ro", "block:/dev/loop0"] {
+        for text in [
+            "mem:4096",
+            "ssd:4096",
+            "ssd:8192,lba=4096,service-us=0,parallel=65535,nsid=2",
+            "file:x,size=8192,lba=4096,nsid=3,ro",
+            "block:/dev/loop0",
+        ] {
             assert_eq!(parse(text).to_string(), text);
         }
     }

@@ -120,6 +120,10 @@ fn export(spec: &NamespaceSpec) -> Outcome<Export> {
     let (path, size) = (spec.path.clone().unwrap_or_default(), spec.size.unwrap_or(0));
     let kind = match spec.kind {
         Kind::Mem => BackendKind::Memory { size },
+        Kind::Ssd => {
+            let (service, parallel) = spec.pace();
+            BackendKind::Ssd { size, service, parallel }
+        }
         Kind::Null => BackendKind::Null { size },
         Kind::File => BackendKind::File { path, size: spec.size, create: spec.size.is_some() },
         Kind::Block => BackendKind::Block { path },

@@ -5,11 +5,15 @@
 //! reactor's ring: an [`IoTask`] carries one operation through short transfers, retries and
 //! fall-backs. An `IoTask` takes operations for every kind of backend, so a caller that does not
 //! care for the short cut needs only that.
+//!
+//! An emulated SSD is memory at the pace of a [`Station`]: whoever executes an operation on it lets
+//! the time pass first.
 
 mod disk;
 mod immediate;
 mod op;
 mod spec;
+mod station;
 mod status;
 mod task;
 #[cfg(test)]
@@ -25,6 +29,7 @@ use crate::memory::{HugeMemory, PAGE_BYTES};
 use disk::Disk;
 pub use op::{ByteRange, IoOp};
 pub use spec::{BackendKind, BackendSpec, OpenError};
+pub use station::Station;
 pub use task::{IoTask, Progress};
 
 /// What a host has to know about a namespace's blocks.
@@ -62,6 +67,8 @@ pub struct Backend {
     blocks: AtomicU64,
     read_only: bool,
     store: Store,
+    /// An emulated SSD's pace.
+    station: Option<Station>,
 }
 
 #[derive(Debug)]
@@ -90,6 +97,9 @@ impl Backend {
             BackendKind::Memory { size } => {
                 (Store::Memory(map(spec.whole_blocks("mem", *size)?)?), *size)
             }
+            BackendKind::Ssd { size, .. } => {
+                (Store::Memory(map(spec.whole_blocks("ssd", *size)?)?), *size)
+            }
             BackendKind::Null { size } => (Store::Null, spec.whole_blocks("null", *size)?),
             BackendKind::File { path, size, create } => {
                 let disk = Disk::open_file(spec, path, *size, *create)?;
@@ -103,7 +113,11 @@ impl Backend {
             }
         };
         let blocks = AtomicU64::new(bytes >> lba_shift);
-        Ok(Backend { lba_shift, blocks, read_only: spec.read_only, store })
+        let station = match spec.kind {
+            BackendKind::Ssd { service, parallel, .. } => Some(Station::new(service, parallel)),
+            _ => None,
+        };
+        Ok(Backend { lba_shift, blocks, read_only: spec.read_only, store, station })
     }
 
     /// Block size, capacity and so on, as they are now.
@@ -126,7 +140,7 @@ impl Backend {
         Ok(self.geometry())
     }
 
-    /// Gives a memory, null or file backend a new size. Memory grows to four times its first size
+    /// Gives a memory, SSD, null or file backend a new size. Memory grows to four times its first size
     /// at most and loses what lies beyond a smaller one; a file is grown but never cut, and a block
     /// device never changed.
     pub fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
@@ -150,6 +164,13 @@ impl Backend {
         Ok(self.geometry())
     }
 
+    /// What an operation has to wait for before it is started: an emulated SSD's time.
+    #[inline]
+    #[must_use]
+    pub fn station(&self) -> Option<&Station> {
+        self.station.as_ref()
+    }
+
     /// Whether every operation completes within [`IoTask::start`].
     #[must_use]
     pub fn is_immediate(&self) -> bool {
@@ -158,7 +179,7 @@ impl Backend {
 
     /// The bytes themselves, to send from without a copy in between; others may write them
     /// meanwhile, as on any disk. Valid as long as the backend. `None`: use an [`IoTask`], which
-    /// also tells what is wrong.
+    /// also tells what is wrong. Not before the time of the [`station`](Self::station) has passed.
     #[inline]
     #[must_use]
     pub fn read_range(&self, offset: u64, len: usize) -> Option<*const u8> {
@@ -174,12 +195,14 @@ impl Backend {
     }
 
     /// The bytes themselves, to receive into without a copy in between. Valid as long as the
-    /// backend. `None`: use [`write_at`](Self::write_at) or an [`IoTask`].
+    /// backend. `None`: use [`write_at`](Self::write_at) or an [`IoTask`]; an emulated SSD's bytes
+    /// change when their time has come, not while they arrive.
     #[inline]
     #[must_use]
     pub fn write_range(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let writable = !self.read_only && self.station.is_none();
         match &self.store {
-            Store::Memory(memory) if !self.read_only && self.holds(offset, len as u64) => {
+            Store::Memory(memory) if writable && self.holds(offset, len as u64) => {
                 memory.range(offset, len)
             }
             _ => None,

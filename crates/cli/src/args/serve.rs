@@ -10,6 +10,8 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Namespaces: KIND:ARGUMENT[,OPTION]...
   mem:1GiB                   memory, gone with the process
+  ssd:1GiB,service-us=100    memory as slow as an SSD: every command takes 100 us, at most
+                             parallel=64 at once, the others queue
   null:1TiB                  nothing: reads give zeroes, writes vanish
   file:disk.img,size=2GiB    a file, created sparse (without size= it must exist)
   block:/dev/loop0           a block device

@@ -180,7 +180,7 @@ impl Fronts<'_> {
         let namespaces = number(own_target::namespaces(self.args));
         let kind = namespaces.iter().find(|n| n.nsid == Some(plan.nsid)).map(|n| n.kind);
         match kind {
-            Some(Kind::Mem) => true,
+            Some(Kind::Mem | Kind::Ssd) => true,
             Some(Kind::File) => plan.verify && plan.rw.read_percent(plan.mix) > 0,
             _ => false,
         }

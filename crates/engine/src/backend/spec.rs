@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A backend to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,15 @@ pub enum BackendKind {
     Memory {
         /// Bytes.
         size: u64,
+    },
+    /// In memory at the pace of an SSD. For benchmarks.
+    Ssd {
+        /// Bytes.
+        size: u64,
+        /// What each command takes.
+        service: Duration,
+        /// Commands served at once (0 counts as 1); the others wait their turn.
+        parallel: u16,
     },
     /// Nowhere: reads are zeroes, writes are dropped. For benchmarks.
     Null {

@@ -68,6 +68,10 @@ impl Backends {
 fn is_same_place(a: &BackendSpec, b: &BackendSpec) -> bool {
     let same_kind = match (&a.kind, &b.kind) {
         (BackendKind::Memory { .. }, BackendKind::Memory { .. }) => true,
+        (
+            BackendKind::Ssd { service: a, parallel: m, .. },
+            BackendKind::Ssd { service: b, parallel: n, .. },
+        ) => (a, m) == (b, n),
         (BackendKind::Null { .. }, BackendKind::Null { .. }) => true,
         (BackendKind::File { path: a, .. }, BackendKind::File { path: b, .. }) => a == b,
         (BackendKind::Block { path: a }, BackendKind::Block { path: b }) => a == b,
@@ -79,7 +83,9 @@ fn is_same_place(a: &BackendSpec, b: &BackendSpec) -> bool {
 /// Gives an open backend the size that `spec` says, or that its file has by now.
 fn adapt(backend: &Backend, spec: &BackendSpec) -> Result<(), OpenError> {
     let size = match spec.kind {
-        BackendKind::Memory { size } | BackendKind::Null { size } => Some(size),
+        BackendKind::Memory { size }
+        | BackendKind::Ssd { size, .. }
+        | BackendKind::Null { size } => Some(size),
         BackendKind::File { size, .. } => size,
         BackendKind::Block { .. } => None,
     };

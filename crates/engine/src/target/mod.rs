@@ -2,6 +2,7 @@
 
 mod backends;
 mod control;
+mod due;
 mod lane;
 mod namespace;
 mod reactor;

@@ -5,7 +5,7 @@ mod timers;
 use super::control::Control;
 use super::lane::{Ends, Lane, LaneError, Shared};
 use super::server::Usage;
-use super::tasks;
+use super::tasks::{self, Outcome, Owner};
 use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::RxBuffer;
@@ -59,6 +59,8 @@ enum Kind {
 struct Seat {
     lane: Lane,
     hot: bool,
+    /// Has answers of this turn.
+    answered: bool,
     polling_in: bool,
     polling_out: bool,
     /// Its connection is over; it stays until the backend is done with its commands.
@@ -73,6 +75,8 @@ pub(super) struct Reactor {
     free: Vec<u32>,
     /// Lanes that may have something to do, each once.
     hot: Vec<u32>,
+    /// Lanes with answers that became due, each once.
+    answered: Vec<u32>,
     /// Lanes that had nothing more to do, to be watched before the reactor waits.
     cooled: Vec<u32>,
     /// Lanes with an armed doorbell.
@@ -121,6 +125,7 @@ impl Reactor {
             generations: Vec::new(),
             free: Vec::new(),
             hot: Vec::new(),
+            answered: Vec::new(),
             cooled: Vec::new(),
             timed: Vec::new(),
             starved: Vec::new(),
@@ -162,10 +167,11 @@ impl Reactor {
             turns = turns.wrapping_add(1);
             let all_hot =
                 !self.hot.is_empty() && self.hot.len() + self.free.len() == self.seats.len();
-            if !all_hot || self.shared.tasks.count() > 0 || turns.is_multiple_of(TURNS_PER_LOOK) {
+            if !all_hot || self.shared.tasks.in_ring() > 0 || turns.is_multiple_of(TURNS_PER_LOOK) {
                 self.wait()?;
             }
             self.shared.now = clock::now();
+            self.finish_due(self.shared.now);
             self.turn();
         }
         self.drain()
@@ -174,14 +180,14 @@ impl Reactor {
     fn wait(&mut self) -> io::Result<()> {
         let has_work = !self.hot.is_empty();
         let spinning = !has_work && self.keeps_spinning();
-        let sleeping = !has_work && !spinning;
-        self.waits += u64::from(sleeping);
         if !spinning {
             for index in std::mem::take(&mut self.cooled) {
                 self.arm(index);
             }
         }
-        let timeout = if sleeping { self.timeout() } else { None };
+        let timeout = if has_work || spinning { None } else { self.timeout() };
+        let sleeping = !has_work && !spinning && timeout != Some(Duration::ZERO);
+        self.waits += u64::from(sleeping);
         self.shared.ring.submit_and_wait(usize::from(sleeping), timeout)?;
         if sleeping {
             self.shared.now = clock::now(); // for completions of the backend
@@ -253,16 +259,39 @@ impl Reactor {
 
     fn finish_task(&mut self, index: u32, result: i32) {
         let ended = self.shared.tasks.resume(&mut self.shared.ring, index, result);
-        let Some((((seat, generation), slot), outcome)) = ended else { return };
-        debug_assert_eq!(self.generations[seat as usize], generation, "a seat outlives its tasks");
-        let Some(taken) = self.seats[seat as usize].as_mut() else { return };
-        taken.lane.tasks -= 1;
-        if taken.closed {
-            outcome.buffer.into_iter().for_each(|buffer| self.shared.pool.give(buffer));
-            return self.vacate(seat);
+        if let Some((owner, outcome)) = ended
+            && self.answer(owner, outcome)
+        {
+            self.heat(owner.0.0);
         }
-        taken.lane.finish(&mut self.shared, slot, outcome);
-        self.heat(seat);
+    }
+
+    /// Ends what is due by `now` in emulated SSDs.
+    fn finish_due(&mut self, now: Instant) {
+        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
+        while let Some((owner, outcome)) = expire(&mut self.shared) {
+            let index = owner.0.0;
+            if self.answer(owner, outcome)
+                && let Some(seat) = self.seats[index as usize].as_mut()
+                && !std::mem::replace(&mut seat.answered, true)
+            {
+                self.answered.push(index);
+            }
+        }
+    }
+
+    /// Tells a lane that a command of it has ended; `false` when its connection is over.
+    fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
+        debug_assert_eq!(self.generations[index as usize], generation, "a seat outlives its tasks");
+        let Some(seat) = self.seats[index as usize].as_mut() else { return false };
+        seat.lane.tasks -= 1;
+        if seat.closed {
+            outcome.buffer.into_iter().for_each(|buffer| self.shared.pool.give(buffer));
+            self.vacate(index);
+            return false;
+        }
+        seat.lane.finish(&mut self.shared, slot, outcome);
+        true
     }
 
     fn read_inbox(&mut self) {
@@ -337,6 +366,7 @@ impl Reactor {
         self.seats[index as usize] = Some(Seat {
             lane,
             hot: false,
+            answered: false,
             polling_in: false,
             polling_out: false,
             closed: false,
@@ -382,6 +412,7 @@ impl Reactor {
         for index in std::mem::take(&mut self.timed) {
             self.end_turn(index);
         }
+        self.send_answers();
         for index in std::mem::take(&mut self.hot) {
             let Some(seat) = self.seats[index as usize].as_mut() else { continue };
             seat.hot = false;
@@ -398,6 +429,18 @@ impl Reactor {
         }
         self.check_transfers();
         self.feed_starved();
+    }
+
+    /// Lanes with answers that became due send them; those that receive this turn do so after that.
+    fn send_answers(&mut self) {
+        while let Some(index) = self.answered.pop() {
+            let Some(seat) = self.seats[index as usize].as_mut() else { continue };
+            seat.answered = false;
+            if !seat.hot {
+                self.end_turn(index);
+                self.cooled.push(index);
+            }
+        }
     }
 
     /// Lets a lane send, and notes what it waits for.
@@ -517,6 +560,8 @@ impl Reactor {
         for index in 0..self.seats.len() as u32 {
             self.close(index);
         }
+        // Nobody waits for an emulated SSD any more.
+        self.finish_due(Instant(u64::MAX));
         let deadline = clock::now() + STOP_WAIT;
         while self.shared.tasks.count() > 0 && clock::now() < deadline {
             self.shared.ring.submit_and_wait(1, Some(STOP_WAIT))?;

@@ -1,10 +1,17 @@
 //! Commands in the backends. A task stays here until the kernel is done with its buffer, whatever
 //! becomes of the lane that started it.
+//!
+//! An emulated SSD's commands wait here, too: their data is moved when their time has come. The
+//! reactor looks each turn ([`Tasks::expire`]) and sleeps no longer than [`Tasks::next_due`], so that
+//! waiting costs neither a thread nor a system call.
 
+use super::due::DueQueue;
 use crate::backend::{Backend, ByteRange, IoOp, IoTask, Progress};
 use crate::buffer::{Buffer, Pool};
+use crate::clock;
 use crate::ring::{Ring, UserData};
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, IoCommand};
+use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
@@ -23,7 +30,8 @@ pub(super) struct Outcome {
 }
 
 struct Entry {
-    task: IoTask,
+    /// `None`: the lane moves the data itself, only the time has to pass.
+    task: Option<IoTask>,
     owner: Owner,
     /// Keeps the backend open.
     backend: Arc<Backend>,
@@ -31,10 +39,21 @@ struct Entry {
     rest: Vec<Arc<Backend>>,
 }
 
+impl Entry {
+    fn start(&mut self, ring: &mut Ring, index: u32) -> Progress {
+        let user_data = UserData { kind: KIND, index, generation: 0 }.pack();
+        match &mut self.task {
+            Some(task) => task.start(&self.backend, ring, user_data),
+            None => Progress::Done(Ok(())),
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Tasks {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    due: DueQueue,
 }
 
 impl Tasks {
@@ -56,7 +75,18 @@ impl Tasks {
         if let Some(used) = used {
             pool.give(used);
         }
-        self.begin(ring, Entry { task: IoTask::new(op), owner, backend, rest: Vec::new() })
+        let task = Some(IoTask::new(op));
+        self.begin(ring, Entry { task, owner, backend, rest: Vec::new() })
+    }
+
+    /// Only lets the time of an emulated SSD pass, for a read that is sent from its memory.
+    pub(super) fn wait(
+        &mut self,
+        ring: &mut Ring,
+        owner: Owner,
+        backend: Arc<Backend>,
+    ) -> Option<Outcome> {
+        self.begin(ring, Entry { task: None, owner, backend, rest: Vec::new() })
     }
 
     /// Flushes several backends, one after the other.
@@ -69,7 +99,7 @@ impl Tasks {
         let Some(backend) = backends.pop() else {
             return Some(Outcome { result: Ok(()), buffer: None });
         };
-        let task = IoTask::new(IoOp::Flush);
+        let task = Some(IoTask::new(IoOp::Flush));
         self.begin(ring, Entry { task, owner, backend, rest: backends })
     }
 
@@ -78,10 +108,21 @@ impl Tasks {
             self.entries.push(None);
             (self.entries.len() - 1) as u32
         });
-        let entry = self.entries[index as usize].insert(entry);
-        let user_data = UserData { kind: KIND, index, generation: 0 }.pack();
-        let progress = entry.task.start(&entry.backend, ring, user_data);
+        self.entries[index as usize] = Some(entry);
+        let progress = self.launch(ring, index);
         self.advance(ring, index, progress)
+    }
+
+    /// Starts a task, at once or when its time has come.
+    fn launch(&mut self, ring: &mut Ring, index: u32) -> Progress {
+        let Some(entry) = &mut self.entries[index as usize] else { return Progress::Pending };
+        match entry.backend.station() {
+            Some(station) => {
+                self.due.push(station.admit(clock::now()), index);
+                Progress::Pending
+            }
+            None => entry.start(ring, index),
+        }
     }
 
     /// A completion of the ring; the command's owner and outcome when it has ended.
@@ -93,19 +134,34 @@ impl Tasks {
     ) -> Option<(Owner, Outcome)> {
         let entry = self.entries.get_mut(index as usize)?.as_mut()?;
         let owner = entry.owner;
-        let progress = entry.task.resume(result, ring);
+        let progress = entry.task.as_mut()?.resume(result, ring);
         self.advance(ring, index, progress).map(|outcome| (owner, outcome))
     }
 
+    /// Does what is due by `now`: the owner and outcome of the first command that ends by that.
+    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<(Owner, Outcome)> {
+        while let Some(index) = self.due.pop(now) {
+            let Some(entry) = &mut self.entries[index as usize] else { continue };
+            let owner = entry.owner;
+            let progress = entry.start(ring, index);
+            if let Some(outcome) = self.advance(ring, index, progress) {
+                return Some((owner, outcome));
+            }
+        }
+        None
+    }
+
+    /// When something is due next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.next()
+    }
+
     fn advance(&mut self, ring: &mut Ring, index: u32, mut progress: Progress) -> Option<Outcome> {
-        let entry = self.entries[index as usize].as_mut()?;
         loop {
-            let result = match progress {
-                Progress::Pending => return None,
-                Progress::Done(result) => result,
-            };
+            let Progress::Done(result) = progress else { return None };
+            let entry = self.entries[index as usize].as_mut()?;
             let Some(next) = entry.rest.pop().filter(|_| result.is_ok()) else {
-                let buffer = match entry.task.take_op() {
+                let buffer = match entry.task.as_mut().and_then(IoTask::take_op) {
                     Some(IoOp::Read { buffer, .. } | IoOp::Write { buffer, .. }) => Some(buffer),
                     Some(IoOp::Compare { expected, .. }) => Some(expected),
                     _ => None,
@@ -115,15 +171,19 @@ impl Tasks {
                 return Some(Outcome { result, buffer });
             };
             entry.backend = next;
-            entry.task = IoTask::new(IoOp::Flush);
-            let user_data = UserData { kind: KIND, index, generation: 0 }.pack();
-            progress = entry.task.start(&entry.backend, ring, user_data);
+            entry.task = Some(IoTask::new(IoOp::Flush));
+            progress = self.launch(ring, index);
         }
     }
 
     /// Tasks under way.
     pub(super) fn count(&self) -> usize {
         self.entries.len() - self.free.len()
+    }
+
+    /// Of these, those that the ring will tell of.
+    pub(super) fn in_ring(&self) -> usize {
+        self.count() - self.due.len()
     }
 }
 
@@ -193,4 +253,86 @@ fn ranges(list: &[u8], count: u32, backend: &Backend) -> Result<Box<[ByteRange]>
     };
     let named = entries.iter().take(count as usize).map(parse);
     named.filter(|range| !matches!(range, Ok(r) if r.len == 0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{BackendKind, BackendSpec};
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    struct Rig {
+        ring: Ring,
+        pool: Pool,
+        tasks: Tasks,
+        ssd: Arc<Backend>,
+    }
+
+    impl Rig {
+        fn new(parallel: u16) -> Rig {
+            let kind = BackendKind::Ssd { size: 1 << 20, service: LONG, parallel };
+            let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+            Rig {
+                ring: Ring::new(4).unwrap(),
+                pool: Pool::new(4 << 20),
+                tasks: Tasks::default(),
+                ssd: Arc::new(Backend::open(&spec).unwrap()),
+            }
+        }
+
+        fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
+            let (ring, pool, backend) = (&mut self.ring, &mut self.pool, self.ssd.clone());
+            let ended = self.tasks.start(ring, pool, ((0, 0), slot), command, backend, buffer);
+            assert!(ended.is_none(), "slot {slot} does not wait");
+        }
+
+        /// Slots that end by `now`, in order.
+        fn expire(&mut self, now: Instant) -> Vec<u16> {
+            let expire = || self.tasks.expire(&mut self.ring, now);
+            let ended = std::iter::from_fn(expire).inspect(|(_, o)| assert!(o.result.is_ok()));
+            ended.map(|((_, slot), _)| slot).collect()
+        }
+
+        fn first_octet(&self) -> u8 {
+            let start = self.ssd.read_range(0, 512).unwrap();
+            // SAFETY: the backend's own, which only this thread uses.
+            unsafe { *start }
+        }
+    }
+
+    #[test]
+    fn an_emulated_ssd_moves_data_when_its_time_has_come() {
+        let mut rig = Rig::new(1);
+        let mut buffer = Buffer::alloc(512);
+        buffer.fill(7);
+        let write = IoCommand::Write { offset: 0, length: 512, fua: false };
+        let begin = clock::now();
+        rig.start(0, &write, Some(buffer));
+        let due = rig.tasks.next_due().unwrap();
+        assert!(due >= begin + LONG);
+        assert_eq!((rig.expire(Instant(due.0 - 1)), rig.first_octet()), (vec![], 0));
+        assert_eq!((rig.tasks.count(), rig.tasks.in_ring()), (1, 0));
+        assert_eq!((rig.expire(due), rig.first_octet()), (vec![0], 7));
+        assert_eq!((rig.tasks.count(), rig.tasks.next_due()), (0, None));
+    }
+
+    #[test]
+    fn an_emulated_ssd_takes_every_command_in_turn() {
+        let mut rig = Rig::new(2);
+        let begin = clock::now();
+        for slot in 0..4 {
+            rig.start(slot, &IoCommand::Flush, None);
+        }
+        let (ring, ssd) = (&mut rig.ring, rig.ssd.clone());
+        assert!(rig.tasks.wait(ring, ((0, 0), 4), ssd.clone()).is_none());
+        assert!(rig.tasks.flush_all(ring, ((0, 0), 5), vec![ssd.clone(), ssd]).is_none());
+        let soon = begin + LONG / 2;
+        assert_eq!(rig.expire(soon + LONG), [0, 1]);
+        assert_eq!(rig.expire(soon + LONG * 2), [2, 3]);
+        assert_eq!(rig.expire(soon + LONG * 3), [4]);
+        assert_eq!(rig.tasks.count(), 1, "the flush is at its second namespace");
+        assert_eq!(rig.expire(Instant(u64::MAX)), [5]);
+    }
 }

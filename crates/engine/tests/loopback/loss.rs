@@ -4,7 +4,7 @@ use crate::proxy::{Fate, Proxy};
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
-use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_engine::target::{Export, Server, ServerConfig};
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
@@ -110,11 +110,15 @@ fn a_target_that_is_not_there_is_said_so() {
 /// Every block is written several times in turn, each time with something else, while `fate` strikes
 /// connections at arbitrary octets; what is read is what was last acknowledged.
 fn survives(fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
+    let directory = tempfile::tempdir().unwrap();
+    survives_on(file(1, &directory, 16 * MIB, 512), fate, digests, lanes);
+}
+
+fn survives_on(export: Export, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
     const SLOTS: u64 = 8;
     const ROUNDS: u64 = 40;
     const LENGTHS: [usize; 4] = [4096, 65536, 16384, 262_144];
-    let directory = tempfile::tempdir().unwrap();
-    let server = serve(vec![file(1, &directory, 16 * MIB, 512)]);
+    let server = serve(vec![export]);
     // Far enough for the admin queue to be ready.
     let fates = (0..40u64).map(|n| fate(30_000 + (n * 7919 * 104_729) % 700_001)).collect();
     let proxy = Proxy::new(address(&server), fates);
@@ -147,6 +151,13 @@ fn connections_cut_at_any_octet_lose_nothing() {
 #[test]
 fn connections_with_digests_cut_at_any_octet_lose_nothing() {
     survives(Fate::Cut, BOTH, 2);
+}
+
+#[test]
+fn connections_cut_while_commands_wait_their_turn_lose_nothing() {
+    let slow = || ssd(1, 16 * MIB, 512, Duration::from_millis(2), 3);
+    survives_on(slow(), Fate::Cut, Digests::default(), 2);
+    survives_on(slow(), Fate::Cut, BOTH, 1);
 }
 
 #[test]

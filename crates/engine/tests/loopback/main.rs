@@ -10,4 +10,5 @@ mod proxy;
 mod queue;
 mod rig;
 mod scarce;
+mod ssd;
 mod transfers;

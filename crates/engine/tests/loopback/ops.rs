@@ -7,18 +7,20 @@ use roadtrain_engine::target::Server;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::status::Status;
+use std::time::Duration;
 
 const SIZE: u64 = 8 * MIB;
 /// In the capsule, by R2T, below and above a receive buffer's pieces.
 const LENGTHS: [usize; 8] = [512, 4096, 8192, 16384, 20480, 65536, 69632, 1 << 20];
 
-/// Namespaces 1 and 2 in memory, 3 and 4 in files; 512 and 4096 octets a block.
+/// Namespaces 1 and 2 in memory, 3 and 4 in files; 512 and 4096 octets a block. 5 is an emulated SSD.
 fn serve_all(directory: &tempfile::TempDir) -> Server {
     serve(vec![
         memory(1, SIZE, 512),
         memory(2, SIZE, 4096),
         file(3, directory, SIZE, 512),
         file(4, directory, SIZE, 4096),
+        ssd(5, SIZE, 512, Duration::from_micros(100), 4),
     ])
 }
 
@@ -63,7 +65,7 @@ fn exercise(configure: impl Fn(&mut HostConfig)) {
         config.digests = digests;
         configure(&mut config);
         let client = Client::connect(config).unwrap();
-        for nsid in 1..=4 {
+        for nsid in 1..=5 {
             let lengths = LENGTHS.iter().filter(|len| **len >= block_bytes(&client, nsid));
             for (index, len) in lengths.enumerate() {
                 write_and_read(&client, nsid, *len, (round * 100 + index) as u64);
@@ -137,7 +139,8 @@ fn failures_have_their_status_and_give_the_buffer_back() {
 #[test]
 fn flush_takes_every_namespace_or_one_that_is_there() {
     let directory = tempfile::tempdir().unwrap();
-    let server = serve(vec![memory(1, MIB, 512), file(2, &directory, MIB, 512)]);
+    let slow = ssd(3, MIB, 512, Duration::from_micros(50), 1);
+    let server = serve(vec![memory(1, MIB, 512), file(2, &directory, MIB, 512), slow]);
     let client = connect(&server);
     client.flush(u32::MAX).unwrap();
     client.flush(2).unwrap();

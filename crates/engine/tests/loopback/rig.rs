@@ -17,6 +17,10 @@ pub fn memory(nsid: u32, size: u64, lba_bytes: u32) -> Export {
     export(nsid, BackendKind::Memory { size }, lba_bytes)
 }
 
+pub fn ssd(nsid: u32, size: u64, lba_bytes: u32, service: Duration, parallel: u16) -> Export {
+    export(nsid, BackendKind::Ssd { size, service, parallel }, lba_bytes)
+}
+
 pub fn file(nsid: u32, directory: &tempfile::TempDir, size: u64, lba_bytes: u32) -> Export {
     let path = directory.path().join(format!("{nsid}.img"));
     export(nsid, BackendKind::File { path, size: Some(size), create: true }, lba_bytes)

@@ -1,6 +1,7 @@
 //! I/O commands: checked, given their data, executed, answered.
 
 use super::{Lane, Shared};
+use crate::backend::Backend;
 use crate::buffer::Buffer;
 use crate::target::namespace::LocalNamespace;
 use crate::target::slot::{Data, Work};
@@ -10,6 +11,7 @@ use roadtrain_proto::target::Connected;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use std::sync::Arc;
 
 impl Lane {
     pub(super) fn handle_io(
@@ -33,6 +35,11 @@ impl Lane {
         let s = &mut self.slots[usize::from(slot)];
         if let Some((start, length)) = in_place(&command, &namespace, self.qpair.digests().data) {
             s.data = Data::InPlace { start, length: length as usize };
+            if namespace.backend.station().is_some() {
+                let backend = namespace.backend.clone();
+                s.work = Work::InPlace(namespace);
+                return self.let_time_pass(shared, slot, backend);
+            }
             s.work = Work::InPlace(namespace);
             return match (command, in_capsule_bytes) {
                 (IoCommand::Read { .. }, _) => {
@@ -45,6 +52,14 @@ impl Lane {
         }
         s.work = Work::Io { command, namespace, sqe: *sqe };
         self.begin(shared, slot, in_capsule_bytes);
+    }
+
+    /// A read from an emulated SSD: sent in place as well, when its time has come.
+    fn let_time_pass(&mut self, shared: &mut Shared, slot: u16, backend: Arc<Backend>) {
+        match shared.tasks.wait(&mut shared.ring, (self.id, slot), backend) {
+            Some(outcome) => self.finish(shared, slot, outcome),
+            None => self.tasks += 1,
+        }
     }
 
     /// Counts for the SMART log.
@@ -174,6 +189,10 @@ impl Lane {
             // A shutdown, now that all is flushed; Property Set never ends a connection.
             let answered = self.run_command(shared, slot);
             return debug_assert!(answered.is_ok(), "{answered:?}");
+        }
+        if let Data::InPlace { start, length } = s.data {
+            prefetch_read(start, PREFETCH_LINES);
+            return self.qpair.respond_with_data(shared.now, slot, length as u32, 0);
         }
         let read_bytes = match &s.work {
             Work::Io { command: IoCommand::Read { length, .. }, .. } => *length,

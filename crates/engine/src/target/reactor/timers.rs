@@ -19,11 +19,13 @@ impl Reactor {
         let keep_alive = self.listens().then(|| self.next_look()).flatten();
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (!self.starved.is_empty()).then_some(self.transfers_at);
+        let due = self.shared.tasks.next_due();
         let seats = &mut self.seats;
         let doorbells = self.timed.iter().filter_map(|&index| {
             seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
         });
-        let deadline = doorbells.chain(keep_alive).chain(newcomer).chain(transfers).min()?;
+        let deadline =
+            doorbells.chain(keep_alive).chain(newcomer).chain(due).chain(transfers).min()?;
         Some(deadline.since(clock::now()))
     }
 

@@ -1,0 +1,75 @@
+//! Tasks that wait until a time has come.
+
+use roadtrain_proto::time::Instant;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Tasks by the time when they are due; of those due at once the first to come is first.
+#[derive(Default)]
+pub(super) struct DueQueue {
+    /// Due time, serial number, task.
+    waiting: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    serial: u64,
+}
+
+impl DueQueue {
+    pub(super) fn push(&mut self, due: Instant, task: u32) {
+        self.serial += 1;
+        self.waiting.push(Reverse((due, self.serial, task)));
+    }
+
+    /// The next task that is due by `now`.
+    #[inline]
+    pub(super) fn pop(&mut self, now: Instant) -> Option<u32> {
+        if self.next()? > now {
+            return None;
+        }
+        self.waiting.pop().map(|Reverse((_, _, task))| task)
+    }
+
+    /// When the next one is due.
+    #[inline]
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.waiting.peek().map(|&Reverse((due, ..))| due)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Tasks come one a nanosecond, each due after its delay; now and then the queue is looked at.
+        #[test]
+        fn each_leaves_once_in_order_and_not_too_early(
+            delays in prop::collection::vec(0..300u64, 1..300),
+            look_every in 1..20u64,
+        ) {
+            let mut queue = DueQueue::default();
+            let due = |task: usize| task as u64 + delays[task];
+            let mut left = Vec::new();
+            for now in 0..1000u64 {
+                if (now as usize) < delays.len() {
+                    queue.push(Instant(due(now as usize)), now as u32);
+                }
+                if now % look_every == 0 || now == 999 {
+                    let first = left.len();
+                    while let Some(task) = queue.pop(Instant(now)) {
+                        prop_assert!(due(task as usize) <= now);
+                        left.push(task);
+                    }
+                    prop_assert!(left[first..].is_sorted_by_key(|&task| (due(task as usize), task)));
+                    prop_assert!(queue.next().is_none_or(|next| next > Instant(now)));
+                }
+            }
+            prop_assert_eq!(queue.len(), 0);
+            left.sort_unstable();
+            prop_assert_eq!(left, (0..delays.len() as u32).collect::<Vec<_>>());
+        }
+    }
+}
