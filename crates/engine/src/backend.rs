@@ -111,6 +111,10 @@ impl Backend {
                 let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
                 (Store::Disk(Arc::new(disk)), bytes)
             }
+            #[cfg(test)]
+            BackendKind::Fifo { path, size } => {
+                (Store::Disk(Arc::new(Disk::open_fifo(path))), *size)
+            }
         };
         let blocks = AtomicU64::new(bytes >> lba_shift);
         let station = match spec.kind {

@@ -121,6 +121,11 @@ impl Connection {
         self.socket.as_raw_fd()
     }
 
+    /// The peer has ended it, though what it sent before may be unread.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        any_hung_up(std::iter::once(self.fd()))
+    }
+
     /// One receive call, without waiting.
     ///
     /// # Safety
@@ -243,6 +248,14 @@ impl Connection {
             )
         };
     }
+}
+
+/// Whether the peer has ended the connection of one of `sockets`, even if octets before the end are unread.
+pub(crate) fn any_hung_up(sockets: impl Iterator<Item = RawFd>) -> bool {
+    let poll = |fd| libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    let mut polls: Vec<libc::pollfd> = sockets.map(poll).collect();
+    // SAFETY: `polls` is a valid array of that length.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) > 0 }
 }
 
 #[cfg(test)]

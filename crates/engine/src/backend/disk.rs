@@ -123,6 +123,11 @@ impl Disk {
         Ok(disk)
     }
 
+    #[cfg(test)]
+    pub(super) fn open_fifo(path: &Path) -> Disk {
+        Disk::new(path, open(path, false, 0).unwrap(), false, false)
+    }
+
     fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> Disk {
         Disk {
             path: path.into(),

@@ -51,6 +51,14 @@ pub enum BackendKind {
         /// Where its node is.
         path: PathBuf,
     },
+    /// In a FIFO: a read ends when somebody has written as much.
+    #[cfg(test)]
+    Fifo {
+        /// Where it is.
+        path: PathBuf,
+        /// Bytes that it is said to have.
+        size: u64,
+    },
 }
 
 /// Why a backend could not be opened or resized, and what to do about it.

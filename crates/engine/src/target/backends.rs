@@ -88,6 +88,8 @@ fn adapt(backend: &Backend, spec: &BackendSpec) -> Result<(), OpenError> {
         | BackendKind::Null { size } => Some(size),
         BackendKind::File { size, .. } => size,
         BackendKind::Block { .. } => None,
+        #[cfg(test)]
+        BackendKind::Fifo { .. } => None,
     };
     match size {
         Some(size) if size != backend.geometry().bytes() => backend.resize(size).map(|_| ()),

@@ -2,6 +2,7 @@
 
 use super::backends::Backends;
 use super::namespace::{LocalNamespace, NamespaceTable};
+use super::presence::{Pass, Presences, Remains};
 use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
 use crate::backend::Backend;
@@ -12,16 +13,17 @@ use roadtrain_wire::fabrics::{ConnectData, fctype, parse_nqn};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
-use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::info;
 
 struct State {
     target: Target,
     backends: Backends,
-    /// Hosts, by NQN, whose lost connections still have commands in a backend, and how many connections.
-    draining: HashMap<Arc<str>, usize>,
+    presences: Presences,
+    /// A Connect waits for lanes that its host has lost.
+    postponed: bool,
     /// Listeners and limits of the configuration, which reloading does not change.
     config: TargetConfig,
     /// Until when the reactor that looks after keep-alive timers may sleep.
@@ -29,11 +31,11 @@ struct State {
 }
 
 impl State {
-    /// Whether old commands of the host that connects with `data` are still in a backend.
-    fn is_draining(&self, data: &[u8]) -> bool {
+    /// What is left of lost connections of the host that connects with `data`.
+    fn remains<'a>(&self, data: &'a [u8]) -> (&'a str, Remains) {
         let data = ConnectData::ref_from_bytes(data).ok();
-        let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn));
-        hostnqn.is_some_and(|hostnqn| self.draining.contains_key(hostnqn))
+        let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
+        (hostnqn, self.presences.remains(hostnqn))
     }
 }
 
@@ -43,21 +45,37 @@ pub(super) struct Control {
     reactors: OnceLock<Vec<Outbox<Order>>>,
 }
 
+/// Where a command came in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Port {
+    /// Our address of the connection.
+    pub(super) local: SocketAddr,
+    pub(super) socket: RawFd,
+}
+
 /// What a lane is to do after an admin or fabrics command.
 #[derive(Default)]
 pub(super) struct Answer {
     /// Its completion; `None` for an asynchronous event request.
     pub(super) completion: Option<(Status, u64)>,
     /// The lane's queue was connected.
-    pub(super) connected: bool,
+    pub(super) connected: Option<Pass>,
+    /// A Connect that is to be tried again at [`Order::Settled`].
+    pub(super) postponed: bool,
     /// The connection ends after the answer.
     pub(super) ends: bool,
 }
 
 impl Control {
     pub(super) fn new(target: Target, backends: Backends, config: TargetConfig) -> Self {
-        let state =
-            Mutex::new(State { target, backends, draining: HashMap::new(), config, watched: None });
+        let state = Mutex::new(State {
+            target,
+            backends,
+            presences: Presences::default(),
+            postponed: false,
+            config,
+            watched: None,
+        });
         Control { state, reactors: OnceLock::new() }
     }
 
@@ -70,12 +88,16 @@ impl Control {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn broadcast(&self, order: impl Fn() -> Order) {
+        for reactor in self.reactors.get().into_iter().flatten() {
+            reactor.send(order());
+        }
+    }
+
     /// Sends the reactors what came of a call.
     fn publish(&self, mut state: MutexGuard<'_, State>) {
         while let Some(event) = state.target.poll_event() {
-            for reactor in self.reactors.get().into_iter().flatten() {
-                reactor.send(Order::Event(event.clone()));
-            }
+            self.broadcast(|| Order::Event(event.clone()));
         }
         self.wake_watcher(&state);
     }
@@ -95,13 +117,13 @@ impl Control {
         &self,
         now: Instant,
         association: &mut Option<Connected>,
-        local: SocketAddr,
+        port: Port,
         sqe: &Sqe,
         data: &[u8],
         page: &mut Vec<u8>,
     ) -> Answer {
         let Some(connected) = association else {
-            return self.connect(now, association, local, sqe, data);
+            return self.connect(now, association, port, sqe, data);
         };
         let (cntlid, qid) = (connected.cntlid, connected.qid);
         let mut state = self.lock();
@@ -126,7 +148,7 @@ impl Control {
         &self,
         now: Instant,
         association: &mut Option<Connected>,
-        local: SocketAddr,
+        port: Port,
         sqe: &Sqe,
         data: &[u8],
     ) -> Answer {
@@ -135,12 +157,21 @@ impl Control {
             return Answer { completion: Some((status, 0)), ..Answer::default() };
         }
         let mut state = self.lock();
-        if state.is_draining(data) {
-            // Its old commands must not overtake what it sends now. The host tries again: no Do Not Retry.
-            let completion = Some((Status::CONNECT_CONTROLLER_BUSY, 0));
-            return Answer { completion, ..Answer::default() };
+        match state.remains(data) {
+            (_, Remains::Nothing) => {}
+            (hostnqn, Remains::Lanes) => {
+                state.postponed = true;
+                self.broadcast(|| Order::Sweep(hostnqn.into()));
+                return Answer { postponed: true, ..Answer::default() };
+            }
+            (_, Remains::Commands) => {
+                // The host tries again: no Do Not Retry.
+                let completion = Some((Status::CONNECT_CONTROLLER_BUSY, 0));
+                return Answer { completion, ..Answer::default() };
+            }
         }
-        let connected = state.target.connect(now, sqe, data, local);
+        let connected = state.target.connect(now, sqe, data, port.local);
+        let pass = connected.as_ref().ok().map(|c| state.presences.enter(&c.hostnqn, port.socket));
         self.publish(state);
         match connected {
             Ok(connected) => {
@@ -153,7 +184,7 @@ impl Control {
                 );
                 let completion = Some((Status::SUCCESS, connected.result.into()));
                 *association = Some(connected);
-                Answer { completion, connected: true, ends: false }
+                Answer { completion, connected: pass, ..Answer::default() }
             }
             Err(error) => {
                 info!(%error, "Connect refused");
@@ -187,28 +218,29 @@ impl Control {
         nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid).cloned()).collect()
     }
 
-    /// A connection is lost while its commands are in a backend: its host cannot connect until
-    /// [`Control::drained`].
-    pub(super) fn drains(&self, hostnqn: &Arc<str>) {
-        *self.lock().draining.entry(hostnqn.clone()).or_default() += 1;
+    /// A lane has ended while its commands are in a backend: its host cannot connect until [`Control::left`].
+    pub(super) fn drains(&self, pass: &Pass) {
+        let mut state = self.lock();
+        state.presences.drain(pass);
+        self.settle(&mut state);
     }
 
-    /// The last of those commands has ended.
-    pub(super) fn drained(&self, hostnqn: &str) {
+    /// Nothing is left of a connection. Its socket is closed after this.
+    pub(super) fn left(&self, pass: &Pass, connected: Option<&Connected>) {
         let mut state = self.lock();
-        if let Some(connections) = state.draining.get_mut(hostnqn) {
-            *connections -= 1;
-            if *connections == 0 {
-                state.draining.remove(hostnqn);
-            }
+        state.presences.leave(pass);
+        self.settle(&mut state);
+        if let Some(connected) = connected {
+            state.target.disconnect(connected.cntlid, connected.qid);
         }
+        self.publish(state);
     }
 
-    /// A queue's connection is gone.
-    pub(super) fn left(&self, connected: &Connected) {
-        let mut state = self.lock();
-        state.target.disconnect(connected.cntlid, connected.qid);
-        self.publish(state);
+    /// Lets Connects that wait try again: perhaps they waited for this.
+    fn settle(&self, state: &mut State) {
+        if std::mem::take(&mut state.postponed) {
+            self.broadcast(|| Order::Settled);
+        }
     }
 
     /// Puts a failed I/O command into the error log.

@@ -5,6 +5,7 @@ mod io;
 
 use super::control::Control;
 use super::namespace::NamespaceTable;
+use super::presence::Pass;
 use super::slot::{Data, Slot, Work};
 use super::tasks::Tasks;
 use crate::buffer::{Buffer, Pool};
@@ -67,8 +68,10 @@ pub(super) struct Lane {
     qpair: Qpair,
     local: SocketAddr,
     pub(super) association: Option<Connected>,
-    /// Host NQN, known even when the controller is gone.
-    pub(super) host: Option<Arc<str>>,
+    /// Of the host, known even when the controller is gone.
+    pub(super) pass: Option<Pass>,
+    /// Connect commands that wait for lanes which the host has lost.
+    postponed: Vec<u16>,
     pub(super) namespaces: NamespaceTable,
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
@@ -131,7 +134,8 @@ impl Lane {
             connection: Connection::new(socket),
             qpair: Qpair::new(config),
             association: None,
-            host: None,
+            pass: None,
+            postponed: Vec::new(),
             namespaces: NamespaceTable::default(),
             slots: Vec::new(),
             starved: VecDeque::new(),
@@ -144,6 +148,11 @@ impl Lane {
 
     pub(super) fn fd(&self) -> i32 {
         self.connection.fd()
+    }
+
+    /// The host has ended the connection, though what it sent before may not have been received.
+    pub(super) fn is_hung_up(&self) -> bool {
+        self.connection.is_hung_up()
     }
 
     pub(super) fn is_blocked(&self) -> bool {

@@ -5,9 +5,12 @@ mod control;
 mod due;
 mod lane;
 mod namespace;
+mod presence;
 mod reactor;
 mod server;
 mod slot;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -4,6 +4,7 @@ mod timers;
 
 use super::control::Control;
 use super::lane::{Ends, Lane, LaneError, Shared};
+use super::presence::Pass;
 use super::server::Usage;
 use super::tasks::{self, Outcome, Owner};
 use crate::buffer::Pool;
@@ -38,6 +39,10 @@ pub(super) enum Order {
     Adopt { socket: OwnedFd, peer: SocketAddr },
     /// Something happened in the control plane; concerns the reactor that has the connection.
     Event(TargetEvent),
+    /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.
+    Sweep(Arc<str>),
+    /// Something of a host's lost connections is gone: Connects that waited for it may go on.
+    Settled,
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
     /// Answer with what is held.
@@ -65,8 +70,6 @@ struct Seat {
     polling_out: bool,
     /// Its connection is over; it stays until the backend is done with its commands.
     closed: bool,
-    /// The host that may not connect again before that.
-    draining: Option<Arc<str>>,
 }
 
 pub(super) struct Reactor {
@@ -301,6 +304,8 @@ impl Reactor {
                 Order::Adopt { .. } if self.stopping => {} // dropped, which closes it
                 Order::Adopt { socket, peer } => self.adopt(socket, peer),
                 Order::Event(event) => self.handle_event(&event),
+                Order::Sweep(hostnqn) => self.sweep(&hostnqn),
+                Order::Settled => self.connect_again(),
                 Order::Stats(reply) => {
                     let _ = reply.try_send(self.stats());
                 }
@@ -370,7 +375,6 @@ impl Reactor {
             polling_in: false,
             polling_out: false,
             closed: false,
-            draining: None,
         });
         self.heat(index);
     }
@@ -493,9 +497,8 @@ impl Reactor {
             return;
         };
         seat.closed = true;
-        seat.draining = seat.lane.host.clone().filter(|_| seat.lane.tasks > 0);
-        if let Some(hostnqn) = &seat.draining {
-            self.shared.control.drains(hostnqn);
+        if let Some(pass) = seat.lane.pass.as_ref().filter(|_| seat.lane.tasks > 0) {
+            self.shared.control.drains(pass);
         }
         seat.hot = false;
         self.hot.retain(|&hot| hot != index);
@@ -518,11 +521,30 @@ impl Reactor {
             return;
         };
         self.free.push(index);
-        if let Some(hostnqn) = &seat.draining {
-            self.shared.control.drained(hostnqn);
+        if let Some(pass) = &seat.lane.pass {
+            self.shared.control.left(pass, seat.lane.association.as_ref());
         }
-        if let Some(connected) = &seat.lane.association {
-            self.shared.control.left(connected);
+    }
+
+    /// Ends lanes that their host has lost, before they execute more of what it sent over them.
+    fn sweep(&mut self, hostnqn: &str) {
+        for index in 0..self.seats.len() as u32 {
+            self.use_lane(index, |lane, _| {
+                let is_lost = |pass: &Pass| *pass.hostnqn == *hostnqn && lane.is_hung_up();
+                match lane.pass.as_ref().is_some_and(is_lost) {
+                    true => Err(LaneError::Ended("ended by the host, which connects again")),
+                    false => Ok(()),
+                }
+            });
+        }
+    }
+
+    fn connect_again(&mut self) {
+        for index in 0..self.seats.len() as u32 {
+            if self.use_lane(index, Lane::connect_again) == Some(true) {
+                self.end_turn(index);
+                self.cooled.push(index);
+            }
         }
     }
 

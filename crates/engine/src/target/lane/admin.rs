@@ -1,6 +1,7 @@
 //! Admin and fabrics commands: collected, handed to the control plane, answered.
 
 use super::{Lane, LaneError, Shared};
+use crate::target::control::Port;
 use crate::target::slot::{Data, Work};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Property, fctype, property};
@@ -65,12 +66,19 @@ impl Lane {
             return Ok(());
         };
         let control = shared.control.clone();
-        let (now, local, mut page) = (shared.now, self.local, Vec::new());
-        let answer = control.command(now, &mut self.association, local, &sqe, &data, &mut page);
-        if answer.connected
+        let port = Port { local: self.local, socket: self.fd() };
+        let (now, mut page) = (shared.now, Vec::new());
+        let answer = control.command(now, &mut self.association, port, &sqe, &data, &mut page);
+        if answer.postponed {
+            let s = &mut self.slots[usize::from(slot)];
+            (s.work, s.data) = (Work::Admin(sqe), Data::Page(data));
+            self.postponed.push(slot);
+            return Ok(());
+        }
+        if let Some(pass) = answer.connected
             && let Some(connected) = &self.association
         {
-            self.host = Some(connected.hostnqn.clone());
+            self.pass = Some(pass);
             self.qpair.set_connected(connected.entries, connected.sq_flow_control);
             self.namespaces = control.table(self.association.as_ref());
         }
@@ -82,6 +90,18 @@ impl Lane {
             return Err(LaneError::Ended("disconnected by the host"));
         }
         Ok(())
+    }
+
+    /// Tries Connect commands again that had to wait; whether there were any.
+    pub(in crate::target) fn connect_again(
+        &mut self,
+        shared: &mut Shared,
+    ) -> Result<bool, LaneError> {
+        let waiting = std::mem::take(&mut self.postponed);
+        for &slot in &waiting {
+            self.run_command(shared, slot)?;
+        }
+        Ok(!waiting.is_empty())
     }
 
     fn respond_with_page(

@@ -1,0 +1,86 @@
+//! A target whose backend answers when it is told to.
+
+use super::{Export, Server, ServerConfig, Subsystem};
+use crate::backend::{BackendKind, BackendSpec};
+use crate::buffer::Buffer;
+use crate::host::{Client, HostConfig, HostError, Op, Request};
+use roadtrain_wire::status::Status;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+const NQN: &str = "nqn.2024-01.test:disk";
+const LONG: Duration = Duration::from_secs(60);
+
+fn make_fifo(path: &Path) {
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the name is a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+}
+
+fn serve(fifo: &Path, reactors: usize) -> Server {
+    let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
+    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
+    let exports = vec![Export { nsid: 1, backend, uuid: None }];
+    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+    config.cores = vec![0; reactors];
+    Server::start(config).unwrap()
+}
+
+fn connect(server: &Server, host_nqn: &str) -> Result<Client, HostError> {
+    let mut config = HostConfig::new(server.addresses()[0], NQN, host_nqn, [7; 16]);
+    config.timeout = Duration::from_secs(1);
+    Client::connect(config)
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// So that no old write overtakes its retry, or a newer one.
+#[test]
+fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    for reactors in [1, 2] {
+        let server = serve(&fifo, reactors);
+        let client = connect(&server, "nqn.x:host").unwrap();
+        let (done, ended) = channel();
+        let (op, buffer) = (Op::Read, Some(Buffer::alloc(4096)));
+        let request = Request {
+            op,
+            nsid: 1,
+            slba: 0,
+            blocks: 8,
+            fua: false,
+            urgent: false,
+            buffer,
+            token: 0,
+        };
+        client.submit_to(request, &done);
+        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        drop(client); // gives up after its timeout
+        assert!(ended.recv_timeout(LONG).unwrap().status.is(Status::HOST_PATH_ERROR));
+
+        for _ in 0..3 {
+            let refused = connect(&server, "nqn.x:host").err().expect("its read is not over");
+            let HostError::Refused { status, .. } = refused else { panic!("{refused}") };
+            assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
+        }
+        drop(connect(&server, "nqn.x:other").expect("others are not concerned"));
+        assert_eq!(server.usage().backend_commands, 1);
+
+        std::fs::write(&fifo, [0; 4096]).unwrap();
+        eventually("the read is over", || server.usage().backend_commands == 0);
+        drop(connect(&server, "nqn.x:host").unwrap());
+        eventually("everything is given back", || server.usage() == super::Usage::default());
+    }
+}
