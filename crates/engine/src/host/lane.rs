@@ -3,6 +3,9 @@
 //! A request taken is completed exactly once. When the connection is lost its requests wait, in
 //! order, for the next one; they fail only when the controller-loss timeout says so.
 
+#[cfg(test)]
+mod tests;
+
 use super::api::{Completion, Op, Request};
 use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::gather::{Gather, Sent};
@@ -47,6 +50,8 @@ pub(crate) struct Link {
 
 struct Flight {
     request: Request,
+    /// Which of the lane's requests it is: what is tried again keeps its place.
+    number: u64,
     submitted: Instant,
     retries: u8,
 }
@@ -70,6 +75,8 @@ pub(crate) struct Lane {
     /// Completed while their data was still in a blocked caravan.
     deferred: Vec<Completion>,
     failing: bool,
+    /// Requests taken so far.
+    taken: u64,
     /// Received octets not parsed yet: start and end in the receive buffer.
     unparsed: (usize, usize),
     past: LaneStats,
@@ -119,6 +126,7 @@ impl Lane {
             pending: VecDeque::new(),
             deferred: Vec::new(),
             failing: false,
+            taken: 0,
             unparsed: (0, 0),
             past: LaneStats::default(),
         }
@@ -141,11 +149,8 @@ impl Lane {
         drop(link);
         shared.completions.extend(self.deferred.drain(..));
         self.unparsed = (0, 0);
-        let mut lost: Vec<Flight> = self.flights.iter_mut().filter_map(Option::take).collect();
-        lost.sort_by_key(|flight| flight.submitted);
-        for flight in lost.into_iter().rev() {
-            self.pending.push_front(flight);
-        }
+        self.pending.extend(self.flights.iter_mut().filter_map(Option::take));
+        self.pending.make_contiguous().sort_unstable_by_key(|flight| flight.number);
         if self.failing {
             self.fail_pending(shared);
         }
@@ -194,7 +199,8 @@ impl Lane {
         if self.room() == 0 {
             return Err(request);
         }
-        let flight = Flight { request, submitted: shared.now, retries: 0 };
+        self.taken += 1;
+        let flight = Flight { request, number: self.taken, submitted: shared.now, retries: 0 };
         if self.failing {
             shared.completions.push_back(completion(flight, Status::HOST_PATH_ERROR, shared.now));
         } else if self.link.is_none() || !self.pending.is_empty() {

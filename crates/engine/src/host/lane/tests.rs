@@ -1,0 +1,106 @@
+//! A lane against a target that is played by the test.
+
+use super::*;
+use roadtrain_proto::host::qpair::Config;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+const ENTRIES: u16 = 16;
+
+/// A link whose other end is ours.
+fn link() -> (Link, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let config = Config {
+        digests: Digests::default(),
+        queue_entries: ENTRIES,
+        in_capsule_bytes: 0,
+        policy: PolicyConfig::none(),
+    };
+    let mut link =
+        Link { connection: Connection::new(theirs.into()), qpair: Qpair::new(Instant(0), config) };
+    let welcome = IcResp::new(Digests::default(), 0, 4096);
+    let event = link.qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0);
+    assert!(matches!(event, Ok(Some(RxEvent::Ready))));
+    (link, ours)
+}
+
+fn shared() -> Shared {
+    let (rx, gather) = (RxBuffer::new().unwrap(), Box::default());
+    Shared { rx, gather, now: Instant(7), completions: VecDeque::new() }
+}
+
+/// Submits flushes of namespaces `numbers`, all in one turn.
+fn submit(lane: &mut Lane, shared: &mut Shared, numbers: impl IntoIterator<Item = u32>) {
+    for nsid in numbers {
+        let token = nsid.into();
+        let (op, slba, blocks, fua, urgent) = (Op::Flush, 0, 0, false, false);
+        let request = Request { op, nsid, slba, blocks, fua, urgent, buffer: None, token };
+        lane.submit(request, shared).unwrap();
+    }
+    lane.end_turn(shared).unwrap();
+}
+
+/// The next `count` commands that came: namespace and CID.
+fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
+    let command = |_| {
+        let mut pdu = [0; size_of::<CapsuleCmd>()];
+        loop {
+            peer.read_exact(&mut pdu[..8]).unwrap();
+            let length = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize;
+            if pdu[0] == PduType::CapsuleCmd as u8 {
+                break;
+            }
+            peer.read_exact(&mut vec![0; length - 8]).unwrap(); // ICReq
+        }
+        peer.read_exact(&mut pdu[8..]).unwrap();
+        let capsule = CapsuleCmd::read_from_bytes(&pdu).unwrap();
+        (capsule.sqe.nsid.get(), capsule.sqe.cid.get())
+    };
+    (0..count).map(command).collect()
+}
+
+fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
+    let ch = CommonHeader::new(PduType::CapsuleResp, 0, Digests::default(), 1);
+    peer.write_all(CapsuleResp { ch, cqe: Cqe::new(cid, status) }.as_bytes()).unwrap();
+}
+
+fn receive(lane: &mut Lane, shared: &mut Shared) {
+    while lane.receive(shared).unwrap().something {
+        lane.parse(shared, usize::MAX).unwrap();
+    }
+    lane.end_turn(shared).unwrap();
+}
+
+#[test]
+fn requests_keep_their_order_over_a_lost_connection() {
+    let (mut lane, mut shared) = (Lane::new(ENTRIES), shared());
+    let (first, mut peer) = link();
+    lane.attach(first, shared.now);
+    submit(&mut lane, &mut shared, 1..=6);
+    let sent = commands(&mut peer, 6);
+    assert!(sent.is_sorted_by_key(|&(number, _)| number));
+    // The slots of 1 and 2 go to 7 and 8, and 4 gets another one.
+    for (number, cid) in sent {
+        match number {
+            1 | 2 => answer(&mut peer, cid, Status::SUCCESS),
+            4 => answer(&mut peer, cid, Status::NAMESPACE_NOT_READY),
+            _ => {}
+        }
+    }
+    receive(&mut lane, &mut shared);
+    assert_eq!(shared.completions.len(), 2);
+    submit(&mut lane, &mut shared, [7, 8]);
+    let again: Vec<u32> = commands(&mut peer, 3).iter().map(|&(number, _)| number).collect();
+    assert_eq!(again, [4, 7, 8]);
+
+    lane.detach(&mut shared);
+    submit(&mut lane, &mut shared, [9]);
+    let (second, mut peer) = link();
+    lane.attach(second, shared.now);
+    lane.end_turn(&mut shared).unwrap();
+    let order: Vec<u32> = commands(&mut peer, 7).iter().map(|&(number, _)| number).collect();
+    assert_eq!(order, [3, 4, 5, 6, 7, 8, 9]);
+}
