@@ -5,6 +5,7 @@
 //! choice here is applied to both and each constant names the measurement behind it. The figures
 //! are 4 KiB random transfers at depth 128 over loopback, one core a side, alternating runs.
 
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -58,6 +59,28 @@ pub fn tune_socket(socket: &impl AsFd) -> io::Result<()> {
     // An absent or forbidden algorithm costs speed, not function.
     let _ = set_option(fd, libc::TCP_CONGESTION, CONGESTION_CONTROL.as_bytes());
     Ok(())
+}
+
+/// Silence after which a connection is probed, the time between probes, and how many go unanswered before it is
+/// over: two minutes after it was last heard of.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBES: u32 = 4;
+
+/// Has the kernel probe a silent connection and end it when its peer is gone: a host may have switched off NVMe's
+/// own keep-alive (KATO 0).
+///
+/// `TCP_USER_TIMEOUT` is left alone: it would also end peers that are there and answer probes, but do not read.
+/// Where answers are unacknowledged the kernel gives up after its usual quarter of an hour.
+///
+/// # Errors
+/// When the descriptor is no TCP socket.
+pub fn probe_silent_peer(socket: &impl AsFd) -> io::Result<()> {
+    let probes = TcpKeepalive::new()
+        .with_time(PROBE_AFTER)
+        .with_interval(PROBE_INTERVAL)
+        .with_retries(PROBES);
+    SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
 fn set_option(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
@@ -190,9 +213,21 @@ mod tests {
     }
 
     #[test]
+    fn silent_peers_are_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        probe_silent_peer(&listener).expect("a TCP socket");
+        let socket = SockRef::from(&listener);
+        assert!(socket.keepalive().expect("an option of every socket"));
+        assert_eq!(socket.tcp_keepalive_time().expect("an option of TCP"), PROBE_AFTER);
+        assert_eq!(socket.tcp_keepalive_interval().expect("an option of TCP"), PROBE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_retries().expect("an option of TCP"), PROBES);
+    }
+
+    #[test]
     fn another_kind_of_socket_is_refused() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
         assert!(tune_socket(&socket).is_err());
+        assert!(probe_silent_peer(&socket).is_err());
     }
 
     #[test]

@@ -601,7 +601,10 @@ fn mark(kind: Kind, index: u32, generation: u32) -> u64 {
 
 /// A connection as lanes want it. What cannot be set is not worth losing the connection.
 fn prepare(stream: TcpStream) -> OwnedFd {
-    if let Err(error) = tuning::tune_socket(&stream).and_then(|()| stream.set_nonblocking(true)) {
+    let prepared = tuning::tune_socket(&stream)
+        .and_then(|()| tuning::probe_silent_peer(&stream))
+        .and_then(|()| stream.set_nonblocking(true));
+    if let Err(error) = prepared {
         warn!("socket options: {error}");
     }
     stream.into()
