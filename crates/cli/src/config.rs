@@ -1,5 +1,6 @@
 //! What `serve` exports: from flags or from a TOML file, in one shape.
 
+use crate::addresses::Addresses;
 use crate::args::{ExportArgs, LimitArgs, PolicyArgs, ServeArgs, WaitArgs};
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
@@ -15,8 +16,8 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServeConfig {
-    /// Address or name to listen on.
-    pub address: String,
+    /// Addresses or names to listen on.
+    pub address: Addresses,
     /// TCP port; 0 lets the system choose.
     #[serde(default = "default_port")]
     pub port: u16,
@@ -104,7 +105,7 @@ impl ServeConfig {
             namespaces: number(namespaces),
         };
         let config = ServeConfig {
-            address: traddr.unwrap_or_default(),
+            address: Addresses(traddr),
             port: trsvcid,
             cores,
             log_level: args.log_level.clone(),
@@ -135,9 +136,7 @@ impl ServeConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.address.is_empty() {
-            return Err("address is empty: write address = \"127.0.0.1\"".into());
-        }
+        self.address.check()?;
         self.check_limits()?;
         if self.subsystems.is_empty() {
             return Err("nothing to export: add a [[subsystem]] with an nqn".into());
@@ -256,7 +255,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.batching.policy, PolicyName::I10);
+        assert!(config.to_toml().contains("address = \"127.0.0.1\"\n"));
         assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
+        let several = flags("--namespace mem:4k -a ::1 -a localhost").unwrap();
+        assert_eq!(several.address.0, ["127.0.0.1", "::1", "localhost"]);
+        assert_eq!(ServeConfig::parse(&several.to_toml()), Ok(several));
         let example = ServeConfig::parse(EXAMPLE).unwrap();
         assert_eq!(ServeConfig::parse(&example.to_toml()), Ok(example));
     }
@@ -275,6 +278,10 @@ mod tests {
         let head = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
         for (text, why) in [
             ("", "address"),
+            ("address = []\n", "address is empty"),
+            ("address = [\"::1\", \"\"]\n", "address is empty"),
+            ("address = [\"::1\", \"::1\"]\n", "::1 is there twice"),
+            ("address = 127\n", "or a list of them"),
             ("address = \"::1\"\n", "nothing to export"),
             ("address = \"::1\"\ncolour = 1\n", "colour"),
             ("address = \"::1\"\nport = 70000\n", "port"),

@@ -2,6 +2,7 @@
 //!
 //! [`args`] is the one source of the command line, also for man pages and completions.
 
+pub mod addresses;
 pub mod args;
 mod attach;
 mod bench;

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
 fn ready(server: &Server, config: &ServeConfig) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     let nqns: Vec<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
-    format!("ready {} {}", addresses.join(","), nqns.join(","))
+    format!("ready {} {}", addresses.join(" "), nqns.join(","))
 }
 
 fn until_stopped(signals: &Signals, server: &Server, mut config: ServeConfig, file: Option<&Path>) {
@@ -82,9 +82,10 @@ impl From<ServerError> for Failure {
 }
 
 fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
-    let address = connect::resolve(&config.address, config.port)?;
+    let resolve = |address: &String| connect::resolve(address, config.port);
+    let listen = config.address.0.iter().map(resolve).collect::<Outcome<_>>()?;
     let (asked, granted) = (&config.limits, Limits::default());
-    let base = ServerConfig::new(vec![address], subsystems(&config.subsystems)?);
+    let base = ServerConfig::new(listen, subsystems(&config.subsystems)?);
     let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
     Ok(ServerConfig {
         limits: Limits {
@@ -143,12 +144,12 @@ mod tests {
 
     #[test]
     fn the_engine_gets_what_was_said() {
-        let text = "address = \"127.0.0.1\"\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
+        let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
             [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
             [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
             [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n";
         let config = engine_config(&ServeConfig::parse(text).unwrap()).unwrap();
-        assert_eq!(config.listen, ["127.0.0.1:0".parse().unwrap()]);
+        assert_eq!(config.listen, ["127.0.0.1:0", "[::1]:0"].map(|a| a.parse().unwrap()));
         assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
         assert_eq!(config.limits.io_queues_max, 4);
         assert_eq!(config.digests, Digests { header: true, data: false });

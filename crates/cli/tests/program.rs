@@ -24,6 +24,8 @@ fn json(output: &Output) -> Value {
 struct Target {
     child: Child,
     port: u16,
+    /// What it said when it was.
+    ready: String,
 }
 
 impl Target {
@@ -40,7 +42,7 @@ impl Target {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words.first(), Some(&"ready"), "{line}");
         let port = words[1].rsplit(':').next().unwrap().parse().unwrap();
-        Target { child, port }
+        Target { child, port, ready: line.trim().to_owned() }
     }
 
     fn memory() -> Target {
@@ -119,6 +121,30 @@ fn commands_see_what_is_exported() {
     assert!(text.contains("8 MiB"), "{text}");
     let absent = target.ask("identify", &format!("-n {NQN} --nsid 2"));
     assert_eq!(absent.status.code(), Some(1), "{}", stderr(&absent));
+}
+
+#[test]
+fn several_addresses_are_served_and_discovered() {
+    let mut options = vec!["-a", "127.0.0.1", "-a", "127.0.0.2"];
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        options.extend(["-a", "::1"]);
+    }
+    let count = options.len() / 2;
+    options.extend(["-s", "0", "-n", NQN, "--namespace", "mem:8MiB"]);
+    let target = Target::start(&options);
+    assert!(target.ready.starts_with(&format!("ready 127.0.0.1:{} 127.0.0.2:", target.port)));
+    assert!(target.ready.ends_with(NQN));
+    let discovered = json(&target.ask("discover", "--json"));
+    let records = discovered["records"].as_array().unwrap().iter();
+    let places: Vec<_> = records
+        .filter(|record| record["subnqn"] == NQN)
+        .map(|record| (record["traddr"].as_str().unwrap(), record["trsvcid"].as_str().unwrap()))
+        .collect();
+    assert_eq!(places.len(), count, "{discovered}");
+    for (address, port) in places {
+        let found = roadtrain(&format!("list -t tcp -a {address} -s {port} -n {NQN} --json"));
+        assert!(found.status.success(), "{address}: {}", stderr(&found));
+    }
 }
 
 #[test]

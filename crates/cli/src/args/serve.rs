@@ -67,10 +67,10 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Export")]
 pub struct ExportArgs {
-    /// Address to listen on.
+    /// Address or name to listen on, IPv4 or IPv6 (repeatable).
     #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "config")]
-    pub traddr: Option<String>,
-    /// TCP port; 0 lets the system choose.
+    pub traddr: Vec<String>,
+    /// TCP port; 0 lets the system choose one for each address.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
     /// NQN of the subsystem.

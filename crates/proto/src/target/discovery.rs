@@ -42,14 +42,16 @@ impl Discovery<'_> {
         if self.listeners.is_empty() {
             return vec![Listener { portid: 1, address: local }];
         }
+        // Which address stands for "any" of the other family cannot be known.
+        let known = [local.ip(), local.ip().to_canonical()].map(|ip| ip.is_ipv4());
         let shown = |listener: &Listener| {
             let mut address = listener.address;
             if address.ip().is_unspecified() {
-                address.set_ip(local.ip());
+                known.contains(&address.is_ipv4()).then(|| address.set_ip(local.ip()))?;
             }
-            Listener { address, ..*listener }
+            Some(Listener { address, ..*listener })
         };
-        self.listeners.iter().map(shown).collect()
+        self.listeners.iter().filter_map(shown).collect()
     }
 }
 

@@ -78,6 +78,31 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
 }
 
 #[test]
+fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
+    let mut config = config();
+    config.subsystems.truncate(1);
+    config.listeners = ["0.0.0.0:4420", "[::]:4421"]
+        .iter()
+        .zip(1..)
+        .map(|(address, portid)| Listener { portid, address: address.parse().unwrap() })
+        .collect();
+    for (local, port) in [("192.0.2.9:4420", "4420"), ("[2001:db8::1]:4421", "4421")] {
+        let mut script = Script::with(&config);
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
+        let (sqe, local) = (connect_sqe(0, 31).emit(), local.parse().unwrap());
+        let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local);
+        let cntlid = connected.unwrap().cntlid;
+        script.enable(cntlid);
+        let (_, entries) = log(&mut script, cntlid);
+        assert_eq!(entries.len(), 2);
+        for entry in entries {
+            assert_eq!(entry.traddr(), local.ip().to_string());
+            assert_eq!(entry.trsvcid(), port);
+        }
+    }
+}
+
+#[test]
 fn the_log_is_read_in_pieces() {
     let mut script = Script::new();
     let cntlid = script.controller(DISCOVERY_NQN);
