@@ -43,6 +43,29 @@ test_command_bench_on_an_emulated_ssd() {
     holds bench.json '.latency_us.p50 > 450'
 }
 
+test_command_bench_streams() {
+    "$ROADTRAIN" bench --rw randrw --bs 4k --depth 1 --lanes 2 --class latency --verify --seconds 2 --json \
+        --stream rw=randwrite,bs=128k,depth=8,class=bulk,lane=own \
+        --stream rw=rw,rwmixread=70,bs=8k,depth=4,rate=1000 >bench.json
+    holds bench.json '.errors == 0 and .iops > 0 and .blocks_checked > 0 and (.lanes | length) == 3'
+    holds bench.json '[.streams[] | .rw, .bs, .depth, .class, .lane]
+        == ["randwrite", 131072, 8, "bulk", "own", "rw", 8192, 4, "normal", "shared"]'
+    holds bench.json '[.streams[] | .iops > 0 and .errors == 0 and .latency_us.p99 >= .latency_us.p50] | all'
+    holds bench.json '.requests_total == .requests + ([.streams[].requests] | add)'
+    holds bench.json '.streams[1].iops < 1100'
+    local rc=0
+    "$ROADTRAIN" bench --depth 1000 --stream depth=1000 --seconds 1 2>error.log || rc=$?
+    [ "$rc" = 2 ] && grep -q 'in flight on a lane' error.log
+}
+
+test_command_bench_steps() {
+    "$ROADTRAIN" bench --step depth=1:64,period-ms=100 --seconds 1 --json >bench.json
+    holds bench.json '.errors == 0 and (.step | .period_ms == 100 and .low_iops > 0 and .high_iops > .low_iops)'
+    holds bench.json '.step | .settle_ms >= 1 and .settle_ms <= 50'
+    "$ROADTRAIN" bench --depth 1023 --seconds 1 --json >bench.json
+    holds bench.json '.errors == 0 and .iops > 0 and .settings.depth == 1023 and .step == null'
+}
+
 test_command_bench_keeps_a_rate() {
     "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --rate 2000 --seconds 2 --json >bench.json
     holds bench.json '.errors == 0 and .iops > 1500 and .iops < 2100'

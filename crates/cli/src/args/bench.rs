@@ -1,14 +1,28 @@
 //! `roadtrain bench`
 
+use super::stream::{ClassName, LaneChoice, StepSpec, StreamSpec};
 use super::{ConnectArgs, LaneArgs, PolicyArgs, PolicyName, Transport, WaitArgs};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
+/// Measured time unless `--seconds` or `--ios` say otherwise.
+const SECONDS: Duration = Duration::from_secs(5);
+
 const EXAMPLES: &str = "\
 Without -a it starts a target of its own on loopback and reports that one's CPU time as well.
 Writing destroys what the namespace holds.
+
+A --stream is a load beside the main one, as one word:
+  rw=WHAT, bs=SIZE, depth=N, rwmixread=PERCENT, rate=N   as the options of the main load
+  class=latency|normal|bulk                              as --class
+  lane=shared|own                                        over the main load's lanes, or one more
+                                                         connection on each core used
+IOPS, bandwidth and latency are the main load's, and each stream's own; all else covers everything.
+
+With --step the main load's depth changes between two values, each for half a period; it is told how
+soon the IOPS follow.
 
 With --verify every block written carries its number, a generation and the seed; reads check them, and
 what was written is read back at the end. A read-only run checks what an earlier
@@ -21,6 +35,9 @@ Examples:
   roadtrain bench -a 127.0.0.1 -n nqn.2025-01.io.example:disk --rw randwrite --bs 4k --depth 128 \\
       --lanes 1 --cores 0 --seconds 5 --policy i10 --json
   roadtrain bench --rw randrw --rwmixread 70 --rate 100k --cores 0 --target-cores 1
+  roadtrain bench --rw randread --depth 1 --class latency \\
+      --stream rw=randwrite,bs=128k,depth=128,class=bulk,lane=own
+  roadtrain bench --namespace ssd:1GiB,service-us=100,parallel=64 --step depth=1:128,period-ms=200
   roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB --verify";
 
 /// What to do with the blocks, in fio's words.
@@ -112,7 +129,16 @@ pub struct LoadArgs {
     /// time [default: as many as --depth in flight allows].
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
-    /// Check the data.
+    /// How important its requests are.
+    #[arg(long, value_name = "CLASS", default_value = "normal")]
+    pub class: ClassName,
+    /// A load beside this one, such as rw=randwrite,bs=128k,depth=8 (repeatable; see below).
+    #[arg(long = "stream", value_name = "SPEC")]
+    pub streams: Vec<StreamSpec>,
+    /// Change the depth between two values, such as depth=1:128,period-ms=200.
+    #[arg(long, value_name = "SPEC", conflicts_with_all = ["depth", "rate", "ios"])]
+    pub step: Option<StepSpec>,
+    /// Check the data. With streams, the main load and each of them get an equal part of the region.
     #[arg(long)]
     pub verify: bool,
     /// Octets of the namespace to use [default: all after --offset].
@@ -124,6 +150,48 @@ pub struct LoadArgs {
     /// Seed of the addresses and of the data.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+}
+
+impl LoadArgs {
+    /// The main load.
+    #[must_use]
+    pub fn main(&self) -> StreamSpec {
+        StreamSpec {
+            rw: self.rw,
+            rwmixread: self.rwmixread,
+            bs: self.bs,
+            depth: self.step.map_or(self.depth, |step| step.high),
+            class: self.class,
+            lane: LaneChoice::Shared,
+            rate: self.rate,
+        }
+    }
+
+    /// The main load and the streams.
+    pub fn loads(&self) -> impl Iterator<Item = StreamSpec> {
+        std::iter::once(self.main()).chain(self.streams.iter().copied())
+    }
+
+    /// The time to measure unless `--ios` ends it.
+    #[must_use]
+    pub fn measured(&self) -> Duration {
+        self.seconds.unwrap_or(SECONDS)
+    }
+
+    /// Streams with connections of their own.
+    #[must_use]
+    pub fn own_lanes(&self) -> u32 {
+        self.streams.iter().filter(|stream| stream.lane == LaneChoice::Own).count() as u32
+    }
+
+    /// Most requests in flight on one lane.
+    #[must_use]
+    pub fn lane_depth(&self) -> u32 {
+        let (own, shared): (Vec<_>, Vec<_>) =
+            self.loads().partition(|load| load.lane == LaneChoice::Own);
+        let own = own.iter().map(|load| load.depth).max().unwrap_or(0);
+        shared.iter().map(|load| load.depth).sum::<u32>().max(own)
+    }
 }
 
 /// The target it starts itself when there is no -a.
@@ -141,7 +209,7 @@ pub struct OwnTargetArgs {
     pub target_policy: Option<PolicyName>,
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     let advice =
         || format!("'{text}' is not a rate: write requests a second, such as 100000 or 100k");
     let (digits, factor) = match text.strip_suffix(['k', 'K']) {

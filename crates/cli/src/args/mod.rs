@@ -7,6 +7,7 @@ mod generate;
 mod policy;
 mod query;
 mod serve;
+mod stream;
 
 pub use attach::AttachArgs;
 pub use bench::{BenchArgs, LoadArgs, OwnTargetArgs, ReadWrite};
@@ -15,6 +16,8 @@ pub use generate::{CompletionsArgs, ManArgs};
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
+pub(crate) use stream::word;
+pub use stream::{ClassName, LaneChoice, StepSpec, StreamSpec};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 

@@ -1,5 +1,6 @@
 //! What the main thread and the lanes tell each other: one writer for each value, no lock.
 
+use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// What all lanes are to do; only ever moves on.
@@ -16,10 +17,10 @@ pub(super) enum Phase {
     Stop,
 }
 
-/// The lanes' progress, written by each once a turn. A cache line pair each.
+/// The progress of a load on one lane, written by it once a turn. A cache line pair each.
 #[derive(Default)]
 #[repr(align(128))]
-pub(super) struct LaneBoard {
+pub(super) struct LoadBoard {
     /// Requests that succeeded while measuring.
     pub requests: AtomicU64,
     /// Nanoseconds they took together.
@@ -39,11 +40,13 @@ pub(super) struct Board {
     pub lost: AtomicBool,
     /// End at once, whatever is in flight.
     pub abandoned: AtomicBool,
-    /// One for each lane.
-    pub lanes: Vec<LaneBoard>,
+    /// When measuring began (engine clock).
+    began_at: AtomicU64,
+    /// The main load's and each stream's: one for each of its lanes.
+    pub loads: Vec<Vec<LoadBoard>>,
 }
 
-/// Sums of all lanes.
+/// Sums of all lanes of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// Requests that succeeded while measuring.
@@ -55,15 +58,16 @@ pub(super) struct Progress {
 }
 
 impl Board {
-    /// For so many lanes, in [`Phase::Prepare`].
+    /// For loads on so many lanes each, the main one first; in [`Phase::Prepare`].
     #[must_use]
-    pub(super) fn new(lanes: u32) -> Board {
-        let lanes = (0..lanes).map(|_| LaneBoard::default()).collect();
+    pub(super) fn new(lanes: impl Iterator<Item = u32>) -> Board {
+        let load = |lanes| (0..lanes).map(|_| LoadBoard::default()).collect();
         Board {
             phase: AtomicU8::new(Phase::Prepare as u8),
             lost: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            lanes,
+            began_at: AtomicU64::new(0),
+            loads: lanes.map(load).collect(),
         }
     }
 
@@ -71,7 +75,7 @@ impl Board {
     #[inline]
     #[must_use]
     pub(super) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Acquire) {
             0 => Phase::Prepare,
             1 => Phase::Ramp,
             2 => Phase::Measure,
@@ -81,29 +85,50 @@ impl Board {
 
     /// Moves on.
     pub(super) fn set_phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
+        self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// Whether every lane is ready to load.
+    /// Moves on to [`Phase::Measure`].
+    pub(super) fn measure_from(&self, now: Instant) {
+        self.began_at.store(now.0, Ordering::Relaxed);
+        self.set_phase(Phase::Measure);
+    }
+
+    /// When [`Phase::Measure`] began.
+    #[must_use]
+    pub(super) fn began_at(&self) -> Instant {
+        Instant(self.began_at.load(Ordering::Relaxed))
+    }
+
+    /// Whether every load is ready.
     #[must_use]
     pub(super) fn all_prepared(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.prepared.load(Ordering::Relaxed))
+        self.loads.iter().flatten().all(|load| load.prepared.load(Ordering::Relaxed))
     }
 
-    /// When the last lane had nothing more to load (engine clock), if all have.
+    /// When the last lane had nothing more of the main load (engine clock), if all are so far: streams
+    /// last as long as that.
     #[must_use]
-    pub(super) fn all_finished_at(&self) -> Option<u64> {
-        let at = self.lanes.iter().map(|lane| lane.finished_at.load(Ordering::Relaxed));
+    pub(super) fn finished_at(&self) -> Option<u64> {
+        let at = self.loads[0].iter().map(|load| load.finished_at.load(Ordering::Relaxed));
         at.map(|at| (at > 0).then_some(at)).collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
-    /// Sums up.
+    /// Sums up each load.
     #[must_use]
-    pub(super) fn progress(&self) -> Progress {
-        self.lanes.iter().fold(Progress::default(), |sum, lane| Progress {
-            requests: sum.requests + lane.requests.load(Ordering::Relaxed),
-            latency_ns: sum.latency_ns + lane.latency_ns.load(Ordering::Relaxed),
-            errors: sum.errors + lane.errors.load(Ordering::Relaxed),
-        })
+    pub(super) fn progress(&self) -> Vec<Progress> {
+        let add = |sum: Progress, load: &LoadBoard| Progress {
+            requests: sum.requests + load.requests.load(Ordering::Relaxed),
+            latency_ns: sum.latency_ns + load.latency_ns.load(Ordering::Relaxed),
+            errors: sum.errors + load.errors.load(Ordering::Relaxed),
+        };
+        self.loads.iter().map(|load| load.iter().fold(Progress::default(), add)).collect()
+    }
+
+    /// Errors of all loads.
+    #[must_use]
+    pub(super) fn errors(&self) -> u64 {
+        let errors = |load: &LoadBoard| load.errors.load(Ordering::Relaxed);
+        self.loads.iter().flatten().map(errors).sum()
     }
 }

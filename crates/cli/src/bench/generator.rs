@@ -1,30 +1,78 @@
-//! The front that runs on each reactor: deals completions out to its lanes, lets each load.
+//! The front that runs on each reactor: deals completions out to its loads, gives each its turn.
 
 use super::board::Board;
-use super::lane::{LaneLoad, LaneResult};
-use roadtrain_engine::host::{Front, Turn};
+use super::lane::{LaneLoad, LaneResult, Seat};
+use super::plan::Plan;
+use crate::args::LaneChoice;
+use roadtrain_engine::host::{Front, LaneId, Turn};
 use roadtrain_proto::time::Instant;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-/// The load on the lanes of one reactor.
+/// The loads on one reactor: the main one on each of its lanes, then the streams.
 pub(super) struct Generator {
     board: Arc<Board>,
-    lanes: Vec<LaneLoad>,
+    loads: Vec<LaneLoad>,
     results: Sender<LaneResult>,
     now: Instant,
 }
 
+/// The lanes of a reactor: the main load's, then one for each stream that has its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReactorLanes {
+    /// The reactor's number.
+    pub reactor: u32,
+    /// Lanes of the main load on the reactors before.
+    pub first: u32,
+    /// Its own of these.
+    pub main: u32,
+}
+
+impl ReactorLanes {
+    /// Where `plan` runs here. `own` counts the streams with lanes of their own so far.
+    fn seats(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Seat> {
+        let id = |id: u32| LaneId(id as usize);
+        match plan.load.lane {
+            LaneChoice::Shared => {
+                let seat = |n: u32| {
+                    let number = self.first + n;
+                    Seat { lane: number, id: id(n), part: number, index: 0 }
+                };
+                (0..self.main).map(seat).collect()
+            }
+            LaneChoice::Own => {
+                // Numbered after the main load's, stream by stream; a stream has one on each reactor.
+                let lane = main_lanes + *own * plan.lanes + self.reactor;
+                let seat = Seat { lane, id: id(self.main + *own), part: self.reactor, index: 0 };
+                *own += 1;
+                vec![seat]
+            }
+        }
+    }
+}
+
 impl Generator {
-    /// `lanes` in the order of their identifiers on this reactor.
-    #[must_use]
+    /// All of `plans` on `lanes`.
+    ///
+    /// # Errors
+    /// No memory.
     pub(super) fn new(
-        board: Arc<Board>,
-        lanes: Vec<LaneLoad>,
+        plans: &[Arc<Plan>],
+        board: &Arc<Board>,
+        lanes: ReactorLanes,
         results: Sender<LaneResult>,
-    ) -> Generator {
-        Generator { board, lanes, results, now: Instant::default() }
+    ) -> io::Result<Generator> {
+        let mut loads = Vec::new();
+        let mut own = 0;
+        for plan in plans {
+            for seat in lanes.seats(plan, plans[0].lanes, &mut own) {
+                let seat = Seat { index: loads.len(), ..seat };
+                loads.push(LaneLoad::new(plan.clone(), board.clone(), seat)?);
+            }
+        }
+        Ok(Generator { board: board.clone(), loads, results, now: Instant::default() })
     }
 }
 
@@ -33,25 +81,52 @@ impl Front for Generator {
         self.now = turn.now();
         let phase = self.board.phase();
         while let Some(completion) = turn.next_completion() {
-            let lane = (completion.token >> 32) as usize;
-            self.lanes[lane].complete(completion, self.now, phase);
+            let load = (completion.token >> 32) as usize;
+            self.loads[load].complete(completion, self.now, phase);
         }
-        for lane in &mut self.lanes {
-            lane.turn(turn, phase);
+        for load in &mut self.loads {
+            load.turn(turn, phase);
         }
         if self.board.abandoned.load(Ordering::Relaxed) {
             return turn.stop();
         }
-        if self.lanes.iter().all(LaneLoad::is_done) {
-            for lane in self.lanes.drain(..) {
+        if self.loads.iter().all(LaneLoad::is_done) {
+            for load in self.loads.drain(..) {
                 // Nobody waits for it only when the program gives up.
-                let _ = self.results.send(lane.into_result());
+                let _ = self.results.send(load.into_result());
             }
             turn.stop();
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.lanes.iter().filter_map(|lane| lane.deadline(self.now)).min()
+        self.loads.iter().filter_map(|load| load.deadline(self.now)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::tests::plans;
+
+    #[test]
+    fn every_part_of_every_load_has_its_seat() {
+        let line = "--stream lane=own --stream lane=shared --stream lane=own";
+        let mut plans = plans(line, 3).unwrap();
+        // Three lanes on two reactors.
+        for plan in plans.iter_mut().filter(|plan| plan.load.lane == LaneChoice::Own) {
+            plan.lanes = 2;
+        }
+        let reactors = [
+            ReactorLanes { reactor: 0, first: 0, main: 2 },
+            ReactorLanes { reactor: 1, first: 2, main: 1 },
+        ];
+        let seats = reactors.map(|lanes| {
+            let mut own = 0;
+            let seats = plans.iter().flat_map(|plan| lanes.seats(plan, 3, &mut own));
+            seats.map(|seat| (seat.lane, seat.id.0, seat.part)).collect::<Vec<_>>()
+        });
+        assert_eq!(seats[0], [(0, 0, 0), (1, 1, 1), (3, 2, 0), (0, 0, 0), (1, 1, 1), (5, 3, 0)]);
+        assert_eq!(seats[1], [(2, 0, 2), (4, 1, 1), (2, 0, 2), (6, 2, 1)]);
     }
 }

@@ -1,13 +1,15 @@
-//! The load on one lane: keeps requests in flight, times them, checks their data.
+//! A load on one lane: keeps requests in flight, times them, checks their data.
 
 use super::board::{Board, Phase};
 use super::latency::Latencies;
 use super::plan::Plan;
 use super::rng::Rng;
 use super::schedule::Schedule;
+use super::step::Steps;
 use super::sweep::{self, Kind, Sweep, Swept};
 use super::verify::{Expected, Ledger};
 use super::workload::{Pick, Workload};
+use crate::args::ClassName;
 use roadtrain_engine::buffer::{Arena, Buffer};
 use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
 use roadtrain_engine::stats::LaneStats;
@@ -22,10 +24,27 @@ const SWEEP: u64 = 1 << 31;
 /// Descriptions of errors kept.
 const ERROR_TEXTS_MAX: usize = 5;
 
-/// What a lane found out.
-pub(super) struct LaneResult {
-    /// Its number.
+/// Where a load runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    /// The lane's number over all reactors.
     pub lane: u32,
+    /// The lane on its reactor.
+    pub id: LaneId,
+    /// Its number among the lanes that its load uses.
+    pub part: u32,
+    /// Its position among the loads of its reactor.
+    pub index: usize,
+}
+
+/// What a load on one lane found out.
+pub(super) struct LaneResult {
+    /// The load's number: 0 for the main one.
+    pub load: usize,
+    /// The lane's number over all reactors.
+    pub lane: u32,
+    /// Its number among the lanes that the load uses.
+    pub part: u32,
     /// Latencies of reads.
     pub reads: Latencies,
     /// Latencies of writes.
@@ -38,8 +57,11 @@ pub(super) struct LaneResult {
     pub blocks_checked: u64,
     /// Requests that were due but not sent when it ended (open loop).
     pub unsent: u64,
-    /// The engine's counters over the measured time.
+    /// The engine's counters of the lane over the measured time; a stream on the main load's lane leaves
+    /// them to that.
     pub stats: LaneStats,
+    /// What was done in each window, if the depth changed.
+    pub windows: Vec<u32>,
 }
 
 enum Stage {
@@ -61,18 +83,19 @@ struct Flight {
     is_read: bool,
 }
 
-/// The load on one lane.
+/// A load on one lane.
 pub(super) struct LaneLoad {
     plan: Arc<Plan>,
     board: Arc<Board>,
     /// On its reactor.
     id: LaneId,
-    /// Position on its reactor as the tokens carry it.
+    /// Position among the loads of its reactor as the tokens carry it.
     mark: u64,
     stage: Stage,
     first_slot: u64,
     workload: Workload,
     schedule: Option<Schedule>,
+    steps: Option<Steps>,
     ledger: Option<Ledger>,
     flights: Vec<Flight>,
     free: Vec<u32>,
@@ -86,46 +109,46 @@ pub(super) struct LaneLoad {
 }
 
 impl LaneLoad {
-    /// Lane number `lane` over all reactors, `id` on its own.
+    /// The part of `plan` that runs on `seat`.
     ///
     /// # Errors
     /// No memory.
-    pub(super) fn new(
-        plan: Arc<Plan>,
-        board: Arc<Board>,
-        lane: u32,
-        id: LaneId,
-    ) -> io::Result<LaneLoad> {
-        let slots = plan.slots_of(lane);
+    pub(super) fn new(plan: Arc<Plan>, board: Arc<Board>, seat: Seat) -> io::Result<LaneLoad> {
+        let (load, part) = (plan.load, seat.part);
+        let slots = plan.slots_of(part);
         let (count, seed) = (slots.end - slots.start, plan.author.seed);
-        let mut rng = Rng::new(seed, u64::MAX - u64::from(lane));
+        let stream = (plan.number as u64) << 32 | u64::from(part);
+        let mut rng = Rng::new(seed, !stream);
         let flight = |mut buffer: Buffer| {
             sweep::randomise(&mut buffer, &mut rng);
             let started = Instant::default();
             Flight { buffer: Some(buffer), started, slot: 0, generation: 0, is_read: true }
         };
         let flights: Vec<Flight> =
-            Arena::new(plan.depth as usize, plan.slot_bytes())?.map(flight).collect();
+            Arena::new(load.depth as usize, plan.slot_bytes())?.map(flight).collect();
         let stage = match plan.fill {
-            true => Stage::Fill(Sweep::new(&plan, Kind::Fill, plan.share_of(lane))?),
+            true => Stage::Fill(Sweep::new(&plan, Kind::Fill, plan.share_of(part))?),
             false => Stage::Ready,
         };
         Ok(LaneLoad {
-            id,
-            mark: (id.0 as u64) << 32,
+            id: seat.id,
+            mark: (seat.index as u64) << 32,
             stage,
             first_slot: slots.start,
-            workload: Workload::new(plan.rw, plan.mix, count, seed, lane.into()),
-            schedule: plan.rate.map(|rate| Schedule::new(rate, lane, plan.lanes)),
+            workload: Workload::new(load.rw, load.rwmixread, count, seed, stream),
+            schedule: load.rate.map(|rate| Schedule::new(rate, part, plan.lanes)),
+            steps: plan.wave.map(Steps::new),
             ledger: plan.verify.then(|| Ledger::new(count)),
             free: (0..flights.len() as u32).rev().collect(),
             flights,
-            left: plan.ios_of(lane).unwrap_or(u64::MAX),
+            left: plan.ios_of(part).unwrap_or(u64::MAX),
             stats_before: None,
-            stats_taken: false,
+            stats_taken: !plan.counts_lanes(),
             latency_ns: 0,
             result: LaneResult {
-                lane,
+                load: plan.number,
+                lane: seat.lane,
+                part,
                 reads: Latencies::new(),
                 writes: Latencies::new(),
                 errors: 0,
@@ -133,6 +156,7 @@ impl LaneLoad {
                 blocks_checked: 0,
                 unsent: 0,
                 stats: LaneStats::default(),
+                windows: Vec::new(),
             },
             plan,
             board,
@@ -148,7 +172,8 @@ impl LaneLoad {
     /// What it found out, once it has ended.
     #[must_use]
     pub(super) fn into_result(self) -> LaneResult {
-        self.result
+        let windows = self.steps.map(Steps::into_windows).unwrap_or_default();
+        LaneResult { windows, ..self.result }
     }
 
     /// When it wants a turn at the latest.
@@ -161,6 +186,7 @@ impl LaneLoad {
             (Stage::Load, Some(schedule)) if !self.free.is_empty() => {
                 Some(schedule.next().min(now + LOOK * 20))
             }
+            (Stage::Load, None) => self.steps.as_ref().and_then(|steps| steps.next(now)),
             _ => None,
         }
     }
@@ -180,6 +206,9 @@ impl LaneLoad {
         };
         let status = completion.status;
         flight.buffer = completion.buffer;
+        if let Some(steps) = &mut self.steps {
+            steps.record(flight.started, now);
+        }
         self.free.push(index);
         if self.ledger.is_some() {
             self.verify(index as usize, status);
@@ -264,8 +293,8 @@ impl LaneLoad {
         self.publish();
     }
 
-    fn board(&self) -> &super::board::LaneBoard {
-        &self.board.lanes[self.result.lane as usize]
+    fn board(&self) -> &super::board::LoadBoard {
+        &self.board.loads[self.result.load][self.result.part as usize]
     }
 
     fn publish(&self) {
@@ -279,6 +308,7 @@ impl LaneLoad {
     fn load(&mut self, turn: &mut dyn Turn, phase: Phase) {
         if phase == Phase::Measure && self.stats_before.is_none() {
             self.stats_before = Some(turn.stats(self.id));
+            self.steps.iter_mut().for_each(|steps| steps.begin(self.board.began_at()));
         }
         if phase == Phase::Stop || self.left == 0 {
             if let Some(schedule) = &self.schedule {
@@ -296,7 +326,11 @@ impl LaneLoad {
     /// Sends as many requests as may be in flight (and are due).
     fn submit(&mut self, turn: &mut dyn Turn) {
         let now = turn.now();
+        let depth = self.steps.as_ref().map_or(u32::MAX, |steps| steps.depth(now)) as usize;
         while let Some(&index) = self.free.last() {
+            if self.flights.len() - self.free.len() >= depth {
+                return;
+            }
             if self.left == 0 || self.schedule.as_ref().is_some_and(|s| s.next() > now) {
                 return;
             }
@@ -341,7 +375,7 @@ impl LaneLoad {
             slba: self.plan.lba_of(pick.slot),
             blocks: self.plan.slot_blocks,
             fua: false,
-            urgent: false,
+            urgent: self.plan.load.class == ClassName::Latency,
             buffer,
             token: self.mark | u64::from(index),
         }
@@ -370,7 +404,7 @@ impl LaneLoad {
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
         self.stage = Stage::Done;
         if wants_check && !self.board.lost.load(Ordering::Relaxed) {
-            match Sweep::new(&self.plan, Kind::ReadBack, self.plan.share_of(self.result.lane)) {
+            match Sweep::new(&self.plan, Kind::ReadBack, self.plan.share_of(self.result.part)) {
                 Ok(sweep) => self.stage = Stage::ReadBack(sweep),
                 Err(error) => self.note(format!("reading back: {error}")),
             }

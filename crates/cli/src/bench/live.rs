@@ -1,31 +1,35 @@
 //! The live line on a terminal.
 
 use super::board::Progress;
+use super::plan::Plan;
 use crate::units::{show_bytes, show_count, show_us};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Shows progress on stderr if that is a terminal.
+/// Shows progress on stderr if that is a terminal: the main load's, then each stream's.
 pub(super) struct Live {
     bar: Option<ProgressBar>,
-    slot_bytes: u64,
-    last: Progress,
+    /// Octets of each load's requests.
+    slot_bytes: Vec<u64>,
+    last: Vec<Progress>,
     at: Instant,
 }
 
 impl Live {
     /// Nothing shown yet.
     #[must_use]
-    pub(super) fn new(slot_bytes: usize, quiet: bool) -> Live {
+    pub(super) fn new(plans: &[Arc<Plan>], quiet: bool) -> Live {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}");
             ProgressBar::new_spinner()
                 .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        let (last, at) = (Progress::default(), Instant::now());
-        Live { bar, slot_bytes: slot_bytes as u64, last, at }
+        let slot_bytes = plans.iter().map(|plan| plan.slot_bytes() as u64).collect();
+        let last = vec![Progress::default(); plans.len()];
+        Live { bar, slot_bytes, last, at: Instant::now() }
     }
 
     /// Says what is going on when nothing is measured.
@@ -37,13 +41,16 @@ impl Live {
     }
 
     /// Shows what happened since the last time, at most a few times a second.
-    pub(super) fn show(&mut self, progress: Progress) {
+    pub(super) fn show(&mut self, progress: impl FnOnce() -> Vec<Progress>) {
         let Some(bar) = &self.bar else { return };
         let elapsed = self.at.elapsed();
         if elapsed < Duration::from_millis(250) {
             return;
         }
-        bar.set_message(text(self.last, progress, elapsed, self.slot_bytes));
+        let progress = progress();
+        let loads = self.last.iter().zip(&progress).zip(&self.slot_bytes);
+        let texts = loads.map(|((last, now), bytes)| text(*last, *now, elapsed, *bytes));
+        bar.set_message(texts.collect::<Vec<_>>().join("  |  "));
         bar.tick();
         (self.last, self.at) = (progress, Instant::now());
     }

@@ -2,9 +2,9 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `plan` | the options, fitted to the namespace |
-//! | `workload`, `rng`, `schedule` | which block next, when |
-//! | `generator`, `lane` | the front: keeps requests in flight, times them |
+//! | `plan` | the options of the main load and of the streams beside it, fitted to the namespace |
+//! | `workload`, `rng`, `schedule`, `step` | which block next, when, and how many at once |
+//! | `generator`, `lane` | the front, and each load on each lane: keeps requests in flight, times them |
 //! | `verify`, `sweep` | data that tells where it belongs; filling and reading back |
 //! | `board` | what the main thread and the lanes tell each other |
 //! | `run` | ramp, measurement, end |
@@ -24,6 +24,7 @@ mod rig;
 mod rng;
 mod run;
 mod schedule;
+mod step;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -39,14 +40,14 @@ use crate::query::no_namespace;
 use crate::signals::Signals;
 use crate::{connect, logs, output};
 use board::Board;
-use generator::Generator;
-use lane::{LaneLoad, LaneResult};
+use generator::{Generator, ReactorLanes};
+use lane::LaneResult;
 use own_target::OwnTarget;
-use plan::Plan;
+use plan::{Place, Plan, Topology};
 use report::Report;
 use roadtrain_engine::clock;
 use roadtrain_engine::host::{
-    Controller, ControllerView, Front, HostConfig, LaneId, ReactorInfo, Turn,
+    Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,13 +96,13 @@ fn measure(
     inbox: &Receiver<LaneResult>,
     own: Option<&mut OwnTarget>,
 ) -> Outcome<Report> {
-    let run = run::Run { args: &args.load, plan: &bench.plan, board: &bench.board, signals };
+    let run = run::Run { args: &args.load, plans: &bench.plans, board: &bench.board, signals };
     let measured = run.measure(inbox, own, global.json)?;
     let policy = match args.policy.policy {
         PolicyName::None => "none",
         PolicyName::I10 => "i10",
     };
-    Ok(Report::new(&bench.plan, policy, &measured))
+    Ok(Report::new(&bench.plans, policy, &measured))
 }
 
 fn verdict(report: &Report) -> String {
@@ -119,15 +120,28 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
             connect::config_at(address, nqn, &args.connect)?
         }
     };
-    let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
+    let mut config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
+    let topology = topology(args);
+    // A lane of its own for each stream that wants one, on the reactors of the main load.
+    config.cores.truncate(topology.reactors as usize);
+    config.lanes = topology.lanes + args.load.own_lanes() * topology.reactors;
     // One entry of a queue always stays empty.
-    let entries = (args.load.depth as u16 + 1).max(config.queue_entries);
-    Ok(HostConfig { queue_entries: entries, ..config })
+    let entries = u16::try_from(args.load.lane_depth() + 1).unwrap_or(u16::MAX);
+    config.queue_entries = entries.max(config.queue_entries);
+    Ok(config)
+}
+
+/// Lanes of the main load, and the reactors that they are on.
+fn topology(args: &BenchArgs) -> Topology {
+    let lanes = args.lanes.count();
+    let cores = args.lanes.cores.as_ref().map_or(1, |list| list.0.len() as u32);
+    Topology { lanes, reactors: cores.clamp(1, lanes) }
 }
 
 /// What the main thread keeps.
 struct Bench {
-    plan: Arc<Plan>,
+    /// The main load's, then each stream's.
+    plans: Vec<Arc<Plan>>,
     board: Arc<Board>,
 }
 
@@ -146,7 +160,7 @@ impl Fronts<'_> {
         if self.bench.is_none() {
             self.bench = Some(self.plan(view));
         }
-        match self.lanes(reactor) {
+        match self.loads(reactor) {
             Ok(generator) => Box::new(generator),
             Err(failure) => {
                 self.bench = Some(Err(failure));
@@ -160,47 +174,73 @@ impl Fronts<'_> {
         let nsid = args.nsid;
         let namespace = view.namespace(nsid);
         let namespace = namespace.ok_or_else(|| Failure::failed(no_namespace(&self.nqn, nsid)))?;
-        let lanes = info.io_queues.max(1);
-        if args.load.depth >= u32::from(info.queue_entries_max) {
+        let topology = self.topology_granted(&info)?;
+        let depth = args.load.lane_depth();
+        if depth >= u32::from(info.queue_entries_max) {
             let most = info.queue_entries_max - 1;
             return Err(Failure::usage(format!(
-                "--depth: the target takes at most {most} on a lane"
+                "--depth: {depth} in flight on a lane, at most {most} can be (a stream with lane=own has \
+                 a lane of its own)"
             )));
         }
         let run = clock::now().0 ^ u64::from(std::process::id()) << 48;
-        let plan = Plan::new(&args.load, lanes, &namespace, info.transfer_bytes_max, run);
-        let mut plan = plan.map_err(Failure::usage)?;
-        plan.fill = self.owns_target && !namespace.read_only && self.wants_fill(&plan);
-        Ok(Bench { plan: Arc::new(plan), board: Arc::new(Board::new(lanes)) })
+        let place = Place { namespace: &namespace, transfer_bytes_max: info.transfer_bytes_max };
+        let plans = plan::plans(&args.load, topology, place, run).map_err(Failure::usage)?;
+        let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
+        let may_fill = self.owns_target && !namespace.read_only;
+        let fitted = plans.into_iter().map(|plan| {
+            let fill = may_fill && self.wants_fill(&plan);
+            Arc::new(Plan { fill, ..plan })
+        });
+        Ok(Bench { plans: fitted.collect(), board })
+    }
+
+    /// A target may grant fewer lanes than asked for; a stream's own cannot be left out.
+    fn topology_granted(&self, info: &ControllerInfo) -> Outcome<Topology> {
+        let asked = topology(self.args);
+        let own = self.args.load.own_lanes() * asked.reactors;
+        let granted = info.io_queues.max(1);
+        if own == 0 {
+            let reactors = asked.reactors.min(granted);
+            return Ok(Topology { lanes: granted, reactors });
+        }
+        if granted < asked.lanes + own {
+            return Err(Failure::usage(format!(
+                "--stream lane=own: the target grants {granted} I/O queues, {} are needed: use \
+                 lane=shared or fewer --lanes",
+                asked.lanes + own
+            )));
+        }
+        Ok(asked)
     }
 
     /// Memory that was never written is no memory yet: measuring it would measure page faults. And reads
-    /// are to find something to check.
+    /// are to find something to check. Streams leave it to the main load unless each has its own part.
     fn wants_fill(&self, plan: &Plan) -> bool {
+        if plan.number > 0 && !plan.verify {
+            return false;
+        }
         let namespaces = number(own_target::namespaces(self.args));
         let kind = namespaces.iter().find(|n| n.nsid == Some(plan.nsid)).map(|n| n.kind);
         match kind {
             Some(Kind::Mem | Kind::Ssd) => true,
-            Some(Kind::File) => plan.verify && plan.rw.read_percent(plan.mix) > 0,
+            Some(Kind::File) => plan.verify && plan.reads(),
             _ => false,
         }
     }
 
-    fn lanes(&mut self, reactor: ReactorInfo) -> Outcome<Generator> {
+    fn loads(&mut self, reactor: ReactorInfo) -> Outcome<Generator> {
         let bench = match &self.bench {
             Some(Ok(bench)) => bench,
             Some(Err(failure)) => return Err(failure.clone()),
             None => return Err(Failure::failed("no plan")),
         };
-        let mut lanes = Vec::new();
-        for id in 0..reactor.lanes {
-            let (plan, board) = (bench.plan.clone(), bench.board.clone());
-            let lane = LaneLoad::new(plan, board, self.next_lane, LaneId(id));
-            lanes.push(lane.map_err(|e| Failure::failed(format!("buffers: {e}")))?);
-            self.next_lane += 1;
-        }
+        let main = reactor.lanes as u32 - self.args.load.own_lanes();
+        let lanes = ReactorLanes { reactor: reactor.index as u32, first: self.next_lane, main };
+        self.next_lane += main;
         let results = self.results.clone().ok_or_else(|| Failure::failed("too late"))?;
-        Ok(Generator::new(bench.board.clone(), lanes, results))
+        Generator::new(&bench.plans, &bench.board, lanes, results)
+            .map_err(|e| Failure::failed(format!("buffers: {e}")))
     }
 }
 

@@ -1,7 +1,8 @@
-//! What each lane is to do: the options, fitted to the namespace.
+//! What each load is to do: the options, fitted to the namespace.
 
+use super::step::Wave;
 use super::verify::Author;
-use crate::args::{LoadArgs, ReadWrite};
+use crate::args::{LaneChoice, LoadArgs, StreamSpec};
 use crate::units::show_bytes;
 use roadtrain_engine::host::NamespaceInfo;
 use std::ops::Range;
@@ -11,13 +12,13 @@ const SWEEP_BYTES: u32 = 128 << 10;
 /// Slots whose generations we keep in memory: 1 GiB of them.
 const LEDGER_SLOTS_MAX: u64 = 1 << 28;
 
-/// A measurement, the same for all lanes.
+/// The main load, or a stream; the same for all its lanes.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
+    /// 0: the main load; else the stream's number.
+    pub number: usize,
     /// What to do.
-    pub rw: ReadWrite,
-    /// Percentage of reads where that is a choice.
-    pub mix: u8,
+    pub load: StreamSpec,
     /// Who writes.
     pub author: Author,
     /// Namespace.
@@ -30,14 +31,12 @@ pub(super) struct Plan {
     pub first_lba: u64,
     /// Pieces of the region as long as a request.
     pub slots: u64,
-    /// Lanes.
+    /// Lanes that it uses.
     pub lanes: u32,
-    /// Requests in flight on each.
-    pub depth: u32,
-    /// Requests a second over all lanes.
-    pub rate: Option<f64>,
     /// Requests over all lanes.
     pub ios: Option<u64>,
+    /// How its depth changes.
+    pub wave: Option<Wave>,
     /// Check the data.
     pub verify: bool,
     /// Write the region before.
@@ -46,57 +45,106 @@ pub(super) struct Plan {
     pub sweep_slots: u32,
 }
 
+/// Lanes that there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Topology {
+    /// The main load's.
+    pub lanes: u32,
+    /// Reactors that these are on: a stream with lanes of its own has one on each.
+    pub reactors: u32,
+}
+
+/// Where the namespace is, and what the target takes.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub namespace: &'a NamespaceInfo,
+    /// Octets that may be moved at once.
+    pub transfer_bytes_max: u32,
+}
+
+/// A part of the namespace, in octets.
+#[derive(Clone, Copy)]
+struct Region {
+    first: u64,
+    bytes: u64,
+}
+
+/// Fits the main load and the streams to the namespace; `run` is a number that no other run has.
+///
+/// # Errors
+/// What does not fit, and what would.
+pub(super) fn plans(
+    args: &LoadArgs,
+    topology: Topology,
+    place: Place<'_>,
+    run: u64,
+) -> Result<Vec<Plan>, String> {
+    let region = Region::of(args, place.namespace)?;
+    let loads: Vec<StreamSpec> = args.loads().collect();
+    let parts = if args.verify { region.split(&loads) } else { vec![region; loads.len()] };
+    let wave = args.step.map(|step| Wave::new(step, args.measured())).transpose()?;
+    let plan = |(number, (load, region)): (usize, (StreamSpec, Region))| {
+        let base = Plan {
+            number,
+            load,
+            author: Author { seed: args.seed, run },
+            nsid: place.namespace.nsid,
+            block_bytes: place.namespace.block_bytes,
+            slot_blocks: 0,
+            first_lba: 0,
+            slots: 0,
+            lanes: match load.lane {
+                LaneChoice::Shared => topology.lanes,
+                LaneChoice::Own => topology.reactors,
+            },
+            ios: args.ios.filter(|_| number == 0),
+            wave: wave.filter(|_| number == 0),
+            verify: args.verify,
+            fill: false,
+            sweep_slots: 1,
+        };
+        let fitted = base.fit(place, region);
+        fitted.map_err(|e| if number > 0 { format!("--stream {number}: {e}") } else { e })
+    };
+    loads.into_iter().zip(parts).enumerate().map(plan).collect()
+}
+
 impl Plan {
-    /// Fits `load` to `namespace`, of which `transfer_bytes_max` may be moved at once.
-    ///
-    /// # Errors
-    /// What does not fit, and what would.
-    pub(super) fn new(
-        load: &LoadArgs,
-        lanes: u32,
-        namespace: &NamespaceInfo,
-        transfer_bytes_max: u32,
-        run: u64,
-    ) -> Result<Plan, String> {
-        let block_bytes = namespace.block_bytes;
+    /// Fits it to `region`.
+    fn fit(self, place: Place<'_>, region: Region) -> Result<Plan, String> {
+        let (load, block_bytes) = (self.load, self.block_bytes);
         if !load.bs.is_multiple_of(block_bytes) {
             return Err(format!(
-                "--bs {} is not a multiple of the block size, {block_bytes}",
+                "bs {} is not a multiple of the block size, {block_bytes}",
                 load.bs
             ));
         }
-        if load.bs > transfer_bytes_max {
-            let most = show_bytes(transfer_bytes_max.into());
-            return Err(format!("--bs {}: the target takes at most {most} at once", load.bs));
+        if load.bs > place.transfer_bytes_max {
+            let most = show_bytes(place.transfer_bytes_max.into());
+            return Err(format!("bs {}: the target takes at most {most} at once", load.bs));
         }
-        if namespace.read_only && load.rw.read_percent(load.rwmixread) < 100 {
+        if place.namespace.read_only && self.writes() {
+            let nsid = place.namespace.nsid;
+            return Err(format!("namespace {nsid} is read-only: use rw read or randread"));
+        }
+        let slots = region.bytes / u64::from(load.bs);
+        if slots == 0 {
+            let bytes = region.bytes;
             return Err(format!(
-                "namespace {} is read-only: use --rw read or randread",
-                namespace.nsid
+                "its region has {bytes} octets, less than one request of {}",
+                load.bs
             ));
         }
-        let (first_lba, slots) = region(load, namespace)?;
         let plan = Plan {
-            rw: load.rw,
-            mix: load.rwmixread,
-            author: Author { seed: load.seed, run },
-            nsid: namespace.nsid,
-            block_bytes,
             slot_blocks: load.bs / block_bytes,
-            first_lba,
+            first_lba: region.first / u64::from(block_bytes),
             slots,
-            lanes,
-            depth: load.depth,
-            rate: load.rate,
-            ios: load.ios,
-            verify: load.verify,
-            fill: false,
-            sweep_slots: (SWEEP_BYTES.min(transfer_bytes_max) / load.bs).max(1),
+            sweep_slots: (SWEEP_BYTES.min(place.transfer_bytes_max) / load.bs).max(1),
+            ..self
         };
-        if plan.parts_region() && slots < u64::from(lanes) {
-            return Err(format!(
-                "the region has {slots} pieces of --bs, too few for {lanes} lanes"
-            ));
+        if plan.parts_region() && slots < u64::from(plan.lanes) {
+            let lanes = plan.lanes;
+            return Err(format!("its region has {slots} pieces of bs, too few for {lanes} lanes"));
         }
         if plan.verify && slots > LEDGER_SLOTS_MAX {
             let most = show_bytes(LEDGER_SLOTS_MAX * u64::from(load.bs));
@@ -114,13 +162,25 @@ impl Plan {
     /// Whether anything is written.
     #[must_use]
     pub(super) fn writes(&self) -> bool {
-        self.rw.read_percent(self.mix) < 100
+        self.load.rw.read_percent(self.load.rwmixread) < 100
+    }
+
+    /// Whether anything is read.
+    #[must_use]
+    pub(super) fn reads(&self) -> bool {
+        self.load.rw.read_percent(self.load.rwmixread) > 0
+    }
+
+    /// Whether its lanes' counters are its own: a stream on the main load's lanes leaves them to that.
+    #[must_use]
+    pub(super) fn counts_lanes(&self) -> bool {
+        self.number == 0 || self.load.lane == LaneChoice::Own
     }
 
     /// Whether each lane keeps to its own part of the region.
     #[must_use]
     pub(super) fn parts_region(&self) -> bool {
-        self.verify || self.rw.is_sequential()
+        self.verify || self.load.rw.is_sequential()
     }
 
     /// The slots that `lane` works on.
@@ -151,25 +211,34 @@ impl Plan {
     }
 }
 
-/// First block and number of slots.
-fn region(load: &LoadArgs, namespace: &NamespaceInfo) -> Result<(u64, u64), String> {
-    let (block, bs) = (u64::from(namespace.block_bytes), u64::from(load.bs));
-    let bytes = namespace.blocks.saturating_mul(block);
-    if !load.offset.is_multiple_of(block) {
-        return Err(format!(
-            "--offset {} is not a multiple of the block size, {block}",
-            load.offset
-        ));
+impl Region {
+    /// What `--offset` and `--size` say.
+    fn of(args: &LoadArgs, namespace: &NamespaceInfo) -> Result<Region, String> {
+        let block = u64::from(namespace.block_bytes);
+        let bytes = namespace.blocks.saturating_mul(block);
+        if !args.offset.is_multiple_of(block) {
+            return Err(format!(
+                "--offset {} is not a multiple of the block size, {block}",
+                args.offset
+            ));
+        }
+        let left = bytes.saturating_sub(args.offset);
+        let size = args.size.unwrap_or(left);
+        if size > left {
+            let (have, nsid) = (show_bytes(bytes), namespace.nsid);
+            return Err(format!(
+                "--offset and --size reach beyond namespace {nsid}, which has {have}"
+            ));
+        }
+        Ok(Region { first: args.offset, bytes: size })
     }
-    let left = bytes.saturating_sub(load.offset);
-    let size = load.size.unwrap_or(left);
-    if size > left {
-        let (have, nsid) = (show_bytes(bytes), namespace.nsid);
-        return Err(format!("--offset and --size reach beyond namespace {nsid}, which has {have}"));
-    }
-    match size / bs {
-        0 => Err(format!("the region has {} octets, less than one request of {bs}", size)),
-        slots => Ok((load.offset / block, slots)),
+
+    /// Equal parts for all, so that nobody writes what another one checks; whole requests of any.
+    fn split(self, loads: &[StreamSpec]) -> Vec<Region> {
+        let grain = loads.iter().map(|load| u64::from(load.bs)).max().unwrap_or(1);
+        let bytes = self.bytes / loads.len() as u64 / grain * grain;
+        let part = |index| Region { first: self.first + index * bytes, bytes };
+        (0..loads.len() as u64).map(part).collect()
     }
 }
 
@@ -187,15 +256,22 @@ pub(super) mod tests {
         args.load
     }
 
+    fn namespace(read_only: bool) -> NamespaceInfo {
+        NamespaceInfo { nsid: 1, blocks: 2048, block_bytes: 512, read_only, nguid: [0; 16] }
+    }
+
+    fn plans_for(line: &str, lanes: u32, namespace: &NamespaceInfo) -> Result<Vec<Plan>, String> {
+        let place = Place { namespace, transfer_bytes_max: 256 << 10 };
+        super::plans(&load(line), Topology { lanes, reactors: 1 }, place, 99)
+    }
+
+    /// For `lanes` lanes on one reactor.
+    pub(crate) fn plans(line: &str, lanes: u32) -> Result<Vec<Plan>, String> {
+        plans_for(line, lanes, &namespace(false))
+    }
+
     pub(crate) fn plan(line: &str, lanes: u32) -> Result<Plan, String> {
-        let namespace = NamespaceInfo {
-            nsid: 1,
-            blocks: 2048,
-            block_bytes: 512,
-            read_only: false,
-            nguid: [0; 16],
-        };
-        Plan::new(&load(line), lanes, &namespace, 256 << 10, 99)
+        plans(line, lanes).map(|mut plans| plans.swap_remove(0))
     }
 
     #[test]
@@ -236,14 +312,45 @@ pub(super) mod tests {
             let error = plan(line, 9).expect_err(line);
             assert!(error.contains(why), "{line}: {error}");
         }
-        let read_only = NamespaceInfo {
-            nsid: 1,
-            blocks: 2048,
-            block_bytes: 512,
-            read_only: true,
-            nguid: [0; 16],
-        };
-        assert!(Plan::new(&load("--rw randrw"), 1, &read_only, 1 << 20, 0).is_err());
-        assert!(Plan::new(&load("--rw randread"), 1, &read_only, 1 << 20, 0).is_ok());
+        let read_only = namespace(true);
+        assert!(plans_for("--rw randrw", 1, &read_only).is_err());
+        assert!(plans_for("--rw randread --stream rw=write", 1, &read_only).is_err());
+        assert!(plans_for("--rw randread --stream rw=read", 1, &read_only).is_ok());
+    }
+
+    #[test]
+    fn streams_that_do_not_fit_are_named() {
+        for (line, why) in [
+            ("--stream bs=1000", "--stream 1: bs 1000"),
+            ("--stream bs=8k --stream bs=512k", "--stream 2: bs 524288"),
+            ("--stream bs=128k --size 192k --verify", "less than one request"),
+            ("--stream rw=write,bs=128k --size 512k", "--stream 1: its region has 4"),
+            ("--step depth=1:2,period-ms=200 --seconds 0.1", "--step"),
+        ] {
+            let error = plans(line, 9).expect_err(line);
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn streams_share_the_region_unless_it_is_verified() {
+        let line = "--offset 64k --size 900k --bs 4k --stream bs=128k,lane=own --stream bs=12k";
+        let shared = plans(line, 2).unwrap();
+        assert!(shared.iter().all(|plan| plan.first_lba == 128));
+        assert_eq!(shared.iter().map(|plan| plan.slots).collect::<Vec<_>>(), [225, 7, 75]);
+        assert_eq!(shared.iter().map(|plan| plan.lanes).collect::<Vec<_>>(), [2, 1, 2]);
+        let apart = plans(&format!("{line} --verify"), 2).unwrap();
+        let ranges = apart.iter().map(|plan| plan.first_lba..plan.lba_of(plan.slots));
+        // 256 KiB each; the last one's requests leave some over.
+        assert_eq!(ranges.collect::<Vec<_>>(), [128..640, 640..1152, 1152..1656]);
+    }
+
+    #[test]
+    fn only_the_main_load_ends_by_ios_and_steps() {
+        let plans = plans("--ios 10 --stream depth=1", 1).unwrap();
+        assert_eq!((plans[0].ios, plans[1].ios), (Some(10), None));
+        let stepped = super::tests::plans("--step depth=1:64 --stream depth=1", 1).unwrap();
+        assert!(stepped[0].wave.is_some() && stepped[1].wave.is_none());
+        assert_eq!(stepped[0].load.depth, 64);
     }
 }

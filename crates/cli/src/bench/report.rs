@@ -1,27 +1,34 @@
 //! The result: one JSON object, or a table for people.
 
+#[cfg(test)]
+mod tests;
+mod text;
+
 use super::lane::LaneResult;
 use super::latency::{Latencies, LatencyUs};
 use super::plan::Plan;
+use super::step::StepReport;
 use super::usage::Usage;
-use crate::output::columns;
-use crate::units::{show_bytes, show_count, show_us};
+use crate::args::word;
 use roadtrain_engine::stats::LaneStats;
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What was measured.
 pub(super) struct Measured {
     /// Seconds of it.
     pub seconds: f64,
-    /// Each lane's.
-    pub lanes: Vec<LaneResult>,
+    /// Each load's on each of its lanes, the main load's first.
+    pub results: Vec<LaneResult>,
     /// What this process used.
     pub host: Usage,
     /// What the own target used, and its counters.
     pub target: Option<(Usage, LaneStats)>,
 }
 
-/// The JSON object. Ratios are 0 where nothing happened.
+/// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main
+/// load's; errors, CPU time and what else says how it was done, and "per request", mean the streams as well.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     /// Requests a second.
@@ -32,6 +39,8 @@ pub(super) struct Report {
     pub latency_us: LatencyUs,
     /// Requests that succeeded in the measured time.
     pub requests: u64,
+    /// The same with those of the streams.
+    pub requests_total: u64,
     /// The measured time.
     pub seconds: f64,
     /// Requests that failed, and blocks that were wrong, at any time.
@@ -42,6 +51,10 @@ pub(super) struct Report {
     pub read: Direction,
     /// Writes alone.
     pub write: Direction,
+    /// Loads beside the main one (`--stream`).
+    pub streams: Vec<Stream>,
+    /// What became of load steps (`--step`).
+    pub step: Option<StepReport>,
     /// CPU time of this process.
     pub host_cpu_seconds: f64,
     /// CPU time of the own target's process.
@@ -89,6 +102,27 @@ pub(super) struct Direction {
     pub latency_us: LatencyUs,
 }
 
+/// A load beside the main one.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Stream {
+    pub rw: String,
+    pub rwmixread: u8,
+    pub bs: usize,
+    /// On each of its lanes.
+    pub depth: u32,
+    pub class: String,
+    pub lane: String,
+    pub rate: Option<f64>,
+    pub requests: u64,
+    pub iops: f64,
+    pub bytes_per_second: f64,
+    pub latency_us: LatencyUs,
+    pub read: Direction,
+    pub write: Direction,
+    pub errors: u64,
+    pub unsent: u64,
+}
+
 /// Why it is as fast as it is.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Instruments {
@@ -122,6 +156,7 @@ pub(super) struct Settings {
     pub rwmixread: u8,
     pub bs: usize,
     pub depth: u32,
+    pub class: String,
     pub lanes: u32,
     pub policy: String,
     pub rate: Option<f64>,
@@ -129,7 +164,7 @@ pub(super) struct Settings {
     pub seed: u64,
 }
 
-/// One lane.
+/// One lane, with all that ran over it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Lane {
     pub lane: u32,
@@ -144,124 +179,127 @@ pub(super) struct Lane {
     pub syscalls_per_io: f64,
 }
 
+/// What one load did on all its lanes.
+struct Sum {
+    reads: Latencies,
+    writes: Latencies,
+    errors: u64,
+    unsent: u64,
+}
+
+impl Sum {
+    fn of<'a>(results: impl Iterator<Item = &'a LaneResult>) -> Sum {
+        let none = Sum { reads: Latencies::new(), writes: Latencies::new(), errors: 0, unsent: 0 };
+        results.fold(none, |mut sum, result| {
+            sum.reads.add(&result.reads);
+            sum.writes.add(&result.writes);
+            sum.errors += result.errors;
+            sum.unsent += result.unsent;
+            sum
+        })
+    }
+
+    fn all(&self) -> Latencies {
+        let mut all = self.reads.clone();
+        all.add(&self.writes);
+        all
+    }
+}
+
 impl Report {
     /// Adds it all up.
     #[must_use]
-    pub(super) fn new(plan: &Plan, policy: &str, measured: &Measured) -> Report {
-        let mut reads = Latencies::new();
-        let mut writes = Latencies::new();
-        let mut stats = LaneStats::default();
-        for lane in &measured.lanes {
-            reads.add(&lane.reads);
-            writes.add(&lane.writes);
-            stats = stats + lane.stats;
-        }
-        let mut all = reads.clone();
-        all.add(&writes);
-        let (requests, seconds) = (all.count(), measured.seconds);
+    pub(super) fn new(plans: &[Arc<Plan>], policy: &str, measured: &Measured) -> Report {
+        let (results, seconds) = (&measured.results, measured.seconds);
+        let sum_of = |plan: &Plan| Sum::of(results.iter().filter(|r| r.load == plan.number));
+        let (plan, sum) = (&plans[0], sum_of(&plans[0]));
+        let main = Direction::new(plan, &sum.all(), seconds);
+        let requests_total = results.iter().map(|r| r.reads.count() + r.writes.count()).sum();
+        let stats = results.iter().fold(LaneStats::default(), |sum, result| sum + result.stats);
         let cpu = |usage: &Usage| usage.cpu.as_secs_f64();
-        let target = measured.target.as_ref();
-        let cpu_seconds = cpu(&measured.host) + target.map_or(0.0, |(usage, _)| cpu(usage));
-        let target_instruments =
-            target.map(|(usage, stats)| Instruments::new(stats, requests, usage.switches));
-        let host = Instruments::new(&stats, requests, measured.host.switches);
-        let both = |count: fn(&Instruments) -> f64| {
-            count(&host) + target_instruments.as_ref().map_or(0.0, count)
-        };
-        let (syscalls_per_io, context_switches_per_io) =
-            (both(|end| end.syscalls_per_io), both(|end| end.context_switches_per_io));
-        let lanes = &measured.lanes;
+        let end = measured.target.as_ref();
+        let cpu_seconds = cpu(&measured.host) + end.map_or(0.0, |(usage, _)| cpu(usage));
+        let host = Instruments::new(&stats, requests_total, measured.host.switches);
+        let target =
+            end.map(|(usage, stats)| Instruments::new(stats, requests_total, usage.switches));
+        let both =
+            |count: fn(&Instruments) -> f64| count(&host) + target.as_ref().map_or(0.0, count);
         Report {
-            iops: ratio(requests as f64, seconds),
-            bytes_per_second: ratio(requests as f64 * plan.slot_bytes() as f64, seconds),
-            latency_us: all.summary(),
-            requests,
+            iops: main.iops,
+            bytes_per_second: main.bytes_per_second,
+            latency_us: main.latency_us,
+            requests: main.requests,
+            requests_total,
             seconds,
-            errors: lanes.iter().map(|lane| lane.errors).sum(),
-            error_texts: lanes.iter().flat_map(|lane| lane.error_texts.clone()).take(5).collect(),
-            read: Direction::new(plan, &reads, seconds),
-            write: Direction::new(plan, &writes, seconds),
+            errors: results.iter().map(|result| result.errors).sum(),
+            error_texts: results.iter().flat_map(|r| r.error_texts.clone()).take(5).collect(),
+            read: Direction::new(plan, &sum.reads, seconds),
+            write: Direction::new(plan, &sum.writes, seconds),
+            streams: plans[1..].iter().map(|p| Stream::new(p, &sum_of(p), seconds)).collect(),
+            step: step(plan, results, seconds),
             host_cpu_seconds: cpu(&measured.host),
-            target_cpu_seconds: target.map(|(usage, _)| cpu(usage)),
-            cpu_ns_per_io: ratio(cpu_seconds * 1e9, requests as f64),
+            target_cpu_seconds: end.map(|(usage, _)| cpu(usage)),
+            cpu_ns_per_io: ratio(cpu_seconds * 1e9, requests_total as f64),
             requests_per_caravan: host.requests_per_caravan,
             sends_per_io: host.sends_per_io,
             bytes_per_send: host.bytes_per_send,
             doorbells: host.doorbells,
-            syscalls_per_io,
-            context_switches_per_io,
-            target_requests_per_caravan: target_instruments
-                .as_ref()
-                .map(|t| t.requests_per_caravan),
-            target_bytes_per_send: target_instruments.as_ref().map(|t| t.bytes_per_send),
+            syscalls_per_io: both(|end| end.syscalls_per_io),
+            context_switches_per_io: both(|end| end.context_switches_per_io),
+            target_requests_per_caravan: target.as_ref().map(|t| t.requests_per_caravan),
+            target_bytes_per_send: target.as_ref().map(|t| t.bytes_per_send),
             host,
-            target: target_instruments,
+            target,
             reconnects: stats.reconnects,
-            blocks_checked: lanes.iter().map(|lane| lane.blocks_checked).sum(),
-            unsent: lanes.iter().map(|lane| lane.unsent).sum(),
+            blocks_checked: results.iter().map(|result| result.blocks_checked).sum(),
+            unsent: sum.unsent,
             settings: Settings::new(plan, policy),
-            lanes: lanes.iter().map(|lane| Lane::new(lane, seconds)).collect(),
+            lanes: lanes(results, seconds),
         }
     }
+}
 
-    /// For people.
-    #[must_use]
-    pub(super) fn text(&self) -> String {
-        let mut text = self.directions();
-        let cpu = |seconds: f64| {
-            format!("{:.2} s ({:.2} cores)", seconds, seconds / self.seconds.max(1e-9))
-        };
-        let mut lines = vec![("host CPU", cpu(self.host_cpu_seconds))];
-        if let Some(seconds) = self.target_cpu_seconds {
-            lines.push(("target CPU", cpu(seconds)));
-        }
-        lines.push(("CPU per request", show_us(self.cpu_ns_per_io / 1e3)));
-        lines.push(("host sends", self.host.text()));
-        if let Some(target) = &self.target {
-            lines.push(("target sends", target.text()));
-        }
-        if self.reconnects > 0 {
-            lines.push(("reconnects", self.reconnects.to_string()));
-        }
-        if self.settings.verify {
-            lines.push(("blocks checked", self.blocks_checked.to_string()));
-        }
-        if self.unsent * 1000 > self.requests {
-            lines.push((
-                "due, not sent",
-                format!("{}: the rate is beyond what is possible", self.unsent),
-            ));
-        }
-        if self.errors > 0 {
-            lines.push(("errors", self.errors.to_string()));
-        }
-        text.push('\n');
-        for (name, value) in lines {
-            text.push_str(&format!("{name:<16} {value}\n"));
-        }
-        for error in &self.error_texts {
-            text.push_str(&format!("  {error}\n"));
-        }
-        text
+/// All lanes' windows together.
+fn step(plan: &Plan, results: &[LaneResult], seconds: f64) -> Option<StepReport> {
+    let wave = plan.wave?;
+    let mut sum = Vec::new();
+    for result in results.iter().filter(|result| result.load == plan.number) {
+        sum.resize(result.windows.len().max(sum.len()), 0u32);
+        sum.iter_mut().zip(&result.windows).for_each(|(sum, count)| *sum += count);
     }
+    // What was cut off by a signal was not measured.
+    sum.truncate((seconds * 1e3) as usize);
+    Some(wave.report(&sum))
+}
 
-    fn directions(&self) -> String {
-        let row = |name: &str, iops: f64, bytes: f64, l: &LatencyUs| {
-            let mut row =
-                vec![name.to_owned(), show_count(iops), format!("{}/s", show_bytes(bytes as u64))];
-            row.extend([l.mean, l.p50, l.p99, l.p999, l.max].map(show_us));
-            row
-        };
-        let mut rows = Vec::new();
-        for (name, d) in [("read", &self.read), ("write", &self.write)] {
-            if d.requests > 0 {
-                rows.push(row(name, d.iops, d.bytes_per_second, &d.latency_us));
-            }
+fn lanes(results: &[LaneResult], seconds: f64) -> Vec<Lane> {
+    let mut by_lane: BTreeMap<u32, Vec<&LaneResult>> = BTreeMap::new();
+    for result in results {
+        by_lane.entry(result.lane).or_default().push(result);
+    }
+    by_lane.into_iter().map(|(lane, results)| Lane::new(lane, &results, seconds)).collect()
+}
+
+impl Stream {
+    fn new(plan: &Plan, sum: &Sum, seconds: f64) -> Stream {
+        let (load, all) = (&plan.load, Direction::new(plan, &sum.all(), seconds));
+        Stream {
+            rw: word(&load.rw),
+            rwmixread: load.rw.read_percent(load.rwmixread),
+            bs: plan.slot_bytes(),
+            depth: load.depth,
+            class: load.class.to_string(),
+            lane: word(&load.lane),
+            rate: load.rate,
+            requests: all.requests,
+            iops: all.iops,
+            bytes_per_second: all.bytes_per_second,
+            latency_us: all.latency_us,
+            read: Direction::new(plan, &sum.reads, seconds),
+            write: Direction::new(plan, &sum.writes, seconds),
+            errors: sum.errors,
+            unsent: sum.unsent,
         }
-        if rows.len() != 1 {
-            rows.push(row("all", self.iops, self.bytes_per_second, &self.latency_us));
-        }
-        columns(&["", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max"], &rows)
     }
 }
 
@@ -289,22 +327,6 @@ impl Instruments {
             context_switches_per_io: per_io(switches),
         }
     }
-
-    fn text(&self) -> String {
-        let d = &self.doorbells;
-        format!(
-            "{:.1} requests a caravan, {} a send; doorbells {} size, {} timer, {} urgent, {} drained; \
-             {:.2} syscalls and {:.3} switches a request",
-            self.requests_per_caravan,
-            show_bytes(self.bytes_per_send as u64),
-            d.size,
-            d.timer,
-            d.urgent,
-            d.drained,
-            self.syscalls_per_io,
-            self.context_switches_per_io,
-        )
-    }
 }
 
 impl Doorbells {
@@ -321,13 +343,14 @@ impl Doorbells {
 impl Settings {
     fn new(plan: &Plan, policy: &str) -> Settings {
         Settings {
-            rw: format!("{:?}", plan.rw).to_lowercase(),
-            rwmixread: plan.rw.read_percent(plan.mix),
+            rw: word(&plan.load.rw),
+            rwmixread: plan.load.rw.read_percent(plan.load.rwmixread),
             bs: plan.slot_bytes(),
-            depth: plan.depth,
+            depth: plan.load.depth,
+            class: plan.load.class.to_string(),
             lanes: plan.lanes,
             policy: policy.to_owned(),
-            rate: plan.rate,
+            rate: plan.load.rate,
             verify: plan.verify,
             seed: plan.author.seed,
         }
@@ -335,17 +358,19 @@ impl Settings {
 }
 
 impl Lane {
-    fn new(lane: &LaneResult, seconds: f64) -> Lane {
-        let mut all = lane.reads.clone();
-        all.add(&lane.writes);
+    fn new(lane: u32, results: &[&LaneResult], seconds: f64) -> Lane {
+        let sum = Sum::of(results.iter().copied());
+        let all = sum.all();
         let requests = all.count();
-        let i = Instruments::new(&lane.stats, requests, 0);
+        // Of the loads on a lane one has its counters.
+        let stats = results.iter().fold(LaneStats::default(), |stats, r| stats + r.stats);
+        let i = Instruments::new(&stats, requests, 0);
         Lane {
-            lane: lane.lane,
+            lane,
             requests,
             iops: ratio(requests as f64, seconds),
             latency_us: all.summary(),
-            errors: lane.errors,
+            errors: sum.errors,
             requests_per_caravan: i.requests_per_caravan,
             sends_per_io: i.sends_per_io,
             bytes_per_send: i.bytes_per_send,
@@ -358,93 +383,4 @@ impl Lane {
 /// 0 instead of a division by 0: JSON has no NaN.
 fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::plan::tests::plan;
-    use std::time::Duration;
-
-    fn lane(reads: u64, writes: u64) -> LaneResult {
-        let mut result = LaneResult {
-            lane: 0,
-            reads: Latencies::new(),
-            writes: Latencies::new(),
-            errors: 0,
-            error_texts: vec![],
-            blocks_checked: 0,
-            unsent: 0,
-            stats: LaneStats {
-                caravans: 10,
-                caravan_requests: 160,
-                caravan_bytes: 11_520,
-                sends: 10,
-                receives: 20,
-                waits: 2,
-                doorbells_size: 9,
-                doorbells_timer: 1,
-                ..LaneStats::default()
-            },
-        };
-        (0..reads).for_each(|_| result.reads.record(50_000));
-        (0..writes).for_each(|_| result.writes.record(100_000));
-        result
-    }
-
-    fn report(lanes: Vec<LaneResult>, own_target: bool) -> Report {
-        let cpu = Duration::from_millis(800);
-        let usage = Usage { cpu, switches: 16 };
-        let target = own_target.then(|| (usage, lanes[0].stats));
-        let measured = Measured { seconds: 2.0, lanes, host: usage, target };
-        Report::new(&plan("--rw randrw --bs 4k", 1).unwrap(), "i10", &measured)
-    }
-
-    #[test]
-    fn json_has_what_scripts_rely_on() {
-        let json = serde_json::to_value(report(vec![lane(120, 40)], true)).unwrap();
-        assert_eq!(json["iops"], 80.0);
-        assert_eq!(json["bytes_per_second"], 80.0 * 4096.0);
-        assert_eq!(json["requests"], 160);
-        assert_eq!(json["errors"], 0);
-        assert_eq!(json["host_cpu_seconds"], 0.8);
-        assert_eq!(json["target_cpu_seconds"], 0.8);
-        assert_eq!(json["cpu_ns_per_io"], 10_000_000.0);
-        assert_eq!(json["requests_per_caravan"], 16.0);
-        assert_eq!(json["target_requests_per_caravan"], 16.0);
-        assert_eq!(json["sends_per_io"], 0.0625);
-        assert_eq!(json["bytes_per_send"], 1152.0);
-        assert_eq!(json["syscalls_per_io"], 0.4);
-        assert_eq!(json["context_switches_per_io"], 0.2);
-        assert_eq!(json["doorbells"]["size"], 9);
-        assert_eq!(json["host"]["syscalls_per_io"], 0.2);
-        assert_eq!(json["target"]["context_switches_per_io"], 0.1);
-        assert_eq!(json["read"]["requests"], 120);
-        assert_eq!(json["write"]["iops"], 20.0);
-        assert_eq!(json["lanes"].as_array().unwrap().len(), 1);
-        for name in ["mean", "p50", "p99", "p999"] {
-            assert!(json["latency_us"][name].as_f64().unwrap() > 49.0, "{name}");
-        }
-    }
-
-    #[test]
-    fn nothing_is_no_nan() {
-        let json = serde_json::to_string(&report(vec![lane(0, 0)], false)).unwrap();
-        assert!(
-            json.contains("\"iops\":0.0") && json.contains("\"target_cpu_seconds\":null"),
-            "{json}"
-        );
-        let numbers: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(numbers["cpu_ns_per_io"], 0.0);
-    }
-
-    #[test]
-    fn people_see_errors() {
-        let mut bad = lane(10, 0);
-        bad.errors = 1;
-        bad.error_texts.push("block 7 is blank, but was written".into());
-        let text = report(vec![bad], true).text();
-        assert!(text.starts_with("      IOPS"), "{text}");
-        assert!(text.contains("errors           1\n  block 7 is blank"), "{text}");
-    }
 }

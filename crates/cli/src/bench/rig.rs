@@ -1,8 +1,8 @@
 //! A reactor with a namespace in memory, without sockets and clock, to test the load in.
 
-use super::board::{Board, Phase};
-use super::generator::Generator;
-use super::lane::{LaneLoad, LaneResult};
+use super::board::Board;
+use super::generator::{Generator, ReactorLanes};
+use super::lane::LaneResult;
 use super::plan::Plan;
 use roadtrain_engine::host::{Completion, Front, Interest, LaneId, Op, Request, Turn};
 use roadtrain_engine::stats::LaneStats;
@@ -119,17 +119,19 @@ impl Turn for Rig {
     }
 }
 
-/// A generator for all lanes of `plan` on one reactor, the board, and where results go.
-pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
-    let board = Arc::new(Board::new(plan.lanes));
-    let plan = Arc::new(plan);
-    let lane = |n: u32| {
-        LaneLoad::new(plan.clone(), board.clone(), n, LaneId(n as usize))
-            .expect("memory for a test")
-    };
-    let lanes = (0..plan.lanes).map(lane).collect();
+/// A generator for all of `plans` on one reactor, the board, and where results go.
+pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
+    let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
+    let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
+    let lanes = ReactorLanes { reactor: 0, first: 0, main: plans[0].lanes };
     let (results, inbox) = channel();
-    (Generator::new(board.clone(), lanes, results), board, inbox)
+    let generator = Generator::new(&plans, &board, lanes, results).expect("memory for a test");
+    (generator, board, inbox)
+}
+
+/// The same for a main load alone.
+pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
+    generators(vec![plan])
 }
 
 /// Turns and answers until the generator ends.
@@ -151,6 +153,6 @@ pub(super) fn begin(generator: &mut Generator, board: &Board, rig: &mut Rig) {
         rig.answer(16, 100);
         generator.turn(rig);
     }
-    board.set_phase(Phase::Measure);
+    board.measure_from(Instant(rig.now));
     generator.turn(rig);
 }

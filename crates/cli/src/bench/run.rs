@@ -12,12 +12,11 @@ use crate::failure::{Failure, Outcome};
 use crate::signals::{Signal, Signals};
 use roadtrain_engine::clock;
 use roadtrain_engine::stats::LaneStats;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Measured time unless `--seconds` or `--ios` say otherwise.
-const SECONDS: Duration = Duration::from_secs(5);
 /// Longest sleep between two looks at the board.
 const LOOK: Duration = Duration::from_millis(50);
 /// The same while waiting for something that comes soon.
@@ -28,7 +27,7 @@ const ERRORS_MAX: u64 = 10_000;
 /// One measurement.
 pub(super) struct Run<'a> {
     pub args: &'a LoadArgs,
-    pub plan: &'a Plan,
+    pub plans: &'a [Arc<Plan>],
     pub board: &'a Board,
     pub signals: &'a Signals,
 }
@@ -59,8 +58,8 @@ impl Run<'_> {
         mut own: Option<&mut OwnTarget>,
         quiet: bool,
     ) -> Outcome<Measured> {
-        let mut live = Live::new(self.plan.slot_bytes(), quiet);
-        live.say(if self.plan.fill { "filling" } else { "preparing" });
+        let mut live = Live::new(self.plans, quiet);
+        live.say(if self.plans[0].fill { "filling" } else { "preparing" });
         let mut wait = self.wait(None, LOOK_SOON, || self.board.all_prepared());
         if wait == Wait::Done && !self.args.ramp.is_zero() {
             live.say("ramp");
@@ -69,33 +68,31 @@ impl Run<'_> {
         }
         let before = self.mark(own.as_deref_mut())?;
         if wait == Wait::Done {
-            self.board.set_phase(Phase::Measure);
-            let look = if self.plan.ios.is_some() { LOOK_SOON } else { LOOK };
+            self.board.measure_from(clock::now());
+            let look = if self.plans[0].ios.is_some() { LOOK_SOON } else { LOOK };
             self.wait(self.limit(), look, || {
-                live.show(self.board.progress());
-                self.board.all_finished_at().is_some()
+                live.show(|| self.board.progress());
+                self.board.finished_at().is_some()
             });
         }
         let after = self.mark(own)?;
         self.board.set_phase(Phase::Stop);
         live.say("ending");
-        let finished_at = self.board.all_finished_at().unwrap_or(after.at_ns);
-        let lanes = self.collect(inbox);
+        let finished_at = self.board.finished_at().unwrap_or(after.at_ns);
+        let results = self.collect(inbox);
         live.end();
         let ns = finished_at.min(after.at_ns).saturating_sub(before.at_ns);
         Ok(Measured {
             seconds: ns as f64 / 1e9,
-            lanes: lanes?,
+            results: results?,
             host: after.host.since(before.host),
             target: after.target.zip(before.target).map(|(a, b)| (a.0.since(b.0), a.1 - b.1)),
         })
     }
 
     fn limit(&self) -> Option<Duration> {
-        match (self.args.seconds, self.plan.ios) {
-            (None, Some(_)) => None,
-            (seconds, _) => Some(seconds.unwrap_or(SECONDS)),
-        }
+        let ends_by_itself = self.args.seconds.is_none() && self.args.ios.is_some();
+        (!ends_by_itself).then(|| self.args.measured())
     }
 
     /// What is read takes its time, but the same time at both ends, so that the intervals are equal.
@@ -128,7 +125,7 @@ impl Run<'_> {
                 return Wait::Broken;
             }
             let lost = self.board.lost.load(Ordering::Relaxed);
-            if lost || self.board.progress().errors > ERRORS_MAX {
+            if lost || self.board.errors() > ERRORS_MAX {
                 return Wait::Broken;
             }
         }
@@ -136,10 +133,11 @@ impl Run<'_> {
 
     /// Waits for the lanes' results; a second signal gives up.
     fn collect(&self, inbox: &Receiver<LaneResult>) -> Outcome<Vec<LaneResult>> {
-        let mut lanes = Vec::new();
-        while lanes.len() < self.board.lanes.len() {
+        let mut results = Vec::new();
+        let count: usize = self.board.loads.iter().map(Vec::len).sum();
+        while results.len() < count {
             match inbox.recv_timeout(LOOK) {
-                Ok(result) => lanes.push(result),
+                Ok(result) => results.push(result),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Failure::failed("a reactor has died, see above"));
                 }
@@ -151,7 +149,7 @@ impl Run<'_> {
                 }
             }
         }
-        lanes.sort_by_key(|result| result.lane);
-        Ok(lanes)
+        results.sort_by_key(|result| (result.load, result.part));
+        Ok(results)
     }
 }

@@ -1,10 +1,10 @@
 //! The load on a reactor without sockets: what is sent when, what is counted, what is found wrong.
 
 use super::board::Phase;
-use super::plan::tests::plan;
-use super::rig::{Rig, begin, finish, generator};
+use super::plan::tests::{plan, plans};
+use super::rig::{Rig, begin, finish, generator, generators};
 use super::usage::Usage;
-use roadtrain_engine::host::Front;
+use roadtrain_engine::host::{Front, Op};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
@@ -23,7 +23,7 @@ fn closed_loop_refills_in_the_same_turn() {
     rig.answer(3, 50_000);
     load.turn(&mut rig);
     assert_eq!(rig.queue.len(), 8);
-    assert_eq!(board.progress().requests, 3);
+    assert_eq!(board.progress()[0].requests, 3);
     board.set_phase(Phase::Stop);
     finish(&mut load, &mut rig);
     let result = inbox.try_recv().unwrap();
@@ -60,7 +60,7 @@ fn ios_are_sent_exactly() {
     let counts: Vec<u64> =
         inbox.try_iter().map(|lane| lane.reads.count() + lane.writes.count()).collect();
     assert_eq!(counts, [11, 10]);
-    assert!(board.all_finished_at().is_some());
+    assert!(board.finished_at().is_some());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_lane_without_room_waits() {
     assert_eq!(rig.queue.len(), 8);
     board.set_phase(Phase::Stop);
     finish(&mut load, &mut rig);
-    assert_eq!(board.progress().errors, 0);
+    assert_eq!(board.errors(), 0);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn verified_requests_never_overlap() {
     }
     board.set_phase(Phase::Stop);
     finish(&mut load, &mut rig);
-    assert_eq!(board.progress().errors, 0);
+    assert_eq!(board.errors(), 0);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn corruption_under_load_is_found() {
         rig.answer(4, 10);
         load.turn(&mut rig);
     }
-    assert_eq!(board.progress().errors, 0);
+    assert_eq!(board.errors(), 0);
     rig.store.iter_mut().skip(300).step_by(512).for_each(|octet| *octet ^= 1);
     for _ in 0..10 {
         rig.answer(4, 10);
@@ -209,6 +209,115 @@ fn corruption_under_load_is_found() {
     let result = inbox.try_recv().unwrap();
     assert!(result.errors > 0);
     assert!(result.error_texts[0].contains("is corrupt: octet 300"), "{:?}", result.error_texts);
+}
+
+#[test]
+fn streams_run_beside_the_main_load() {
+    let line = "--depth 4 --class latency --stream rw=randwrite,bs=8k,depth=2 \
+                --stream rw=read,depth=3,lane=own";
+    let (mut load, board, inbox) = generators(plans(line, 2).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    let on = |lane: usize| rig.queue.iter().filter(|(id, _)| id.0 == lane).count();
+    assert_eq!([0, 1, 2, 3].map(on), [6, 6, 3, 0], "the third lane is a stream's own");
+    let requests = rig.queue.iter().map(|(_, request)| request);
+    assert!(requests.clone().all(|r| (r.op == Op::Write) == (r.blocks == 16)));
+    assert_eq!(requests.filter(|request| request.urgent).count(), 8, "of the main load alone");
+    rig.answer(15, 10);
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 15);
+    let done: Vec<u64> = board.progress().iter().map(|load| load.requests).collect();
+    assert_eq!(done, [8, 4, 3]);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let results = inbox.try_iter().map(|r| (r.load, r.part, r.lane, r.stats.requests));
+    let expected = [(0, 0, 0, 15), (0, 1, 1, 15), (1, 0, 0, 0), (1, 1, 1, 0), (2, 0, 2, 15)];
+    assert_eq!(results.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn streams_last_as_long_as_the_main_load() {
+    let plans = plans("--depth 2 --ios 10 --stream depth=4", 1).unwrap();
+    let (mut load, board, inbox) = generators(plans);
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    for _ in 0..100 {
+        rig.answer(6, 10);
+        load.turn(&mut rig);
+    }
+    assert!(board.finished_at().is_some() && !rig.stopped);
+    assert_eq!(rig.queue.len(), 4, "the stream goes on");
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let counts: Vec<u64> = inbox.try_iter().map(|result| result.reads.count()).collect();
+    assert!(counts[0] == 10 && counts[1] > 300, "{counts:?}");
+}
+
+#[test]
+fn verified_streams_keep_to_their_parts() {
+    let line = "--depth 4 --bs 4k --size 510k --verify --rw randrw \
+                --stream rw=randwrite,bs=12k,depth=3 --stream rw=rw,bs=512,depth=5,lane=own";
+    let fill = |fill| {
+        let mut plans = plans(line, 2).unwrap();
+        plans.iter_mut().for_each(|plan| plan.fill = fill);
+        plans
+    };
+    for fills in [true, false] {
+        let (mut load, board, inbox) = generators(fill(fills));
+        let mut rig = rig();
+        begin(&mut load, &board, &mut rig);
+        for _ in 0..300 {
+            rig.answer(7, 10);
+            load.turn(&mut rig);
+        }
+        board.set_phase(Phase::Stop);
+        finish(&mut load, &mut rig);
+        let checked: Vec<bool> = inbox.try_iter().map(|r| r.blocks_checked > 0).collect();
+        assert_eq!((board.errors(), checked), (0, vec![true; 5]), "filled: {fills}");
+    }
+    let (mut load, board, _inbox) = generators(fill(true));
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    rig.store[400 << 10..].fill(0);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let errors: Vec<u64> = board.progress().iter().map(|load| load.errors).collect();
+    assert!(errors[0] == 0 && errors[1] == 0 && errors[2] > 0, "the last one's part: {errors:?}");
+}
+
+#[test]
+fn the_depth_follows_the_steps() {
+    let plans = plans("--step depth=2:64,period-ms=20 --seconds 0.1 --stream depth=1", 1).unwrap();
+    let (mut load, board, inbox) = generators(plans);
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    let began_at = rig.now;
+    assert_eq!(rig.queue.len(), 3);
+    assert_eq!(load.deadline(), Some(Instant(began_at + 10_000_000)), "wakes up for the step");
+    rig.now = began_at + 10_000_000;
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 65);
+    rig.answer(65, 9_999_999);
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 65, "still up");
+    rig.answer(0, 1);
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 65, "what is in flight stays so");
+    rig.answer(65, 0);
+    load.turn(&mut rig);
+    assert_eq!(rig.queue.len(), 3);
+    board.set_phase(Phase::Stop);
+    finish(&mut load, &mut rig);
+    let windows = inbox.try_recv().unwrap().windows;
+    assert_eq!((windows.len(), windows[19], windows[20]), (100, 62, 2), "{windows:?}");
+}
+
+#[test]
+fn the_greatest_depth_is_used() {
+    let (mut load, board, _inbox) = generator(plan("--depth 1023", 1).unwrap());
+    let mut rig = rig();
+    begin(&mut load, &board, &mut rig);
+    assert_eq!(rig.queue.len(), 1023);
 }
 
 #[test]
