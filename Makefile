@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
-.PHONY: help build demo test unit e2e vm-test bench lint fuzz docs man install clean
+.PHONY: help build demo test unit e2e vm-test bench eval lint fuzz docs man install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ vm-test: ## against the real Linux kernel, as host and as target, in a virtual m
 
 bench: build ## the tables of docs/PERFORMANCE.md, and JSON in bench/results (QUICK=1: in 3 minutes)
 	cargo run --release --package roadtrain-bench -- table $(if $(QUICK),--quick)
+
+eval: build ## reproduce the published figures: bench/results/eval.html, JSON, SVG (45 minutes; QUICK=1: 6)
+	@scripts/setup.sh eval || echo "without perf: no profiles"
+	cargo run --release --package roadtrain-bench -- eval $(if $(QUICK),--quick)
 
 lint: ## format, clippy, docs, layers, sizes, shell scripts
 	@scripts/setup.sh build lint

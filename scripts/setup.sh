@@ -2,7 +2,7 @@
 # Installs what building and testing need, as far as it is missing: setup.sh GROUP...
 #   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
 #   lint   shellcheck               vm   QEMU and what goes into the guest
-#   fuzz   a C++ compiler
+#   fuzz   a C++ compiler            eval perf, for where CPU time goes
 # Debian packages are installed when run as root; else, and for Rust, it says what to install.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ declare -A packages=(
     [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux'
     [lint]='shellcheck'
     [fuzz]='g++'
+    [eval]='linux-perf'
     [vm]='jq qemu-utils qemu-system-x86 busybox-static kmod cpio xz-utils zstd iproute2 util-linux
         nvme-cli fio e2fsprogs xfsprogs tcpdump nbd-client'
 )

@@ -1,10 +1,17 @@
 //! `roadtrain-bench`: experiments that judge the product: the floor of this machine, the comparison
 //! with it, and the page that reports both.
 
+mod eval;
 mod floor;
+mod grid;
+mod machine;
 mod measure;
+mod noise;
+mod procfs;
+mod product;
 mod report;
 mod table;
+mod workload;
 
 use clap::{Parser, Subcommand};
 
@@ -22,6 +29,10 @@ enum Command {
     Floor(floor::Args),
     /// Run the product and the floor alternately; print what is reached, write JSON
     Table(table::Args),
+    /// Reproduce the published figures and check our goals: JSON, charts, an HTML report
+    Eval(eval::Args),
+    /// Render an evaluation's report from its JSON again
+    Render(eval::RenderArgs),
     /// Put a table into docs/PERFORMANCE.md
     Report(report::Args),
 }
@@ -30,6 +41,8 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Floor(args) => floor::main(&args),
         Command::Table(args) => table::main(args),
+        Command::Eval(args) => eval::main(&args),
+        Command::Render(args) => eval::render_main(&args),
         Command::Report(args) => report::main(&args),
     }
 }

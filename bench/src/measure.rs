@@ -19,11 +19,28 @@ pub(crate) struct Measure {
     pub(crate) target_bytes_per_send: Option<f64>,
     pub(crate) syscalls_per_io: Option<f64>,
     pub(crate) context_switches_per_io: Option<f64>,
+    /// The load beside the measured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<Beside>,
     /// CPU time on this machine that was neither the run's nor idle, in cores: disturbance.
     pub(crate) foreign_cores: f64,
 }
 
+/// What the load beside the measured one had; CPU, calls and caravans of a run cover both.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    pub(crate) iops: f64,
+    pub(crate) bytes_per_second: f64,
+    pub(crate) latency_us_mean: f64,
+    pub(crate) latency_us_p99: f64,
+}
+
 impl Measure {
+    /// Of both loads.
+    pub(crate) fn bytes_per_second_total(&self) -> f64 {
+        self.bytes_per_second + self.beside.as_ref().map_or(0.0, |b| b.bytes_per_second)
+    }
+
     /// CPU time of both ends per I/O, in microseconds.
     pub(crate) fn cpu_us_per_io(&self) -> Option<f64> {
         Some(self.host_cpu_us_per_io? + self.target_cpu_us_per_io?)
@@ -47,8 +64,21 @@ impl Measure {
             target_bytes_per_send: opt(|m| m.target_bytes_per_send),
             syscalls_per_io: opt(|m| m.syscalls_per_io),
             context_switches_per_io: opt(|m| m.context_switches_per_io),
+            beside: Beside::median(runs.iter().filter_map(|m| m.beside.as_ref())),
             foreign_cores: of(|m| m.foreign_cores),
         }
+    }
+}
+
+impl Beside {
+    fn median<'a>(runs: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
+        let of = |f: fn(&Self) -> f64| median(runs.clone().map(f));
+        Some(Self {
+            iops: of(|b| b.iops)?,
+            bytes_per_second: of(|b| b.bytes_per_second)?,
+            latency_us_mean: of(|b| b.latency_us_mean)?,
+            latency_us_p99: of(|b| b.latency_us_p99)?,
+        })
     }
 }
 
@@ -69,6 +99,7 @@ impl From<&FloorResult> for Measure {
             target_bytes_per_send: Some(r.target_bytes_per_send),
             syscalls_per_io: Some(r.syscalls_per_io),
             context_switches_per_io: Some(r.context_switches_per_io),
+            beside: None,
             foreign_cores: 0.0,
         }
     }

@@ -3,7 +3,7 @@
 use crate::table::{Table, markdown};
 use anyhow::{Context, ensure};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- begin measured -->";
 const END: &str = "<!-- end measured -->";
@@ -27,21 +27,30 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     let json = fs::read_to_string(&args.input)
         .with_context(|| format!("read {}", args.input.display()))?;
     let table: Table = serde_json::from_str(&json).context("a table's JSON")?;
-    let page =
-        fs::read_to_string(&args.page).with_context(|| format!("read {}", args.page.display()))?;
-    let updated = replace(&page, &markdown(&table))?;
-    if args.check {
-        ensure!(page == updated, "{} differs from the table", args.page.display());
+    update(&args.page, [BEGIN, END], &markdown(&table), args.check)
+}
+
+/// Replaces what is between two markers of a page, or checks that it is the same.
+pub(crate) fn update(
+    path: &Path,
+    markers: [&str; 2],
+    measured: &str,
+    check: bool,
+) -> anyhow::Result<()> {
+    let page = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let updated = replace(&page, markers, measured)?;
+    if check {
+        ensure!(page == updated, "{} differs from what was measured", path.display());
         return Ok(());
     }
-    fs::write(&args.page, updated).with_context(|| format!("write {}", args.page.display()))
+    fs::write(path, updated).with_context(|| format!("write {}", path.display()))
 }
 
 /// `page` with what is between the markers replaced.
-fn replace(page: &str, measured: &str) -> anyhow::Result<String> {
-    let (before, rest) = page.split_once(BEGIN).context("no begin marker in the page")?;
-    let (_, after) = rest.split_once(END).context("no end marker in the page")?;
-    Ok(format!("{before}{BEGIN}\n{measured}{END}{after}"))
+fn replace(page: &str, [begin, end]: [&str; 2], measured: &str) -> anyhow::Result<String> {
+    let (before, rest) = page.split_once(begin).context("no begin marker in the page")?;
+    let (_, after) = rest.split_once(end).context("no end marker in the page")?;
+    Ok(format!("{before}{begin}\n{measured}{end}{after}"))
 }
 
 #[cfg(test)]
@@ -51,9 +60,9 @@ mod tests {
     #[test]
     fn only_the_marked_part_changes() {
         let page = format!("top\n{BEGIN}\nold\n{END}\nbottom\n");
-        let new = replace(&page, "new\n").expect("marked");
+        let new = replace(&page, [BEGIN, END], "new\n").expect("marked");
         assert_eq!(new, format!("top\n{BEGIN}\nnew\n{END}\nbottom\n"));
-        assert_eq!(replace(&new, "new\n").expect("marked"), new);
-        assert!(replace("no markers", "new").is_err());
+        assert_eq!(replace(&new, [BEGIN, END], "new\n").expect("marked"), new);
+        assert!(replace("no markers", [BEGIN, END], "new").is_err());
     }
 }

@@ -2,11 +2,7 @@
 
 mod handshake;
 mod idle;
-mod machine;
-mod noise;
 mod plan;
-mod procfs;
-mod product;
 mod render;
 mod result;
 mod serve;
@@ -15,10 +11,12 @@ pub(crate) use render::markdown;
 pub(crate) use result::Table;
 
 use crate::floor;
+use crate::machine::Machine;
 use crate::measure::Measure;
+use crate::noise::quiet;
+use crate::product::{self, Timing};
 use anyhow::Context;
-use noise::Watch;
-use plan::{Row, Waiting};
+use plan::Row;
 use result::{GoalResult, Ratios, RowResult};
 use std::path::{Path, PathBuf};
 
@@ -54,9 +52,6 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-/// More than this used by others spoils a run.
-const FOREIGN_CORES_MAX: f64 = 0.1;
-
 /// Runs, prints the table, writes the JSON.
 pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     if args.quick {
@@ -84,7 +79,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         idle::checks(&args.program, if args.quick { 2.0 } else { 10.0 })
     };
     let table = Table {
-        machine: machine::Machine::read(),
+        machine: Machine::read(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         rounds: args.rounds,
         seconds: args.seconds,
@@ -118,7 +113,8 @@ struct Runs {
 
 impl Runs {
     fn new(row: Row, args: &Args) -> Self {
-        let arguments = product::arguments(&row.load, &row.setup, args.seconds);
+        let timing = Timing { mib: 1024, seconds: args.seconds, ramp_seconds: 0.0, rate: None };
+        let arguments = product::arguments(&row.load, &row.setup, &timing);
         Self { row, arguments, products: vec![], floors: vec![], pairs: vec![], error: None }
     }
 
@@ -135,7 +131,13 @@ impl Runs {
     }
 
     fn floor(&self, args: &Args) -> Option<Measure> {
-        let floor_args = floor_args(&self.row, self.row.floor_gather?, args.seconds);
+        let Row { load, setup, .. } = &self.row;
+        let direction = load.direction()?;
+        let floor_args = floor::Args {
+            gather: self.row.floor_gather?,
+            seconds: args.seconds,
+            ..floor::Args::of(load, direction, setup.waiting)
+        };
         let run = || floor::run(&floor_args).map(|result| Measure::from(&result));
         quiet(args.retries, run).inspect_err(|e| eprintln!("floor: {e:#}")).ok()
     }
@@ -172,41 +174,5 @@ impl Runs {
             product_iops: self.products.iter().map(|m| m.iops).collect(),
             floor_iops: self.floors.iter().map(|m| m.iops).collect(),
         }
-    }
-}
-
-/// Runs until nothing else disturbs, or `retries` are used up: then the least disturbed run counts.
-fn quiet(retries: usize, run: impl Fn() -> anyhow::Result<Measure>) -> anyhow::Result<Measure> {
-    let mut best: Option<Measure> = None;
-    for _ in 0..=retries {
-        let watch = Watch::start();
-        let mut measure = run()?;
-        measure.foreign_cores = watch.foreign_cores();
-        if best.as_ref().is_none_or(|b| measure.foreign_cores < b.foreign_cores) {
-            best = Some(measure);
-        }
-        if best.as_ref().is_some_and(|b| b.foreign_cores <= FOREIGN_CORES_MAX) {
-            break;
-        }
-    }
-    best.context("no run")
-}
-
-fn floor_args(row: &Row, gather: usize, seconds: f64) -> floor::Args {
-    let (spin_us, busy_poll) = match row.setup.waiting {
-        Waiting::Sleep => (0, false),
-        Waiting::SpinUs(us) => (us, false),
-        Waiting::BusyPoll => (0, true),
-    };
-    let load = &row.load;
-    floor::Args {
-        rw: load.rw,
-        bs: load.bs,
-        depth: load.depth,
-        gather,
-        seconds,
-        spin_us,
-        busy_poll,
-        ..floor::Args::default()
     }
 }

@@ -1,12 +1,13 @@
 //! What the floor can be asked for.
 
+use crate::workload::{Load, Waiting};
 use clap::ValueEnum;
 use roadtrain_engine::tuning;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Which way the data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
     /// Random reads: data from the target to the host
@@ -104,6 +105,16 @@ impl Default for Args {
 }
 
 impl Args {
+    /// The same bytes as a load's.
+    pub(crate) fn of(load: &Load, rw: Direction, waiting: Waiting) -> Self {
+        let (spin_us, busy_poll) = match waiting {
+            Waiting::Sleep => (0, false),
+            Waiting::SpinUs(us) => (us, false),
+            Waiting::BusyPoll => (0, true),
+        };
+        Self { rw, bs: load.bs, depth: load.depth, spin_us, busy_poll, ..Self::default() }
+    }
+
     /// Refuses what cannot be run.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.bs >= 512, "--bs is at least 512");

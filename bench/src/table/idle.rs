@@ -3,8 +3,9 @@
 
 use super::handshake::Association;
 use super::result::Check;
+use super::serve::target;
 use super::serve::{self, NQN, Process};
-use super::{procfs, serve::target};
+use crate::procfs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::thread;

@@ -1,6 +1,7 @@
 //! The rows: which workload, how the product is set, what it is compared with, what it must reach.
 
 use crate::floor::Direction;
+use crate::workload::{KIB, Load, Setup, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// Where a row stands in the report.
@@ -17,39 +18,6 @@ pub(crate) enum Group {
     Bandwidth,
     /// Round trips at depth 1, by the way of waiting.
     RoundTrip,
-}
-
-/// How both ends wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    /// Asleep.
-    Sleep,
-    /// So many microseconds awake, then asleep.
-    SpinUs(u64),
-    /// Never asleep.
-    BusyPoll,
-}
-
-/// A workload.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) rw: Direction,
-    pub(crate) bs: usize,
-    /// Requests in flight, over all lanes.
-    pub(crate) depth: usize,
-    pub(crate) lanes: usize,
-}
-
-/// How the product is set, at both ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup {
-    /// The policy's name, `none` or `i10`.
-    pub(crate) policy: &'static str,
-    pub(crate) caravan_requests: usize,
-    pub(crate) caravan_bytes: usize,
-    /// i10's doorbell delay.
-    pub(crate) doorbell_delay_us: usize,
-    pub(crate) waiting: Waiting,
 }
 
 /// What is compared with a bound. Ratios are product to floor, in pairs of adjacent runs.
@@ -94,7 +62,6 @@ impl Goal {
     }
 }
 
-const KIB: usize = 1024;
 const IOPS_RATIO_MIN: f64 = 0.85;
 const CPU_RATIO_MAX: f64 = 1.25;
 /// 800 k reads where the floor does 1,050 k, 900 k writes where it does 1,260 k.
@@ -113,20 +80,15 @@ const NONE: Setup = setup("none", 16, 64 * KIB);
 const I10: Setup = setup("i10", 16, 64 * KIB);
 /// i10 with the caravan's limits lifted: a full caravan is all that is in flight, so waiting for one would
 /// let both ends take turns.
-const LIFTED: Setup = Setup { doorbell_delay_us: 0, ..LIFTED_HELD };
+const LIFTED: Setup = Setup { doorbell_delay_us: Some(0), ..LIFTED_HELD };
 /// The same with the delay.
 const LIFTED_HELD: Setup = setup("i10", 128, 512 * KIB);
 /// i10's published delay.
 const DOORBELL_DELAY_US: usize = 50;
 
 const fn setup(policy: &'static str, requests: usize, bytes: usize) -> Setup {
-    Setup {
-        policy,
-        caravan_requests: requests,
-        caravan_bytes: bytes,
-        doorbell_delay_us: DOORBELL_DELAY_US,
-        waiting: Waiting::Sleep,
-    }
+    let delay = Some(DOORBELL_DELAY_US);
+    Setup { doorbell_delay_us: delay, ..Setup::new(policy).limited(requests, bytes) }
 }
 
 /// All rows, in the order they are run and printed.
@@ -148,8 +110,8 @@ fn goal(metric: Metric, bound: f64) -> Goal {
     Goal { metric, bound }
 }
 
-fn load_4k(rw: Direction, depth: usize) -> Load {
-    Load { rw, bs: 4 * KIB, depth, lanes: 1 }
+fn load(rw: Direction, bs: usize, depth: usize) -> Load {
+    Load::new(if rw == Direction::Read { 100 } else { 0 }, bs, depth)
 }
 
 fn throughput(rows: &mut Vec<Row>, rw: Direction, name: &str) {
@@ -169,7 +131,7 @@ fn throughput(rows: &mut Vec<Row>, rw: Direction, name: &str) {
             id: format!("{name}-{id}"),
             group: Group::Throughput,
             title: format!("{name}, {title}"),
-            load: load_4k(rw, 128),
+            load: load(rw, 4 * KIB, 128),
             setup,
             floor_gather: Some(gather),
             goals,
@@ -178,8 +140,8 @@ fn throughput(rows: &mut Vec<Row>, rw: Direction, name: &str) {
 }
 
 fn parts(rows: &mut Vec<Row>) {
-    let four_lanes = Load { lanes: 4, ..load_4k(Direction::Read, 128) };
-    let one_lane = load_4k(Direction::Read, 128);
+    let four_lanes = Load { lanes: 4, ..Load::small(100, 128) };
+    let one_lane = Load::small(100, 128);
     for (id, title, load, setup) in [
         ("queues", "4 connections on the core, one request a send", four_lanes, UNBATCHED),
         ("lane", "+ lane: 1 connection a core", one_lane, UNBATCHED),
@@ -208,7 +170,7 @@ fn depths(rows: &mut Vec<Row>) {
                 id: format!("depth-{depth}-{name}"),
                 group: Group::Depths,
                 title: format!("depth {depth}, {name}"),
-                load: load_4k(Direction::Read, depth),
+                load: Load::small(100, depth),
                 setup,
                 floor_gather: Some(gather),
                 goals: vec![],
@@ -222,7 +184,7 @@ fn bandwidth(rows: &mut Vec<Row>, rw: Direction, name: &str) {
         id: format!("large-{name}"),
         group: Group::Bandwidth,
         title: format!("128 KiB {name}, depth 32, i10, 16 / 2 MiB"),
-        load: Load { rw, bs: 128 * KIB, depth: 32, lanes: 1 },
+        load: load(rw, 128 * KIB, 32),
         setup: setup("i10", 16, 2048 * KIB),
         floor_gather: Some(16),
         goals: vec![goal(Metric::Bandwidth, BANDWIDTH_RATIO_MIN)],
@@ -239,7 +201,7 @@ fn round_trips(rows: &mut Vec<Row>) {
             id: format!("trip-{id}"),
             group: Group::RoundTrip,
             title: title.into(),
-            load: load_4k(Direction::Read, 1),
+            load: Load::small(100, 1),
             setup: Setup { waiting, ..NONE },
             floor_gather: Some(16),
             goals: vec![goal(Metric::Latency, bound)],

@@ -2,6 +2,7 @@
 
 use super::plan::{Group, Metric};
 use super::result::{Check, RowResult, Table};
+use crate::grid::{self, Grid, optional, pair, strings};
 use crate::measure::Measure;
 use std::fmt::Write;
 
@@ -19,16 +20,16 @@ pub(crate) fn markdown(table: &Table) -> String {
         let rows: Vec<&RowResult> = table.rows.iter().filter(|row| row.group == group).collect();
         if !rows.is_empty() {
             writeln!(out, "\n### {heading}\n").expect("a string takes all");
-            grid(&mut out, &rows_of(group, &rows));
+            grid::write(&mut out, &rows_of(group, &rows));
             if matches!(group, Group::Throughput | Group::Bandwidth | Group::RoundTrip) {
                 out.push_str("\nWhere it comes from:\n\n");
-                grid(&mut out, &instruments(&rows));
+                grid::write(&mut out, &instruments(&rows));
             }
         }
     }
     if !table.checks.is_empty() {
         out.push_str("\n### At rest\n\n");
-        grid(&mut out, &checks(&table.checks));
+        grid::write(&mut out, &checks(&table.checks));
     }
     let (kept, all) = table.score();
     writeln!(out, "\n{kept} of {all} goals kept.").expect("a string takes all");
@@ -36,29 +37,17 @@ pub(crate) fn markdown(table: &Table) -> String {
 }
 
 fn machine(out: &mut String, table: &Table) {
-    let m = &table.machine;
     let foreign = table.rows.iter().flat_map(|row| [&row.product, &row.floor]).flatten();
     let foreign = foreign.map(|m| m.foreign_cores).fold(0.0, f64::max);
     writeln!(
         out,
-        "{}, {} cores{}, {} GiB, Linux {}, huge pages {}, system's congestion control {}.\n\
+        "{}.\n\
          Medians of {} alternating rounds of {} s; others used up to {foreign:.2} cores meanwhile.\n\
          Command: `{}`.",
-        m.processor,
-        m.cores,
-        if m.hypervisor { " of a virtual machine" } else { "" },
-        m.memory_gib,
-        m.kernel,
-        m.huge_pages,
-        m.congestion_control,
-        table.rounds,
-        table.seconds,
-        table.command,
+        table.machine, table.rounds, table.seconds, table.command,
     )
     .expect("a string takes all");
 }
-
-type Grid = Vec<Vec<String>>;
 
 fn rows_of(group: Group, rows: &[&RowResult]) -> Grid {
     match group {
@@ -254,64 +243,6 @@ fn cpu(m: &Measure) -> String {
     }
 }
 
-fn pair(host: Option<f64>, target: Option<f64>, digits: usize) -> String {
-    format!("{} / {}", optional(host, digits), optional(target, digits))
-}
-
-fn optional(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".into(), |v| format!("{v:.digits$}"))
-}
-
 fn show(measure: Option<&Measure>, f: impl Fn(&Measure) -> String) -> String {
     measure.map_or_else(|| "-".into(), f)
-}
-
-fn strings(cells: &[&str]) -> Vec<String> {
-    cells.iter().map(|cell| (*cell).to_owned()).collect()
-}
-
-/// Writes a grid, its first line the heading, columns padded; all but the first align right.
-fn grid(out: &mut String, grid: &Grid) {
-    let columns = grid[0].len();
-    let width =
-        |c: usize| grid.iter().map(|line| line[c].chars().count()).max().unwrap_or(0).max(3);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for (number, line) in grid.iter().enumerate() {
-        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-            let text = if column == 0 || column == columns - 1 {
-                format!("| {cell:<width$} ")
-            } else {
-                format!("| {cell:>width$} ")
-            };
-            out.push_str(&text);
-        }
-        out.push_str("|\n");
-        if number == 0 {
-            for (column, &width) in widths.iter().enumerate() {
-                let dashes = "-".repeat(width);
-                let right = column != 0 && column != columns - 1;
-                out.push_str(&if right {
-                    format!("| {}: ", &dashes[1..])
-                } else {
-                    format!("| {dashes} ")
-                });
-            }
-            out.push_str("|\n");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_line_up() {
-        let mut out = String::new();
-        grid(&mut out, &vec![strings(&["a", "bcde", "f"]), strings(&["ghij", "k", "lmno"])]);
-        let lines: Vec<&str> = out.lines().collect();
-        assert_eq!(lines[0], "| a    | bcde | f    |");
-        assert_eq!(lines[1], "| ---- | ---: | ---- |");
-        assert_eq!(lines[2], "| ghij |    k | lmno |");
-    }
 }

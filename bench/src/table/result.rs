@@ -1,7 +1,7 @@
 //! What a table holds, as written to and read from JSON.
 
-use super::machine::Machine;
 use super::plan::{Goal, Group, Metric};
+use crate::machine::Machine;
 use crate::measure::{Measure, median};
 use serde::{Deserialize, Serialize};
 

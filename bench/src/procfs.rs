@@ -4,13 +4,13 @@ use anyhow::Context;
 use std::fs;
 
 /// Clock ticks of /proc/stat a second.
-pub(super) fn ticks_per_second() -> f64 {
+pub(crate) fn ticks_per_second() -> f64 {
     // SAFETY: no pointers are involved.
     (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }) as f64
 }
 
 /// CPU time of all threads of a process, in seconds, to the nanosecond.
-pub(super) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let mut ns = 0u64;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("the process has ended")? {
         let schedstat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
@@ -21,7 +21,7 @@ pub(super) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 }
 
 /// Resident memory of a process, in bytes.
-pub(super) fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
+pub(crate) fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let status =
         fs::read_to_string(format!("/proc/{pid}/status")).context("the process has ended")?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;

@@ -1,7 +1,7 @@
-//! What a table was measured on.
+//! What was measured on.
 
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::{fmt, fs};
 
 /// A machine, as far as it decides the figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// This machine.
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let field = |file: &str, name: &str| {
             let line = file.lines().find(|l| l.starts_with(name)).and_then(|l| l.split_once(':'));
@@ -39,5 +39,21 @@ impl Machine {
             congestion_control: text("/proc/sys/net/ipv4/tcp_congestion_control"),
             huge_pages: chosen.map_or("absent", |(name, _)| name).to_owned(),
         }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, {} cores{}, {} GiB, Linux {}, huge pages {}, system's congestion control {}",
+            self.processor,
+            self.cores,
+            if self.hypervisor { " of a virtual machine" } else { "" },
+            self.memory_gib,
+            self.kernel,
+            self.huge_pages,
+            self.congestion_control,
+        )
     }
 }

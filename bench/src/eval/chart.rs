@@ -1,0 +1,331 @@
+//! Charts as SVG.
+
+use super::metric::Metric;
+use super::plan::{Cell, Chart, Kind, Panel, Part, Point, XAxis};
+use super::result::Data;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+const SIZE: (u32, u32) = (640, 330);
+/// The chart's part of the width; the legend has the rest.
+const CHART_WIDTH: u32 = 520;
+const GRID: RGBColor = RGBColor(228, 228, 231);
+const INK: RGBColor = RGBColor(63, 63, 70);
+const FONT: &str = "sans-serif";
+const BAR_WIDTH: f64 = 0.82;
+
+/// Colours that keep their distance, also to the colour-blind.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(136, 136, 136),
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(145, 205, 180),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+];
+/// Series that always have the same colour.
+const NAMED: [&str; 7] = ["unbatched", "none", "i10", "pinof", "pinof-flat", "tyche", "auto"];
+
+/// A series of a chart: places on the x axis, and values.
+struct Series {
+    name: String,
+    colour: RGBColor,
+    places: Vec<(f64, f64)>,
+}
+
+/// A chart of a panel; nothing if nothing of it was measured.
+pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
+    let ticks = ticks(panel);
+    let all = series(panel, chart, data, &ticks);
+    if all.iter().all(|series| series.places.is_empty()) {
+        return None;
+    }
+    let caption = format!("{} - {}", chart.y.title(), panel.title);
+    draw(|area, key| {
+        let values = || all.iter().flat_map(|series| &series.places);
+        let top = values().map(|place| place.1).fold(0.0, f64::max);
+        let bottom = values().map(|place| place.1).fold(f64::INFINITY, f64::min);
+        let right = values().map(|place| place.0).fold(0.0, f64::max) * 1.05;
+        let (across, title) = match panel.x {
+            XAxis::Ticks(title) => (-0.5..ticks.len() as f64 - 0.5, title),
+            XAxis::Measured(metric) => (0.0..right, metric.title()),
+        };
+        let labels = matches!(panel.x, XAxis::Ticks(_)).then_some(&ticks[..]);
+        let axes = Axes { caption: &caption, x: title, y: chart.y, labels, across };
+        match chart.kind {
+            Kind::LogLines if bottom > 0.0 => {
+                axes.lines(area, (bottom / 1.3..top * 1.3).log_scale(), &all)?;
+            }
+            Kind::Bars => axes.bars(area, top * 1.1, &all)?,
+            _ => axes.lines(area, 0.0..top * 1.1, &all)?,
+        }
+        let entries = all.iter().map(|series| (series.name.as_str(), series.colour));
+        legend(key, entries)
+    })
+}
+
+/// Stacked bars: a profile's parts for each point.
+pub(crate) fn profile_svg(points: &[Point], data: &Data) -> Option<String> {
+    let names: Vec<String> = points.iter().map(|point| point.side.to_string()).collect();
+    let sum = |point| Part::ALL.into_iter().filter_map(|part| data.part(part, point)).sum::<f64>();
+    let top = points.iter().map(sum).fold(0.0, f64::max);
+    if top == 0.0 {
+        return None;
+    }
+    draw(|area, key| {
+        let axes = Axes {
+            caption: "CPU-ns per I/O of both cores",
+            x: "policy",
+            y: Metric::Cpu,
+            labels: Some(&names),
+            across: -0.5..points.len() as f64 - 0.5,
+        };
+        let mut context = axes.context(area, 0.0..top * 1.15)?;
+        let mut base = vec![0.0; points.len()];
+        for (part, colour) in Part::ALL.into_iter().zip(PART_COLOURS) {
+            let mut bars = Vec::new();
+            for (place, point) in points.iter().enumerate() {
+                let value = data.part(part, point).unwrap_or(0.0);
+                let (x, from) = (place as f64, base[place]);
+                let corners = [(x - BAR_WIDTH / 2.0, from), (x + BAR_WIDTH / 2.0, from + value)];
+                bars.push(Rectangle::new(corners, colour.filled()));
+                base[place] += value;
+            }
+            context.draw_series(bars)?;
+        }
+        let entries = Part::ALL.into_iter().zip(PART_COLOURS).rev();
+        legend(key, entries.map(|(part, colour)| (part.name(), colour)))
+    })
+}
+
+const PART_COLOURS: [RGBColor; 6] = [
+    RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(204, 121, 167),
+    RGBColor(160, 160, 160),
+    RGBColor(232, 232, 236),
+];
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Context<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
+type Fault = Box<dyn std::error::Error>;
+type Drawn = Result<(), Fault>;
+
+/// Draws into the chart's area and into the legend's.
+fn draw(f: impl FnOnce(&Area, &Area) -> Drawn) -> Option<String> {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let drawn = area.fill(&WHITE).map_err(Into::into).and_then(|()| {
+            let (chart, key) = area.split_horizontally(CHART_WIDTH);
+            f(&chart, &key)
+        });
+        drawn.and_then(|()| Ok(area.present()?)).inspect_err(|e| eprintln!("chart: {e}")).ok()?;
+    }
+    Some(text)
+}
+
+/// The ticks in the order in which they first appear.
+fn ticks(panel: &Panel) -> Vec<String> {
+    let mut ticks: Vec<String> = Vec::new();
+    for cell in &panel.cells {
+        if !ticks.contains(&cell.tick) {
+            ticks.push(cell.tick.clone());
+        }
+    }
+    ticks
+}
+
+fn series(panel: &Panel, chart: &Chart, data: &Data, ticks: &[String]) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for cell in &panel.cells {
+        let known = all.iter().position(|series| series.name == cell.series);
+        let index = known.unwrap_or_else(|| {
+            let colour = colour(&cell.series, all.len());
+            all.push(Series { name: cell.series.clone(), colour, places: Vec::new() });
+            all.len() - 1
+        });
+        let x = place(panel, cell, data, ticks);
+        let y = data.value(chart.y, &cell.point).filter(|y| y.is_finite());
+        all[index].places.extend(x.zip(y));
+    }
+    all
+}
+
+fn place(panel: &Panel, cell: &Cell, data: &Data, ticks: &[String]) -> Option<f64> {
+    match panel.x {
+        XAxis::Ticks(_) => ticks.iter().position(|tick| *tick == cell.tick).map(|n| n as f64),
+        XAxis::Measured(metric) => data.value(metric, &cell.point),
+    }
+}
+
+fn colour(name: &str, index: usize) -> RGBColor {
+    let named = NAMED.iter().position(|known| *known == name);
+    COLOURS[named.unwrap_or_else(|| match index {
+        0 => 2,
+        n => n % COLOURS.len(),
+    })]
+}
+
+/// What stands around a chart.
+struct Axes<'a> {
+    caption: &'a str,
+    x: &'a str,
+    y: Metric,
+    /// Of the places 0, 1, 2...; numbers without.
+    labels: Option<&'a [String]>,
+    across: std::ops::Range<f64>,
+}
+
+impl Axes<'_> {
+    fn context<'a, 'b, Y>(
+        &self,
+        area: &'a Area<'b>,
+        up: Y,
+    ) -> Result<Context<'a, 'b, Y::CoordDescType>, Fault>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
+    {
+        let mut context = ChartBuilder::on(area)
+            .caption(self.caption, (FONT, 14).into_font().color(&INK))
+            .margin(10)
+            .x_label_area_size(38)
+            .y_label_area_size(58)
+            .build_cartesian_2d(self.across.clone(), up)?;
+        let label = |x: &f64| match self.labels {
+            None => number(*x),
+            Some(labels) => {
+                let whole = (x - x.round()).abs() < 0.01 && *x > -0.01;
+                labels.get(x.round() as usize).filter(|_| whole).cloned().unwrap_or_default()
+            }
+        };
+        let count = self.labels.map_or(8, |labels| labels.len() + 1);
+        context
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .x_labels(count)
+            .x_label_formatter(&label)
+            .y_label_formatter(&|y| number(*y))
+            .x_desc(self.x)
+            .y_desc(self.y.title())
+            .label_style((FONT, 11).into_font().color(&INK))
+            .draw()?;
+        Ok(context)
+    }
+
+    fn lines<Y>(&self, area: &Area, up: Y, all: &[Series]) -> Drawn
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
+    {
+        let mut context = self.context(area, up)?;
+        for Series { name, colour, places } in all {
+            let colour = *colour;
+            let width = if name == "auto" { 3 } else { 2 };
+            let line = LineSeries::new(places.iter().copied(), colour.stroke_width(width));
+            context.draw_series(line)?;
+            let dots = places.iter().map(|&place| Circle::new(place, 3, colour.filled()));
+            context.draw_series(dots)?;
+        }
+        Ok(())
+    }
+
+    fn bars(&self, area: &Area, top: f64, all: &[Series]) -> Drawn {
+        let mut context = self.context(area, 0.0..top)?;
+        let width = BAR_WIDTH / all.len() as f64;
+        for (index, Series { colour, places, .. }) in all.iter().enumerate() {
+            let colour = *colour;
+            let bars = places.iter().map(|&(x, y)| {
+                let left = x - BAR_WIDTH / 2.0 + width * index as f64;
+                Rectangle::new([(left, 0.0), (left + width * 0.94, y)], colour.filled())
+            });
+            context.draw_series(bars)?;
+        }
+        Ok(())
+    }
+}
+
+fn legend<'a>(area: &Area, entries: impl Iterator<Item = (&'a str, RGBColor)>) -> Drawn {
+    for (index, (name, colour)) in entries.enumerate() {
+        let y = 44 + 18 * index as i32;
+        area.draw(&Rectangle::new([(2, y), (14, y + 10)], colour.filled()))?;
+        area.draw(&Text::new(name.to_owned(), (20, y), (FONT, 12).into_font().color(&INK)))?;
+    }
+    Ok(())
+}
+
+/// A number as short as it can be said.
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{} M", trim(v / 1e6)),
+        v if v >= 1e4 => format!("{} k", trim(v / 1e3)),
+        v => trim(v),
+    }
+}
+
+fn trim(value: f64) -> String {
+    let text = if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::plan::{AUTO, NONE};
+    use crate::eval::result::tests::evaluation;
+    use crate::eval::xml;
+    use crate::workload::Load;
+
+    fn panel(kind: Kind, x: XAxis) -> Panel {
+        let setups = [NONE, AUTO];
+        Panel::new("4 KiB < 8 KiB & more", x)
+            .loads(1, Load::small(100, 1), &setups)
+            .loads(8, Load::small(100, 8), &setups)
+            .chart(Metric::Iops, kind)
+    }
+
+    #[test]
+    fn charts_are_well_formed() {
+        let evaluation = evaluation(&[
+            (Load::small(100, 1), NONE, &[2e4]),
+            (Load::small(100, 8), NONE, &[1e5]),
+            (Load::small(100, 8), AUTO, &[2e5]),
+        ]);
+        let data = Data::new(&evaluation);
+        for kind in [Kind::Lines, Kind::LogLines, Kind::Bars] {
+            for x in [XAxis::Ticks("depth"), XAxis::Measured(Metric::LatencyMean)] {
+                let panel = panel(kind, x);
+                let svg = svg(&panel, &panel.charts[0], &data).expect("there is something to draw");
+                xml::check(&svg).unwrap_or_else(|e| panic!("{kind:?}: {e}\n{svg}"));
+                assert!(svg.contains("auto") && svg.contains("4 KiB &lt; 8 KiB &amp; more"));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_measured_nothing_drawn() {
+        let evaluation = evaluation(&[]);
+        let panel = panel(Kind::Lines, XAxis::Ticks("depth"));
+        assert!(svg(&panel, &panel.charts[0], &Data::new(&evaluation)).is_none());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in
+            [(0.0, "0"), (0.5, "0.5"), (9000.0, "9000"), (64000.0, "64 k"), (1.5e6, "1.5 M")]
+        {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! All figures, in the order they are measured and reported.
+
+mod elsewhere;
+mod goals;
+mod i10;
+mod pinof;
+mod sweeps;
+mod tyche;
+
+use super::plan::{Extent, Figure};
+
+/// Everything.
+pub(crate) fn all(extent: Extent) -> Vec<Figure> {
+    let mut figures = goals::figures(extent);
+    figures.extend(i10::figures(extent));
+    figures.extend(pinof::figures(extent));
+    figures.extend(tyche::figures(extent));
+    figures.extend(sweeps::figures(extent));
+    figures.push(elsewhere::figure());
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::plan::Test;
+    use std::collections::HashSet;
+
+    /// What the evaluation has to have.
+    const WANTED: [&str; 22] = [
+        "i10-fig6",
+        "i10-fig8",
+        "i10-fig9",
+        "i10-fig10",
+        "i10-fig11",
+        "i10-fig12",
+        "pinof-fig5",
+        "pinof-fig6",
+        "pinof-fig8",
+        "tyche-fig5",
+        "tyche-fig8",
+        "sweep-aggregation",
+        "sweep-timer",
+        "sweep-size",
+        "goals-depth",
+        "goals-one",
+        "goals-open",
+        "goals-writes",
+        "goals-mixed",
+        "goals-class",
+        "goals-floor",
+        "elsewhere",
+    ];
+
+    #[test]
+    fn every_figure_is_there_in_both_extents() {
+        for extent in [Extent::Full, Extent::Quick] {
+            let ids: Vec<&str> = all(extent).iter().map(|figure| figure.id).collect();
+            for wanted in WANTED {
+                assert!(ids.contains(&wanted), "{extent:?}: no {wanted}");
+            }
+            assert_eq!(ids.len(), WANTED.len());
+        }
+    }
+
+    #[test]
+    fn every_figure_says_what_it_asks_and_shows_something() {
+        for figure in all(Extent::Full).iter().chain(&all(Extent::Quick)) {
+            assert!(figure.question.ends_with('?'), "{}", figure.id);
+            assert!(!figure.source.is_empty() && !figure.title.is_empty(), "{}", figure.id);
+            let shows = figure.panels.iter().any(|panel| !panel.cells.is_empty());
+            assert!(
+                shows || !figure.profiled.is_empty() || figure.id == "elsewhere",
+                "{}: empty",
+                figure.id
+            );
+            assert!(!figure.claims.is_empty() || !figure.bars.is_empty(), "{}", figure.id);
+        }
+    }
+
+    #[test]
+    fn every_claim_has_its_published_figure_and_a_reason() {
+        for claim in all(Extent::Full).into_iter().flat_map(|figure| figure.claims) {
+            assert!(!claim.published.is_empty(), "{}", claim.text);
+            assert!(claim.why.len() > 20, "{}", claim.text);
+            match &claim.test {
+                Test::Effect { pairs, published, .. } => {
+                    assert!(!pairs.is_empty() && *published != 1.0, "{}", claim.text);
+                }
+                Test::Everywhere { pairs, .. } => assert!(!pairs.is_empty(), "{}", claim.text),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn quick_measures_a_part_of_what_full_does() {
+        let points =
+            |extent| -> HashSet<_> { all(extent).iter().flat_map(Figure::points).collect() };
+        let (full, quick) = (points(Extent::Full), points(Extent::Quick));
+        assert!(quick.is_subset(&full), "{:?}", quick.difference(&full).next());
+        assert!(quick.len() * 3 < full.len(), "{} of {}", quick.len(), full.len());
+    }
+
+    #[test]
+    fn names_tell_points_apart() {
+        let points: HashSet<_> = all(Extent::Full).iter().flat_map(Figure::points).collect();
+        let names: HashSet<_> =
+            points.iter().map(|p| (p.load.to_string(), p.side.to_string())).collect();
+        assert_eq!(names.len(), points.len());
+    }
+}

@@ -1,0 +1,305 @@
+//! What the project wants to reach: `auto`, which has no parameters, against the best fixed policy at
+//! every point.
+
+use crate::eval::metric::Metric;
+use crate::eval::plan::{
+    ALL, AUTO, BACKENDS, Bar, Extent, FIXED, Figure, I10, Kind, LARGE, Limit, NONE, PINOF, Panel,
+    Point, Side, TYCHE, XAxis,
+};
+use crate::floor::Direction;
+use crate::workload::{Backend, Class, KIB, Load, Stream, size};
+
+const SOURCE: &str = "our goals";
+/// Shares of reads.
+const MIXES: [u8; 3] = [100, 0, 70];
+
+pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+    vec![
+        depth(extent),
+        one(extent),
+        open(extent),
+        floor(),
+        writes(extent),
+        mixed(extent),
+        class(extent),
+    ]
+}
+
+/// Depths of a mix on a backend.
+fn depths(extent: Extent, backend: Backend, share: u8) -> Vec<usize> {
+    let full = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+    match (extent, backend, share) {
+        (Extent::Full, _, _) => full.to_vec(),
+        (Extent::Quick, Backend::Memory, _) => vec![1, 16, 128],
+        (Extent::Quick, Backend::Ssd, 100) => vec![1, 128],
+        (Extent::Quick, Backend::Ssd, _) => vec![],
+    }
+}
+
+fn mix_name(share: u8) -> String {
+    match share {
+        100 => "reads".into(),
+        0 => "writes".into(),
+        share => format!("{share} % reads"),
+    }
+}
+
+fn against(
+    text: impl Into<String>,
+    metric: Metric,
+    load: Load,
+    among: &[Point],
+    limit: Limit,
+) -> Bar {
+    let of = Point::new(load, AUTO);
+    Bar { text: text.into(), metric, of, among: among.to_vec(), limit }
+}
+
+fn depth(extent: Extent) -> Figure {
+    let mut panels = Vec::new();
+    let mut bars = Vec::new();
+    for backend in BACKENDS {
+        for share in MIXES {
+            let depths = depths(extent, backend, share);
+            if depths.is_empty() {
+                continue;
+            }
+            let title = format!("4 KiB {}, {}", mix_name(share), backend.name());
+            let mut panel = Panel::new(title, XAxis::Ticks("depth"));
+            for depth in depths {
+                let load = Load::small(share, depth).on(backend);
+                panel = panel.loads(depth, load, &ALL);
+                let best = FIXED.map(|setup| Point::new(load, setup));
+                for (metric, limit) in
+                    [(Metric::Iops, Limit::Min(0.97)), (Metric::LatencyP99, Limit::Max(1.05))]
+                {
+                    bars.push(against(load.to_string(), metric, load, &best, limit));
+                }
+            }
+            let panel = panel.chart(Metric::Iops, Kind::LogLines);
+            panels.push(panel.chart(Metric::LatencyP99, Kind::LogLines));
+        }
+    }
+    Figure {
+        id: "goals-depth",
+        source: SOURCE,
+        title: "auto against the best fixed policy",
+        question: "Does one default without parameters come up to the best fixed policy at every depth?",
+        how: "A closed loop over one lane. The best of the six is chosen at each point by its median, so \
+              chance is on its side: the best of six equals is ahead of their mean.",
+        panels,
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn one(extent: Extent) -> Figure {
+    let mut panel = Panel::new("4 KiB, depth 1", XAxis::Ticks("load"));
+    let mut bars = Vec::new();
+    for backend in BACKENDS {
+        for share in MIXES {
+            if depths(extent, backend, share).is_empty() {
+                continue;
+            }
+            let load = Load::small(share, 1).on(backend);
+            panel = panel.loads(
+                format!("{} {}", backend.name(), mix_name(share)),
+                load,
+                &[NONE, I10, AUTO],
+            );
+            let none = [Point::new(load, NONE)];
+            let limit = Limit::Max(1.02);
+            bars.push(against(load.to_string(), Metric::LatencyMean, load, &none, limit));
+        }
+    }
+    Figure {
+        id: "goals-one",
+        source: SOURCE,
+        title: "One request at a time",
+        question: "Is a lone request as fast as without batching?",
+        how: "The points of depth 1 above: the mean latency against none's.",
+        panels: vec![panel.chart(Metric::LatencyMean, Kind::Bars)],
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn open(extent: Extent) -> Figure {
+    let backends = extent.pick(&BACKENDS, &[Backend::Memory]);
+    let steps = extent.pick(&[10, 30, 50, 70, 90], &[10, 50, 90]);
+    let mut panels = Vec::new();
+    let mut bars = Vec::new();
+    for backend in backends {
+        let title = format!("4 KiB random reads at a given rate, {}", backend.name());
+        let mut panel = Panel::new(title, XAxis::Ticks("of the peak rate"));
+        for &percent in &steps {
+            let load = Load { peak_percent: Some(percent), ..Load::small(100, 128).on(backend) };
+            panel = panel.loads(format!("{percent} %"), load, &[NONE, I10, AUTO]);
+            let (i10, none) = ([Point::new(load, I10)], [Point::new(load, NONE)]);
+            let text = load.to_string();
+            bars.push(against(&text, Metric::Cpu, load, &i10, Limit::Max(1.0)));
+            bars.push(against(&text, Metric::LatencyP99, load, &none, Limit::Above(20.0)));
+        }
+        panels
+            .push(panel.chart(Metric::Cpu, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines));
+    }
+    Figure {
+        id: "goals-open",
+        source: SOURCE,
+        title: "Open loop",
+        question: "Does auto cost no more CPU than i10 and no more latency than none at any rate?",
+        how: "The load-latency curve's points: requests at a fixed rate, a share of what the slowest \
+              of none, i10 and auto does in a closed loop at depth 128.",
+        panels,
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn floor() -> Figure {
+    let mut panel = Panel::new("4 KiB random, depth 128, memory", XAxis::Ticks("load"));
+    let mut bars = Vec::new();
+    for share in [100, 0] {
+        let load = Load::small(share, 128);
+        let floor = Point { load, side: Side::Floor(128) };
+        panel = panel.loads(mix_name(share), load, &[I10, NONE, AUTO]).cell(
+            floor.side,
+            mix_name(share),
+            floor,
+        );
+        bars.push(against(mix_name(share), Metric::Iops, load, &[floor], Limit::Min(0.9)));
+        bars.push(against(mix_name(share), Metric::Cpu, load, &[floor], Limit::Max(1.2)));
+    }
+    Figure {
+        id: "goals-floor",
+        source: SOURCE,
+        title: "How far from the floor",
+        question: "How close does the data path come to what a bare TCP socket does on this machine?",
+        how: "The floor moves the same bytes over one bare socket, up to 128 messages a send, tuned as well as \
+              the product, in the same minutes.",
+        panels: vec![panel.chart(Metric::Iops, Kind::Bars).chart(Metric::Cpu, Kind::Bars)],
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn writes(extent: Extent) -> Figure {
+    let sizes = extent.pick(&[32, 64, 128, 512], &[32, 128]);
+    let mut panel = Panel::new("random writes, depth 32, memory", XAxis::Ticks("bytes a request"));
+    let mut bars = Vec::new();
+    for kib in sizes {
+        let load = Load::new(0, kib * KIB, 32);
+        panel = panel.loads(size(load.bs), load, &[NONE, I10, PINOF, AUTO]);
+        let none = [Point::new(load, NONE)];
+        bars.push(against(load.to_string(), Metric::LatencyP99, load, &none, Limit::Max(1.05)));
+    }
+    Figure {
+        id: "goals-writes",
+        source: SOURCE,
+        title: "Large writes",
+        question: "Do writes that need an R2T wait for a second doorbell?",
+        how: "Writes beyond the in-capsule limit. No worse than none means: within 5 %, which is what chance \
+              makes of two equal ones here.",
+        panels: vec![
+            panel.chart(Metric::LatencyP99, Kind::LogLines).chart(Metric::Bandwidth, Kind::Lines),
+        ],
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn mixed(extent: Extent) -> Figure {
+    let beside = Stream { rw: Direction::Write, bs: LARGE, depth: 8, class: None, own_lane: false };
+    let load = Load::small(100, 32).beside(beside);
+    let setups = extent.pick(&[NONE, I10, PINOF, TYCHE, AUTO], &[NONE, I10, AUTO]);
+    let panel = Panel::new(load.to_string(), XAxis::Ticks("load")).loads("mixed", load, &setups);
+    let i10 = [Point::new(load, I10)];
+    Figure {
+        id: "goals-mixed",
+        source: SOURCE,
+        title: "Small reads and large writes in one lane",
+        question: "Do small reads stay quick while large writes share their connection?",
+        how: "32 reads of 4 KiB in flight beside 8 writes of 128 KiB, all in one lane, no classes given.",
+        panels: vec![
+            panel.chart(Metric::LatencyP99, Kind::Bars).chart(Metric::BandwidthTotal, Kind::Bars),
+        ],
+        bars: vec![
+            against("read p99 against i10", Metric::LatencyP99, load, &i10, Limit::Max(0.5)),
+            against(
+                "total bandwidth against i10",
+                Metric::BandwidthTotal,
+                load,
+                &i10,
+                Limit::Min(1.0),
+            ),
+        ],
+        ..Figure::default()
+    }
+}
+
+fn class(extent: Extent) -> Figure {
+    let setups = extent.pick(&[NONE, I10, AUTO], &[I10, AUTO]);
+    let backends = extent.pick(&BACKENDS, &[Backend::Memory]);
+    let mut panels = Vec::new();
+    let mut bars = Vec::new();
+    for backend in backends {
+        let critical = Load { class: Some(Class::Latency), ..Load::small(100, 1).on(backend) };
+        let bulk = Load { class: Some(Class::Bulk), ..Load::small(100, 128).on(backend) };
+        let beside = |own_lane| {
+            let (rw, class) = (Direction::Read, bulk.class);
+            critical.beside(Stream { rw, bs: bulk.bs, depth: bulk.depth, class, own_lane })
+        };
+        let title = format!("4 KiB random reads, {}", backend.name());
+        let mut panel = Panel::new(title, XAxis::Ticks("load"))
+            .loads("critical alone", critical, &setups)
+            .loads("bulk alone", bulk, &setups);
+        let (alone, bulk) = ([Point::new(critical, AUTO)], Point::new(bulk, AUTO));
+        for (lane, own_lane, bound) in [("own lane", true, 1.3), ("shared lane", false, 2.0)] {
+            let load = beside(own_lane);
+            panel = panel.loads(format!("both, {lane}"), load, &setups);
+            let text = |what: &str| format!("{}, {lane}: {what}", backend.name());
+            bars.push(against(
+                text("critical p99 against alone"),
+                Metric::LatencyP99,
+                load,
+                &alone,
+                Limit::Max(bound),
+            ));
+            bars.push(against(
+                text("bulk against alone"),
+                Metric::BulkIops,
+                load,
+                &[bulk],
+                Limit::Min(0.9),
+            ));
+        }
+        panels
+            .push(panel.chart(Metric::LatencyP99, Kind::Bars).chart(Metric::BulkIops, Kind::Bars));
+    }
+    Figure {
+        id: "goals-class",
+        source: SOURCE,
+        title: "A latency-critical request beside bulk",
+        question: "Is a latency-critical request almost as fast as alone, and does bulk keep its throughput?",
+        how: "One latency-critical request at a time beside 128 bulk ones, both from the same core, over \
+              one lane or a lane each; and either of them alone.",
+        panels,
+        bars,
+        ..Figure::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ladder_is_complete() {
+        let bars = depth(Extent::Full).bars;
+        assert_eq!(bars.len(), 2 * 3 * 9 * 2);
+        assert!(bars.iter().all(|bar| bar.among.len() == 6));
+        assert_eq!(one(Extent::Full).bars.len(), 6);
+        assert_eq!(open(Extent::Full).bars.len(), 2 * 5 * 2);
+        assert_eq!(class(Extent::Full).bars.len(), 2 * 2 * 2);
+    }
+}

@@ -1,0 +1,158 @@
+//! The sweeps of the i10 technical report.
+
+use crate::eval::metric::Metric;
+use crate::eval::plan::{
+    AUTO, Claim, Extent, Figure, I10, Kind, Limit, MAIN, NONE, Pair, Panel, Point, Test, UNBATCHED,
+    XAxis,
+};
+use crate::workload::{KIB, Load, Setup, size};
+
+const SOURCE: &str = "i10 technical report";
+const DEPTH: usize = 128;
+const READS: Load = Load::small(100, DEPTH);
+
+pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+    vec![aggregation(extent), timer(extent), request_size(extent)]
+}
+
+/// i10 with caravans of so many requests; their data never is the limit.
+fn caravans(requests: usize) -> Setup {
+    I10.limited(requests, requests * 8 * KIB)
+}
+
+fn aggregation(extent: Extent) -> Figure {
+    let sizes = extent.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 16, 64]);
+    let panel = Panel::new("4 KiB random reads, depth 128, memory", XAxis::Ticks("requests"));
+    let panel = sizes.iter().fold(panel, |panel, &n| {
+        let panel = panel.cell("i10", n, Point::new(READS, caravans(n)));
+        [NONE, AUTO].into_iter().fold(panel, |panel, setup| {
+            let point = Point::new(READS, setup);
+            panel.cell(point.side, n, point)
+        })
+    });
+    Figure {
+        id: "sweep-aggregation",
+        source: SOURCE,
+        title: "Aggregation size",
+        question: "How many requests should a caravan take at most?",
+        how: "i10 with its delay of 50 us and caravans of 1 to 64 requests, their bytes not limited. none and \
+              auto have no such number: they are drawn across.",
+        panels: vec![
+            panel
+                .chart(Metric::Iops, Kind::Lines)
+                .chart(Metric::LatencyP99, Kind::LogLines)
+                .chart(Metric::Cpu, Kind::LogLines),
+        ],
+        claims: vec![Claim {
+            text: "16 requests are enough: that size was chosen",
+            published: "16",
+            test: Test::Everywhere {
+                metric: Metric::Iops,
+                pairs: vec![Pair::at(READS, caravans(16), caravans(64))],
+                limit: Limit::Min(0.9),
+            },
+            why: "The cost of a send is spread over its requests; in user space what remains for \
+                  each request is so little that spreading it further still pays.",
+        }],
+        ..Figure::default()
+    }
+}
+
+fn delayed(us: usize) -> Setup {
+    Setup { doorbell_delay_us: Some(us), ..I10 }
+}
+
+fn timer(extent: Extent) -> Figure {
+    let delays = extent.pick(&[0, 10, 25, 50, 100, 200, 500, 1000], &[0, 50, 1000]);
+    let depths = extent.pick(&[8, DEPTH], &[8]);
+    let panels = depths.iter().map(|&depth| {
+        let load = Load::small(100, depth);
+        let title = format!("4 KiB random reads, depth {depth}, memory");
+        let panel = Panel::new(title, XAxis::Ticks("delay, us"));
+        let panel = delays.iter().fold(panel, |panel, &us| {
+            let panel = panel.cell("i10", us, Point::new(load, delayed(us)));
+            [NONE, AUTO].into_iter().fold(panel, |panel, setup| {
+                let point = Point::new(load, setup);
+                panel.cell(point.side, us, point)
+            })
+        });
+        panel.chart(Metric::Iops, Kind::LogLines).chart(Metric::LatencyMean, Kind::LogLines)
+    });
+    let few = Load::small(100, 8);
+    let mut claims = vec![Claim {
+        text: "the delay is paid where caravans do not fill: it bounds what little load costs",
+        published: "50 us chosen",
+        test: Test::Everywhere {
+            metric: Metric::LatencyMean,
+            pairs: vec![Pair::at(few, delayed(50), delayed(0))],
+            limit: Limit::Above(60.0),
+        },
+        why: "Eight requests never fill a caravan of 16, so each trip waits for the timer once. The \
+              bound allows 10 us for waking up.",
+    }];
+    if extent == Extent::Full {
+        claims.push(Claim {
+            text: "where caravans fill, the delay does not matter",
+            published: "no effect at depth 128",
+            test: Test::Everywhere {
+                metric: Metric::Iops,
+                pairs: delays[1..]
+                    .iter()
+                    .map(|&us| Pair::at(READS, delayed(us), delayed(0)))
+                    .collect(),
+                limit: Limit::Min(0.9),
+            },
+            why: "128 requests are eight caravans; the timer fires only for what is left over.",
+        });
+    }
+    Figure {
+        id: "sweep-timer",
+        source: SOURCE,
+        title: "The doorbell's delay",
+        question: "How long should a request wait for company?",
+        how: "i10 with its 16 requests and delays of 0 to 1,000 us, at a depth that never fills a caravan and \
+              at one that always does. none and auto have no delay to set: they are drawn across.",
+        panels: panels.collect(),
+        claims,
+        ..Figure::default()
+    }
+}
+
+fn request_size(extent: Extent) -> Figure {
+    let sizes = extent.pick(
+        &[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576],
+        &[512, 4096, 65536, 1048576],
+    );
+    let setups: &[Setup] = match extent {
+        Extent::Full => &MAIN,
+        Extent::Quick => &[UNBATCHED, NONE, I10, AUTO],
+    };
+    let loads: Vec<Load> = sizes.iter().map(|&bytes| Load::new(100, bytes, 32)).collect();
+    let panel = Panel::new("random reads, depth 32, memory", XAxis::Ticks("bytes a request"));
+    let panel = loads.iter().fold(panel, |panel, load| panel.loads(size(load.bs), *load, setups));
+    Figure {
+        id: "sweep-size",
+        source: SOURCE,
+        title: "Request size",
+        question: "Up to which request size does batching pay?",
+        how: "A closed loop of 32 requests over one lane.",
+        panels: vec![
+            panel
+                .chart(Metric::Bandwidth, Kind::LogLines)
+                .chart(Metric::LatencyMean, Kind::LogLines)
+                .chart(Metric::Cpu, Kind::LogLines),
+        ],
+        claims: vec![Claim {
+            text: "batching never costs throughput, whatever the size",
+            published: ">= 1 everywhere",
+            test: Test::Everywhere {
+                metric: Metric::Bandwidth,
+                pairs: Pair::over(loads, I10, UNBATCHED),
+                limit: Limit::Min(0.97),
+            },
+            why: "From 64 KiB on one request fills a caravan, and both sides send the same; with 32 in \
+                  flight i10's 16 let the two ends take turns.",
+        }],
+        ..Figure::default()
+    }
+}

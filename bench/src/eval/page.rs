@@ -1,0 +1,118 @@
+//! The section of docs/PERFORMANCE.md: a row for each published claim, and what the goals came to.
+
+use super::judge;
+use super::plan::Figure;
+use super::result::Data;
+use crate::grid::{self, strings};
+use std::fmt::Write;
+
+/// What stands between the markers.
+pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
+    let e = data.evaluation;
+    let mut out = String::new();
+    writeln!(
+        out,
+        "{}.\nMedians of {} alternating rounds of {} s. Command: `{}`.\n",
+        e.machine, e.rounds, e.seconds, e.command
+    )
+    .expect("a string takes all");
+    claims(&mut out, figures, data);
+    goals(&mut out, figures, data);
+    out
+}
+
+fn claims(out: &mut String, figures: &[Figure], data: &Data) {
+    let mut lines = vec![strings(&["source", "claim", "published", "here", "verdict", "why"])];
+    for figure in figures {
+        for claim in &figure.claims {
+            let judged = judge::claim(claim, data);
+            lines.push(vec![
+                figure.source.to_owned(),
+                claim.text.to_owned(),
+                claim.published.to_owned(),
+                judged.measured,
+                judged.verdict.name().to_owned(),
+                claim.why.to_owned(),
+            ]);
+        }
+    }
+    table(out, &lines);
+}
+
+fn goals(out: &mut String, figures: &[Figure], data: &Data) {
+    out.push_str("\n### Our goals\n\n");
+    let mut lines = vec![strings(&["goal", "bars kept", "missed"])];
+    for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
+        let (kept, all) = judge::score(&figure.bars, data);
+        let missed = figure.bars.iter().filter_map(|bar| {
+            let result = judge::bar(bar, data);
+            let value = result.value.map_or("not measured".into(), |v| format!("{v:.2}"));
+            let text = format!("{}: {} {value} ({})", bar.text, bar.metric.title(), bar.limit);
+            (!result.pass).then_some(text)
+        });
+        lines.push(vec![
+            figure.title.to_owned(),
+            format!("{kept} of {all}"),
+            missed.collect::<Vec<_>>().join("; "),
+        ]);
+    }
+    table(out, &lines);
+}
+
+/// How it went, for a terminal.
+pub(crate) fn summary(figures: &[Figure], data: &Data) -> String {
+    let mut out = String::new();
+    for figure in figures {
+        for claim in &figure.claims {
+            let judged = judge::claim(claim, data);
+            writeln!(
+                out,
+                "{:<18} {:<15} {} (published {}): {}",
+                figure.id,
+                judged.verdict.name(),
+                judged.measured,
+                claim.published,
+                claim.text
+            )
+            .expect("a string takes all");
+        }
+        if !figure.bars.is_empty() {
+            let (kept, all) = judge::score(&figure.bars, data);
+            writeln!(out, "{:<18} {kept} of {all} bars kept: {}", figure.id, figure.title)
+                .expect("a string takes all");
+        }
+    }
+    out
+}
+
+/// Long cells: no padding.
+fn table(out: &mut String, lines: &grid::Grid) {
+    for (number, line) in lines.iter().enumerate() {
+        let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        writeln!(out, "| {} |", cells.join(" | ")).expect("a string takes all");
+        if number == 0 {
+            writeln!(out, "|{}", "---|".repeat(line.len())).expect("a string takes all");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::figures;
+    use crate::eval::plan::{Extent, I10, UNBATCHED};
+    use crate::eval::result::tests::evaluation;
+    use crate::workload::Load;
+
+    #[test]
+    fn every_claim_has_a_row() {
+        let load = Load::small(100, 128);
+        let evaluation = evaluation(&[(load, I10, &[2.5e5]), (load, UNBATCHED, &[1.4e5])]);
+        let figures = figures::all(Extent::Full);
+        let page = markdown(&figures, &Data::new(&evaluation));
+        for claim in figures.iter().flat_map(|figure| &figure.claims) {
+            assert!(page.contains(claim.text), "{}", claim.text);
+        }
+        assert!(page.contains("| x1.79 | x1.79 | reproduced |"), "{page}");
+    }
+}

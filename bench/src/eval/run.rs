@@ -1,0 +1,241 @@
+//! Measures points: round by round, all sides of a load one after the other, the next round the other
+//! way round.
+
+use super::MIB;
+use super::plan::{AUTO, BACKENDS, Figure, I10, NONE, Point, Side};
+use super::result::RunResult;
+use crate::floor;
+use crate::measure::{Measure, median};
+use crate::noise;
+use crate::product::{self, Timing};
+use crate::workload::Load;
+use anyhow::Context;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What starting, filling and ending takes beside the measured time.
+const OVERHEAD_SECONDS: f64 = 0.2;
+/// Runs of each policy that the peak rate is the median of.
+const PEAK_RUNS: usize = 3;
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub(super) struct Manner {
+    pub(super) program: PathBuf,
+    pub(super) rounds: usize,
+    pub(super) seconds: f64,
+    pub(super) ramp_seconds: f64,
+    pub(super) retries: usize,
+    /// Repetitions that are left for all runs together: disturbance must not double the time.
+    pub(super) repeats_left: Cell<usize>,
+}
+
+/// A load with all that is run at it.
+#[derive(Debug)]
+pub(super) struct Block {
+    load: Load,
+    sides: Vec<Side>,
+}
+
+/// Sorts the figures' points by load, each once, in the order in which loads first appear.
+pub(super) fn blocks(figures: &[Figure]) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut places: HashMap<Load, usize> = HashMap::new();
+    for Point { load, side } in figures.iter().flat_map(Figure::points) {
+        let place = *places.entry(load).or_insert_with(|| {
+            blocks.push(Block { load, sides: Vec::new() });
+            blocks.len() - 1
+        });
+        if !blocks[place].sides.contains(&side) {
+            blocks[place].sides.push(side);
+        }
+    }
+    blocks
+}
+
+/// Runs in a round.
+pub(super) fn count(blocks: &[Block]) -> usize {
+    blocks.iter().map(|block| block.sides.len()).sum()
+}
+
+/// Whether shares of the peak rate are asked for.
+pub(super) fn needs_peaks(blocks: &[Block]) -> bool {
+    blocks.iter().any(|block| block.load.peak_percent.is_some())
+}
+
+impl Manner {
+    /// How long `runs` runs take, in minutes.
+    pub(super) fn minutes(&self, runs: usize) -> f64 {
+        runs as f64 * (self.seconds + self.ramp_seconds + OVERHEAD_SECONDS) / 60.0
+    }
+
+    /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by backend.
+    pub(super) fn peaks(&self) -> BTreeMap<String, f64> {
+        let peak = |backend| {
+            let rates = [NONE, I10, AUTO].into_iter().filter_map(|setup| {
+                let point = Point::new(Load::small(100, 128).on(backend), setup);
+                let runs = (0..PEAK_RUNS).filter_map(|_| self.measure(&point, None).ok());
+                median(runs.map(|measure| measure.iops))
+            });
+            rates.reduce(f64::min)
+        };
+        BACKENDS.iter().filter_map(|&b| Some((b.name().to_owned(), peak(b)?))).collect()
+    }
+
+    /// Measures everything.
+    pub(super) fn run(&self, blocks: &[Block], peaks: &BTreeMap<String, f64>) -> Vec<RunResult> {
+        let mut progress = Progress::new(self.rounds * count(blocks));
+        let mut results: Vec<Vec<RunResult>> = blocks
+            .iter()
+            .map(|block| block.sides.iter().map(|&side| self.result(block, side, peaks)).collect())
+            .collect();
+        for round in 0..self.rounds {
+            for (block, results) in blocks.iter().zip(&mut results) {
+                progress.show(&format!("round {}/{}: {}", round + 1, self.rounds, block.load));
+                let order: Vec<usize> = match round % 2 {
+                    0 => (0..results.len()).collect(),
+                    _ => (0..results.len()).rev().collect(),
+                };
+                for index in order {
+                    progress.done += 1;
+                    let (result, side) = (&mut results[index], block.sides[index]);
+                    if result.is_hopeless() {
+                        continue;
+                    }
+                    let point = Point { load: block.load, side };
+                    let outcome = rate(&block.load, peaks)
+                        .and_then(|rate| self.measure(&point, rate))
+                        .inspect_err(|e| eprintln!("  {side}: {e:#}"));
+                    result.add(outcome);
+                }
+            }
+        }
+        results.into_iter().flatten().collect()
+    }
+
+    fn result(&self, block: &Block, side: Side, peaks: &BTreeMap<String, f64>) -> RunResult {
+        let point = Point { load: block.load, side };
+        let command = match side {
+            Side::Product(setup) => {
+                let rate = rate(&block.load, peaks).unwrap_or_default();
+                let words = product::arguments(&block.load, &setup, &self.timing(rate));
+                format!("roadtrain {}", words.join(" "))
+            }
+            Side::Floor(gather) => format!("roadtrain-bench floor --gather {gather} ..."),
+        };
+        RunResult::new(&point, command)
+    }
+
+    fn timing(&self, rate: Option<f64>) -> Timing {
+        Timing { mib: MIB, seconds: self.seconds, ramp_seconds: self.ramp_seconds, rate }
+    }
+
+    fn measure(&self, point: &Point, rate: Option<f64>) -> anyhow::Result<Measure> {
+        let load = &point.load;
+        match point.side {
+            Side::Product(setup) => {
+                let arguments = product::arguments(load, &setup, &self.timing(rate));
+                self.quiet(|| product::run(&self.program, &arguments))
+            }
+            Side::Floor(gather) => {
+                let direction = load.direction().context("the floor has no mixed loads")?;
+                let args = floor::Args {
+                    gather,
+                    seconds: self.seconds,
+                    warmup: self.ramp_seconds,
+                    memory: MIB << 20,
+                    ..floor::Args::of(load, direction, crate::workload::Waiting::Sleep)
+                };
+                self.quiet(|| floor::run(&args).map(|result| Measure::from(&result)))
+            }
+        }
+    }
+}
+
+impl Manner {
+    /// Runs again when others disturbed, as long as repetitions are left.
+    fn quiet(&self, run: impl Fn() -> anyhow::Result<Measure>) -> anyhow::Result<Measure> {
+        let runs = Cell::new(0_usize);
+        let counted = || {
+            runs.set(runs.get() + 1);
+            run()
+        };
+        let outcome = noise::quiet(self.retries.min(self.repeats_left.get()), counted);
+        let repeats = runs.get().saturating_sub(1);
+        self.repeats_left.set(self.repeats_left.get().saturating_sub(repeats));
+        outcome
+    }
+}
+
+/// The rate of an open loop.
+fn rate(load: &Load, peaks: &BTreeMap<String, f64>) -> anyhow::Result<Option<f64>> {
+    let Some(percent) = load.peak_percent else { return Ok(None) };
+    let peak = peaks.get(load.backend.name()).context("the peak rate could not be measured")?;
+    Ok(Some(peak * f64::from(percent) / 100.0))
+}
+
+/// How far it has come.
+struct Progress {
+    began: Instant,
+    done: usize,
+    all: usize,
+}
+
+impl Progress {
+    fn new(all: usize) -> Self {
+        Self { began: Instant::now(), done: 0, all }
+    }
+
+    fn show(&self, what: &str) {
+        let left = self.began.elapsed().as_secs_f64() / self.done.max(1) as f64
+            * (self.all - self.done) as f64;
+        let left = if self.done == 0 { String::new() } else { format!(", {:.0} s left", left) };
+        eprintln!("{}/{}{left}: {what}", self.done, self.all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::figures;
+    use crate::eval::plan::Extent;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_point_is_measured_once() {
+        let figures = figures::all(Extent::Full);
+        let wanted: HashSet<Point> = figures.iter().flat_map(Figure::points).collect();
+        let blocks = blocks(&figures);
+        assert_eq!(count(&blocks), wanted.len());
+        let loads: HashSet<Load> = blocks.iter().map(|block| block.load).collect();
+        assert_eq!(loads.len(), blocks.len());
+    }
+
+    #[test]
+    fn it_fits_into_the_time_that_is_promised() {
+        let minutes = |extent, rounds, seconds, ramp_seconds| {
+            let blocks = blocks(&figures::all(extent));
+            let program = PathBuf::new();
+            let repeats_left = Cell::new(0);
+            let manner =
+                Manner { program, rounds, seconds, ramp_seconds, retries: 0, repeats_left };
+            manner.minutes(rounds * count(&blocks))
+        };
+        use crate::eval::{FULL, QUICK};
+        let full = minutes(Extent::Full, FULL.rounds, FULL.seconds, FULL.ramp_seconds);
+        assert!(full <= 45.0, "{full}");
+        let quick = minutes(Extent::Quick, QUICK.rounds, QUICK.seconds, QUICK.ramp_seconds);
+        assert!(quick <= 6.0, "{quick}");
+    }
+
+    #[test]
+    fn rates_are_shares_of_the_peak() {
+        let peaks = BTreeMap::from([("mem".to_owned(), 1000.0)]);
+        let open = Load { peak_percent: Some(30), ..Load::small(100, 8) };
+        assert_eq!(rate(&open, &peaks).expect("a peak"), Some(300.0));
+        assert_eq!(rate(&Load::small(100, 8), &peaks).expect("closed"), None);
+        assert!(rate(&open, &BTreeMap::new()).is_err());
+    }
+}

@@ -1,0 +1,229 @@
+//! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
+
+use crate::measure::{Beside, Measure};
+use crate::workload::{self, Load, Setup, Waiting};
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// A run that has not ended by then is ended.
+const RUN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// On how much data to work, how long to load and to measure, and how fast in an open loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) mib: usize,
+    pub(crate) seconds: f64,
+    pub(crate) ramp_seconds: f64,
+    /// Requests a second; a closed loop without.
+    pub(crate) rate: Option<f64>,
+}
+
+/// Arguments of `roadtrain` for one run.
+pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<String> {
+    let mut text = format!("bench --namespace {}", load.backend.namespace(timing.mib));
+    text += &match load.direction() {
+        Some(direction) => format!(" --rw {}", workload::direction(direction)),
+        None => format!(" --rw randrw --rwmixread {}", load.reads_percent),
+    };
+    text += &format!(
+        " --bs {} --depth {} --lanes {} --cores 0 --target-cores 1 --seconds {}",
+        load.bs,
+        (load.depth / load.lanes).max(1),
+        load.lanes,
+        timing.seconds,
+    );
+    let mut add = |option: &str, value: Option<String>| {
+        if let Some(value) = value {
+            text += &format!(" --{option} {value}");
+        }
+    };
+    let number = |value: Option<usize>| value.map(|value| value.to_string());
+    add("ramp", Some(timing.ramp_seconds).filter(|&s| s > 0.0).map(|s| s.to_string()));
+    add("rate", timing.rate.map(|rate| format!("{rate:.0}")));
+    add("class", load.class.map(|class| class.name().to_owned()));
+    add("stream", load.beside.map(|stream| stream.option()));
+    add("policy", Some(setup.policy.to_owned()));
+    add("target-policy", Some(setup.policy.to_owned()));
+    add("caravan-requests", number(setup.caravan_requests));
+    add("caravan-bytes", number(setup.caravan_bytes));
+    add("doorbell-delay-us", number(setup.doorbell_delay_us));
+    add("batch-level", number(setup.batch_level));
+    add("batch-interval-ms", number(setup.batch_interval_ms));
+    match setup.waiting {
+        Waiting::Sleep => {}
+        Waiting::SpinUs(us) => text += &format!(" --spin-us {us}"),
+        Waiting::BusyPoll => text += " --busy-poll",
+    }
+    text += " --json";
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Runs it once.
+pub(crate) fn run(program: &Path, arguments: &[String]) -> anyhow::Result<Measure> {
+    let output = finish(Command::new(program).args(arguments))?;
+    measure(&output.stdout)
+}
+
+/// Runs a command to its end, which has to come and to be a success.
+pub(crate) fn finish(command: &mut Command) -> anyhow::Result<Output> {
+    let name = command.get_program().display().to_string();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("run {name}"))?;
+    let pid = child.id() as libc::pid_t;
+    let (ended, end) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        if end.recv_timeout(RUN_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // SAFETY: signals our own child; it is reaped only just before `ended` goes.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    });
+    let output = child.wait_with_output();
+    drop(ended);
+    watchdog.join().expect("the watchdog does not panic");
+    let output = output.with_context(|| format!("run {name}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line = said.lines().find(|line| line.starts_with("error"));
+        let line = line.or_else(|| said.lines().next_back()).unwrap_or("(silent)");
+        bail!("{}: {line}", output.status);
+    }
+    Ok(output)
+}
+
+/// Reads the JSON object. Throughput, latency and errors must be there.
+pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
+    let json: Value = serde_json::from_slice(stdout).context("JSON of roadtrain bench")?;
+    let number = |path: &str| json.pointer(path).and_then(Value::as_f64);
+    let need = |path: &str| number(path).with_context(|| format!("no {path} in the JSON"));
+    if need("/errors")? > 0.0 {
+        bail!("{} errors", need("/errors")?);
+    }
+    let iops = need("/iops")?;
+    // CPU time and I/Os must cover the same time: the measured one.
+    let requests = number("/requests_total").or_else(|| number("/requests"));
+    let ios = requests.or_else(|| Some(iops * number("/seconds")?));
+    let per_io = |path: &str| Some(number(path)? * 1e6 / ios?.max(1.0));
+    Ok(Measure {
+        iops,
+        bytes_per_second: need("/bytes_per_second")?,
+        latency_us_mean: need("/latency_us/mean")?,
+        latency_us_p50: need("/latency_us/p50")?,
+        latency_us_p99: need("/latency_us/p99")?,
+        host_cpu_us_per_io: per_io("/host_cpu_seconds"),
+        target_cpu_us_per_io: per_io("/target_cpu_seconds"),
+        requests_per_caravan: number("/requests_per_caravan"),
+        target_requests_per_caravan: number("/target_requests_per_caravan"),
+        bytes_per_send: number("/bytes_per_send"),
+        target_bytes_per_send: number("/target_bytes_per_send"),
+        syscalls_per_io: number("/syscalls_per_io"),
+        context_switches_per_io: number("/context_switches_per_io"),
+        beside: number("/streams/0/iops").map(|iops| Beside {
+            iops,
+            bytes_per_second: number("/streams/0/bytes_per_second").unwrap_or_default(),
+            latency_us_mean: number("/streams/0/latency_us/mean").unwrap_or_default(),
+            latency_us_p99: number("/streams/0/latency_us/p99").unwrap_or_default(),
+        }),
+        foreign_cores: 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor::Direction;
+    use crate::workload::{Backend, Class, Stream};
+    use serde_json::json;
+
+    const CLOSED: Timing = Timing { mib: 1024, seconds: 1.0, ramp_seconds: 0.0, rate: None };
+
+    fn output() -> Value {
+        json!({
+            "iops": 1000.0, "bytes_per_second": 4096000.0, "seconds": 2.0, "errors": 0,
+            "latency_us": { "mean": 10.0, "p50": 9.0, "p99": 20.0, "p999": 30.0 },
+            "host_cpu_seconds": 0.5, "target_cpu_seconds": 1.0,
+            "requests_per_caravan": 16.0, "sends_per_io": 0.0625,
+        })
+    }
+
+    fn read(json: &Value) -> anyhow::Result<Measure> {
+        measure(json.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_contract_is_read() {
+        let m = read(&output()).expect("complete");
+        assert_eq!(m.iops, 1000.0);
+        assert_eq!(m.host_cpu_us_per_io, Some(250.0));
+        assert_eq!(m.cpu_us_per_io(), Some(750.0));
+        assert_eq!(m.bytes_per_send, None);
+        assert!(m.beside.is_none());
+    }
+
+    #[test]
+    fn a_second_stream_is_read_and_shares_the_cost() {
+        let mut json = output();
+        json["requests_total"] = json!(4000);
+        json["streams"] = json!([{ "iops": 1000.0, "bytes_per_second": 131072000.0,
+                                   "latency_us": { "mean": 5.0, "p99": 7.0 } }]);
+        let m = read(&json).expect("complete");
+        assert_eq!(m.cpu_us_per_io(), Some(375.0));
+        assert_eq!(m.beside.as_ref().expect("there is one").latency_us_p99, 7.0);
+        assert_eq!(m.bytes_per_second_total(), 4096000.0 + 131072000.0);
+    }
+
+    #[test]
+    fn errors_and_absent_figures_are_refused() {
+        let mut with_errors = output();
+        with_errors["errors"] = json!(1);
+        assert!(read(&with_errors).is_err());
+        let mut without = output();
+        without.as_object_mut().expect("an object").remove("iops");
+        assert!(read(&without).is_err());
+    }
+
+    #[test]
+    fn depth_is_shared_by_the_lanes() {
+        let load = Load { lanes: 4, ..Load::small(100, 128) };
+        let line = arguments(&load, &Setup::new("i10"), &CLOSED).join(" ");
+        assert!(line.contains("--depth 32 --lanes 4"), "{line}");
+        assert!(!line.contains("caravan"), "{line}");
+    }
+
+    #[test]
+    fn everything_is_passed_on() {
+        let bulk =
+            Stream { rw: Direction::Write, bs: 4096, depth: 8, class: None, own_lane: false };
+        let load = Load { class: Some(Class::Latency), ..Load::small(70, 1) };
+        let load = load.on(Backend::Ssd).beside(bulk);
+        let setup = Setup { batch_level: Some(4), ..Setup::new("tyche").limited(16, 65536) };
+        let timing = Timing { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
+        assert_eq!(
+            arguments(&load, &setup, &timing).join(" "),
+            "bench --namespace ssd:1024MiB,service-us=100,parallel=64 --rw randrw --rwmixread 70 \
+             --bs 4096 --depth 1 --lanes 1 --cores 0 --target-cores 1 --seconds 0.5 --ramp 0.2 \
+             --rate 1234 --class latency --stream rw=randwrite,bs=4096,depth=8,lane=shared \
+             --policy tyche --target-policy tyche --caravan-requests 16 --caravan-bytes 65536 \
+             --batch-level 4 --json"
+        );
+    }
+
+    #[test]
+    fn a_command_that_fails_says_what_it_said() {
+        let mut command = Command::new("sh");
+        let error = finish(command.args(["-c", "echo error: no; exit 3"])).expect_err("status 3");
+        assert!(error.to_string().ends_with("(silent)"), "{error}");
+        let mut command = Command::new("sh");
+        let script = "echo error: no >&2; echo usage >&2; exit 3";
+        let error = finish(command.args(["-c", script])).expect_err("status 3");
+        assert!(error.to_string().ends_with("error: no"), "{error}");
+    }
+}

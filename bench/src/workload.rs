@@ -1,0 +1,292 @@
+//! What is run: a load, and how the product is set for it. Both have a short name that tells them
+//! apart in results.
+
+use crate::floor::Direction;
+use std::fmt;
+
+pub(crate) const KIB: usize = 1024;
+
+/// Where the target keeps the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Backend {
+    /// Memory.
+    Memory,
+    /// Memory whose every command takes 100 us, at most 64 at once: an emulated SSD.
+    Ssd,
+}
+
+/// How a stream's requests are marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    Latency,
+    Bulk,
+}
+
+/// A second load beside the main one, from the same core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stream {
+    pub(crate) rw: Direction,
+    pub(crate) bs: usize,
+    pub(crate) depth: usize,
+    pub(crate) class: Option<Class>,
+    /// Over a connection of its own instead of the main load's.
+    pub(crate) own_lane: bool,
+}
+
+/// A workload: random requests, host on core 0, target on core 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Load {
+    pub(crate) backend: Backend,
+    /// Of 100 requests.
+    pub(crate) reads_percent: u8,
+    pub(crate) bs: usize,
+    /// Requests in flight, over all lanes.
+    pub(crate) depth: usize,
+    pub(crate) lanes: usize,
+    /// An open loop at this share of the backend's peak; a closed loop without.
+    pub(crate) peak_percent: Option<u8>,
+    pub(crate) class: Option<Class>,
+    pub(crate) beside: Option<Stream>,
+}
+
+/// How both ends wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Waiting {
+    /// Asleep.
+    Sleep,
+    /// So many microseconds awake, then asleep.
+    SpinUs(u64),
+    /// Never asleep.
+    BusyPoll,
+}
+
+/// How the product is set, at both ends; what is absent is left to its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Setup {
+    pub(crate) policy: &'static str,
+    pub(crate) caravan_requests: Option<usize>,
+    pub(crate) caravan_bytes: Option<usize>,
+    /// The doorbell's delay of none and i10.
+    pub(crate) doorbell_delay_us: Option<usize>,
+    /// tyche's level, fixed.
+    pub(crate) batch_level: Option<usize>,
+    /// How often tyche adapts.
+    pub(crate) batch_interval_ms: Option<usize>,
+    pub(crate) waiting: Waiting,
+}
+
+impl Backend {
+    /// The target's namespace.
+    pub(crate) fn namespace(self, mib: usize) -> String {
+        match self {
+            Self::Memory => format!("mem:{mib}MiB"),
+            Self::Ssd => format!("ssd:{mib}MiB,service-us=100,parallel=64"),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "mem",
+            Self::Ssd => "ssd",
+        }
+    }
+}
+
+impl Class {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Bulk => "bulk",
+        }
+    }
+}
+
+impl Stream {
+    /// The stream as `roadtrain bench --stream` takes it.
+    pub(crate) fn option(&self) -> String {
+        let Self { bs, depth, .. } = self;
+        let mut text = format!("rw={},bs={bs},depth={depth}", direction(self.rw));
+        if let Some(class) = self.class {
+            text += &format!(",class={}", class.name());
+        }
+        text + if self.own_lane { ",lane=own" } else { ",lane=shared" }
+    }
+}
+
+impl Load {
+    /// A closed loop over one lane, on memory.
+    pub(crate) const fn new(reads_percent: u8, bs: usize, depth: usize) -> Self {
+        Self {
+            backend: Backend::Memory,
+            reads_percent,
+            bs,
+            depth,
+            lanes: 1,
+            peak_percent: None,
+            class: None,
+            beside: None,
+        }
+    }
+
+    /// 4 KiB requests in a closed loop over one lane, on memory.
+    pub(crate) const fn small(reads_percent: u8, depth: usize) -> Self {
+        Self::new(reads_percent, 4 * KIB, depth)
+    }
+
+    pub(crate) const fn on(self, backend: Backend) -> Self {
+        Self { backend, ..self }
+    }
+
+    pub(crate) const fn beside(self, stream: Stream) -> Self {
+        Self { beside: Some(stream), ..self }
+    }
+
+    /// The direction, if there is but one.
+    pub(crate) fn direction(&self) -> Option<Direction> {
+        match self.reads_percent {
+            100 => Some(Direction::Read),
+            0 => Some(Direction::Write),
+            _ => None,
+        }
+    }
+}
+
+impl Setup {
+    /// A policy with its own defaults.
+    pub(crate) const fn new(policy: &'static str) -> Self {
+        Self {
+            policy,
+            caravan_requests: None,
+            caravan_bytes: None,
+            doorbell_delay_us: None,
+            batch_level: None,
+            batch_interval_ms: None,
+            waiting: Waiting::Sleep,
+        }
+    }
+
+    /// With the caravan's limits.
+    pub(crate) const fn limited(self, requests: usize, bytes: usize) -> Self {
+        Self { caravan_requests: Some(requests), caravan_bytes: Some(bytes), ..self }
+    }
+}
+
+/// fio's word for random requests of one direction.
+pub(crate) fn direction(rw: Direction) -> &'static str {
+    match rw {
+        Direction::Read => "randread",
+        Direction::Write => "randwrite",
+    }
+}
+
+/// A size for people: `512 B`, `4 KiB`, `1 MiB`.
+pub(crate) fn size(bytes: usize) -> String {
+    match bytes {
+        b if b >= KIB * KIB && b % (KIB * KIB) == 0 => format!("{} MiB", b / KIB / KIB),
+        b if b >= KIB && b % KIB == 0 => format!("{} KiB", b / KIB),
+        b => format!("{b} B"),
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.reads_percent {
+            100 => "reads".to_owned(),
+            0 => "writes".to_owned(),
+            percent => format!("{percent} % reads"),
+        };
+        write!(f, "{}: {} {what}, depth {}", self.backend.name(), size(self.bs), self.depth)?;
+        if self.lanes > 1 {
+            write!(f, " over {} lanes", self.lanes)?;
+        }
+        if let Some(percent) = self.peak_percent {
+            write!(f, ", {percent} % of the peak rate")?;
+        }
+        if let Some(class) = self.class {
+            write!(f, ", {}", class.name())?;
+        }
+        match self.beside {
+            Some(stream) => write!(f, " beside {stream}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.rw {
+            Direction::Read => "reads",
+            Direction::Write => "writes",
+        };
+        write!(f, "{} {what}, depth {}", size(self.bs), self.depth)?;
+        if let Some(class) = self.class {
+            write!(f, ", {}", class.name())?;
+        }
+        f.write_str(if self.own_lane { ", own lane" } else { ", shared lane" })
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.policy)?;
+        match (self.caravan_requests, self.caravan_bytes) {
+            (Some(requests), Some(bytes)) => write!(f, " {requests} / {}", size(bytes))?,
+            (Some(requests), None) => write!(f, " {requests}")?,
+            (None, Some(bytes)) => write!(f, " {}", size(bytes))?,
+            (None, None) => {}
+        }
+        if let Some(us) = self.doorbell_delay_us {
+            write!(f, ", {us} us")?;
+        }
+        if let Some(level) = self.batch_level {
+            write!(f, ", level {level}")?;
+        }
+        if let Some(ms) = self.batch_interval_ms {
+            write!(f, ", every {ms} ms")?;
+        }
+        match self.waiting {
+            Waiting::Sleep => Ok(()),
+            Waiting::SpinUs(us) => write!(f, ", spinning {us} us"),
+            Waiting::BusyPoll => f.write_str(", polling"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_loads_apart() {
+        let plain = Load::small(70, 8).on(Backend::Ssd);
+        assert_eq!(plain.to_string(), "ssd: 4 KiB 70 % reads, depth 8");
+        let open = Load { peak_percent: Some(30), lanes: 4, ..Load::small(100, 128) };
+        assert_eq!(
+            open.to_string(),
+            "mem: 4 KiB reads, depth 128 over 4 lanes, 30 % of the peak rate"
+        );
+        let bulk = Stream {
+            rw: Direction::Write,
+            bs: 128 * KIB,
+            depth: 8,
+            class: Some(Class::Bulk),
+            own_lane: true,
+        };
+        assert_eq!(bulk.option(), "rw=randwrite,bs=131072,depth=8,class=bulk,lane=own");
+        assert_eq!(
+            Load::small(100, 1).beside(bulk).to_string(),
+            "mem: 4 KiB reads, depth 1 beside 128 KiB writes, depth 8, bulk, own lane"
+        );
+    }
+
+    #[test]
+    fn names_tell_setups_apart() {
+        assert_eq!(Setup::new("auto").to_string(), "auto");
+        let lifted = Setup {
+            doorbell_delay_us: Some(0),
+            waiting: Waiting::BusyPoll,
+            ..Setup::new("i10").limited(128, 512 * KIB)
+        };
+        assert_eq!(lifted.to_string(), "i10 128 / 512 KiB, 0 us, polling");
+    }
+}
