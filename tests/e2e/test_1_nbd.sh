@@ -101,3 +101,15 @@ test_nbd_read_only_namespace() {
     cmp disk.raw back.raw
     ! qemu-io -f raw -c 'write 0 4k' "$uri" || fail 'a write succeeded'
 }
+
+# Far more data in flight than buffers: clients wait, and memory stays within its bound.
+test_nbd_within_its_buffers() {
+    serve --namespace mem:256MiB
+    attach --buffers 36MiB
+    fio --ioengine=nbd --uri="$uri" --rw=randwrite --bs=1M --size=64M --iodepth=32 --verify=crc32c \
+        --verify_fatal=1 --eta=never --output=fio.log \
+        --name=a --offset=0 --name=b --offset=64M --name=c --offset=128M
+    local peak
+    peak=$(awk '/^VmHWM/ {print $2}' "/proc/$attached/status")
+    [ "$peak" -le $((80 * 1024)) ] || fail "$peak KiB of memory with 36 MiB of buffers"
+}

@@ -157,6 +157,7 @@ fn exit_status_says_what_kind_of_failure() {
         (target.ask("bench", &format!("-n {NQN} --bs 1000 --seconds 1")), 2),
         (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/nonexistent/dir/x")), 1),
         (target.ask("attach", &format!("-n {NQN} --as ftp:x")), 2),
+        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --buffers 35MiB")), 2),
         (roadtrain("serve -a 127.0.0.1 -n not-an-nqn --namespace mem:1MiB"), 2),
         (roadtrain("serve -a 127.0.0.1 -s 0 -n nqn.x:y --namespace file:/nonexistent/x"), 1),
         (roadtrain("nonsense"), 2),

@@ -1,6 +1,7 @@
 //! `roadtrain attach`
 
 use super::{ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
+use crate::units::parse_size;
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -30,6 +31,10 @@ pub struct AttachArgs {
     /// What to show it as: nbd:unix:/PATH or nbd:tcp:HOST:PORT.
     #[arg(long = "as", value_name = "FRONT-END")]
     pub front: String,
+    /// Most memory for data in flight, at least 36MiB for each reactor; when it is used up clients wait
+    /// [default: 128MiB for each reactor].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub buffers: Option<u64>,
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,

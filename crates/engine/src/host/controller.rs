@@ -31,6 +31,8 @@ const CHANGED_BYTES: u32 = 4096;
 pub struct ReactorInfo {
     /// Its number.
     pub index: usize,
+    /// How many there are.
+    pub count: usize,
     /// Its lanes: `LaneId(0)` to `LaneId(lanes - 1)`.
     pub lanes: usize,
     /// The core it is pinned to.
@@ -85,9 +87,11 @@ impl Controller {
         let system = |what| move |source| HostError::System { what, source };
         let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
         let mut reactors = Vec::new();
-        for (index, lanes) in deal(lanes, config.cores.len()).into_iter().enumerate() {
+        let dealt = deal(lanes, config.cores.len());
+        let count = dealt.len();
+        for (index, lanes) in dealt.into_iter().enumerate() {
             let core = config.cores.get(index).copied();
-            let front = make_front(ReactorInfo { index, lanes: lanes.len(), core }, &view);
+            let front = make_front(ReactorInfo { index, count, lanes: lanes.len(), core }, &view);
             reactors.push(spawn(&config, core, lanes, front, reports.clone())?);
         }
         let mut keeper =

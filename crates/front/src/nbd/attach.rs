@@ -3,6 +3,7 @@
 use super::address::NbdAddress;
 use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
+use super::server::BUFFER_BYTES_MAX;
 use roadtrain_engine::host::{
     Controller, ControllerView, Front, HostConfig, HostError, LaneId, Turn,
 };
@@ -27,6 +28,26 @@ pub enum AttachError {
     Listen(#[source] io::Error),
 }
 
+/// What to serve, and how.
+#[derive(Clone, Debug)]
+pub struct AttachConfig {
+    /// The namespace.
+    pub nsid: u32,
+    /// Where NBD clients are to connect.
+    pub address: NbdAddress,
+    /// Octets of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at
+    /// least. `None`: [`BUFFER_BYTES_MAX`] for each.
+    pub buffer_bytes_max: Option<usize>,
+}
+
+impl AttachConfig {
+    /// Namespace `nsid` at `address`, everything else by default.
+    #[must_use]
+    pub fn new(nsid: u32, address: NbdAddress) -> Self {
+        AttachConfig { nsid, address, buffer_bytes_max: None }
+    }
+}
+
 /// A namespace that is served. Dropping it stops it.
 pub struct Attachment {
     controller: Controller,
@@ -34,20 +55,22 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Connects as `config` says and serves namespace `nsid` at `address`; clients can connect when
-    /// this returns. The servers follow changes of the namespace.
+    /// Connects as `host` says and serves what `config` says; clients can connect when this returns. The
+    /// servers follow changes of the namespace.
     ///
     /// # Errors
     /// When the controller, the namespace or the address is not to be had; nothing keeps running.
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.
-    pub fn start(config: HostConfig, nsid: u32, address: &NbdAddress) -> Result<Self, AttachError> {
+    pub fn start(host: HostConfig, config: &AttachConfig) -> Result<Self, AttachError> {
         let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
-        let controller = Controller::connect(config, |reactor, view| {
-            match endpoint.get_or_insert_with(|| listen(address, nsid, view)) {
+        let controller = Controller::connect(host, |reactor, view| {
+            match endpoint.get_or_insert_with(|| listen(&config.address, config.nsid, view)) {
                 Ok(endpoint) => {
+                    let share = config.buffer_bytes_max.map(|bytes| bytes / reactor.count);
                     let server = endpoint.server(LaneId(0)).with_lanes(reactor.lanes);
+                    let server = server.with_buffer_bytes_max(share.unwrap_or(BUFFER_BYTES_MAX));
                     Box::new(server.following(view.clone()))
                 }
                 Err(_) => Box::new(Nothing),
@@ -131,7 +154,7 @@ mod tests {
     fn attach(target: &Server, nsid: u32, path: &Path) -> Result<Attachment, AttachError> {
         let mut config = HostConfig::new(target.addresses()[0], NQN, NQN, [1; 16]);
         config.lanes = 2;
-        Attachment::start(config, nsid, &NbdAddress::Unix(path.into()))
+        Attachment::start(config, &AttachConfig::new(nsid, NbdAddress::Unix(path.into())))
     }
 
     #[test]

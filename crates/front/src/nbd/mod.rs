@@ -38,9 +38,9 @@ mod server;
 mod session;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
-pub use attach::{AttachError, Attachment};
+pub use attach::{AttachConfig, AttachError, Attachment};
 pub use endpoint::Endpoint;
 pub use export::{Export, ExportInfo};
 pub use outbox::Outbox;
-pub use server::{BUFFER_BYTES_MAX, NbdServer};
+pub use server::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, NbdServer};
 pub use session::{Close, Event, PeerMisbehaved, Session};

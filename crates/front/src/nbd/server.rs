@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 /// Octets of buffers that one server may have in use, unless told otherwise.
 pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Fewer would not hold one request of the largest size.
-const BUFFER_BYTES_MIN: usize = 36 << 20;
+pub const BUFFER_BYTES_MIN: usize = 36 << 20;
 /// Clients at a time; more are turned away.
 const CONNECTIONS_MAX: usize = 256;
 /// How long a server that has more clients than others leaves a new one to them.
@@ -78,7 +78,7 @@ impl NbdServer {
         self
     }
 
-    /// The same with at most `bytes` of buffers in use at a time, at least 36 MiB.
+    /// The same with at most `bytes` of buffers in use at a time, at least [`BUFFER_BYTES_MIN`].
     #[must_use]
     pub fn with_buffer_bytes_max(mut self, bytes: usize) -> Self {
         self.jobs.set_buffer_bytes_max(bytes.max(BUFFER_BYTES_MIN));
