@@ -20,6 +20,7 @@ pub struct Pool {
     open: [Vec<u32>; CLASSES],
     chunks_max: usize,
     reserved: u32,
+    used: bool,
 }
 
 struct Chunk {
@@ -40,6 +41,8 @@ pub struct PoolUsage {
     pub budget_bytes: usize,
     /// Taken and not given back, rounded up to classes.
     pub taken_bytes: usize,
+    /// Taken at any time since the last [`Pool::trim`] that could give it back to the system.
+    pub kept_bytes: usize,
     /// Buffers of the reserve taken and not given back.
     pub reserved: u32,
 }
@@ -52,7 +55,13 @@ impl Pool {
     #[must_use]
     pub fn new(budget_bytes: usize) -> Pool {
         let chunks_max = (budget_bytes / CHUNK_BYTES).clamp(1, RESERVED as usize - 1);
-        Pool { chunks: Vec::new(), open: [const { Vec::new() }; CLASSES], chunks_max, reserved: 0 }
+        Pool {
+            chunks: Vec::new(),
+            open: [const { Vec::new() }; CLASSES],
+            chunks_max,
+            reserved: 0,
+            used: false,
+        }
     }
 
     /// A buffer of `len` bytes with unspecified contents. `None`: exhausted; wait for a `give`,
@@ -62,6 +71,7 @@ impl Pool {
         if len > Self::LEN_MAX {
             return None;
         }
+        self.used = true;
         let class = class_of(len);
         let index = match self.open[class].last() {
             Some(&index) => index,
@@ -90,6 +100,7 @@ impl Pool {
 
     /// Takes a buffer back. One that is not from this pool is dropped.
     pub fn give(&mut self, buffer: Buffer) {
+        self.used = true;
         if buffer.chunk == RESERVED {
             self.reserved = self.reserved.saturating_sub(1);
             return;
@@ -113,8 +124,14 @@ impl Pool {
             mapped_bytes: self.chunks.len() * CHUNK_BYTES,
             budget_bytes: self.chunks_max * CHUNK_BYTES,
             taken_bytes: self.chunks.iter().map(taken).sum(),
+            kept_bytes: self.chunks.iter().map(|c| c.carved * class_bytes(c.class)).sum(),
             reserved: self.reserved,
         }
+    }
+
+    /// Whether buffers were taken or given since the last call: [`Pool::trim`] is for pools that are idle.
+    pub fn was_used(&mut self) -> bool {
+        std::mem::take(&mut self.used)
     }
 
     /// Gives the memory of chunks that are wholly home back to the system; the chunks stay usable.
@@ -346,11 +363,23 @@ mod tests {
         let mut idle = take_all(&mut pool, 4096);
         idle.iter_mut().for_each(|b| b.fill(4));
         idle.into_iter().for_each(|b| pool.give(b));
+        assert_eq!(pool.usage().kept_bytes, (1 << 20) + CHUNK);
         pool.trim();
+        assert_eq!(pool.usage().kept_bytes, 1 << 20);
         assert!(busy.iter().all(|&b| b == 3));
         let again = take_all(&mut pool, 4096);
         assert_eq!(again.len(), CHUNK / 4096);
         assert!(again.iter().all(|b| b.iter().all(|&b| b == 0)));
+    }
+
+    #[test]
+    fn use_is_noticed() {
+        let mut pool = Pool::new(CHUNK);
+        assert!(!pool.was_used());
+        let buffer = pool.take(4096).unwrap();
+        assert!(pool.was_used() && !pool.was_used());
+        pool.give(buffer);
+        assert!(pool.was_used() && !pool.was_used());
     }
 
     #[test]

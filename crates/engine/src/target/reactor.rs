@@ -103,6 +103,9 @@ pub(super) struct Reactor {
     transfer_timeout: Duration,
     /// When buffers held too long are looked for at the earliest.
     transfers_at: Instant,
+    buffer_idle: Duration,
+    /// When the pool's memory goes back unless the pool is used before.
+    trim_at: Option<Instant>,
     /// Connections by age, and until when they have to be some controller's: deadline, seat and its use.
     newcomers: VecDeque<(Instant, u32, u32)>,
 }
@@ -118,6 +121,7 @@ pub(super) struct Parts {
     pub(super) pool_bytes: usize,
     pub(super) connect_timeout: Duration,
     pub(super) transfer_timeout: Duration,
+    pub(super) buffer_idle: Duration,
     pub(super) waiting: Waiting,
 }
 
@@ -155,6 +159,8 @@ impl Reactor {
             connect_timeout: parts.connect_timeout,
             transfer_timeout: parts.transfer_timeout,
             transfers_at: Instant::default(),
+            buffer_idle: parts.buffer_idle,
+            trim_at: None,
             newcomers: VecDeque::new(),
         })
     }
@@ -329,6 +335,7 @@ impl Reactor {
             connections: self.seats.len() - self.free.len(),
             backend_commands: self.shared.tasks.count(),
             buffer_bytes: pool.taken_bytes,
+            kept_bytes: pool.kept_bytes,
             reserved_buffers: pool.reserved as usize,
         }
     }
@@ -433,6 +440,7 @@ impl Reactor {
         }
         self.check_transfers();
         self.feed_starved();
+        self.check_pool();
     }
 
     /// Lanes with answers that became due send them; those that receive this turn do so after that.

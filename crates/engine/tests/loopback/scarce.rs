@@ -1,10 +1,12 @@
 //! Few buffers: everything becomes slower, nothing fails.
 
+use crate::peer::{Rig, raw, write};
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
 use roadtrain_engine::target::Server;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Writes then reads `count` slots of lengths that `bytes` says, all at once, over `lanes` lanes.
 fn exercise(pool_bytes: u64, lanes: u32, count: u64, bytes: impl Fn(u64) -> usize) {
@@ -56,6 +58,30 @@ fn data_in_capsules_passes_writes_that_hold_every_buffer() {
     for lanes in [1, 3] {
         exercise(2 * MIB, lanes, 120, |slot| if slot % 4 == 0 { 1 << 20 } else { 4096 });
     }
+}
+
+/// Under use again and again, on every reactor, and also when a buffer was out for longer than that.
+#[test]
+fn memory_goes_back_when_nobody_uses_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = server_config(vec![file(1, &directory, 4 * MIB, 512)]);
+    (config.buffer_idle, config.cores) = (Duration::from_secs(1), reactors(2));
+    let rig = Rig::with(config);
+    for bytes in [4096, 65536] {
+        for slba in 0..8 {
+            rig.client.write(1, slba, pattern(bytes, slba), false).unwrap();
+        }
+        assert!(rig.server.usage().kept_bytes >= bytes);
+        eventually("memory goes back", || rig.server.usage().kept_bytes == 0);
+    }
+    let mut slow = rig.queue(raw::PLAIN);
+    slow.send(&write(2, 65536, raw::PLAIN));
+    let ttag = slow.r2t(2);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(rig.server.usage().kept_bytes, 65536);
+    slow.send(&raw::h2c_data(2, ttag, 0, &[1; 65536], true));
+    assert!(slow.completion(2).is_success());
+    eventually("memory goes back", || rig.server.usage().kept_bytes == 0);
 }
 
 #[test]

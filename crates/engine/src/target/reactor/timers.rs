@@ -24,8 +24,8 @@ impl Reactor {
         let doorbells = self.timed.iter().filter_map(|&index| {
             seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
         });
-        let deadline =
-            doorbells.chain(keep_alive).chain(newcomer).chain(due).chain(transfers).min()?;
+        let others = [keep_alive, newcomer, transfers, due, self.trim_at].into_iter().flatten();
+        let deadline = doorbells.chain(others).min()?;
         Some(deadline.since(clock::now()))
     }
 
@@ -61,6 +61,16 @@ impl Reactor {
             for listener in std::mem::take(&mut self.paused) {
                 self.accept(listener);
             }
+        }
+    }
+
+    /// Gives the memory of buffers back that were not used for long.
+    pub(super) fn check_pool(&mut self) {
+        if self.shared.pool.was_used() {
+            self.trim_at = Some(self.shared.now + self.buffer_idle);
+        } else if self.trim_at.is_some_and(|at| at <= self.shared.now) {
+            self.trim_at = None;
+            self.shared.pool.trim();
         }
     }
 
