@@ -7,7 +7,7 @@ use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
 use crate::backend::Backend;
 use crate::mailbox::Outbox;
-use roadtrain_proto::target::{Connected, Outcome, Target, TargetConfig};
+use roadtrain_proto::target::{Connected, Outcome, Target, TargetConfig, TargetEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{ConnectData, fctype, parse_nqn};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -277,6 +277,11 @@ impl Control {
             info!("{change:?}");
         }
         self.publish(state);
+        // Another backend may look the same to hosts, which are told nothing then; lanes have to know.
+        for Subsystem { nqn, .. } in subsystems {
+            let changed = TargetEvent::NamespacesChanged { nqn: nqn.as_str().into() };
+            self.broadcast(|| Order::Event(changed.clone()));
+        }
         Ok(changes.len())
     }
 }

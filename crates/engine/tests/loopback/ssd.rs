@@ -83,3 +83,16 @@ fn a_target_that_stops_does_not_wait_for_it() {
     assert!(begin.elapsed() < Duration::from_secs(9), "not {:?}", begin.elapsed());
     drop(completions);
 }
+
+#[test]
+fn a_reload_keeps_its_data_unless_the_pace_is_another() {
+    let service = Duration::from_micros(10);
+    let server = serve(vec![ssd(1, MIB, 512, service, 4)]);
+    let client = connect(&server);
+    client.write(1, 0, pattern(BYTES, 1), false).unwrap();
+    let read = || client.read(1, 0, Buffer::alloc(BYTES)).unwrap();
+    server.reload(&[subsystem(vec![ssd(1, 2 * MIB, 512, service, 4)])]).unwrap();
+    assert!(*read() == *pattern(BYTES, 1));
+    server.reload(&[subsystem(vec![ssd(1, 2 * MIB, 512, service, 5)])]).unwrap();
+    assert!(read().iter().all(|&octet| octet == 0), "connected lanes use the new one at once");
+}
