@@ -1,5 +1,6 @@
 //! What the main thread and the lanes tell each other: one writer for each value, no lock.
 
+use super::tally::{Counts, Tally};
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -25,6 +26,8 @@ pub(super) struct LoadBoard {
     pub requests: AtomicU64,
     /// Nanoseconds they took together.
     pub latency_ns: AtomicU64,
+    /// How long each took, if [`Board::watched`].
+    pub tally: Tally,
     /// Requests that failed, and blocks that were wrong.
     pub errors: AtomicU64,
     /// Ready to load.
@@ -40,6 +43,8 @@ pub(super) struct Board {
     pub lost: AtomicBool,
     /// End at once, whatever is in flight.
     pub abandoned: AtomicBool,
+    /// Somebody looks at the progress while it is made.
+    pub watched: AtomicBool,
     /// When measuring began (engine clock).
     began_at: AtomicU64,
     /// The main load's and each stream's: one for each of its lanes.
@@ -47,12 +52,14 @@ pub(super) struct Board {
 }
 
 /// Sums of all lanes of a load.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Requests that succeeded while measuring.
     pub requests: u64,
     /// Nanoseconds they took together.
     pub latency_ns: u64,
+    /// How long each took.
+    pub counts: Counts,
     /// Requests that failed, and blocks that were wrong.
     pub errors: u64,
 }
@@ -66,6 +73,7 @@ impl Board {
             phase: AtomicU8::new(Phase::Prepare as u8),
             lost: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             began_at: AtomicU64::new(0),
             loads: lanes.map(load).collect(),
         }
@@ -117,10 +125,12 @@ impl Board {
     /// Sums up each load.
     #[must_use]
     pub(super) fn progress(&self) -> Vec<Progress> {
-        let add = |sum: Progress, load: &LoadBoard| Progress {
-            requests: sum.requests + load.requests.load(Ordering::Relaxed),
-            latency_ns: sum.latency_ns + load.latency_ns.load(Ordering::Relaxed),
-            errors: sum.errors + load.errors.load(Ordering::Relaxed),
+        let add = |mut sum: Progress, load: &LoadBoard| {
+            sum.requests += load.requests.load(Ordering::Relaxed);
+            sum.latency_ns += load.latency_ns.load(Ordering::Relaxed);
+            sum.errors += load.errors.load(Ordering::Relaxed);
+            sum.counts.add(&load.tally);
+            sum
         };
         self.loads.iter().map(|load| load.iter().fold(Progress::default(), add)).collect()
     }

@@ -218,6 +218,9 @@ impl LaneLoad {
         }
         if phase == Phase::Measure {
             self.latency_ns += latency;
+            if self.board.watched.load(Ordering::Relaxed) {
+                self.board().tally.count(latency);
+            }
             let latencies = if is_read { &mut self.result.reads } else { &mut self.result.writes };
             latencies.record(latency);
         }

@@ -32,6 +32,12 @@ impl Live {
         Live { bar, slot_bytes, last, at: Instant::now() }
     }
 
+    /// Whether it shows anything.
+    #[must_use]
+    pub(super) fn is_shown(&self) -> bool {
+        self.bar.is_some()
+    }
+
     /// Says what is going on when nothing is measured.
     pub(super) fn say(&self, text: &'static str) {
         if let Some(bar) = &self.bar {
@@ -49,7 +55,7 @@ impl Live {
         }
         let progress = progress();
         let loads = self.last.iter().zip(&progress).zip(&self.slot_bytes);
-        let texts = loads.map(|((last, now), bytes)| text(*last, *now, elapsed, *bytes));
+        let texts = loads.map(|((last, now), bytes)| text(last, now, elapsed, *bytes));
         bar.set_message(texts.collect::<Vec<_>>().join("  |  "));
         bar.tick();
         (self.last, self.at) = (progress, Instant::now());
@@ -63,25 +69,31 @@ impl Live {
     }
 }
 
-fn text(last: Progress, now: Progress, elapsed: Duration, slot_bytes: u64) -> String {
+fn text(last: &Progress, now: &Progress, elapsed: Duration, slot_bytes: u64) -> String {
     let requests = now.requests.saturating_sub(last.requests);
     let iops = requests as f64 / elapsed.as_secs_f64();
     let latency_ns = now.latency_ns.saturating_sub(last.latency_ns) as f64;
     let mean_us = latency_ns / 1e3 / requests.max(1) as f64;
     let errors = if now.errors > 0 { format!("  {} errors", now.errors) } else { String::new() };
     let bytes = show_bytes((iops * slot_bytes as f64) as u64);
-    format!("{} IOPS  {bytes}/s  mean {}{errors}", show_count(iops), show_us(mean_us))
+    let (mean, p99) = (show_us(mean_us), show_us(now.counts.p99_ns(&last.counts) as f64 / 1e3));
+    format!("{} IOPS  {bytes}/s  mean {mean}  p99 {p99}{errors}", show_count(iops))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tally::Tally;
     use super::*;
 
     #[test]
     fn the_line_shows_the_last_interval() {
-        let last = Progress { requests: 1000, latency_ns: 0, errors: 0 };
-        let now = Progress { requests: 51_000, latency_ns: 5_000_000_000, errors: 2 };
-        let text = text(last, now, Duration::from_millis(500), 4096);
-        assert_eq!(text, "100.0 k IOPS  390.6 MiB/s  mean 100.0 us  2 errors");
+        let last = Progress { requests: 1000, ..Progress::default() };
+        let mut now = Progress { requests: 51_000, latency_ns: 5_000_000_000, ..last.clone() };
+        now.errors = 2;
+        let tally = Tally::default();
+        tally.count(212_000);
+        now.counts.add(&tally);
+        let text = text(&last, &now, Duration::from_millis(500), 4096);
+        assert_eq!(text, "100.0 k IOPS  390.6 MiB/s  mean 100.0 us  p99 208.9 us  2 errors");
     }
 }

@@ -9,7 +9,7 @@
 //! | `board` | what the main thread and the lanes tell each other |
 //! | `run` | ramp, measurement, end |
 //! | `own_target`, `usage` | the target in a process of its own, and what both ends use |
-//! | `latency`, `report`, `live` | results |
+//! | `latency`, `tally`, `report`, `live` | results |
 
 mod board;
 mod generator;
@@ -26,6 +26,7 @@ mod run;
 mod schedule;
 mod step;
 mod sweep;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod usage;

@@ -59,6 +59,7 @@ impl Run<'_> {
         quiet: bool,
     ) -> Outcome<Measured> {
         let mut live = Live::new(self.plans, quiet);
+        self.board.watched.store(live.is_shown(), Ordering::Relaxed);
         live.say(if self.plans[0].fill { "filling" } else { "preparing" });
         let mut wait = self.wait(None, LOOK_SOON, || self.board.all_prepared());
         if wait == Wait::Done && !self.args.ramp.is_zero() {
