@@ -58,13 +58,15 @@ pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
         let axes = Axes { caption: &caption, x: title, y: chart.y, labels, across };
         match chart.kind {
             Kind::LogLines if bottom > 0.0 => {
-                axes.lines(area, (bottom / 1.3..top * 1.3).log_scale(), &all)?;
+                let (from, to) = (bottom / 1.3, top * 1.3);
+                let marks = log_marks(from, to);
+                axes.lines(area, (from..to).log_scale().with_key_points(marks), &all)?;
             }
             Kind::Bars => axes.bars(area, top * 1.1, &all)?,
             _ => axes.lines(area, 0.0..top * 1.1, &all)?,
         }
-        let entries = all.iter().map(|series| (series.name.as_str(), series.colour));
-        legend(key, entries)
+        let entries = all.iter().filter(|_| all.len() > 1);
+        legend(key, entries.map(|series| (series.name.as_str(), series.colour)))
     })
 }
 
@@ -193,7 +195,7 @@ impl Axes<'_> {
         Y::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
     {
         let mut context = ChartBuilder::on(area)
-            .caption(self.caption, (FONT, 14).into_font().color(&INK))
+            .caption(self.caption, (FONT, 17).into_font().color(&INK))
             .margin(10)
             .x_label_area_size(38)
             .y_label_area_size(58)
@@ -216,7 +218,7 @@ impl Axes<'_> {
             .y_label_formatter(&|y| number(*y))
             .x_desc(self.x)
             .y_desc(self.y.title())
-            .label_style((FONT, 11).into_font().color(&INK))
+            .label_style((FONT, 14).into_font().color(&INK))
             .draw()?;
         Ok(context)
     }
@@ -255,11 +257,19 @@ impl Axes<'_> {
 
 fn legend<'a>(area: &Area, entries: impl Iterator<Item = (&'a str, RGBColor)>) -> Drawn {
     for (index, (name, colour)) in entries.enumerate() {
-        let y = 44 + 18 * index as i32;
+        let y = 44 + 20 * index as i32;
         area.draw(&Rectangle::new([(2, y), (14, y + 10)], colour.filled()))?;
-        area.draw(&Text::new(name.to_owned(), (20, y), (FONT, 12).into_font().color(&INK)))?;
+        area.draw(&Text::new(name.to_owned(), (20, y), (FONT, 14).into_font().color(&INK)))?;
     }
     Ok(())
+}
+
+/// Round numbers of a logarithmic scale: 1, 2, 5, 10... and fewer of a long one.
+fn log_marks(from: f64, to: f64) -> Vec<f64> {
+    let steps: &[f64] = if to / from > 3000.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let decades = from.log10().floor() as i32..=to.log10().ceil() as i32;
+    let marks = decades.flat_map(|n| steps.iter().map(move |step| step * 10f64.powi(n)));
+    marks.filter(|mark| (from..=to).contains(mark)).collect()
 }
 
 /// A number as short as it can be said.
@@ -318,6 +328,12 @@ mod tests {
         let evaluation = evaluation(&[]);
         let panel = panel(Kind::Lines, XAxis::Ticks("depth"));
         assert!(svg(&panel, &panel.charts[0], &Data::new(&evaluation)).is_none());
+    }
+
+    #[test]
+    fn logarithmic_scales_have_round_marks() {
+        assert_eq!(log_marks(15.0, 120.0), [20.0, 50.0, 100.0]);
+        assert_eq!(log_marks(0.5, 9000.0), [1.0, 10.0, 100.0, 1000.0]);
     }
 
     #[test]

@@ -233,7 +233,10 @@ fn bars(out: &mut String, bars: &[Bar], data: &Data) {
     }
     let (kept, all) = judge::score(bars, data);
     writeln!(out, "<p class=\"lead\">{kept} of {all} bars kept.</p>").expect("a string takes all");
+    grid(out, &tables::matrix(bars, data));
+    out.push_str("<details><summary>All bars</summary>\n");
     grid(out, &tables::bars(bars, data));
+    out.push_str("</details>\n");
 }
 
 fn profile(out: &mut String, points: &[Point], data: &Data) {

@@ -327,7 +327,17 @@ mod tests {
         let data = Data::new(&evaluation);
         let result = |metric, limit| {
             let of = Point::new(LOAD, AUTO);
-            bar(&Bar { text: String::new(), metric, of, among: among.clone(), limit }, &data)
+            bar(
+                &Bar {
+                    row: String::new(),
+                    column: String::new(),
+                    metric,
+                    of,
+                    among: among.clone(),
+                    limit,
+                },
+                &data,
+            )
         };
         let iops = result(Metric::Iops, Limit::Min(0.97));
         assert_eq!(iops.best, Some(Point::new(LOAD, I10)));

@@ -3,6 +3,7 @@
 use super::judge;
 use super::plan::Figure;
 use super::result::Data;
+use super::tables;
 use crate::grid::{self, strings};
 use std::fmt::Write;
 
@@ -40,23 +41,22 @@ fn claims(out: &mut String, figures: &[Figure], data: &Data) {
 }
 
 fn goals(out: &mut String, figures: &[Figure], data: &Data) {
-    out.push_str("\n### Our goals\n\n");
-    let mut lines = vec![strings(&["goal", "bars kept", "missed"])];
     for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
         let (kept, all) = judge::score(&figure.bars, data);
-        let missed = figure.bars.iter().filter_map(|bar| {
-            let result = judge::bar(bar, data);
-            let value = result.value.map_or("not measured".into(), |v| format!("{v:.2}"));
-            let text = format!("{}: {} {value} ({})", bar.text, bar.metric.title(), bar.limit);
-            (!result.pass).then_some(text)
-        });
-        lines.push(vec![
-            figure.title.to_owned(),
-            format!("{kept} of {all}"),
-            missed.collect::<Vec<_>>().join("; "),
-        ]);
+        writeln!(
+            out,
+            "\n### Goal: {}\n\n{} {kept} of {all} bars kept.\n",
+            figure.title, figure.how
+        )
+        .expect("a string takes all");
+        let mut matrix = tables::matrix(&figure.bars, data);
+        for cell in matrix.iter_mut().flatten() {
+            if let Some(missed) = cell.strip_prefix('!') {
+                *cell = format!("**{missed}**");
+            }
+        }
+        table(out, &matrix);
     }
-    table(out, &lines);
 }
 
 /// How it went, for a terminal.

@@ -141,7 +141,10 @@ pub(crate) struct Claim {
 /// A goal of ours: a point against the best of others.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
-    pub(crate) text: String,
+    /// Where it stands in a table: what is varied,
+    pub(crate) row: String,
+    /// and under which conditions.
+    pub(crate) column: String,
     pub(crate) metric: Metric,
     pub(crate) of: Point,
     pub(crate) among: Vec<Point>,

@@ -42,14 +42,15 @@ pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
 
 /// Bars with what was reached.
 pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
-    let heading = ["load", "figure", "auto", "best other", "who", "reached", "bar", ""];
+    let heading = ["", "", "figure", "auto", "best other", "who", "reached", "bar", ""];
     let mut grid = vec![crate::grid::strings(&heading)];
     for bar in bars {
         let result = judge::bar(bar, data);
         let show = |value: Option<f64>| value.map_or("-".into(), |v| bar.metric.show(v));
         let mark = if result.pass { "" } else { "!" };
         grid.push(vec![
-            bar.text.clone(),
+            bar.row.clone(),
+            bar.column.clone(),
             bar.metric.title().to_owned(),
             show(result.of),
             show(result.to),
@@ -68,6 +69,39 @@ fn reached(limit: Limit, result: &BarResult) -> String {
         (Limit::Above(_), Some(value)) => format!("{value:+.1}"),
         (_, Some(value)) => format!("{value:.2}"),
     }
+}
+
+/// The same, short: what was reached by row and column, each column a condition and a figure.
+pub(crate) fn matrix(bars: &[Bar], data: &Data) -> Grid {
+    let rows = distinct(bars.iter().map(|bar| bar.row.clone()));
+    let column = |bar: &Bar| format!("{}: {} {}", bar.column, bar.metric.title(), bar.limit);
+    let columns = distinct(bars.iter().map(column));
+    let mut grid = vec![vec![String::new()]];
+    grid[0].extend(columns.iter().cloned());
+    for row in rows {
+        let cells = columns.iter().map(|wanted| {
+            let bar = bars.iter().find(|bar| bar.row == row && column(bar) == *wanted);
+            bar.map_or_else(String::new, |bar| {
+                let result = judge::bar(bar, data);
+                let mark = if result.pass { "" } else { "!" };
+                let who = result.best.filter(|_| bar.among.len() > 1);
+                let who = who.map_or_else(String::new, |best| format!(" {}", best.side));
+                format!("{mark}{}{who}", reached(bar.limit, &result))
+            })
+        });
+        grid.push(std::iter::once(row.clone()).chain(cells).collect());
+    }
+    grid
+}
+
+fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut distinct = Vec::new();
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
+        }
+    }
+    distinct
 }
 
 /// Parts of the CPU time.
@@ -93,4 +127,37 @@ pub(crate) fn profile(points: &[Point], data: &Data) -> Grid {
         grid.push(line);
     }
     grid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::plan::{AUTO, NONE};
+    use crate::eval::result::tests::evaluation;
+    use crate::workload::Load;
+
+    #[test]
+    fn a_matrix_marks_what_is_missed() {
+        let (one, two) = (Load::small(100, 1), Load::small(100, 2));
+        let evaluation = evaluation(&[
+            (one, AUTO, &[100.0]),
+            (one, NONE, &[100.0]),
+            (two, AUTO, &[50.0]),
+            (two, NONE, &[100.0]),
+        ]);
+        let bar = |row: &str, load| Bar {
+            row: row.into(),
+            column: "mem".into(),
+            metric: Metric::Iops,
+            of: Point::new(load, AUTO),
+            among: vec![Point::new(load, NONE)],
+            limit: Limit::Min(0.97),
+        };
+        let bars = [bar("depth 1", one), bar("depth 2", two), bar("depth 4", Load::small(1, 4))];
+        let matrix = matrix(&bars, &Data::new(&evaluation));
+        assert_eq!(matrix[0], ["", "mem: kIOPS >= 0.97"]);
+        assert_eq!(matrix[1], ["depth 1", "1.00"]);
+        assert_eq!(matrix[2], ["depth 2", "!0.50"]);
+        assert_eq!(matrix[3], ["depth 4", "!-"]);
+    }
 }

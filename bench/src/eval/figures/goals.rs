@@ -36,6 +36,10 @@ fn depths(extent: Extent, backend: Backend, share: u8) -> Vec<usize> {
     }
 }
 
+fn place(backend: Backend, share: u8) -> String {
+    format!("{} {}", backend.name(), mix_name(share))
+}
+
 fn mix_name(share: u8) -> String {
     match share {
         100 => "reads".into(),
@@ -44,15 +48,16 @@ fn mix_name(share: u8) -> String {
     }
 }
 
+/// `auto` at a load against others, in a row and a column of the table.
 fn against(
-    text: impl Into<String>,
+    (row, column): (impl ToString, impl ToString),
     metric: Metric,
     load: Load,
     among: &[Point],
     limit: Limit,
 ) -> Bar {
-    let of = Point::new(load, AUTO);
-    Bar { text: text.into(), metric, of, among: among.to_vec(), limit }
+    let (row, column) = (row.to_string(), column.to_string());
+    Bar { row, column, metric, of: Point::new(load, AUTO), among: among.to_vec(), limit }
 }
 
 fn depth(extent: Extent) -> Figure {
@@ -73,7 +78,8 @@ fn depth(extent: Extent) -> Figure {
                 for (metric, limit) in
                     [(Metric::Iops, Limit::Min(0.97)), (Metric::LatencyP99, Limit::Max(1.05))]
                 {
-                    bars.push(against(load.to_string(), metric, load, &best, limit));
+                    let place = (format!("depth {depth}"), place(backend, share));
+                    bars.push(against(place, metric, load, &best, limit));
                 }
             }
             let panel = panel.chart(Metric::Iops, Kind::LogLines);
@@ -102,14 +108,11 @@ fn one(extent: Extent) -> Figure {
                 continue;
             }
             let load = Load::small(share, 1).on(backend);
-            panel = panel.loads(
-                format!("{} {}", backend.name(), mix_name(share)),
-                load,
-                &[NONE, I10, AUTO],
-            );
+            panel = panel.loads(place(backend, share), load, &[NONE, I10, AUTO]);
             let none = [Point::new(load, NONE)];
             let limit = Limit::Max(1.02);
-            bars.push(against(load.to_string(), Metric::LatencyMean, load, &none, limit));
+            let place = ("depth 1", place(backend, share));
+            bars.push(against(place, Metric::LatencyMean, load, &none, limit));
         }
     }
     Figure {
@@ -136,9 +139,9 @@ fn open(extent: Extent) -> Figure {
             let load = Load { peak_percent: Some(percent), ..Load::small(100, 128).on(backend) };
             panel = panel.loads(format!("{percent} %"), load, &[NONE, I10, AUTO]);
             let (i10, none) = ([Point::new(load, I10)], [Point::new(load, NONE)]);
-            let text = load.to_string();
-            bars.push(against(&text, Metric::Cpu, load, &i10, Limit::Max(1.0)));
-            bars.push(against(&text, Metric::LatencyP99, load, &none, Limit::Above(20.0)));
+            let place = || (format!("{percent} % of the peak"), backend.name());
+            bars.push(against(place(), Metric::Cpu, load, &i10, Limit::Max(1.0)));
+            bars.push(against(place(), Metric::LatencyP99, load, &none, Limit::Above(20.0)));
         }
         panels
             .push(panel.chart(Metric::Cpu, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines));
@@ -167,8 +170,20 @@ fn floor() -> Figure {
             mix_name(share),
             floor,
         );
-        bars.push(against(mix_name(share), Metric::Iops, load, &[floor], Limit::Min(0.9)));
-        bars.push(against(mix_name(share), Metric::Cpu, load, &[floor], Limit::Max(1.2)));
+        bars.push(against(
+            (mix_name(share), "floor"),
+            Metric::Iops,
+            load,
+            &[floor],
+            Limit::Min(0.9),
+        ));
+        bars.push(against(
+            (mix_name(share), "floor"),
+            Metric::Cpu,
+            load,
+            &[floor],
+            Limit::Max(1.2),
+        ));
     }
     Figure {
         id: "goals-floor",
@@ -191,7 +206,13 @@ fn writes(extent: Extent) -> Figure {
         let load = Load::new(0, kib * KIB, 32);
         panel = panel.loads(size(load.bs), load, &[NONE, I10, PINOF, AUTO]);
         let none = [Point::new(load, NONE)];
-        bars.push(against(load.to_string(), Metric::LatencyP99, load, &none, Limit::Max(1.05)));
+        bars.push(against(
+            (size(load.bs), "none"),
+            Metric::LatencyP99,
+            load,
+            &none,
+            Limit::Max(1.05),
+        ));
     }
     Figure {
         id: "goals-writes",
@@ -224,14 +245,8 @@ fn mixed(extent: Extent) -> Figure {
             panel.chart(Metric::LatencyP99, Kind::Bars).chart(Metric::BandwidthTotal, Kind::Bars),
         ],
         bars: vec![
-            against("read p99 against i10", Metric::LatencyP99, load, &i10, Limit::Max(0.5)),
-            against(
-                "total bandwidth against i10",
-                Metric::BandwidthTotal,
-                load,
-                &i10,
-                Limit::Min(1.0),
-            ),
+            against(("reads", "i10"), Metric::LatencyP99, load, &i10, Limit::Max(0.5)),
+            against(("both", "i10"), Metric::BandwidthTotal, load, &i10, Limit::Min(1.0)),
         ],
         ..Figure::default()
     }
@@ -257,16 +272,16 @@ fn class(extent: Extent) -> Figure {
         for (lane, own_lane, bound) in [("own lane", true, 1.3), ("shared lane", false, 2.0)] {
             let load = beside(own_lane);
             panel = panel.loads(format!("both, {lane}"), load, &setups);
-            let text = |what: &str| format!("{}, {lane}: {what}", backend.name());
+            let place = |what: &str| (format!("{what}, {lane}"), backend.name());
             bars.push(against(
-                text("critical p99 against alone"),
+                place("critical against alone"),
                 Metric::LatencyP99,
                 load,
                 &alone,
                 Limit::Max(bound),
             ));
             bars.push(against(
-                text("bulk against alone"),
+                place("bulk against alone"),
                 Metric::BulkIops,
                 load,
                 &[bulk],
