@@ -8,9 +8,9 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-const SIZE: (u32, u32) = (640, 330);
+const SIZE: (u32, u32) = (600, 320);
 /// The chart's part of the width; the legend has the rest.
-const CHART_WIDTH: u32 = 520;
+const CHART_WIDTH: u32 = 475;
 const GRID: RGBColor = RGBColor(228, 228, 231);
 const INK: RGBColor = RGBColor(63, 63, 70);
 const FONT: &str = "sans-serif";

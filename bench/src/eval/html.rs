@@ -4,6 +4,7 @@ use super::judge::{self, Verdict};
 use super::plan::{Bar, Figure, Panel, Point};
 use super::result::Data;
 use super::{chart, tables};
+use crate::grid::Grid;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("style.css");
@@ -204,27 +205,41 @@ fn charts(out: &mut String, panel: &Panel, data: &Data) {
     }
 }
 
-/// A grid as a table; a cell that begins with `!` is marked.
-fn grid(out: &mut String, grid: &crate::grid::Grid) {
+/// A grid as a table; a cell that begins with `!` is marked, and a lone one stretches to the end.
+fn grid(out: &mut String, grid: &Grid) {
     out.push_str("<div class=\"scroll\"><table>\n");
     for (number, line) in grid.iter().enumerate() {
-        let (tag, class) = if number == 0 { ("th", "") } else { ("td", " class=\"n\"") };
+        let tag = if number == 0 { "th" } else { "td" };
         out.push_str("<tr>");
         for (column, cell) in line.iter().enumerate() {
             let (text, marked) = match cell.strip_prefix('!') {
                 Some(text) => (text, true),
                 None => (cell.as_str(), false),
             };
-            let class = match (marked, column) {
-                (true, _) => " class=\"n miss\"",
-                (_, 0) => "",
-                _ => class,
-            };
-            write!(out, "<{tag}{class}>{}</{tag}>", escape(text)).expect("a string takes all");
+            let class = class(text, marked);
+            let lone = marked && line[column + 1..].iter().all(String::is_empty);
+            let span = if lone { line.len() - column } else { 1 };
+            let span = if span > 1 { format!(" colspan=\"{span}\"") } else { String::new() };
+            write!(out, "<{tag}{class}{span}>{}</{tag}>", escape(text))
+                .expect("a string takes all");
+            if lone {
+                break;
+            }
         }
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
+}
+
+/// Numbers stand to the right.
+fn class(text: &str, marked: bool) -> &'static str {
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '+' || c == '-');
+    match (marked, is_number) {
+        (true, true) => " class=\"n miss\"",
+        (true, false) => " class=\"miss\"",
+        (false, true) => " class=\"n\"",
+        (false, false) => "",
+    }
 }
 
 fn bars(out: &mut String, bars: &[Bar], data: &Data) {

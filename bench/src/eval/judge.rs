@@ -164,7 +164,8 @@ fn everywhere(data: &Data, metric: Metric, pairs: &[Pair], limit: Limit) -> Opti
         n => format!("{} at worst, holds at {holding} of {n} points", limit.show(worst)),
     };
     let partly = if pairs.len() > 1 { " everywhere, partly at half of the points" } else { "" };
-    let criterion = format!("{} {limit}{partly}", metric.title());
+    let what = if matches!(limit, Limit::Above(_)) { "difference" } else { "ratio" };
+    let criterion = format!("{what} of {} {limit}{partly}", metric.title());
     Some(Judgement { verdict, measured, criterion })
 }
 
