@@ -37,7 +37,7 @@ struct Budget {
 /// Size of the namespaces: far beyond the caches, and quickly filled before each run.
 const MIB: usize = 256;
 
-const FULL: Budget = Budget { rounds: 5, seconds: 0.3, ramp_seconds: 0.15, profile_rounds: 3 };
+const FULL: Budget = Budget { rounds: 5, seconds: 0.35, ramp_seconds: 0.15, profile_rounds: 3 };
 const QUICK: Budget = Budget { rounds: 3, seconds: 0.2, ramp_seconds: 0.15, profile_rounds: 1 };
 
 const BEGIN: &str = "<!-- begin eval -->";
@@ -55,10 +55,10 @@ pub(crate) struct Args {
     /// Rounds; each runs every point once [default: 5, quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Measured seconds of each run [default: 0.3, quick: 0.2]
+    /// Measured seconds of each run [default: 0.35, quick: 0.2]
     #[arg(long)]
     seconds: Option<f64>,
-    /// Seconds of load before [default: 0.15, quick: 0.1]
+    /// Seconds of load before [default: 0.15]
     #[arg(long)]
     ramp: Option<f64>,
     /// Only figures whose name contains one of these (comma-separated)
@@ -126,7 +126,7 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
     manner.repeats_left.set(runs / 10);
     let minutes = manner.minutes(runs);
     eprintln!("{runs} runs: about {minutes:.0} minutes, longer when others disturb");
-    let peaks = if run::needs_peaks(&blocks) { manner.peaks() } else { Default::default() };
+    let peaks = manner.peaks(&blocks);
     let results = manner.run(&blocks, &peaks);
     let profiled: Vec<Point> =
         figures.iter().flat_map(|figure| figure.profiled.iter().copied()).collect();

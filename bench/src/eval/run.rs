@@ -8,7 +8,7 @@ use crate::floor;
 use crate::measure::{Measure, median};
 use crate::noise;
 use crate::product::{self, Timing};
-use crate::workload::Load;
+use crate::workload::{Backend, Load};
 use anyhow::Context;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 /// What starting, filling and ending takes beside the measured time.
-const OVERHEAD_SECONDS: f64 = 0.2;
+const OVERHEAD_SECONDS: f64 = 0.15;
 /// Runs of each policy that the peak rate is the median of.
 const PEAK_RUNS: usize = 3;
 
@@ -60,9 +60,12 @@ pub(super) fn count(blocks: &[Block]) -> usize {
     blocks.iter().map(|block| block.sides.len()).sum()
 }
 
-/// Whether shares of the peak rate are asked for.
-pub(super) fn needs_peaks(blocks: &[Block]) -> bool {
-    blocks.iter().any(|block| block.load.peak_percent.is_some())
+/// The backends whose peak rate is asked for.
+fn paced(blocks: &[Block]) -> impl Iterator<Item = Backend> {
+    let open = |backend| {
+        move |block: &Block| block.load.peak_percent.is_some() && block.load.backend == backend
+    };
+    BACKENDS.into_iter().filter(move |&backend| blocks.iter().any(open(backend)))
 }
 
 impl Manner {
@@ -71,8 +74,8 @@ impl Manner {
         runs as f64 * (self.seconds + self.ramp_seconds + OVERHEAD_SECONDS) / 60.0
     }
 
-    /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by backend.
-    pub(super) fn peaks(&self) -> BTreeMap<String, f64> {
+    /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by backend that needs it.
+    pub(super) fn peaks(&self, blocks: &[Block]) -> BTreeMap<String, f64> {
         let peak = |backend| {
             let rates = [NONE, I10, AUTO].into_iter().filter_map(|setup| {
                 let point = Point::new(Load::small(100, 128).on(backend), setup);
@@ -81,7 +84,7 @@ impl Manner {
             });
             rates.reduce(f64::min)
         };
-        BACKENDS.iter().filter_map(|&b| Some((b.name().to_owned(), peak(b)?))).collect()
+        paced(blocks).filter_map(|b| Some((b.name().to_owned(), peak(b)?))).collect()
     }
 
     /// Measures everything.
@@ -228,6 +231,13 @@ mod tests {
         assert!(full <= 45.0, "{full}");
         let quick = minutes(Extent::Quick, QUICK.rounds, QUICK.seconds, QUICK.ramp_seconds);
         assert!(quick <= 6.0, "{quick}");
+    }
+
+    #[test]
+    fn only_needed_peaks_are_measured() {
+        let paced = |extent| paced(&blocks(&figures::all(extent))).collect::<Vec<_>>();
+        assert_eq!(paced(Extent::Full), BACKENDS);
+        assert_eq!(paced(Extent::Quick), [Backend::Memory]);
     }
 
     #[test]
