@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::{assert_well_formed, octets};
+use roadtrain_fuzz::{assert_well_formed, octets, policy};
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::manifest::Manifest;
-use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -23,7 +23,7 @@ const COMMANDS: [(u8, Data); 5] = [
 fuzz_target!(|input: &[u8]| {
     let Some((&[shape, piece], stream)) = input.split_first_chunk() else { return };
     let digests = Digests { header: shape & 1 != 0, data: shape & 2 != 0 };
-    let policy = if shape & 4 == 0 { PolicyConfig::none() } else { PolicyConfig::i10() };
+    let policy = policy(shape);
     let config = Config { digests, queue_entries: 16, in_capsule_bytes: 8192, policy };
     let mut end = End::new(config);
     let mut kept: Vec<u8> = Vec::new();

@@ -1,5 +1,6 @@
 //! What the fuzz targets share.
 
+use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::framing::{Framer, Step};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_wire::pdu::Digests;
@@ -28,4 +29,17 @@ pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, oct
         }
     }
     assert_eq!(at, octets.len(), "we sent half a PDU");
+}
+
+/// One of the policies, chosen by the upper bits.
+#[must_use]
+pub fn policy(shape: u8) -> PolicyConfig {
+    let kinds = [
+        PolicyKind::None,
+        PolicyKind::I10,
+        PolicyKind::Pinof,
+        PolicyKind::Tyche,
+        PolicyKind::Auto,
+    ];
+    PolicyConfig::of(kinds[usize::from(shape >> 4) % kinds.len()])
 }

@@ -5,7 +5,7 @@
 //! Writes over the first block of the first namespace, then copies it to the blocks after it.
 
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, Op, Request};
+use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
 use std::sync::mpsc::channel;
 
 const COPIES: u64 = 64;
@@ -37,7 +37,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         buffer.copy_from_slice(&block);
         let (fua, urgent) = (false, false);
         let (op, blocks, buffer, token) = (Op::Write, 1, Some(buffer), slba);
-        let request = Request { op, nsid, slba, blocks, fua, urgent, buffer, token };
+        let request =
+            Request { op, nsid, slba, blocks, fua, urgent, class: Class::Normal, buffer, token };
         client.submit_to(request, &done);
     }
     drop(done);

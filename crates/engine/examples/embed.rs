@@ -5,7 +5,7 @@
 //! What runs on the lane's own reactor is a [`Front`]: it takes completions and submits requests.
 
 use roadtrain_engine::buffer::{Arena, Buffer};
-use roadtrain_engine::host::{Controller, Front, HostConfig, LaneId, Op, Request, Turn};
+use roadtrain_engine::host::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
 use roadtrain_engine::spin::Waiting;
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_engine::tuning::thread_cpu_ns;
@@ -44,6 +44,7 @@ impl RandomReader {
             blocks: self.per_request,
             fua: false,
             urgent: false,
+            class: Class::Normal,
             buffer: Some(buffer),
             token: 0,
         }

@@ -6,10 +6,13 @@ mod common;
 use common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::caravan::Limits;
-use roadtrain_proto::policy::{Batcher, Doorbells, PolicyConfig, PolicyKind, Role, Urgency};
+use roadtrain_proto::policy::{
+    Batcher, Completed, Doorbells, Freight, Kind, Parcel, PinofSettings, PolicyConfig, PolicyKind,
+    Role, TycheSettings, Urgency,
+};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// One way through the network.
@@ -42,6 +45,8 @@ struct Lane {
     load: Load,
     events: BTreeMap<(u64, u64), Event>,
     event_number: u64,
+    /// When a timer event is scheduled.
+    timers: BTreeSet<u64>,
     submitted: u32,
     submitted_at: VecDeque<Instant>,
     outstanding: u32,
@@ -58,6 +63,7 @@ impl Lane {
             load,
             events: BTreeMap::new(),
             event_number: 0,
+            timers: BTreeSet::new(),
             submitted: 0,
             submitted_at: VecDeque::new(),
             outstanding: 0,
@@ -100,7 +106,9 @@ impl Lane {
                     self.schedule(now + Duration::from_micros(every_us), Event::Arrival);
                 }
             }
-            Event::Timer => {}
+            Event::Timer => {
+                self.timers.remove(&now.0);
+            }
             Event::AtTarget(octets) => {
                 self.pair.target.receive(now, &octets, Delivery::Whole).expect("valid");
             }
@@ -132,11 +140,13 @@ impl Lane {
             self.responses += show::pdus(false, &octets, Digests::default()).len() as u32;
             self.schedule(now + TRIP, Event::AtHost(octets));
         }
-        assert_wake_up(self.pair.target.qpair.batcher(), now);
-        let batcher = self.pair.host.qpair.batcher();
-        assert_wake_up(batcher, now);
-        if let Some(deadline) = batcher.deadline() {
-            self.schedule(deadline, Event::Timer);
+        let (host, target) = (self.pair.host.qpair.batcher(), self.pair.target.qpair.batcher());
+        assert_wake_up(target, now);
+        assert_wake_up(host, now);
+        for deadline in [host.deadline(), target.deadline()].into_iter().flatten() {
+            if self.timers.insert(deadline.0) {
+                self.schedule(deadline, Event::Timer);
+            }
         }
     }
 
@@ -192,6 +202,14 @@ fn lifted() -> PolicyConfig {
     PolicyConfig { limits, ..PolicyConfig::i10() }
 }
 
+fn flat() -> PolicyConfig {
+    PolicyConfig { pinof: PinofSettings::flat(), ..PolicyConfig::of(PolicyKind::Pinof) }
+}
+
+fn level(level: u32) -> PolicyConfig {
+    PolicyConfig { tyche: TycheSettings::fixed(level), ..PolicyConfig::of(PolicyKind::Tyche) }
+}
+
 #[test]
 fn doorbells_by_load_and_policy() {
     let loads = [
@@ -207,8 +225,15 @@ fn doorbells_by_load_and_policy() {
         Load::Open { every_us: 5 },
         Load::Open { every_us: 100 },
     ];
-    let policies =
-        [("none", PolicyConfig::none()), ("i10", PolicyConfig::i10()), ("i10 lifted", lifted())];
+    let policies = [
+        ("none", PolicyConfig::none()),
+        ("i10", PolicyConfig::i10()),
+        ("i10 lifted", lifted()),
+        ("pinof", PolicyConfig::of(PolicyKind::Pinof)),
+        ("pinof flat", flat()),
+        ("tyche 4", level(4)),
+        ("auto", PolicyConfig::auto()),
+    ];
     let mut table = String::from(
         "4 KiB reads, 10 us a trip. Doorbells of 100 I/Os (size, timer, urgent, drained) at host | target |\n\
          requests a caravan at host, target | latency mean, max (us)\n\n",
@@ -288,7 +313,7 @@ fn caravans_depart_at_their_limits() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Enqueue { bytes: u32, urgent: bool },
+    Enqueue { kind: Kind, bytes: u32, urgency: Urgency },
     Drained,
     Pass { us: u64 },
     Take,
@@ -297,8 +322,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..100_000u32, prop::bool::weighted(0.1))
-            .prop_map(|(bytes, urgent)| Step::Enqueue { bytes, urgent }),
+        4 => (kind(), 0..100_000u32, urgency())
+            .prop_map(|(kind, bytes, urgency)| Step::Enqueue { kind, bytes, urgency }),
         2 => Just(Step::Drained),
         2 => (0..100u64).prop_map(|us| Step::Pass { us }),
         3 => Just(Step::Take),
@@ -306,21 +331,59 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![
+        Kind::Control,
+        Kind::Command,
+        Kind::CommandData,
+        Kind::H2cData,
+        Kind::R2t,
+        Kind::Response,
+        Kind::ResponseData,
+    ])
+}
+
+fn urgency() -> impl Strategy<Value = Urgency> {
+    prop_oneof![
+        8 => Just(Urgency::Normal),
+        1 => Just(Urgency::Bulk),
+        1 => Just(Urgency::Urgent),
+        1 => Just(Urgency::Critical),
+    ]
+}
+
 fn policy() -> impl Strategy<Value = PolicyConfig> {
-    (any::<bool>(), 1..40u32, 1..200_000u32, 0..200u64).prop_map(
-        |(i10, count_max, bytes_max, us)| {
-            let kind = if i10 { PolicyKind::I10 } else { PolicyKind::None };
-            let limits = Limits { count_max, bytes_max };
-            PolicyConfig { kind, limits, doorbell_delay: Duration::from_micros(us) }
+    let kinds =
+        [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
+    (prop::sample::select(kinds.to_vec()), 1..40u32, 1..200_000u32, 0..200u64).prop_map(
+        |(kind, count_max, bytes_max, us)| {
+            let mut config = PolicyConfig::of(kind);
+            config.limits = Limits { count_max, bytes_max };
+            config.doorbell_delay = Duration::from_micros(us);
+            config.pinof.cmd.degree = count_max;
+            config.pinof.data.delay = Duration::from_micros(us);
+            config.tyche.delay = Duration::from_micros(us);
+            config.tyche.interval = Duration::from_micros(u64::from(count_max));
+            config
         },
     )
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+/// Longest time that a policy holds a PDU.
+fn delay_max(policy: &PolicyConfig, role: Role) -> Duration {
+    match (policy.kind, role) {
+        (PolicyKind::I10, Role::Host) => policy.doorbell_delay,
+        (PolicyKind::Pinof, _) => policy.pinof.cmd.delay.max(policy.pinof.data.delay),
+        (PolicyKind::Tyche, Role::Host) => policy.tyche.delay,
+        _ => Duration::ZERO,
+    }
+}
 
-    /// Whatever happens: entries are conserved, the oldest is released within the doorbell delay, what is
-    /// held has a timer, and a target holds nothing once its turn has ended.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
+
+    /// Whatever happens: PDUs are conserved, each is released within the policy's delay, what is held has a
+    /// timer, an urgent one is never held, and who does not delay holds nothing once its turn has ended.
     #[test]
     fn held_work_has_a_wake_up(
         policy in policy(),
@@ -328,48 +391,139 @@ proptest! {
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let role = if at_host { Role::Host } else { Role::Target };
-        let delays = policy.kind == PolicyKind::I10;
+        let delay = delay_max(&policy, role);
         let mut batcher = Batcher::new(&policy, role);
         let mut now = Instant(0);
-        // When each entry that waits came.
-        let mut waiting = VecDeque::new();
-        let mut released = 0;
+        let mut in_flight = 0;
+        // Since when something waits in any freight, at the earliest.
+        let mut held_since = None;
+        let (mut enqueued, mut taken) = (0, 0);
         for step in steps {
             match step {
-                Step::Enqueue { bytes, urgent } => {
-                    waiting.push_back(now);
-                    let urgency = if urgent { Urgency::Urgent } else { Urgency::Normal };
-                    batcher.enqueue(now, bytes, urgency);
-                    prop_assert!(!(delays && urgent) || batcher.backlog().requests == 0);
+                Step::Enqueue { kind, bytes, urgency } => {
+                    in_flight += 1;
+                    batcher.set_in_flight(in_flight);
+                    let parcel = Parcel { kind, urgency, data_bytes: bytes, request_bytes: bytes };
+                    let before = batcher.backlog().requests;
+                    batcher.enqueue(now, &parcel);
+                    enqueued += 1;
+                    if policy.kind != PolicyKind::None && urgency >= Urgency::Urgent {
+                        prop_assert!(batcher.backlog().requests <= before, "an urgent PDU is held");
+                    }
                 }
                 Step::Drained => {
                     batcher.drained(now);
-                    prop_assert!((delays && at_host) || batcher.backlog().requests == 0);
+                    prop_assert!(!delay.is_zero() || batcher.backlog().requests == 0);
                 }
                 Step::Pass { us } => {
                     now += Duration::from_micros(us);
                     batcher.expire(now);
                 }
-                Step::Take if released > 0 => {
-                    batcher.taken();
-                    released -= 1;
+                Step::Take => {
+                    let freight = Freight::ALL.into_iter().find(|&f| batcher.released_of(f) > 0);
+                    if let Some(freight) = freight {
+                        batcher.taken(freight);
+                        taken += 1;
+                    }
                 }
-                Step::Take => {}
-                Step::Completed => batcher.completed(now, Duration::from_micros(10)),
+                Step::Completed => {
+                    let latency = Duration::from_micros(10);
+                    batcher.completed(now, &Completed { latency, data_bytes: 4096 });
+                }
             }
-            let held = batcher.backlog().requests as usize;
-            while waiting.len() > held {
-                waiting.pop_front();
-                released += 1;
+            let held = batcher.backlog().requests;
+            prop_assert_eq!(enqueued - taken, held + batcher.released(), "PDUs are conserved");
+            prop_assert_eq!(batcher.deadline().is_some(), held > 0);
+            held_since = if held == 0 { None } else { held_since.or(Some(now)) };
+            if let (Some(deadline), Some(since)) = (batcher.deadline(), held_since) {
+                // Until its turn ends a target may have a timer, too.
+                prop_assert!(deadline <= now + delay_max(&policy, Role::Host) && since <= now);
             }
-            prop_assert_eq!(waiting.len(), held, "entries appeared");
-            prop_assert_eq!(batcher.released(), released);
-            let latest = waiting.front().map(|&oldest| match policy.kind {
-                PolicyKind::None => now,
-                PolicyKind::I10 => oldest + policy.doorbell_delay,
-            });
-            prop_assert!(batcher.deadline().is_some() == latest.is_some() && batcher.deadline() <= latest);
-            prop_assert!(!delays || batcher.backlog().requests < policy.limits.count_max);
         }
     }
+}
+
+/// PINoF: a freight of commands departs at its degree, R2Ts count three and responses two, and neither
+/// waits for the freight of data.
+#[test]
+fn pinof_s_freights_depart_by_themselves() {
+    let departs_after = |kind, data_bytes| {
+        let mut batcher = Batcher::new(&PolicyConfig::of(PolicyKind::Pinof), Role::Target);
+        let urgency = Urgency::Normal;
+        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data_bytes };
+        (1..100).find(|_| {
+            batcher.enqueue(Instant(0), &parcel);
+            batcher.released() > 0
+        })
+    };
+    assert_eq!(departs_after(Kind::Command, 0), Some(7), "8 capsules of 72 octets exceed 512");
+    assert_eq!(departs_after(Kind::R2t, 0), Some(3));
+    assert_eq!(departs_after(Kind::Response, 0), Some(4));
+    assert_eq!(departs_after(Kind::ResponseData, 4096), Some(15), "16 of 4,120 exceed 64 KiB");
+    assert_eq!(departs_after(Kind::ResponseData, 512), Some(16));
+    assert_eq!(departs_after(Kind::ResponseData, 1 << 20), Some(1));
+
+    let mut batcher = Batcher::new(&PolicyConfig::of(PolicyKind::Pinof), Role::Host);
+    let data = Parcel {
+        kind: Kind::CommandData,
+        urgency: Urgency::Normal,
+        data_bytes: 4096,
+        request_bytes: 4096,
+    };
+    let command = Parcel { kind: Kind::Command, data_bytes: 0, ..data };
+    batcher.enqueue(Instant(0), &data);
+    batcher.enqueue(Instant(10_000), &command);
+    assert_eq!(batcher.deadline(), Some(Instant(35_000)));
+    batcher.expire(Instant(35_000));
+    assert_eq!((batcher.released_of(Freight::Cmd), batcher.released_of(Freight::Data)), (1, 0));
+    batcher.expire(Instant(50_000));
+    assert_eq!(batcher.released_of(Freight::Data), 1);
+}
+
+/// Drives Tyche's climb over a made-up machine: `throughput(level)` octets complete in each interval.
+fn climb(throughput: impl Fn(u32) -> u64, outstanding: u32, intervals: u64) -> Vec<u32> {
+    let mut config = PolicyConfig::of(PolicyKind::Tyche);
+    config.tyche.interval = Duration::from_millis(1);
+    let mut batcher = Batcher::new(&config, Role::Host);
+    let parcel = Parcel {
+        kind: Kind::Command,
+        urgency: Urgency::Normal,
+        data_bytes: 0,
+        request_bytes: 4096,
+    };
+    let mut levels = Vec::new();
+    batcher.set_in_flight(outstanding);
+    for interval in 0..intervals {
+        let now = Instant(interval * 1_000_000 + 1);
+        batcher.enqueue(now, &parcel);
+        let level = batcher.limits(Freight::Data).count_max;
+        let mut left = throughput(level);
+        while left > 0 {
+            let data_bytes = left.min(1 << 30) as u32;
+            batcher.completed(now, &Completed { latency: Duration::ZERO, data_bytes });
+            left -= u64::from(data_bytes);
+        }
+        levels.push(level);
+    }
+    levels
+}
+
+#[test]
+fn tyche_climbs_while_it_gains() {
+    let rising = climb(|level| 1_000_000 * u64::from(level), 64, 12);
+    assert_eq!(rising.last(), Some(&63), "{rising:?}");
+    assert!(rising.is_sorted(), "{rising:?}");
+    let idle = climb(|level| 1_000_000 * u64::from(level), 3, 20);
+    assert!(idle.iter().all(|&level| level <= 4), "no more than are outstanding: {idle:?}");
+}
+
+#[test]
+fn tyche_goes_back_when_it_loses_and_probes_when_it_stands() {
+    let peaked = |level: u32| 10_000_000 - 100_000 * u64::from(level.abs_diff(20)).pow(2).min(90);
+    let levels = climb(peaked, 64, 200);
+    let late = &levels[100..];
+    assert!(late.iter().all(|&level| level < 64), "{late:?}");
+    let flat = climb(|_| 1_000_000, 64, 40);
+    let last = flat[flat.len() - 1];
+    assert!(flat.contains(&(last + 1)) || flat.contains(&(last.max(2) - 1)), "it probes: {flat:?}");
 }

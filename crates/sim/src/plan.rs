@@ -5,7 +5,7 @@ use crate::network::Weather;
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::caravan::Limits;
-use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::{host, target};
 use roadtrain_wire::pdu::Digests;
@@ -105,7 +105,10 @@ pub enum Sabotage {
 }
 
 fn policy(rng: &mut Rng) -> PolicyConfig {
-    let mut policy = if rng.chance(50) { PolicyConfig::i10() } else { PolicyConfig::none() };
+    let kinds =
+        [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
+    let mut policy = PolicyConfig::of(kinds[rng.between(0, 4) as usize]);
+    policy.tyche.interval = rng.micros(100, 10_000);
     if rng.chance(30) {
         let (count_max, bytes_max) = (rng.between(1, 20) as u32, rng.between(1, 100_000) as u32);
         policy.limits = Limits { count_max, bytes_max };

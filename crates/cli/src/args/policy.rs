@@ -3,19 +3,42 @@
 use crate::units::{parse_size_u32, size_field};
 use clap::{Args, ValueEnum};
 use roadtrain_engine::spin::Waiting;
-use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Batching policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
     /// Send as soon as nothing more is ready.
-    #[default]
     None,
     /// Wait for a full caravan or the doorbell's timer, whichever is first.
     I10,
+    /// Commands and data in freights of their own, each with its size, degree and timer.
+    Pinof,
+    /// The same without priorities: both freights like i10's caravan.
+    PinofFlat,
+    /// A batch level found by hill-climbing.
+    Tyche,
+    /// Nothing to tune: a share of what is in flight, or all that is ready.
+    #[default]
+    Auto,
+}
+
+impl PolicyName {
+    /// As on the command line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PolicyName::None => "none",
+            PolicyName::I10 => "i10",
+            PolicyName::Pinof => "pinof",
+            PolicyName::PinofFlat => "pinof-flat",
+            PolicyName::Tyche => "tyche",
+            PolicyName::Auto => "auto",
+        }
+    }
 }
 
 /// When a lane sends.
@@ -24,7 +47,7 @@ pub enum PolicyName {
 #[command(next_help_heading = "Batching")]
 pub struct PolicyArgs {
     /// When to send.
-    #[arg(long, value_name = "NAME", default_value = "none")]
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     pub policy: PolicyName,
     /// Most requests in a caravan, i.e. in one send [default: i10: 16, none: 512].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -36,6 +59,101 @@ pub struct PolicyArgs {
     /// Longest wait for company, in microseconds [default: i10: 50].
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub doorbell_delay_us: Option<u32>,
+    /// pinof's freights.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub pinof: PinofArgs,
+    /// tyche's hill-climb.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub tyche: TycheArgs,
+}
+
+/// Freights of `pinof`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PinofArgs {
+    /// pinof: octets of a freight of commands [default: 512].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    #[serde(with = "size_field")]
+    pub cmd_bytes: Option<u32>,
+    /// pinof: commands of a freight, an R2T counting 3 and a response 2 [default: 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cmd_degree: Option<u32>,
+    /// pinof: longest wait of a command, in microseconds [default: 25].
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub cmd_delay_us: Option<u32>,
+    /// pinof: octets of a freight of data [default: 64KiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    #[serde(with = "size_field")]
+    pub data_bytes: Option<u32>,
+    /// pinof: PDUs of a freight of data [default: 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub data_degree: Option<u32>,
+    /// pinof: longest wait of data, in microseconds [default: 50].
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub data_delay_us: Option<u32>,
+}
+
+/// Hill-climb of `tyche`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TycheArgs {
+    /// tyche: always so many requests a batch, instead of adapting.
+    #[arg(long, value_name = "N", conflicts_with = "batch_interval_ms",
+          value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub batch_level: Option<u32>,
+    /// tyche: most requests of a batch [default: 64].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub batch_level_max: Option<u32>,
+    /// tyche: how often the level is reconsidered, in milliseconds [default: 1000].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    pub batch_interval_ms: Option<u32>,
+    /// tyche: longest wait of a batch's first request, in microseconds [default: 5000].
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub batch_delay_us: Option<u32>,
+    /// tyche: change of throughput that counts, in percent [default: 3].
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+    pub batch_gain_percent: Option<u32>,
+    /// tyche: unchanged intervals until the neighbouring levels are tried [default: 10].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batch_probe_intervals: Option<u32>,
+}
+
+/// Takes the place of `value` if given.
+fn set<T>(value: &mut T, given: Option<u32>, convert: impl Fn(u32) -> T) {
+    if let Some(given) = given {
+        *value = convert(given);
+    }
+}
+
+fn micros(us: u32) -> Duration {
+    Duration::from_micros(us.into())
+}
+
+impl PinofArgs {
+    fn apply(&self, settings: &mut PinofSettings) {
+        set(&mut settings.cmd.bytes_max, self.cmd_bytes, |n| n);
+        set(&mut settings.cmd.degree, self.cmd_degree, |n| n);
+        set(&mut settings.cmd.delay, self.cmd_delay_us, micros);
+        set(&mut settings.data.bytes_max, self.data_bytes, |n| n);
+        set(&mut settings.data.degree, self.data_degree, |n| n);
+        set(&mut settings.data.delay, self.data_delay_us, micros);
+    }
+}
+
+impl TycheArgs {
+    fn apply(&self, settings: &mut TycheSettings) {
+        if let Some(level) = self.batch_level {
+            *settings = TycheSettings { level_max: level, ..TycheSettings::fixed(level) };
+        }
+        set(&mut settings.level_max, self.batch_level_max, |n| n);
+        let millis = |ms: u32| Duration::from_millis(ms.into());
+        set(&mut settings.interval, self.batch_interval_ms, millis);
+        set(&mut settings.delay, self.batch_delay_us, micros);
+        set(&mut settings.gain_percent, self.batch_gain_percent, |n| n);
+        set(&mut settings.probe_intervals, self.batch_probe_intervals, |n| n);
+    }
 }
 
 impl PolicyArgs {
@@ -45,17 +163,46 @@ impl PolicyArgs {
         let mut config = match self.policy {
             PolicyName::None => PolicyConfig::none(),
             PolicyName::I10 => PolicyConfig::i10(),
+            PolicyName::Pinof => PolicyConfig::of(PolicyKind::Pinof),
+            PolicyName::PinofFlat => {
+                PolicyConfig { pinof: PinofSettings::flat(), ..PolicyConfig::of(PolicyKind::Pinof) }
+            }
+            PolicyName::Tyche => PolicyConfig::of(PolicyKind::Tyche),
+            PolicyName::Auto => PolicyConfig::auto(),
         };
-        if let Some(requests) = self.caravan_requests {
-            config.limits.count_max = requests;
-        }
-        if let Some(bytes) = self.caravan_bytes {
-            config.limits.bytes_max = bytes;
-        }
-        if let Some(us) = self.doorbell_delay_us {
-            config.doorbell_delay = Duration::from_micros(us.into());
-        }
+        set(&mut config.limits.count_max, self.caravan_requests, |n| n);
+        set(&mut config.limits.bytes_max, self.caravan_bytes, |n| n);
+        set(&mut config.doorbell_delay, self.doorbell_delay_us, micros);
+        self.pinof.apply(&mut config.pinof);
+        self.tyche.apply(&mut config.tyche);
         config
+    }
+
+    /// The options that say the same.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec!["--policy".to_owned(), self.policy.as_str().to_owned()];
+        let (pinof, tyche) = (&self.pinof, &self.tyche);
+        for (option, value) in [
+            ("--caravan-requests", self.caravan_requests),
+            ("--caravan-bytes", self.caravan_bytes),
+            ("--doorbell-delay-us", self.doorbell_delay_us),
+            ("--cmd-bytes", pinof.cmd_bytes),
+            ("--cmd-degree", pinof.cmd_degree),
+            ("--cmd-delay-us", pinof.cmd_delay_us),
+            ("--data-bytes", pinof.data_bytes),
+            ("--data-degree", pinof.data_degree),
+            ("--data-delay-us", pinof.data_delay_us),
+            ("--batch-level", tyche.batch_level),
+            ("--batch-level-max", tyche.batch_level_max),
+            ("--batch-interval-ms", tyche.batch_interval_ms),
+            ("--batch-delay-us", tyche.batch_delay_us),
+            ("--batch-gain-percent", tyche.batch_gain_percent),
+            ("--batch-probe-intervals", tyche.batch_probe_intervals),
+        ] {
+            words.extend(value.into_iter().flat_map(|n| [option.to_owned(), n.to_string()]));
+        }
+        words
     }
 }
 
@@ -87,13 +234,31 @@ impl WaitArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_proto::policy::PolicyKind;
 
     #[test]
     fn defaults_are_the_policy_s() {
-        assert_eq!(PolicyArgs::default().config(), PolicyConfig::none());
+        assert_eq!(PolicyArgs::default().config(), PolicyConfig::auto());
         let i10 = PolicyArgs { policy: PolicyName::I10, ..PolicyArgs::default() };
         assert_eq!(i10.config(), PolicyConfig::i10());
+    }
+
+    #[test]
+    fn words_say_the_same() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            policy: PolicyArgs,
+        }
+        let all = "x --policy pinof-flat --caravan-requests 1 --caravan-bytes 4096 --doorbell-delay-us 3 \
+                   --cmd-bytes 4 --cmd-degree 5 --cmd-delay-us 6 --data-bytes 7 --data-degree 8 \
+                   --data-delay-us 9 --batch-level 10 --batch-level-max 11 --batch-delay-us 13 \
+                   --batch-gain-percent 14 --batch-probe-intervals 15";
+        let given = <Cli as clap::Parser>::parse_from(all.split_whitespace()).policy;
+        let words = ["x".to_owned()].into_iter().chain(given.words());
+        assert_eq!(<Cli as clap::Parser>::parse_from(words).policy, given);
+        let config = given.config();
+        assert_eq!((config.pinof.cmd.degree, config.pinof.data.degree), (5, 8));
+        assert_eq!((config.tyche.level, config.tyche.level_max), (10, 11));
     }
 
     #[test]
@@ -103,6 +268,7 @@ mod tests {
             caravan_requests: Some(128),
             caravan_bytes: Some(512 << 10),
             doorbell_delay_us: Some(25),
+            ..PolicyArgs::default()
         };
         let config = args.config();
         assert_eq!(config.kind, PolicyKind::I10);

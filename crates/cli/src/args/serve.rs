@@ -34,7 +34,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "traddr", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "max_queues", "queue_size",
         "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
-        "caravan_bytes", "doorbell_delay_us", "busy_poll", "spin_us"])]
+        "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
+        "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
+        "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us"])]
     pub config: Option<PathBuf>,
     /// Check the configuration and end.
     #[arg(long, conflicts_with = "print_config")]

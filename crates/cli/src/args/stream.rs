@@ -3,6 +3,7 @@
 use super::bench::{ReadWrite, parse_rate};
 use crate::units::parse_size_u32;
 use clap::ValueEnum;
+use roadtrain_engine::host::Class;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,6 +19,16 @@ pub enum ClassName {
     Normal,
     /// Throughput counts: may wait for others.
     Bulk,
+}
+
+impl From<ClassName> for Class {
+    fn from(name: ClassName) -> Class {
+        match name {
+            ClassName::Latency => Class::Latency,
+            ClassName::Normal => Class::Normal,
+            ClassName::Bulk => Class::Bulk,
+        }
+    }
 }
 
 /// Which connections a stream uses.

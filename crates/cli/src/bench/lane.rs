@@ -9,7 +9,6 @@ use super::step::Steps;
 use super::sweep::{self, Kind, Sweep, Swept};
 use super::verify::{Expected, Ledger};
 use super::workload::{Pick, Workload};
-use crate::args::ClassName;
 use roadtrain_engine::buffer::{Arena, Buffer};
 use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
 use roadtrain_engine::stats::LaneStats;
@@ -378,7 +377,8 @@ impl LaneLoad {
             slba: self.plan.lba_of(pick.slot),
             blocks: self.plan.slot_blocks,
             fua: false,
-            urgent: self.plan.load.class == ClassName::Latency,
+            urgent: false,
+            class: self.plan.load.class.into(),
             buffer,
             token: self.mark | u64::from(index),
         }

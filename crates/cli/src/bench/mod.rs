@@ -33,7 +33,7 @@ mod usage;
 mod verify;
 mod workload;
 
-use crate::args::{BenchArgs, GlobalArgs, PolicyName};
+use crate::args::{BenchArgs, GlobalArgs};
 use crate::config::number;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::Kind;
@@ -99,11 +99,7 @@ fn measure(
 ) -> Outcome<Report> {
     let run = run::Run { args: &args.load, plans: &bench.plans, board: &bench.board, signals };
     let measured = run.measure(inbox, own, global.json)?;
-    let policy = match args.policy.policy {
-        PolicyName::None => "none",
-        PolicyName::I10 => "i10",
-    };
-    Ok(Report::new(&bench.plans, policy, &measured))
+    Ok(Report::new(&bench.plans, args.policy.policy.as_str(), &measured))
 }
 
 fn verdict(report: &Report) -> String {

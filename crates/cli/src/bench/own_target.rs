@@ -137,13 +137,8 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
         policy: args.own.target_policy.unwrap_or(args.policy.policy),
         ..args.policy.clone()
     };
-    let config = policy.config();
-    add(
-        "--policy",
-        if policy.policy == crate::args::PolicyName::I10 { "i10" } else { "none" }.into(),
-    );
-    add("--caravan-requests", config.limits.count_max.to_string());
-    add("--caravan-bytes", config.limits.bytes_max.to_string());
+    words.extend(policy.words());
+    let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
     if let Some(us) = args.wait.spin_us {
         add("--spin-us", us.to_string());
     }

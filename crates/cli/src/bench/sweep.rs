@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::rng::Rng;
 use super::verify::{self, Expected, Ledger};
 use roadtrain_engine::buffer::{Arena, Buffer};
-use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
+use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
 use std::io;
 use std::ops::Range;
 
@@ -90,6 +90,7 @@ impl Sweep {
                 blocks: count as u32 * plan.slot_blocks,
                 fua: false,
                 urgent: true,
+                class: Class::Normal,
                 buffer: Some(buffer),
                 token: mark | index as u64,
             };

@@ -4,7 +4,7 @@ use super::board::Phase;
 use super::plan::tests::{plan, plans};
 use super::rig::{Rig, begin, finish, generator, generators};
 use super::usage::Usage;
-use roadtrain_engine::host::{Front, Op};
+use roadtrain_engine::host::{Class, Front, Op};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
@@ -222,7 +222,11 @@ fn streams_run_beside_the_main_load() {
     assert_eq!([0, 1, 2, 3].map(on), [6, 6, 3, 0], "the third lane is a stream's own");
     let requests = rig.queue.iter().map(|(_, request)| request);
     assert!(requests.clone().all(|r| (r.op == Op::Write) == (r.blocks == 16)));
-    assert_eq!(requests.filter(|request| request.urgent).count(), 8, "of the main load alone");
+    assert_eq!(
+        requests.filter(|request| request.class == Class::Latency).count(),
+        8,
+        "of the main load alone"
+    );
     rig.answer(15, 10);
     load.turn(&mut rig);
     assert_eq!(rig.queue.len(), 15);

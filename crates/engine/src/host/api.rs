@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::stats::LaneStats;
+pub use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::os::fd::RawFd;
@@ -41,6 +42,8 @@ pub struct Request {
     pub fua: bool,
     /// Never wait for a doorbell.
     pub urgent: bool,
+    /// How it is treated beside others.
+    pub class: Class,
     /// Exactly the octets of the blocks for Read, Write, Compare; else `None`.
     pub buffer: Option<Buffer>,
     /// The caller's own mark.

@@ -60,7 +60,7 @@ impl HostConfig {
             cores: Vec::new(),
             queue_entries: 128,
             digests: Digests::default(),
-            policy: PolicyConfig::none(),
+            policy: PolicyConfig::auto(),
             waiting: Waiting::Sleep,
             keep_alive: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),

@@ -371,6 +371,9 @@ fn command(request: &Request) -> (Sqe, Data) {
             (sqe, Data::Out(RANGE_BYTES as u32))
         }
     };
+    if matches!(request.op, Op::Read | Op::Write) {
+        sqe.cdw13 = request.class.to_dsm().into(); // so that the target treats it likewise
+    }
     if request.fua && request.op != Op::Flush {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
     }
@@ -379,7 +382,8 @@ fn command(request: &Request) -> (Sqe, Data) {
 
 fn urgency(request: &Request) -> Urgency {
     let plain = matches!(request.op, Op::Read | Op::Write) && !request.fua && !request.urgent;
-    if plain { Urgency::Normal } else { Urgency::Urgent }
+    let at_least = if plain { Urgency::Bulk } else { Urgency::Urgent };
+    request.class.urgency().max(at_least)
 }
 
 /// A Dataset Management range: context attributes, length in blocks, starting LBA.

@@ -6,7 +6,7 @@
 mod clerk;
 mod desk;
 
-use super::api::{Completion, Op, Request};
+use super::api::{Class, Completion, Op, Request};
 use super::config::HostConfig;
 use super::controller::{Controller, ControllerView};
 use super::error::HostError;
@@ -296,7 +296,17 @@ fn home_number() -> usize {
 }
 
 fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {
-    Request { op, nsid, slba, blocks, fua: false, urgent: false, buffer: None, token: 0 }
+    Request {
+        op,
+        nsid,
+        slba,
+        blocks,
+        fua: false,
+        urgent: false,
+        class: Class::Normal,
+        buffer: None,
+        token: 0,
+    }
 }
 
 /// Whether the request's parts belong together.

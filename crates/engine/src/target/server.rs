@@ -106,7 +106,7 @@ impl ServerConfig {
             limits: Limits::default(),
             digests: Digests { header: true, data: true },
             maxh2cdata: 1 << 20,
-            policy: PolicyConfig::none(),
+            policy: PolicyConfig::auto(),
             cores: Vec::new(),
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,

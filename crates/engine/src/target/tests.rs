@@ -3,7 +3,7 @@
 use super::{Export, Server, ServerConfig, Subsystem};
 use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
-use crate::host::{Client, HostConfig, HostError, Op, Request};
+use crate::host::{Class, Client, HostConfig, HostError, Op, Request};
 use roadtrain_wire::status::Status;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -62,6 +62,7 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
             blocks: 8,
             fua: false,
             urgent: false,
+            class: Class::Normal,
             buffer,
             token: 0,
         };

@@ -2,7 +2,7 @@
 
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, Op, Request};
+use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem, Usage};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -81,7 +81,17 @@ pub fn pattern(len: usize, seed: u64) -> Buffer {
 }
 
 pub fn request(op: Op, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u64) -> Request {
-    Request { op, nsid: 1, slba, blocks, fua: false, urgent: false, buffer, token }
+    Request {
+        op,
+        nsid: 1,
+        slba,
+        blocks,
+        fua: false,
+        urgent: false,
+        class: Class::Normal,
+        buffer,
+        token,
+    }
 }
 
 /// Waits until `done` says so.

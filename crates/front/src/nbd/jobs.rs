@@ -10,7 +10,7 @@ use super::export::Export;
 use super::guard::{Hold, Stripes};
 use super::plan::{Edges, Piece, Plan};
 use roadtrain_engine::buffer::{Buffer, Pool};
-use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
+use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
 use roadtrain_wire::nbd::{self, Command, command_flag};
 use roadtrain_wire::status::Status;
 use slab::Slab;
@@ -369,6 +369,7 @@ impl Jobs {
             blocks: part.piece.blocks,
             fua,
             urgent: fua || last || op == Op::Flush,
+            class: Class::Normal,
             buffer,
             token: key as u64,
         }

@@ -4,10 +4,13 @@
 //! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
 //! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
+use super::slots::FreeSlots;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::policy::{Batcher, Doorbells, PolicyConfig, Role, Urgency};
+use crate::policy::{
+    Batcher, Completed, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency,
+};
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -17,7 +20,6 @@ use roadtrain_wire::pdu::{
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
@@ -47,6 +49,15 @@ pub enum Data {
     In(u32),
     /// The host sends that many octets.
     Out(u32),
+}
+
+impl Data {
+    fn bytes(self) -> u32 {
+        match self {
+            Data::None => 0,
+            Data::In(bytes) | Data::Out(bytes) => bytes,
+        }
+    }
 }
 
 /// What was received.
@@ -95,6 +106,7 @@ struct Slot {
     generation: u8,
     in_capsule: bool,
     corrupt: bool,
+    urgency: Urgency,
     /// H2CData PDUs queued and not yet in a caravan.
     r2t_outstanding: u8,
     /// Octets received (In) or asked for by R2Ts (Out).
@@ -108,6 +120,23 @@ enum Tx {
     Command { slot: u16 },
     H2cData { slot: u16, ttag: u16, offset: u32, length: u32, last: bool },
     Term { error: PeerMisbehaved },
+}
+
+impl Tx {
+    fn waits(&self, for_icresp: bool) -> bool {
+        for_icresp && !matches!(self, Tx::IcReq)
+    }
+
+    fn data_bytes(&self, slots: &[Slot]) -> u32 {
+        match *self {
+            Tx::Command { slot } => match &slots[usize::from(slot)] {
+                Slot { in_capsule: true, data: Data::Out(length), .. } => *length,
+                _ => 0,
+            },
+            Tx::H2cData { length, .. } => length,
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +162,8 @@ pub struct Qpair {
     alignment: u32,
     maxh2cdata: u32,
     slots: Vec<Slot>,
-    free: Vec<u16>,
-    fifo: VecDeque<Tx>,
-    batcher: Batcher,
+    free: FreeSlots,
+    out: Outbox<Tx>,
 }
 
 impl Qpair {
@@ -154,12 +182,10 @@ impl Qpair {
             alignment: 1,
             maxh2cdata: 4096,
             slots: Vec::new(),
-            free: Vec::new(),
-            fifo: VecDeque::new(),
-            batcher: Batcher::new(&config.policy, Role::Host),
+            free: FreeSlots::default(),
+            out: Outbox::new(&config.policy, Role::Host),
         };
-        qpair.fifo.push_back(Tx::IcReq);
-        qpair.batcher.enqueue(now, 0, Urgency::Urgent);
+        qpair.out.push(now, Tx::IcReq, &Parcel::control());
         qpair
     }
 
@@ -182,9 +208,9 @@ impl Qpair {
 
     /// Changes the policy of an idle queue pair (the connect phase sends without batching).
     pub fn set_policy(&mut self, policy: PolicyConfig) {
-        debug_assert!(self.fifo.is_empty(), "policy changed under waiting requests");
+        debug_assert!(self.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
-        self.batcher = Batcher::new(&policy, Role::Host);
+        self.out = Outbox::new(&policy, Role::Host);
     }
 
     /// Commands that may be submitted now.
@@ -214,6 +240,7 @@ impl Qpair {
         slot.data = data;
         slot.state = SlotState::Queued;
         slot.corrupt = false;
+        slot.urgency = urgency;
         slot.moved = 0;
         slot.r2t_outstanding = 0;
         slot.sent_at = now;
@@ -233,13 +260,21 @@ impl Qpair {
             }
         };
         slot.in_capsule = in_capsule;
-        self.fifo.push_back(Tx::Command { slot: number });
-        self.batcher.enqueue(now, waiting_bytes, urgency);
+        let kind = if in_capsule { Kind::CommandData } else { Kind::Command };
+        let request_bytes = data.bytes();
+        let parcel = Parcel { kind, urgency, data_bytes: waiting_bytes, request_bytes };
+        self.count_in_flight();
+        self.out.push(now, Tx::Command { slot: number }, &parcel);
         Some(number)
     }
 
+    fn count_in_flight(&mut self) {
+        let in_flight = self.in_flight();
+        self.out.batcher_mut().set_in_flight(in_flight);
+    }
+
     fn take_slot(&mut self) -> u16 {
-        self.free.pop().unwrap_or_else(|| {
+        self.free.take().unwrap_or_else(|| {
             self.slots.push(Slot {
                 sqe: Sqe::default(),
                 data: Data::None,
@@ -247,6 +282,7 @@ impl Qpair {
                 generation: 0,
                 in_capsule: false,
                 corrupt: false,
+                urgency: Urgency::Normal,
                 r2t_outstanding: 0,
                 moved: 0,
                 sent_at: Instant::default(),
@@ -258,12 +294,12 @@ impl Qpair {
     /// Doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> Doorbells {
-        self.batcher.doorbells()
+        self.out.batcher().doorbells()
     }
 
     /// The batching state: deadline, doorbells; the lane says when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
-        &mut self.batcher
+        self.out.batcher_mut()
     }
 
     /// Octets that come next and belong straight into a slot's buffer: slot, offset, length.
@@ -307,11 +343,9 @@ impl Qpair {
     /// Nothing is sent any more, but a H2CTermReq to a peer that misbehaves.
     fn end(&mut self, now: Instant, error: QpairError) {
         self.rx = RxState::Ended;
-        self.fifo.clear();
-        self.batcher.clear();
+        self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.fifo.push_back(Tx::Term { error });
-            self.batcher.enqueue(now, 0, Urgency::Urgent);
+            self.out.push(now, Tx::Term { error }, &Parcel::control());
         }
     }
 
@@ -333,7 +367,7 @@ impl Qpair {
                 Step::Need(_) => return Ok(None),
                 Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
                 Step::Data(range) => self.handle_data(from, range),
-                Step::DataEnd { intact } => self.handle_data_end(intact)?,
+                Step::DataEnd { intact } => self.handle_data_end(now, intact)?,
             };
             if event.is_some() {
                 return Ok(event);
@@ -353,7 +387,7 @@ impl Qpair {
         }
         match layout.kind {
             PduType::IcResp => self.handle_icresp(view(pdu)?),
-            PduType::CapsuleResp => self.handle_response(view(pdu)?),
+            PduType::CapsuleResp => self.handle_response(now, view(pdu)?),
             PduType::C2hData => self.handle_c2h_data(view(pdu)?, layout.data_bytes),
             PduType::R2t => self.handle_r2t(now, view(pdu)?),
             PduType::C2hTermReq => {
@@ -405,7 +439,11 @@ impl Qpair {
         }
     }
 
-    fn handle_response(&mut self, pdu: &CapsuleResp) -> Result<Option<RxEvent>, QpairError> {
+    fn handle_response(
+        &mut self,
+        now: Instant,
+        pdu: &CapsuleResp,
+    ) -> Result<Option<RxEvent>, QpairError> {
         let cqe = pdu.cqe;
         let (number, slot) = self.slot(cqe.cid.get())?;
         let complete = match slot.data {
@@ -417,10 +455,10 @@ impl Qpair {
         };
         // Data may be short when the command failed, or (admin) when the page is.
         let data_intact = complete && !slot.corrupt;
-        Ok(Some(self.finish(number, cqe, data_intact)))
+        Ok(Some(self.finish(now, number, cqe, data_intact)))
     }
 
-    fn finish(&mut self, number: u16, mut cqe: Cqe, data_intact: bool) -> RxEvent {
+    fn finish(&mut self, now: Instant, number: u16, mut cqe: Cqe, data_intact: bool) -> RxEvent {
         self.drop_queued_data(number);
         let slot = &mut self.slots[usize::from(number)];
         slot.state = SlotState::Free;
@@ -428,7 +466,10 @@ impl Qpair {
             // The controller cannot know; the same as it says of data from us.
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
         }
-        self.free.push(number);
+        let (latency, data_bytes) = (now.since(slot.sent_at), slot.data.bytes());
+        self.free.give(number);
+        self.count_in_flight();
+        self.out.batcher_mut().completed(now, &Completed { latency, data_bytes });
         RxEvent::Complete { slot: number, cqe, data_intact }
     }
 
@@ -437,7 +478,7 @@ impl Qpair {
         if self.slots[usize::from(number)].r2t_outstanding == 0 {
             return;
         }
-        for tx in &mut self.fifo {
+        for tx in self.out.iter_mut() {
             if let Tx::H2cData { slot, length, .. } = tx
                 && *slot == number
             {
@@ -487,7 +528,11 @@ impl Qpair {
         })
     }
 
-    fn handle_data_end(&mut self, intact: bool) -> Result<Option<RxEvent>, QpairError> {
+    fn handle_data_end(
+        &mut self,
+        now: Instant,
+        intact: bool,
+    ) -> Result<Option<RxEvent>, QpairError> {
         let RxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
         self.rx = RxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
@@ -497,7 +542,7 @@ impl Qpair {
         }
         let data_intact = slot.data == Data::In(slot.moved) && !slot.corrupt;
         let cqe = Cqe { cid: slot.sqe.cid, ..Cqe::default() };
-        Ok(Some(self.finish(number, cqe, data_intact)))
+        Ok(Some(self.finish(now, number, cqe, data_intact)))
     }
 
     fn handle_r2t(&mut self, now: Instant, pdu: &R2t) -> Result<Option<RxEvent>, QpairError> {
@@ -521,14 +566,16 @@ impl Qpair {
         }
         slot.r2t_outstanding += 1;
         slot.moved += length;
+        // A whole write waits for this data: it never waits for a second doorbell.
+        let urgency = slot.urgency.max(Urgency::Urgent);
         let (mut offset, end) = (offset, offset + length);
         while offset < end {
             let length = maxh2cdata.min(end - offset);
             let last = offset + length == end;
             let ttag = pdu.ttag.get();
-            self.fifo.push_back(Tx::H2cData { slot: number, ttag, offset, length, last });
-            // A whole write waits for this data: it never waits for a second doorbell.
-            self.batcher.enqueue(now, length, Urgency::Urgent);
+            let (kind, request_bytes) = (Kind::H2cData, expected);
+            let parcel = Parcel { kind, urgency, data_bytes: length, request_bytes };
+            self.out.push(now, Tx::H2cData { slot: number, ttag, offset, length, last }, &parcel);
             offset += length;
         }
         Ok(None)
@@ -537,46 +584,32 @@ impl Qpair {
     /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
     /// nothing was added.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
-        let limits = self.batcher.limits();
-        let (mut count, mut bytes) = (0, 0);
-        while self.batcher.released() > 0 && caravan.has_room() {
-            let Some(&tx) = self.fifo.front() else { break };
-            let size = self.data_bytes(&tx);
-            if !limits.fits(count, bytes, size) || (self.blocks(&tx)) {
-                break;
-            }
-            self.fifo.pop_front();
-            self.batcher.taken();
+        let mut load = Load::default();
+        let awaits_icresp = self.awaits_icresp();
+        while caravan.has_room() {
+            let slots = &self.slots;
+            let (size, blocked) =
+                (|tx: &Tx| tx.data_bytes(slots), |tx: &Tx| tx.waits(awaits_icresp));
+            let Some(tx) = self.out.next(&mut load, size, blocked) else { break };
             if let Tx::H2cData { length: 0, .. } = tx {
-                continue; // its command is complete already
+                load.uncount(); // its command is complete already
+                continue;
             }
             self.emit(&tx, caravan);
-            count += 1;
-            bytes = bytes.saturating_add(size);
         }
-        count > 0
+        load.count() > 0
     }
 
     /// Before ICResp nothing but ICReq may be sent: the digests are not known.
-    fn blocks(&self, tx: &Tx) -> bool {
-        self.rx == RxState::AwaitIcResp && !matches!(tx, Tx::IcReq)
+    fn awaits_icresp(&self) -> bool {
+        self.rx == RxState::AwaitIcResp
     }
 
     /// Whether something released waits for a caravan.
     #[must_use]
     pub fn has_tx(&self) -> bool {
-        self.batcher.released() > 0 && self.fifo.front().is_some_and(|tx| !self.blocks(tx))
-    }
-
-    fn data_bytes(&self, tx: &Tx) -> u32 {
-        match *tx {
-            Tx::Command { slot } => match &self.slots[usize::from(slot)] {
-                Slot { in_capsule: true, data: Data::Out(length), .. } => *length,
-                _ => 0,
-            },
-            Tx::H2cData { length, .. } => length,
-            _ => 0,
-        }
+        let awaits_icresp = self.awaits_icresp();
+        self.out.is_due(|tx| tx.waits(awaits_icresp))
     }
 
     fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {

@@ -1,11 +1,10 @@
-//! Applies a policy to a lane's FIFO: what waits, what a doorbell has released, when to wake up.
+//! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Doorbell, Policy, PolicyConfig, PolicyKind, Role, Urgency,
+    Backlog, BatchPolicy, Cause, Completed, Doorbell, Freight, Parcel, Policy, PolicyConfig, Role,
 };
 use crate::caravan::Limits;
 use crate::time::Instant;
-use core::time::Duration;
 
 /// Doorbells rung, by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -20,127 +19,176 @@ pub struct Doorbells {
     pub drained: u64,
 }
 
-/// The FIFO's account. The owner keeps the FIFO itself.
-pub struct Batcher {
-    policy: Policy,
-    limits: Limits,
+#[derive(Clone, Copy, Debug, Default)]
+struct Container {
     waiting: Backlog,
     released: u32,
     deadline: Option<Instant>,
+}
+
+/// The account of the freights. The owner keeps the PDUs themselves.
+pub struct Batcher {
+    policy: Policy,
+    containers: [Container; 3],
+    /// PDUs that wait, and that were released, in all freights.
+    waiting: u32,
+    released: u32,
     doorbells: Doorbells,
-    tracks_completions: bool,
+    in_flight: u32,
 }
 
 impl Batcher {
-    /// An empty FIFO.
+    /// Nothing waits.
     #[must_use]
     pub fn new(config: &PolicyConfig, role: Role) -> Self {
         Batcher {
             policy: Policy::new(config, role),
-            limits: config.limits,
-            waiting: Backlog::default(),
+            containers: [Container::default(); 3],
+            waiting: 0,
             released: 0,
-            deadline: None,
             doorbells: Doorbells::default(),
-            tracks_completions: !matches!(config.kind, PolicyKind::None | PolicyKind::I10),
+            in_flight: 0,
         }
     }
 
-    /// One more entry of `data_bytes` is in the FIFO.
-    pub fn enqueue(&mut self, now: Instant, data_bytes: u32, urgency: Urgency) {
-        self.waiting.requests += 1;
-        self.waiting.data_bytes = self.waiting.data_bytes.saturating_add(data_bytes);
-        let decision = self.policy.on_enqueue(now, &self.waiting, urgency);
-        self.apply(decision);
+    /// One more PDU waits; the freight that carries it.
+    pub fn enqueue(&mut self, now: Instant, parcel: &Parcel) -> Freight {
+        let freight = self.policy.freight(parcel);
+        let waiting = &mut self.containers[freight as usize].waiting;
+        waiting.requests += 1;
+        waiting.data_bytes = waiting.data_bytes.saturating_add(parcel.data_bytes);
+        self.waiting += 1;
+        waiting.in_flight = self.in_flight;
+        let decision = self.policy.on_enqueue(now, waiting, parcel);
+        self.apply(freight, decision);
+        freight
     }
 
     /// The turn has nothing more to add.
     pub fn drained(&mut self, now: Instant) {
-        if self.waiting.requests > 0 {
-            let decision = self.policy.on_drained(now, &self.waiting);
-            self.apply(decision);
+        if self.waiting == 0 {
+            return;
         }
-    }
-
-    /// Time has passed: fires the timer if it is due.
-    pub fn expire(&mut self, now: Instant) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) && self.waiting.requests > 0 {
-            let decision = self.policy.on_timeout(now, &self.waiting);
-            self.apply(decision);
-        }
-    }
-
-    /// A command completed.
-    pub fn completed(&mut self, now: Instant, latency: Duration) {
-        if self.tracks_completions && self.waiting.requests > 0 {
-            let decision = self.policy.on_complete(now, &self.waiting, latency);
-            self.apply(decision);
-        }
-    }
-
-    fn apply(&mut self, decision: Doorbell) {
-        match decision {
-            Doorbell::Ring(cause) => self.ring(cause),
-            Doorbell::ArmUntil(deadline) => self.deadline = Some(deadline),
-            Doorbell::AwaitCompletion => {
-                debug_assert!(self.waiting.in_flight > 0, "held work without a wake-up");
-                self.deadline = None;
+        for freight in Freight::ALL {
+            let container = &mut self.containers[freight as usize];
+            container.waiting.in_flight = self.in_flight;
+            if container.waiting.requests > 0 {
+                let decision = match self.policy.on_drained(now, freight, &container.waiting) {
+                    Doorbell::ArmUntil(deadline) if deadline <= now => {
+                        self.policy.on_timeout(now, freight, &container.waiting)
+                    }
+                    decision => decision,
+                };
+                self.apply(freight, decision);
             }
         }
     }
 
-    fn ring(&mut self, cause: Cause) {
+    /// Time has passed: fires the timers that are due.
+    pub fn expire(&mut self, now: Instant) {
+        if self.waiting == 0 {
+            return;
+        }
+        for freight in Freight::ALL {
+            let container = &self.containers[freight as usize];
+            let is_due = container.deadline.is_some_and(|deadline| deadline <= now);
+            if is_due && container.waiting.requests > 0 {
+                let decision = self.policy.on_timeout(now, freight, &container.waiting);
+                self.apply(freight, decision);
+            }
+        }
+    }
+
+    /// A command completed.
+    pub fn completed(&mut self, now: Instant, completed: &Completed) {
+        self.policy.on_complete(now, completed);
+    }
+
+    fn apply(&mut self, freight: Freight, decision: Doorbell) {
+        match decision {
+            Doorbell::Ring(cause) => self.ring(freight, cause),
+            Doorbell::ArmUntil(deadline) => {
+                self.containers[freight as usize].deadline = Some(deadline);
+            }
+        }
+    }
+
+    fn ring(&mut self, freight: Freight, cause: Cause) {
         match cause {
             Cause::Size => self.doorbells.size += 1,
             Cause::Timer => self.doorbells.timer += 1,
             Cause::Urgent => self.doorbells.urgent += 1,
             Cause::Drained => self.doorbells.drained += 1,
         }
-        self.released += self.waiting.requests;
-        self.waiting = Backlog { in_flight: self.waiting.in_flight, ..Backlog::default() };
-        self.deadline = None;
+        let container = &mut self.containers[freight as usize];
+        let count = container.waiting.requests;
+        container.released += count;
+        container.waiting = Backlog::default();
+        container.deadline = None;
+        self.released += count;
+        self.waiting -= count;
     }
 
-    /// The head of the FIFO, released before, was put into a caravan.
-    pub fn taken(&mut self) {
-        debug_assert!(self.released > 0, "sent before its doorbell");
+    /// The head of a freight, released before, was put into a caravan.
+    pub fn taken(&mut self, freight: Freight) {
+        debug_assert!(self.containers[freight as usize].released > 0, "sent before its doorbell");
+        self.containers[freight as usize].released -= 1;
         self.released -= 1;
     }
 
-    /// The FIFO was emptied without sending.
+    /// Everything was dropped without sending.
     pub fn clear(&mut self) {
-        self.waiting = Backlog { in_flight: self.waiting.in_flight, ..Backlog::default() };
-        self.released = 0;
-        self.deadline = None;
+        self.containers = [Container::default(); 3];
+        (self.waiting, self.released) = (0, 0);
     }
 
-    /// How many commands are in flight now, for policies that ask.
+    /// How many commands are in flight now.
     pub fn set_in_flight(&mut self, in_flight: u32) {
-        self.waiting.in_flight = in_flight;
+        self.in_flight = in_flight;
     }
 
-    /// What no doorbell has released yet.
+    /// What no doorbell has released yet, in all freights.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
-        self.waiting
+        let mut sum = Backlog { in_flight: self.in_flight, ..Backlog::default() };
+        for container in &self.containers {
+            sum.requests += container.waiting.requests;
+            sum.data_bytes = sum.data_bytes.saturating_add(container.waiting.data_bytes);
+        }
+        sum
     }
 
-    /// Entries at the head of the FIFO that may be sent.
+    /// PDUs that may be sent.
     #[must_use]
     pub fn released(&self) -> u32 {
         self.released
     }
 
-    /// Limits of a caravan.
+    /// PDUs at the head of a freight that may be sent.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        self.limits
+    pub fn released_of(&self, freight: Freight) -> u32 {
+        self.containers[freight as usize].released
+    }
+
+    /// Limits of a caravan with this freight.
+    #[must_use]
+    pub fn limits(&self, freight: Freight) -> Limits {
+        self.policy.limits(freight)
+    }
+
+    /// Whether one send may take several freights.
+    #[must_use]
+    pub fn mixes(&self) -> bool {
+        self.policy.mixes()
     }
 
     /// When [`Batcher::expire`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        if self.waiting == 0 {
+            return None;
+        }
+        self.containers.iter().filter_map(|container| container.deadline).min()
     }
 
     /// Doorbells rung so far.

@@ -1,6 +1,6 @@
 //! i10 (NSDI 2020, section 3.3): delayed doorbells and the no-delay path.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, PolicyConfig, Role, Urgency};
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role, Urgency};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -32,8 +32,8 @@ impl I10 {
 }
 
 impl BatchPolicy for I10 {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, urgency: Urgency) -> Doorbell {
-        if urgency == Urgency::Urgent {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+        if parcel.urgency >= Urgency::Urgent {
             return Doorbell::Ring(Cause::Urgent);
         }
         if backlog.requests >= self.limits.count_max || backlog.data_bytes >= self.limits.bytes_max
@@ -46,18 +46,18 @@ impl BatchPolicy for I10 {
         Doorbell::ArmUntil(self.deadline)
     }
 
-    fn on_drained(&mut self, _: Instant, _: &Backlog) -> Doorbell {
+    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         match self.role {
             Role::Host if !self.delay.is_zero() => Doorbell::ArmUntil(self.deadline),
             _ => Doorbell::Ring(Cause::Drained),
         }
     }
 
-    fn on_timeout(&mut self, _: Instant, _: &Backlog) -> Doorbell {
+    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(if self.delay.is_zero() { Cause::Drained } else { Cause::Timer })
     }
 
-    fn on_complete(&mut self, _: Instant, _: &Backlog, _: Duration) -> Doorbell {
-        Doorbell::ArmUntil(self.deadline)
+    fn limits(&self, _: Freight) -> Limits {
+        self.limits
     }
 }

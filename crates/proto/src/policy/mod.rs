@@ -1,39 +1,49 @@
-//! Batching is a policy, a caravan is the mechanism: a policy decides only *when* to ring the doorbell.
+//! Batching is a policy, a caravan is the mechanism: a policy decides *when* to ring the doorbell, which freight
+//! carries what, and how much one send takes.
 //!
 //! Invariant: held work always has a wake-up. A policy that does not ring answers with a deadline
-//! ([`Doorbell::ArmUntil`]) or promises that a command in flight wakes the lane
-//! ([`Doorbell::AwaitCompletion`]); [`Batcher`] asserts it.
+//! ([`Doorbell::ArmUntil`]).
 
+mod auto;
 mod batcher;
 mod i10;
 mod none;
+mod outbox;
+mod parcel;
+mod pinof;
+mod tyche;
 
+pub use auto::Auto;
 pub use batcher::{Batcher, Doorbells};
 pub use i10::I10;
 pub use none::Unbatched;
+pub use outbox::{Load, Outbox};
+pub use parcel::{Class, Freight, Kind, Parcel, Urgency};
+pub use pinof::{FreightSettings, Pinof, PinofSettings};
+pub use tyche::{Tyche, TycheSettings};
 
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// How urgent a PDU is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// May wait for company.
-    Normal,
-    /// Takes i10's no-delay path: admin, flush, FUA, H2CData, requests marked urgent.
-    Urgent,
-}
-
-/// What waits in a lane for the doorbell.
+/// What waits in a freight for the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Requests (or responses) that no doorbell has released yet.
+    /// PDUs that no doorbell has released yet.
     pub requests: u32,
     /// Their octets of data.
     pub data_bytes: u32,
-    /// Commands sent and not yet completed.
+    /// Commands of the queue pair that are in flight, as far as this end can tell, those waiting here too.
     pub in_flight: u32,
+}
+
+/// A command's end, as a policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Since it was submitted.
+    pub latency: Duration,
+    /// Octets of its data.
+    pub data_bytes: u32,
 }
 
 /// Why a doorbell rang.
@@ -49,27 +59,35 @@ pub enum Cause {
     Drained,
 }
 
-/// A policy's decision.
+/// A policy's decision on a freight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
     /// Send everything that waits.
     Ring(Cause),
     /// Hold it, at most until then.
     ArmUntil(Instant),
-    /// Hold it: a completion of a command in flight will ask again.
-    AwaitCompletion,
 }
 
 /// Decides when a lane sends. One value per lane and direction.
 pub trait BatchPolicy {
-    /// One more request waits; `backlog` includes it.
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, urgency: Urgency) -> Doorbell;
-    /// The source has nothing more ready in this turn of the reactor, and something waits.
-    fn on_drained(&mut self, now: Instant, backlog: &Backlog) -> Doorbell;
-    /// The armed timer fired.
-    fn on_timeout(&mut self, now: Instant, backlog: &Backlog) -> Doorbell;
-    /// A command completed after `latency`, and something waits.
-    fn on_complete(&mut self, now: Instant, backlog: &Backlog, latency: Duration) -> Doorbell;
+    /// The freight that carries a PDU.
+    fn freight(&self, _: &Parcel) -> Freight {
+        Freight::Data
+    }
+    /// One more PDU waits; `backlog` is its freight's and includes it.
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell;
+    /// The source has nothing more ready in this turn of the reactor, and something waits in `freight`.
+    fn on_drained(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell;
+    /// The armed timer of `freight` fired.
+    fn on_timeout(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell;
+    /// A command completed (host only).
+    fn on_complete(&mut self, _: Instant, _: &Completed) {}
+    /// Most of a freight that one send takes, now.
+    fn limits(&self, freight: Freight) -> Limits;
+    /// Whether one send may take several freights.
+    fn mixes(&self) -> bool {
+        true
+    }
 }
 
 /// Which end of a lane a policy serves: a target has no doorbell timer.
@@ -86,10 +104,14 @@ pub enum Role {
 pub struct PolicyConfig {
     /// The policy.
     pub kind: PolicyKind,
-    /// Limits of a caravan.
+    /// Limits of a caravan (`none`, `i10`).
     pub limits: Limits,
-    /// Longest wait for company.
+    /// Longest wait for company (`i10`).
     pub doorbell_delay: Duration,
+    /// Settings of `pinof`.
+    pub pinof: PinofSettings,
+    /// Settings of `tyche`.
+    pub tyche: TycheSettings,
 }
 
 /// The policies.
@@ -99,6 +121,12 @@ pub enum PolicyKind {
     None,
     /// i10: full caravans or a delayed doorbell.
     I10,
+    /// PINoF: CMD and Data freights.
+    Pinof,
+    /// Tyche: a batch level found by hill-climbing.
+    Tyche,
+    /// Ours: nothing to tune.
+    Auto,
 }
 
 /// Requests of a caravan in i10.
@@ -109,61 +137,99 @@ pub const I10_BYTES_MAX: u32 = 64 << 10;
 pub const I10_DOORBELL_DELAY: Duration = Duration::from_micros(50);
 
 impl PolicyConfig {
+    /// `kind` with its published settings.
+    #[must_use]
+    pub const fn of(kind: PolicyKind) -> Self {
+        let (limits, doorbell_delay) = match kind {
+            PolicyKind::I10 => {
+                let limits = Limits { count_max: I10_COUNT_MAX, bytes_max: I10_BYTES_MAX };
+                (limits, I10_DOORBELL_DELAY)
+            }
+            // As large as one send may be.
+            _ => (Limits { count_max: 512, bytes_max: 4 << 20 }, Duration::ZERO),
+        };
+        let (pinof, tyche) = (PinofSettings::published(), TycheSettings::published());
+        PolicyConfig { kind, limits, doorbell_delay, pinof, tyche }
+    }
+
     /// No waiting; caravans as large as one send may be.
     #[must_use]
     pub const fn none() -> Self {
-        let limits = Limits { count_max: 512, bytes_max: 4 << 20 };
-        PolicyConfig { kind: PolicyKind::None, limits, doorbell_delay: Duration::ZERO }
+        Self::of(PolicyKind::None)
     }
 
     /// i10 with the published constants: 16 requests, 64 KiB, 50 us.
     #[must_use]
     pub const fn i10() -> Self {
-        let limits = Limits { count_max: I10_COUNT_MAX, bytes_max: I10_BYTES_MAX };
-        PolicyConfig { kind: PolicyKind::I10, limits, doorbell_delay: I10_DOORBELL_DELAY }
+        Self::of(PolicyKind::I10)
+    }
+
+    /// Ours.
+    #[must_use]
+    pub const fn auto() -> Self {
+        Self::of(PolicyKind::Auto)
     }
 }
 
 enum Policy {
     None(Unbatched),
     I10(I10),
+    Pinof(Pinof),
+    Tyche(Tyche),
+    Auto(Auto),
 }
 
 impl Policy {
     fn new(config: &PolicyConfig, role: Role) -> Self {
         match config.kind {
-            PolicyKind::None => Policy::None(Unbatched),
+            PolicyKind::None => Policy::None(Unbatched::new(config.limits)),
             PolicyKind::I10 => Policy::I10(I10::new(config, role)),
+            PolicyKind::Pinof => Policy::Pinof(Pinof::new(config.pinof)),
+            PolicyKind::Tyche => Policy::Tyche(Tyche::new(config.tyche, role)),
+            PolicyKind::Auto => Policy::Auto(Auto::new()),
         }
     }
 }
 
+/// Calls the policy that it is: no dynamic dispatch on the fast path.
+macro_rules! each {
+    ($self:expr, $p:ident => $call:expr) => {
+        match $self {
+            Policy::None($p) => $call,
+            Policy::I10($p) => $call,
+            Policy::Pinof($p) => $call,
+            Policy::Tyche($p) => $call,
+            Policy::Auto($p) => $call,
+        }
+    };
+}
+
 impl BatchPolicy for Policy {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, urgency: Urgency) -> Doorbell {
-        match self {
-            Policy::None(p) => p.on_enqueue(now, backlog, urgency),
-            Policy::I10(p) => p.on_enqueue(now, backlog, urgency),
-        }
+    fn freight(&self, parcel: &Parcel) -> Freight {
+        each!(self, p => p.freight(parcel))
     }
 
-    fn on_drained(&mut self, now: Instant, backlog: &Backlog) -> Doorbell {
-        match self {
-            Policy::None(p) => p.on_drained(now, backlog),
-            Policy::I10(p) => p.on_drained(now, backlog),
-        }
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+        each!(self, p => p.on_enqueue(now, backlog, parcel))
     }
 
-    fn on_timeout(&mut self, now: Instant, backlog: &Backlog) -> Doorbell {
-        match self {
-            Policy::None(p) => p.on_timeout(now, backlog),
-            Policy::I10(p) => p.on_timeout(now, backlog),
-        }
+    fn on_drained(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell {
+        each!(self, p => p.on_drained(now, freight, backlog))
     }
 
-    fn on_complete(&mut self, now: Instant, backlog: &Backlog, latency: Duration) -> Doorbell {
-        match self {
-            Policy::None(p) => p.on_complete(now, backlog, latency),
-            Policy::I10(p) => p.on_complete(now, backlog, latency),
-        }
+    fn on_timeout(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell {
+        each!(self, p => p.on_timeout(now, freight, backlog))
+    }
+
+    fn on_complete(&mut self, now: Instant, completed: &Completed) {
+        each!(self, p => p.on_complete(now, completed))
+    }
+
+    fn limits(&self, freight: Freight) -> Limits {
+        each!(self, p => p.limits(freight))
+    }
+
+    fn mixes(&self) -> bool {
+        each!(self, p => p.mixes())
     }
 }

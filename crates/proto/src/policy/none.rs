@@ -1,28 +1,38 @@
 //! No policy: what today's Linux does. Drain on idle, send inline, coalesce what is already queued.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Urgency};
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel};
+use crate::caravan::Limits;
 use crate::time::Instant;
-use core::time::Duration;
 
 /// Never waits: rings as soon as the turn has nothing more to add.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unbatched;
+#[derive(Clone, Copy, Debug)]
+pub struct Unbatched {
+    limits: Limits,
+}
+
+impl Unbatched {
+    /// With caravans of at most `limits`.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Unbatched { limits }
+    }
+}
 
 impl BatchPolicy for Unbatched {
-    fn on_enqueue(&mut self, now: Instant, _: &Backlog, _: Urgency) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
         // The end of this turn rings: until then what is queued coalesces.
         Doorbell::ArmUntil(now)
     }
 
-    fn on_drained(&mut self, _: Instant, _: &Backlog) -> Doorbell {
+    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(Cause::Drained)
     }
 
-    fn on_timeout(&mut self, _: Instant, _: &Backlog) -> Doorbell {
+    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(Cause::Drained)
     }
 
-    fn on_complete(&mut self, now: Instant, _: &Backlog, _: Duration) -> Doorbell {
-        Doorbell::ArmUntil(now)
+    fn limits(&self, _: Freight) -> Limits {
+        self.limits
     }
 }

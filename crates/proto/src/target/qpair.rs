@@ -8,7 +8,10 @@
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::policy::{Batcher, Doorbells, PolicyConfig, Role, Urgency};
+use crate::host::qpair::SLOTS_MAX;
+use crate::policy::{
+    Batcher, Class, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency,
+};
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -16,9 +19,8 @@ use roadtrain_wire::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
     PduType, R2t, TermReq, alignment_bytes, flag,
 };
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use std::collections::VecDeque;
 
 /// What a target grants a connection.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +94,7 @@ struct Slot {
     cid: u16,
     state: SlotState,
     corrupt: bool,
+    urgency: Urgency,
     /// Octets expected while receiving, to be sent while responding.
     data_bytes: u32,
     received: u32,
@@ -126,11 +129,11 @@ pub struct Qpair {
     entries: u16,
     sqhd: u16,
     sq_flow_control: bool,
+    is_io: bool,
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
-    fifo: VecDeque<Tx>,
-    batcher: Batcher,
+    out: Outbox<Tx>,
 }
 
 impl Qpair {
@@ -146,16 +149,17 @@ impl Qpair {
             entries: ENTRIES_BEFORE_CONNECT,
             sqhd: 0,
             sq_flow_control: true,
+            is_io: false,
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
-            fifo: VecDeque::new(),
-            batcher: Batcher::new(&config.policy, Role::Target),
+            out: Outbox::new(&config.policy, Role::Target),
         }
     }
 
-    /// Connect succeeded: the queue has `entries` entries (SQSIZE + 1).
-    pub fn set_connected(&mut self, entries: u16, sq_flow_control: bool) {
+    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1).
+    pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool) {
+        self.is_io = qid > 0;
         self.entries = entries;
         self.sq_flow_control = sq_flow_control;
         if !sq_flow_control {
@@ -178,12 +182,12 @@ impl Qpair {
     /// Doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> Doorbells {
-        self.batcher.doorbells()
+        self.out.batcher().doorbells()
     }
 
     /// The batching state: deadline, doorbells; the lane says when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
-        &mut self.batcher
+        self.out.batcher_mut()
     }
 
     /// The command identifier of a slot.
@@ -240,19 +244,17 @@ impl Qpair {
     /// Nothing is sent any more, but a C2HTermReq to a peer that misbehaves.
     fn end(&mut self, now: Instant, error: QpairError) {
         self.rx = RxState::Ended;
-        self.fifo.clear();
-        self.batcher.clear();
+        self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.push(now, Tx::Term { error }, 0, Urgency::Urgent);
+            self.push(now, Tx::Term { error }, &Parcel::control());
         }
     }
 
-    fn push(&mut self, now: Instant, tx: Tx, data_bytes: u32, urgency: Urgency) {
+    fn push(&mut self, now: Instant, tx: Tx, parcel: &Parcel) {
         if self.rx == RxState::Ended && !matches!(tx, Tx::Term { .. }) {
             return; // a command that was executing when the connection ended
         }
-        self.fifo.push_back(tx);
-        self.batcher.enqueue(now, data_bytes, urgency);
+        self.out.push(now, tx, parcel);
     }
 
     fn advance(
@@ -319,7 +321,7 @@ impl Qpair {
         self.rx = RxState::Ready;
         // Our own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
-        self.push(now, Tx::IcResp, 0, Urgency::Urgent);
+        self.push(now, Tx::IcResp, &Parcel::control());
         Ok(None)
     }
 
@@ -340,20 +342,32 @@ impl Qpair {
         if self.sq_flow_control {
             self.sqhd = (self.sqhd + 1) % self.entries;
         }
-        let slot = self.take_slot(pdu.sqe.cid.get(), in_capsule_bytes);
+        let slot = self.take_slot(&pdu.sqe, in_capsule_bytes);
         if in_capsule_bytes > 0 {
             self.rx = RxState::InData { slot, last: true };
         }
         Ok(Some(RxEvent::Command { slot, sqe: pdu.sqe, in_capsule_bytes }))
     }
 
-    fn take_slot(&mut self, cid: u16, data_bytes: u32) -> u16 {
+    /// Admin and fabrics commands are answered without delay; the others say how they want to be treated.
+    fn urgency(&self, sqe: &Sqe) -> Urgency {
+        match sqe.opcode {
+            _ if !self.is_io => Urgency::Urgent,
+            opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()).urgency(),
+            opcode::FABRICS => Urgency::Urgent,
+            _ => Urgency::Normal,
+        }
+    }
+
+    fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
         let state = match data_bytes {
             0 => SlotState::Executing,
             _ => SlotState::Receiving { by_r2t: false },
         };
         let (result, status) = (0, Status::SUCCESS);
-        let slot = Slot { cid, state, corrupt: false, data_bytes, received: 0, result, status };
+        let (cid, urgency) = (sqe.cid.get(), self.urgency(sqe));
+        let (corrupt, received) = (false, 0);
+        let slot = Slot { cid, state, corrupt, urgency, data_bytes, received, result, status };
         if let Some(number) = self.free.pop() {
             self.slots[usize::from(number)] = slot;
             return number;
@@ -362,13 +376,23 @@ impl Qpair {
         (self.slots.len() - 1) as u16
     }
 
+    /// How the R2T and the response of a command that does not say itself are treated beside others'.
+    pub fn set_class(&mut self, slot: u16, class: Class) {
+        let urgency = &mut self.slots[usize::from(slot)].urgency;
+        if *urgency == Urgency::Normal {
+            *urgency = class.urgency();
+        }
+    }
+
     /// Asks the host for the command's `data_bytes` (R2T); `Data` and `DataDone` events follow.
     pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
         s.state = SlotState::Requesting;
         s.data_bytes = data_bytes;
-        self.push(now, Tx::R2t { slot }, 0, Urgency::Normal);
+        let (kind, urgency) = (Kind::R2t, s.urgency);
+        let parcel = Parcel { kind, urgency, data_bytes: 0, request_bytes: data_bytes };
+        self.push(now, Tx::R2t { slot }, &parcel);
     }
 
     fn handle_h2c_data(
@@ -438,38 +462,37 @@ impl Qpair {
     fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
+        // A host that reuses its lowest free identifiers tells how many commands it has in flight.
+        let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
+        self.out.batcher_mut().set_in_flight(in_flight);
         s.state = SlotState::Responding;
+        let request_bytes = s.data_bytes.max(bytes);
         (s.status, s.result, s.data_bytes) = (status, result, bytes);
-        self.push(now, Tx::Response { slot }, bytes, Urgency::Normal);
+        let kind = if bytes > 0 { Kind::ResponseData } else { Kind::Response };
+        let parcel = Parcel { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
+        self.push(now, Tx::Response { slot }, &parcel);
     }
 
     /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
     /// nothing was added.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
-        let limits = self.batcher.limits();
-        let (mut count, mut bytes) = (0, 0);
-        while self.batcher.released() > 0 && caravan.has_room() {
-            let Some(&tx) = self.fifo.front() else { break };
-            let size = match tx {
-                Tx::Response { slot } => self.slots[usize::from(slot)].data_bytes,
+        let mut load = Load::default();
+        while caravan.has_room() {
+            let slots = &self.slots;
+            let size = |tx: &Tx| match *tx {
+                Tx::Response { slot } => slots[usize::from(slot)].data_bytes,
                 _ => 0,
             };
-            if !limits.fits(count, bytes, size) {
-                break;
-            }
-            self.fifo.pop_front();
-            self.batcher.taken();
+            let Some(tx) = self.out.next(&mut load, size, |_| false) else { break };
             self.emit(&tx, caravan);
-            count += 1;
-            bytes = bytes.saturating_add(size);
         }
-        count > 0
+        load.count() > 0
     }
 
     /// Whether something released waits for a caravan.
     #[must_use]
     pub fn has_tx(&self) -> bool {
-        self.batcher.released() > 0
+        self.out.batcher().released() > 0
     }
 
     fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {

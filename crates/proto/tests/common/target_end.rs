@@ -146,7 +146,7 @@ impl TargetEnd {
                 return self.qpair.respond(now, slot, Status::CONNECT_INVALID_PARAMETERS, 0);
             }
             let flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
-            self.qpair.set_connected(connect.sqsize + 1, flow_control);
+            self.qpair.set_connected(1, connect.sqsize + 1, flow_control);
             return self.qpair.respond(now, slot, Status::SUCCESS, 1);
         }
         let in_capsule = if sqe.sgl.kind == 1 { data.len() as u32 } else { 0 };

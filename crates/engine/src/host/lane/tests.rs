@@ -1,5 +1,6 @@
 //! A lane against a target that is played by the test.
 
+use super::super::api::Class;
 use super::*;
 use roadtrain_proto::host::qpair::Config;
 use roadtrain_proto::policy::PolicyConfig;
@@ -37,7 +38,17 @@ fn submit(lane: &mut Lane, shared: &mut Shared, numbers: impl IntoIterator<Item 
     for nsid in numbers {
         let token = nsid.into();
         let (op, slba, blocks, fua, urgent) = (Op::Flush, 0, 0, false, false);
-        let request = Request { op, nsid, slba, blocks, fua, urgent, buffer: None, token };
+        let request = Request {
+            op,
+            nsid,
+            slba,
+            blocks,
+            fua,
+            urgent,
+            class: Class::Normal,
+            buffer: None,
+            token,
+        };
         lane.submit(request, shared).unwrap();
     }
     lane.end_turn(shared).unwrap();

@@ -79,7 +79,7 @@ impl Lane {
             && let Some(connected) = &self.association
         {
             self.pass = Some(pass);
-            self.qpair.set_connected(connected.entries, connected.sq_flow_control);
+            self.qpair.set_connected(connected.qid, connected.entries, connected.sq_flow_control);
             self.namespaces = control.table(self.association.as_ref());
         }
         if let Some((status, result)) = answer.completion {

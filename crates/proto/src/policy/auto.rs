@@ -1,0 +1,152 @@
+//! `auto`, ours: nothing to tune (`docs/AUTO.md` explains it).
+//!
+//! It never waits for time. What it decides is how much of the work in flight one send may take: with little
+//! in flight a quarter, so that both ends always have something to do; with much, everything that is ready.
+
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
+use crate::caravan::Limits;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Commands in flight up to which the ends would take turns if each sent all it has: a round trip's two
+/// wake-ups cost as much time as handling about so many commands. Above, both are busy anyway.
+const TURNS_MAX: u32 = 48;
+/// In so many parts commands in flight go round: one at each end, one on each way.
+const PARTS: u32 = 4;
+/// Most PDUs of a caravan: more gain nothing.
+const COUNT_MAX: u32 = 128;
+/// Most octets of data in a caravan.
+const BYTES_MAX: u32 = 512 << 10;
+/// PDUs with more data let smaller ones pass.
+const SMALL_BYTES_MAX: u32 = 16 << 10;
+/// How long a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
+const WINDOW: Duration = Duration::from_millis(1);
+
+/// The most commands in flight at any time in this window and in the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peak {
+    now: u32,
+    before: u32,
+    window_end: Instant,
+}
+
+impl Peak {
+    /// Notes `in_flight`; whether the peak may have changed.
+    fn note(&mut self, now: Instant, in_flight: u32) -> bool {
+        if now >= self.window_end {
+            let is_next = now < self.window_end + WINDOW;
+            self.before = if is_next { self.now } else { 0 };
+            self.now = 0;
+            self.window_end = now + WINDOW;
+        } else if in_flight <= self.now {
+            return false;
+        }
+        self.now = self.now.max(in_flight);
+        true
+    }
+
+    fn get(&self) -> u32 {
+        self.now.max(self.before)
+    }
+}
+
+/// Sends when a share of what is in flight waits, or nothing more is ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Auto {
+    peak: Peak,
+    /// PDUs that make a caravan full.
+    share: u32,
+}
+
+impl Auto {
+    /// For one end of a lane.
+    #[must_use]
+    pub fn new() -> Self {
+        Auto { peak: Peak::default(), share: 1 }
+    }
+}
+
+impl Default for Auto {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// PDUs that make a caravan full when so many commands are in flight.
+fn share(in_flight: u32) -> u32 {
+    match in_flight {
+        0..=2 => in_flight.max(1),
+        3..=TURNS_MAX => (in_flight / PARTS).max(1),
+        _ => COUNT_MAX,
+    }
+}
+
+impl BatchPolicy for Auto {
+    fn freight(&self, parcel: &Parcel) -> Freight {
+        match (parcel.urgency, parcel.kind) {
+            (_, Kind::Control) | (Urgency::Critical, _) => Freight::Express,
+            (Urgency::Bulk, _) => Freight::Data,
+            _ if parcel.data_bytes > SMALL_BYTES_MAX => Freight::Data,
+            _ => Freight::Cmd,
+        }
+    }
+
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+        if self.peak.note(now, backlog.in_flight) {
+            self.share = share(self.peak.get());
+        }
+        if parcel.urgency >= Urgency::Urgent {
+            return Doorbell::Ring(Cause::Urgent);
+        }
+        if backlog.requests >= self.share || backlog.data_bytes >= BYTES_MAX {
+            return Doorbell::Ring(Cause::Size);
+        }
+        Doorbell::ArmUntil(now)
+    }
+
+    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+        Doorbell::Ring(Cause::Drained)
+    }
+
+    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+        Doorbell::Ring(Cause::Drained)
+    }
+
+    fn limits(&self, _: Freight) -> Limits {
+        Limits { count_max: COUNT_MAX, bytes_max: BYTES_MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant(us * 1000)
+    }
+
+    #[test]
+    fn a_share_leaves_work_for_the_other_end() {
+        for in_flight in 3..=TURNS_MAX {
+            let share = share(in_flight);
+            assert!(share >= 1 && share * PARTS <= in_flight.max(PARTS), "{in_flight}: {share}");
+        }
+        assert_eq!((share(0), share(1), share(2), share(TURNS_MAX + 1)), (1, 1, 2, COUNT_MAX));
+    }
+
+    #[test]
+    fn the_peak_is_forgotten_within_two_windows() {
+        let mut peak = Peak::default();
+        peak.note(at(0), 128);
+        assert!(!peak.note(at(500), 1));
+        assert_eq!(peak.get(), 128);
+        peak.note(at(1100), 1);
+        assert_eq!(peak.get(), 128);
+        peak.note(at(2200), 1);
+        assert_eq!(peak.get(), 1, "the window before had 1");
+        peak.note(at(2300), 9);
+        assert_eq!(peak.get(), 9, "a rise counts at once");
+        peak.note(at(9000), 2);
+        assert_eq!(peak.get(), 2, "nothing is remembered over a pause");
+    }
+}

@@ -1,0 +1,123 @@
+//! A queue pair's PDUs that wait to be sent: a FIFO for each freight, and the account of what may leave.
+
+use super::{Batcher, Freight, Parcel, PolicyConfig, Role};
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+/// What a caravan holds so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    count: u32,
+    bytes: u32,
+    freight: Option<Freight>,
+    has_data: bool,
+}
+
+impl Load {
+    /// PDUs in it.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The last PDU was not put in after all.
+    pub fn uncount(&mut self) {
+        self.count -= 1;
+    }
+}
+
+/// PDUs of type `T` that wait.
+pub struct Outbox<T> {
+    fifos: [VecDeque<T>; 3],
+    batcher: Batcher,
+}
+
+impl<T: Copy> Outbox<T> {
+    /// Nothing waits.
+    #[must_use]
+    pub fn new(policy: &PolicyConfig, role: Role) -> Self {
+        Outbox { fifos: Default::default(), batcher: Batcher::new(policy, role) }
+    }
+
+    /// One more waits.
+    pub fn push(&mut self, now: Instant, tx: T, parcel: &Parcel) {
+        let freight = self.batcher.enqueue(now, parcel);
+        self.fifos[freight as usize].push_back(tx);
+    }
+
+    /// The next for a caravan with `load` that is released and fits; `size` says its octets of data, `blocked`
+    /// whether it may not leave yet (nor what is behind it in its freight).
+    ///
+    /// The first freight goes first, but no freight starves: a full caravan still takes one PDU of the last.
+    pub fn next(
+        &mut self,
+        load: &mut Load,
+        size: impl Fn(&T) -> u32,
+        blocked: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        for freight in Freight::ALL {
+            if self.batcher.released_of(freight) == 0 {
+                continue;
+            }
+            if load.freight.is_some_and(|other| other != freight && !self.batcher.mixes()) {
+                return None;
+            }
+            let tx = *self.fifos[freight as usize].front()?;
+            if blocked(&tx) {
+                continue;
+            }
+            let bytes = size(&tx);
+            let is_owed = freight == Freight::Data && !load.has_data;
+            if !is_owed && !self.batcher.limits(freight).fits(load.count, load.bytes, bytes) {
+                continue;
+            }
+            self.fifos[freight as usize].pop_front();
+            self.batcher.taken(freight);
+            load.count += 1;
+            load.bytes = load.bytes.saturating_add(bytes);
+            load.freight = Some(freight);
+            load.has_data |= freight == Freight::Data;
+            return Some(tx);
+        }
+        None
+    }
+
+    /// Whether something released may leave; `blocked` as for [`Outbox::next`].
+    #[must_use]
+    pub fn is_due(&self, blocked: impl Fn(&T) -> bool) -> bool {
+        self.batcher.released() > 0
+            && Freight::ALL
+                .into_iter()
+                .filter(|&freight| self.batcher.released_of(freight) > 0)
+                .filter_map(|freight| self.fifos[freight as usize].front())
+                .any(|tx| !blocked(tx))
+    }
+
+    /// Everything that waits, to be changed in place.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.fifos.iter_mut().flatten()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fifos.iter().all(VecDeque::is_empty)
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.fifos.iter_mut().for_each(VecDeque::clear);
+        self.batcher.clear();
+    }
+
+    /// The account.
+    #[must_use]
+    pub fn batcher(&self) -> &Batcher {
+        &self.batcher
+    }
+
+    /// The account: deadline, doorbells; the lane says when a turn is drained.
+    pub fn batcher_mut(&mut self) -> &mut Batcher {
+        &mut self.batcher
+    }
+}

@@ -1,0 +1,140 @@
+//! PINoF (2022): CMD and Data freights, each with its own size, degree and timer, at both ends.
+
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, I10_DOORBELL_DELAY, Kind, Parcel};
+use super::{I10_BYTES_MAX, I10_COUNT_MAX, Urgency};
+use crate::caravan::Limits;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// When a freight departs: whichever is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreightSettings {
+    /// Octets of PDUs: it departs before the one that does not fit.
+    pub bytes_max: u32,
+    /// PDUs, counted with their weights.
+    pub degree: u32,
+    /// Time since its first PDU.
+    pub delay: Duration,
+}
+
+/// PINoF's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinofSettings {
+    /// Read commands; R2Ts and responses without data.
+    pub cmd: FreightSettings,
+    /// Write commands with data, H2CData; read responses.
+    pub data: FreightSettings,
+    /// What an R2T counts towards the degree: a whole write waits for it.
+    pub r2t_weight: u32,
+    /// What a response without data counts.
+    pub response_weight: u32,
+}
+
+impl PinofSettings {
+    /// As published (the timers of its artifact: the paper prints ms).
+    #[must_use]
+    pub const fn published() -> Self {
+        let cmd = FreightSettings { bytes_max: 512, degree: 8, delay: Duration::from_micros(25) };
+        let data =
+            FreightSettings { bytes_max: 64 << 10, degree: 16, delay: Duration::from_micros(50) };
+        PinofSettings { cmd, data, r2t_weight: 3, response_weight: 2 }
+    }
+
+    /// The ablation without priorities: both freights as i10's caravan, no weights.
+    #[must_use]
+    pub const fn flat() -> Self {
+        let freight = FreightSettings {
+            bytes_max: I10_BYTES_MAX,
+            degree: I10_COUNT_MAX,
+            delay: I10_DOORBELL_DELAY,
+        };
+        PinofSettings { cmd: freight, data: freight, r2t_weight: 1, response_weight: 1 }
+    }
+
+    fn of(&self, freight: Freight) -> &FreightSettings {
+        if freight == Freight::Cmd { &self.cmd } else { &self.data }
+    }
+
+    fn weight(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::R2t => self.r2t_weight,
+            Kind::Response => self.response_weight,
+            _ => 1,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    weight: u32,
+    bytes: u32,
+    deadline: Instant,
+}
+
+/// Two freights; H2CData and urgent requests never wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Pinof {
+    settings: PinofSettings,
+    cmd: Waiting,
+    data: Waiting,
+}
+
+impl Pinof {
+    /// With `settings`.
+    #[must_use]
+    pub fn new(settings: PinofSettings) -> Self {
+        Pinof { settings, cmd: Waiting::default(), data: Waiting::default() }
+    }
+
+    fn waiting(&mut self, freight: Freight) -> &mut Waiting {
+        if freight == Freight::Cmd { &mut self.cmd } else { &mut self.data }
+    }
+}
+
+impl BatchPolicy for Pinof {
+    fn freight(&self, parcel: &Parcel) -> Freight {
+        match parcel.kind {
+            Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
+            Kind::Control | Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
+        }
+    }
+
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+        let freight = self.freight(parcel);
+        let settings = *self.settings.of(freight);
+        let weight = self.settings.weight(parcel.kind);
+        let waiting = self.waiting(freight);
+        if backlog.requests == 1 {
+            *waiting = Waiting { weight: 0, bytes: 0, deadline: now + settings.delay };
+        }
+        waiting.weight = waiting.weight.saturating_add(weight);
+        waiting.bytes = waiting.bytes.saturating_add(parcel.pdu_bytes());
+        // Whether the next one fits is judged by this one: PDUs of a freight are mostly alike.
+        let next = waiting.bytes.saturating_add(parcel.pdu_bytes());
+        if parcel.urgency >= Urgency::Urgent {
+            Doorbell::Ring(Cause::Urgent)
+        } else if waiting.weight >= settings.degree || next > settings.bytes_max {
+            Doorbell::Ring(Cause::Size)
+        } else {
+            Doorbell::ArmUntil(waiting.deadline)
+        }
+    }
+
+    fn on_drained(&mut self, _: Instant, freight: Freight, _: &Backlog) -> Doorbell {
+        Doorbell::ArmUntil(self.waiting(freight).deadline)
+    }
+
+    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+        Doorbell::Ring(Cause::Timer)
+    }
+
+    fn limits(&self, freight: Freight) -> Limits {
+        let settings = self.settings.of(freight);
+        Limits { count_max: settings.degree.max(1), bytes_max: settings.bytes_max }
+    }
+
+    /// Freights share the connection, not a send.
+    fn mixes(&self) -> bool {
+        false
+    }
+}
