@@ -1,7 +1,7 @@
 //! Holds measurements against claims and bars, by criteria that are stated beside the verdict.
 
 use super::metric::Metric;
-use super::plan::{Bar, Claim, Limit, Pair, Pick, Point, Test};
+use super::plan::{Bar, Claim, Figure, Limit, Pair, Pick, Point, Test};
 use super::result::Data;
 use crate::measure::median;
 
@@ -120,8 +120,8 @@ fn effect(
     let of = match (ratios.len(), pick) {
         (1, _) => String::new(),
         (n, Pick::Median) => format!(" (median of {n} points)"),
-        (n, Pick::Most) => format!(" (at most, of {n} points)"),
-        (n, Pick::Least) => format!(" (at least, of {n} points)"),
+        (n, Pick::Most) => format!(" (best of {n} points)"),
+        (n, Pick::Least) => format!(" (worst of {n} points)"),
     };
     Some(of_effect(picked, published, of))
 }
@@ -219,6 +219,16 @@ pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
         value: reached,
         pass: reached.is_some_and(|value| bar.limit.holds(value)),
     }
+}
+
+/// How many claims came to what, in words.
+pub(crate) fn tally(figures: &[Figure], data: &Data) -> String {
+    let claims = figures.iter().flat_map(|figure| &figure.claims);
+    let verdicts: Vec<Verdict> = claims.map(|c| claim(c, data).verdict).collect();
+    let count = |verdict| verdicts.iter().filter(|&&v| v == verdict).count();
+    let all = [Verdict::Reproduced, Verdict::Partly, Verdict::Not, Verdict::Unmeasured];
+    let counts = all.map(|verdict| format!("{} {}", count(verdict), verdict.name()));
+    format!("{} claims: {}.", verdicts.len(), counts.join(", "))
 }
 
 /// Bars kept and bars in all.

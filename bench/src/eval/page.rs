@@ -37,6 +37,7 @@ fn claims(out: &mut String, figures: &[Figure], data: &Data) {
             ]);
         }
     }
+    writeln!(out, "{}\n", judge::tally(figures, data)).expect("a string takes all");
     table(out, &lines);
 }
 

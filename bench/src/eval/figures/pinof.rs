@@ -49,7 +49,7 @@ fn mixes(extent: Extent) -> Figure {
 fn mixes_claims(backends: &[Backend], shares: &[u8]) -> Vec<Claim> {
     let reads = || Pair::over([Load::small(100, DEPTH)], PINOF, I10);
     let mixed = || {
-        let mixes = shares.iter().filter(|&&share| share < 100);
+        let mixes = shares.iter().filter(|&&share| (1..100).contains(&share));
         Pair::over(mixes.map(|&share| Load::small(share, DEPTH)), PINOF, I10)
     };
     let why_reads = "Commands of reads are small and wait in their own freight, 8 at most and 25 us at \
