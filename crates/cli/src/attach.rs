@@ -20,7 +20,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     let buffer_bytes_max = args.buffers.map(|bytes| buffers(bytes, &config)).transpose()?;
     let attach = AttachConfig { buffer_bytes_max, ..AttachConfig::new(args.nsid, address) };
     let signals = Signals::block()?;
-    let attachment = Attachment::start(config, &attach)?;
+    let attachment = signals.guard(|| Attachment::start(config, &attach))?;
     let uri = attachment.address().uri();
     output::line(&format!("ready {uri} {} nsid {}", args.nqn, args.nsid))?;
     while signals.wait() != Signal::Stop {}

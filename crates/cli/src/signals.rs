@@ -1,7 +1,8 @@
 //! Signals as events: blocked everywhere, taken one at a time by the main thread.
 
-use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{io, process, thread};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,21 @@ pub(crate) enum Signal {
 /// The right to wait for signals. Threads started after it exists inherit the blocked signals.
 pub(crate) struct Signals {
     set: libc::sigset_t,
+    /// SIGTERM or SIGINT came when nobody could act on it any more.
+    missed: AtomicBool,
 }
+
+/// Says that it is over when it goes, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// How often [`Signals::guard`] looks whether it is over.
+const GUARD_LOOK: Duration = Duration::from_millis(10);
 
 impl Signals {
     /// Blocks SIGTERM, SIGINT and SIGHUP. Call before starting threads.
@@ -36,9 +51,30 @@ impl Signals {
         match unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
         } {
-            0 => Ok(Signals { set }),
+            0 => Ok(Signals { set, missed: AtomicBool::new(false) }),
             error => Err(io::Error::from_raw_os_error(error)),
         }
+    }
+
+    /// Runs `begin`, which may have to wait for others; SIGTERM or SIGINT end the program meanwhile. It has
+    /// nothing to put in order then.
+    pub(crate) fn guard<T>(&self, begin: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    if self.wait_for(GUARD_LOOK) == Some(Signal::Stop) {
+                        if !over.load(Ordering::Acquire) {
+                            eprintln!("roadtrain: interrupted");
+                            process::exit(1);
+                        }
+                        self.missed.store(true, Ordering::Release);
+                    }
+                }
+            });
+            let _over = Over(&over);
+            begin()
+        })
     }
 
     /// Waits for a signal.
@@ -54,6 +90,9 @@ impl Signals {
     /// Waits for a signal, but not longer than `limit`.
     #[must_use]
     pub(crate) fn wait_for(&self, limit: Duration) -> Option<Signal> {
+        if self.missed.swap(false, Ordering::AcqRel) {
+            return Some(Signal::Stop);
+        }
         let timeout = libc::timespec {
             tv_sec: limit.as_secs() as libc::time_t,
             tv_nsec: limit.subsec_nanos().into(),

@@ -73,7 +73,8 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         next_lane: 0,
         bench: None,
     };
-    let controller = Controller::connect(config, |reactor, view| fronts.make(reactor, view))?;
+    let connect = || Controller::connect(config, |reactor, view| fronts.make(reactor, view));
+    let controller = signals.guard(connect)?;
     fronts.results = None; // the inbox closes with the last front
     let bench = fronts.bench.take().unwrap_or_else(|| Err(Failure::failed("no reactor")))?;
     let report = measure(args, global, &signals, &bench, &inbox, own.as_mut());

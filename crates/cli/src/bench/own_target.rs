@@ -10,6 +10,7 @@ use crate::signals::stop_child;
 use roadtrain_engine::stats::LaneStats;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ impl OwnTarget {
             .args(arguments(args))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0) // Ctrl-C is for us alone: the target is asked for its counters after it
             .spawn()
             .map_err(|e| failed("start", e))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {

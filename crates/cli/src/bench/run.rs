@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 /// The same while waiting for something that comes soon.
 const LOOK_SOON: Duration = Duration::from_millis(2);
+/// How long an interrupted run waits for what is in flight: its target may be away.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Failures after which it makes no sense to go on.
 const ERRORS_MAX: u64 = 10_000;
 
@@ -39,12 +41,14 @@ struct Mark {
     at_ns: u64,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// What was waited for has come.
     Done,
-    /// A signal, a lost controller or too many errors: the end.
+    /// A lost controller or too many errors: the end.
     Broken,
+    /// A signal: the end, soon.
+    Interrupted,
 }
 
 impl Run<'_> {
@@ -67,11 +71,15 @@ impl Run<'_> {
             self.board.set_phase(Phase::Ramp);
             wait = self.wait(Some(self.args.ramp), LOOK, || false);
         }
+        if wait == Wait::Interrupted {
+            live.end();
+            return Err(Failure::failed("interrupted before anything was measured"));
+        }
         let before = self.mark(own.as_deref_mut())?;
         if wait == Wait::Done {
             self.board.measure_from(clock::now());
             let look = if self.plans[0].ios.is_some() { LOOK_SOON } else { LOOK };
-            self.wait(self.limit(), look, || {
+            wait = self.wait(self.limit(), look, || {
                 live.show(|| self.board.progress());
                 self.board.finished_at().is_some()
             });
@@ -80,7 +88,7 @@ impl Run<'_> {
         self.board.set_phase(Phase::Stop);
         live.say("ending");
         let finished_at = self.board.finished_at().unwrap_or(after.at_ns);
-        let results = self.collect(inbox);
+        let results = self.collect(inbox, wait);
         live.end();
         let ns = finished_at.min(after.at_ns).saturating_sub(before.at_ns);
         Ok(Measured {
@@ -123,7 +131,7 @@ impl Run<'_> {
                 return Wait::Done;
             }
             if self.signals.wait_for(left.min(look)) == Some(Signal::Stop) {
-                return Wait::Broken;
+                return Wait::Interrupted;
             }
             let lost = self.board.lost.load(Ordering::Relaxed);
             if lost || self.board.errors() > ERRORS_MAX {
@@ -132,8 +140,9 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for the lanes' results; a second signal gives up.
-    fn collect(&self, inbox: &Receiver<LaneResult>) -> Outcome<Vec<LaneResult>> {
+    /// Waits for the lanes' results: not for long after a signal, and not at all after a second one.
+    fn collect(&self, inbox: &Receiver<LaneResult>, ended: Wait) -> Outcome<Vec<LaneResult>> {
+        let mut give_up_at = (ended == Wait::Interrupted).then(|| Instant::now() + PATIENCE);
         let mut results = Vec::new();
         let count: usize = self.board.loads.iter().map(Vec::len).sum();
         while results.len() < count {
@@ -144,6 +153,10 @@ impl Run<'_> {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.signals.wait_for(Duration::ZERO) == Some(Signal::Stop) {
+                        let patience = if give_up_at.is_some() { Duration::ZERO } else { PATIENCE };
+                        give_up_at = Some(Instant::now() + patience);
+                    }
+                    if give_up_at.is_some_and(|at| at <= Instant::now()) {
                         let text = "interrupted: requests in flight were not waited for";
                         return Err(Failure::failed(text));
                     }

@@ -1,0 +1,105 @@
+# shellcheck shell=bash
+# SIGTERM and SIGINT at inconvenient times: everything ends soon, says how it went, and leaves nothing behind.
+
+# ends SIGNAL PID STATUS [SECONDS]: the process ends by the signal, with that status
+ends() {
+    local rc=0
+    kill -"$1" "$2"
+    ended "$2" "${4:-5}"
+    wait "$2" || rc=$?
+    [ $rc = "$3" ] || fail "status $rc instead of $3 after SIG$1"
+}
+
+# load URI: an NBD client that is busy for long; leaves its process in $pid
+load() {
+    background fio.log fio --name=load --ioengine=nbd --uri="$1" --rw=randrw --bs=4k --iodepth=32 --size=32M \
+        --time_based --runtime=60 --eta=never
+    sleep 1
+    alive "$pid" || { cat fio.log; fail 'the load does not run'; }
+}
+
+# bench_load [OPTIONS]: a load generator that is busy for long; leaves its process in $pid
+bench_load() {
+    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 60 "$@"
+}
+
+test_signal_attach_with_a_busy_client() {
+    local signal
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    for signal in TERM INT; do
+        attach
+        load "$uri"
+        ends "$signal" "$attached" 0
+        [ ! -e "$socket" ] || fail 'the socket is still there'
+        ended "$pid" 10
+    done
+}
+
+# The target ends although hosts are busy, its port is free at once, and they can end while it is away.
+test_signal_serve_with_busy_hosts() {
+    local signal client generator
+    for signal in TERM INT; do
+        serve --namespace "file:$work/disk.img,size=64MiB"
+        attach
+        load "$uri"
+        client=$pid
+        bench_load -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
+        generator=$pid
+        sleep 1
+        ends "$signal" "$target" 0
+        serve --namespace "file:$work/disk.img,size=64MiB"
+        ends "$signal" "$target" 0
+        ends "$signal" "$generator" 1 10
+        grep -q interrupted bench.log
+        ends "$signal" "$attached" 0
+        [ ! -e "$socket" ] || fail 'the socket is still there'
+        ended "$client" 10
+    done
+}
+
+# What was measured until then is reported.
+test_signal_bench_with_its_own_target() {
+    local signal own
+    for signal in TERM INT; do
+        bench_load --namespace mem:16MiB --json
+        sleep 2
+        own=$(pgrep -P "$pid")
+        ends "$signal" "$pid" 0
+        holds bench.log '.errors == 0 and .iops > 0 and .seconds < 30'
+        ended "$own" 5
+    done
+}
+
+# Ctrl-C reaches every process of a group.
+test_signal_bench_as_a_group() {
+    background bench.log setsid "$ROADTRAIN" bench --namespace mem:16MiB --rw randread --seconds 60 --json
+    sleep 2
+    kill -INT -- "-$pid"
+    ended "$pid" 5
+    wait "$pid" || fail "status $?"
+    holds bench.log '.errors == 0 and .iops > 0'
+}
+
+# A bench that is killed takes its target along.
+test_signal_bench_killed() {
+    local own
+    bench_load --namespace mem:16MiB
+    sleep 1
+    own=$(pgrep -P "$pid")
+    kill -KILL "$pid"
+    ended "$own" 5
+}
+
+# A target that does not answer is not waited for.
+test_signal_while_connecting() {
+    serve --namespace mem:64MiB
+    kill -STOP "$target"
+    bench_load -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
+    local generator=$pid
+    background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "nbd:unix:$work/nbd.sock"
+    sleep 1
+    ends TERM "$pid" 1
+    ends INT "$generator" 1
+    [ ! -e "$work/nbd.sock" ] || fail 'the socket is still there'
+    kill -CONT "$target"
+}
