@@ -1,8 +1,8 @@
 //! What the fuzz targets share.
 
-use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::framing::{Framer, Step};
 use roadtrain_proto::manifest::Manifest;
+use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_wire::pdu::Digests;
 
 /// Longest data of any command in the queue pair targets.
@@ -34,12 +34,7 @@ pub fn assert_well_formed(from_host: bool, digests: Digests, alignment: u32, oct
 /// One of the policies, chosen by the upper bits.
 #[must_use]
 pub fn policy(shape: u8) -> PolicyConfig {
-    let kinds = [
-        PolicyKind::None,
-        PolicyKind::I10,
-        PolicyKind::Pinof,
-        PolicyKind::Tyche,
-        PolicyKind::Auto,
-    ];
+    let kinds =
+        [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
     PolicyConfig::of(kinds[usize::from(shape >> 4) % kinds.len()])
 }
