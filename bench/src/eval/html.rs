@@ -51,22 +51,23 @@ fn introduction(out: &mut String, data: &Data) {
     paragraph(
         out,
         "lead",
-        "All batching policies of Roadtrain side by side, figure by figure as they were published, \
-         against the bare-TCP floor of the same minutes, and against what the project wants to reach.",
+        "All batching policies of Roadtrain side by side, figure by figure as they were \
+         published, against the bare-TCP floor of the same minutes, and against what the project \
+         wants to reach.",
     );
     paragraph(out, "", &format!("Machine: {}.", e.machine));
     paragraph(
         out,
         "",
         &format!(
-            "How measured: `roadtrain bench`, one process a run, with its own target on loopback; host \
-             on core 0, target on core 1, both asleep while there is nothing to do. Each run loads \
-             for {} s and measures {} s. In each of {} rounds every load is run with all policies one \
-             after the other, in the next round the other way round. Figures are medians over the \
-             rounds; ratios are medians of each round's own ratio. mem is {} MiB of memory, ssd \
-             the same whose every command takes 100 us, at most 64 at once. A run that others \
-             disturbed is repeated; what others used in the worst median is {:.2} cores. It took \
-             {:.0} minutes. Differences under 5 % mean nothing.",
+            "How measured: `roadtrain bench`, one process a run, with its own target on loopback; \
+             host on core 0, target on core 1, both asleep while there is nothing to do. Each run \
+             loads for {} s and measures {} s. In each of {} rounds every load is run with all \
+             policies one after the other, in the next round the other way round. Figures are \
+             medians over the rounds; ratios are medians of each round's own ratio. mem is {} MiB \
+             of memory, ssd the same whose every command takes 100 us, at most 64 at once. A run \
+             that others disturbed is repeated; what others used in the worst median is {:.2} \
+             cores. It took {:.0} minutes. Differences under 5 % mean nothing.",
             e.ramp_seconds,
             e.seconds,
             e.rounds,
@@ -140,8 +141,8 @@ fn goals(out: &mut String, figures: &[Figure], data: &Data) {
         let class = if kept == all { "good" } else { "bad" };
         writeln!(
             out,
-            "<tr><td><a href=\"#{}\">{}</a></td><td class=\"n\">{kept} of {all}</td>\
-             <td><span class=\"badge {class}\">{}</span></td></tr>",
+            "<tr><td><a href=\"#{}\">{}</a></td><td class=\"n\">{kept} of {all}</td><td><span \
+             class=\"badge {class}\">{}</span></td></tr>",
             figure.id,
             escape(figure.title),
             if kept == all { "reached" } else { "missed" }

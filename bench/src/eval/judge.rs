@@ -140,8 +140,8 @@ fn of_effect(ratio: f64, published: f64, of: String) -> Judgement {
         verdict,
         measured: format!("x{ratio:.2}{of}"),
         criterion: format!(
-            "published x{published:.2}; reproduced from half of the effect on (x{bound:.2}), partly from \
-             3 % on in its direction"
+            "published x{published:.2}; reproduced from half of the effect on (x{bound:.2}), \
+             partly from 3 % on in its direction"
         ),
     }
 }

@@ -91,8 +91,8 @@ fn depth(extent: Extent) -> Figure {
         source: SOURCE,
         title: "auto against the best fixed policy",
         question: "Does one default without parameters come up to the best fixed policy at every depth?",
-        how: "A closed loop over one lane. The best of the six is chosen at each point by its median, so \
-              chance is on its side: the best of six equals is ahead of their mean.",
+        how: "A closed loop over one lane. The best of the six is chosen at each point by its \
+              median, so chance is on its side: the best of six equals is ahead of their mean.",
         panels,
         bars,
         ..Figure::default()
@@ -151,8 +151,8 @@ fn open(extent: Extent) -> Figure {
         source: SOURCE,
         title: "Open loop",
         question: "Does auto cost no more CPU than i10 and no more latency than none at any rate?",
-        how: "The load-latency curve's points: requests at a fixed rate, a share of what the slowest \
-              of none, i10 and auto does in a closed loop at depth 128.",
+        how: "The load-latency curve's points: requests at a fixed rate, a share of what the \
+              slowest of none, i10 and auto does in a closed loop at depth 128.",
         panels,
         bars,
         ..Figure::default()
@@ -190,8 +190,8 @@ fn floor() -> Figure {
         source: SOURCE,
         title: "How far from the floor",
         question: "How close does the data path come to what a bare TCP socket does on this machine?",
-        how: "The floor moves the same bytes over one bare socket, up to 128 messages a send, tuned as well as \
-              the product, in the same minutes.",
+        how: "The floor moves the same bytes over one bare socket, up to 128 messages a send, \
+              tuned as well as the product, in the same minutes.",
         panels: vec![panel.chart(Metric::Iops, Kind::Bars).chart(Metric::Cpu, Kind::Bars)],
         bars,
         ..Figure::default()
@@ -219,8 +219,8 @@ fn writes(extent: Extent) -> Figure {
         source: SOURCE,
         title: "Large writes",
         question: "Do writes that need an R2T wait for a second doorbell?",
-        how: "Writes beyond the in-capsule limit. No worse than none means: within 5 %, which is what chance \
-              makes of two equal ones here.",
+        how: "Writes beyond the in-capsule limit. No worse than none means: within 5 %, which is \
+              what chance makes of two equal ones here.",
         panels: vec![
             panel.chart(Metric::LatencyP99, Kind::LogLines).chart(Metric::Bandwidth, Kind::Lines),
         ],
@@ -296,8 +296,8 @@ fn class(extent: Extent) -> Figure {
         source: SOURCE,
         title: "A latency-critical request beside bulk",
         question: "Is a latency-critical request almost as fast as alone, and does bulk keep its throughput?",
-        how: "One latency-critical request at a time beside 128 bulk ones, both from the same core, over \
-              one lane or a lane each; and either of them alone.",
+        how: "One latency-critical request at a time beside 128 bulk ones, both from the same \
+              core, over one lane or a lane each; and either of them alone.",
         panels,
         bars,
         ..Figure::default()

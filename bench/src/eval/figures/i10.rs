@@ -53,10 +53,10 @@ fn load_latency(extent: Extent) -> Figure {
         source: "i10, fig. 6",
         title: "Load and latency",
         question: "How does latency grow with the load, and what does waiting cost while there is little?",
-        how: "An open loop: requests come at a fixed rate, latency counts from when one was due. The \
-              rates are shares of the peak: what the slowest of none, i10 and auto does in a closed loop \
-              at depth 128. RDMA, i10's comparison, does not exist here: none stands for a system that \
-              does not wait.",
+        how: "An open loop: requests come at a fixed rate, latency counts from when one was due. \
+              The rates are shares of the peak: what the slowest of none, i10 and auto does in a \
+              closed loop at depth 128. RDMA, i10's comparison, does not exist here: none stands \
+              for a system that does not wait.",
         panels: panels.collect(),
         claims: load_latency_claims(low),
         ..Figure::default()
@@ -66,8 +66,8 @@ fn load_latency(extent: Extent) -> Figure {
 fn load_latency_claims(low: Load) -> Vec<Claim> {
     vec![
         Claim {
-            text: "at low load the doorbell's delay shows: i10's mean is 189 us where a system that \
-                       does not wait (RDMA) takes 105",
+            text: "at low load the doorbell's delay shows: i10's mean is 189 us where a system \
+                       that does not wait (RDMA) takes 105",
             published: "x1.80",
             test: Test::Effect {
                 metric: Metric::LatencyMean,
@@ -76,7 +76,8 @@ fn load_latency_claims(low: Load) -> Vec<Claim> {
                 published: 189.0 / 105.0,
             },
             why: "The delay of 50 us is added to a round trip that takes about as long. On the \
-                      emulated SSD the service time is in both, so the ratio is smaller than in memory.",
+                      emulated SSD the service time is in both, so the ratio is smaller than in \
+                      memory.",
         },
         Claim {
             text: "one core, memory: i10 as an I/O scheduler reaches 250 kIOPS where unbatched \
@@ -89,7 +90,8 @@ fn load_latency_claims(low: Load) -> Vec<Claim> {
                 published: 250.0 / 140.0,
             },
             why: "Per-send costs are nearly all that the unbatched side does here: the storage \
-                      path in user space is short, so removing sends removes more than in the kernel.",
+                      path in user space is short, so removing sends removes more than in the \
+                      kernel.",
         },
         Claim {
             text: "an adaptive scheduler keeps i10's throughput (245 of 250 kIOPS)",
@@ -140,8 +142,8 @@ fn read_share(extent: Extent) -> Figure {
                 text: "i10 is at least as fast as NVMe/TCP at every read share",
                 published: ">= 1 everywhere",
                 test: everywhere(UNBATCHED),
-                why: "NVMe/TCP of 2019 is one request a send. Batching saves a system call, a pass \
-                      through TCP and a wake-up in either direction, whatever the data's.",
+                why: "NVMe/TCP of 2019 is one request a send. Batching saves a system call, a \
+                      pass through TCP and a wake-up in either direction, whatever the data's.",
             },
             Claim {
                 text: "the same against today's way of sending (all that is queued goes at once)",
@@ -171,10 +173,10 @@ fn many_targets(extent: Extent) -> Figure {
         source: "i10, fig. 9",
         title: "Many targets",
         question: "What remains of batching when one core's requests go to many targets?",
-        how: "A lane for each target, all lanes on one core of the host. They end at one target process \
-              on the other core, as this machine has two: its cost is that of many connections, \
-              not of many machines. The 128 requests in flight are shared among the lanes, so each \
-              lane has 128/N.",
+        how: "A lane for each target, all lanes on one core of the host. They end at one target \
+              process on the other core, as this machine has two: its cost is that of many \
+              connections, not of many machines. The 128 requests in flight are shared among the \
+              lanes, so each lane has 128/N.",
         panels: vec![
             panel
                 .chart(Metric::Iops, Kind::Lines)
@@ -191,9 +193,9 @@ fn many_targets(extent: Extent) -> Figure {
                     .collect(),
                 limit: Limit::Min(0.9),
             },
-            why: "There, more targets bring more machines; here one core serves all of them, \
-                  and with 128/N requests a lane the caravans shrink to N-th parts. The total depth \
-                  is kept on purpose: it isolates what splitting costs.",
+            why: "There, more targets bring more machines; here one core serves all of them, and \
+                  with 128/N requests a lane the caravans shrink, less with i10's delay than \
+                  without. The total depth is kept on purpose: it isolates what splitting costs.",
         }],
         ..Figure::default()
     }
@@ -230,9 +232,9 @@ fn parts() -> Figure {
         source: "i10, fig. 10",
         title: "What each part adds",
         question: "How much of i10's throughput comes from lanes, from caravans and from delayed doorbells?",
-        how: "Four connections on the core with one request a send; then one lane; then caravans of \
-              up to 16 requests and 64 KiB of what is queued anyway; then the doorbell's delay of \
-              50 us. auto stands beside, as nothing of it is fixed.",
+        how: "Four connections on the core with one request a send; then one lane; then caravans \
+              of up to 16 requests and 64 KiB of what is queued anyway; then the doorbell's delay \
+              of 50 us. auto stands beside, as nothing of it is fixed.",
         panels: vec![
             panel
                 .chart(Metric::Iops, Kind::Bars)
@@ -244,16 +246,16 @@ fn parts() -> Figure {
                 text: "caravans bring 38.2 % of i10's throughput",
                 published: "38.2 %",
                 test: share(lane, caravans, 0.382),
-                why: "With 128 requests in flight on one core the queue is never empty, so caravans \
-                      fill by themselves and bring nearly all of the gain.",
+                why: "With 128 requests in flight on one core the queue is never empty, so \
+                      caravans fill by themselves and bring nearly all of the gain.",
             },
             Claim {
                 text: "delayed doorbells bring another 23.2 %",
                 published: "23.2 %",
                 test: share(caravans, doorbells, 0.232),
-                why: "They had to fill caravans that the kernel's submission path emptied too early. \
-                      Our reactor looks at all that is ready before it sends, which has the same \
-                      effect without a delay; at depth 128 nothing is left to wait for.",
+                why: "They had to fill caravans that the kernel's submission path emptied too \
+                      early. Our reactor looks at all that is ready before it sends, which has \
+                      the same effect without a delay; at depth 128 nothing is left to wait for.",
             },
         ],
         ..Figure::default()
@@ -275,8 +277,8 @@ fn bytes(extent: Extent) -> Figure {
         source: "i10, fig. 11",
         title: "Bytes per send",
         question: "How much does one send carry, so that segmentation offload has something to cut?",
-        how: "What one send call carries: the target's answers with data for reads, the host's commands \
-              with data for writes. The points are those of the depth ladder.",
+        how: "What one send call carries: the target's answers with data for reads, the host's \
+              commands with data for writes. The points are those of the depth ladder.",
         panels: vec![
             panel("reads", 100, Metric::TargetBytesPerSend, Metric::TargetRequestsPerCaravan),
             panel("writes", 0, Metric::BytesPerSend, Metric::RequestsPerCaravan),
@@ -308,11 +310,12 @@ fn cpu(extent: Extent) -> Figure {
         source: "i10, fig. 12",
         title: "Where CPU goes",
         question: "Which part of the CPU time does batching save?",
-        how: "`perf record` of both cores by CPU clock (a virtual machine has no hardware counters), 4 KiB \
-              random reads at depth 128, memory. Each sample counts where its innermost frame of a \
-              known kind is: application (the load generator), block (both ends' storage path: queue pairs, \
-              PDUs, memory), network (the kernel's TCP/IP, sockets and copies), context switch \
-              (scheduler, sleeping, waking), other (entry, interrupts, memory management), idle.",
+        how: "`perf record` of both cores by CPU clock (a virtual machine has no hardware \
+              counters), 4 KiB random reads at depth 128, memory. Each sample counts where its \
+              innermost frame of a known kind is: application (the load generator), block (both \
+              ends' storage path: queue pairs, PDUs, memory), network (the kernel's TCP/IP, \
+              sockets and copies), context switch (scheduler, sleeping, waking), other (entry, \
+              interrupts, memory management), idle.",
         profiled: setups.into_iter().map(|setup| Point::new(READS, setup)).collect(),
         claims: vec![
             Claim {
