@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_fuzz::{DATA_BYTES_MAX, assert_well_formed, octets, policy};
 use roadtrain_proto::manifest::Manifest;
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
@@ -25,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     let both = Digests { header: true, data: true };
     let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
     let mut end = End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false };
-    end.qpair.set_connected(1, 16, shape & 2 == 0);
+    end.qpair.set_connected(1, 16, shape & 2 == 0, Class::from_cattr(shape));
     // As an engine does: octets arrive in pieces, those not used are kept in front of the next piece.
     let mut kept: Vec<u8> = Vec::new();
     for piece in stream.chunks(usize::from(piece) + 1) {

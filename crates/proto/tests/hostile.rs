@@ -181,7 +181,7 @@ fn icresp() {
     let host = || {
         let mut host = HostEnd::new(NOW, Setup::default().host());
         host.send(NOW);
-        host.connect(NOW, 32, true);
+        host.connect(NOW, &Setup::default());
         host
     };
     let verdicts = cases.into_iter().map(|(name, octets)| (name, judge_host(host(), &octets)));

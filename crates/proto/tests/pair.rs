@@ -143,7 +143,7 @@ fn the_connect_response_says_whether_flow_control_is_off() {
         let setup = Setup { sq_flow_control, ..Setup::default() };
         let mut pair = Pair::new(setup);
         pair.settle().expect("valid");
-        pair.host.connect(pair.now, setup.entries, sq_flow_control);
+        pair.host.connect(pair.now, &setup);
         pair.settle().expect("valid");
         let done = pair.host.take_completions();
         assert_eq!(done[0].cqe.sqhd.get(), sqhd);

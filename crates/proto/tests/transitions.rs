@@ -159,7 +159,7 @@ fn host_in(submit: impl Fn(&mut HostEnd) -> u16, send: bool, after: &[u8]) -> Ho
     let mut host = HostEnd::new(NOW, Setup::default().host());
     host.send(NOW);
     host.receive(NOW, &raw::icresp(4096), Delivery::Whole).expect("valid");
-    host.connect(NOW, 32, true);
+    host.connect(NOW, &Setup::default());
     host.send(NOW);
     host.receive(NOW, &raw::response(CONNECT_CID, Status::SUCCESS), Delivery::Whole)
         .expect("valid");
@@ -185,7 +185,7 @@ fn host_states() -> States<HostEnd> {
             Box::new(|| {
                 let mut host = HostEnd::new(NOW, Setup::default().host());
                 host.send(NOW);
-                host.connect(NOW, 32, true);
+                host.connect(NOW, &Setup::default());
                 host
             }),
         ),

@@ -81,7 +81,8 @@ impl Lane {
 
     /// Connect has succeeded.
     pub fn connected(&mut self, connected: Connected) {
-        self.qpair.set_connected(connected.qid, connected.entries, connected.sq_flow_control);
+        let Connected { qid, entries, sq_flow_control, class, .. } = connected;
+        self.qpair.set_connected(qid, entries, sq_flow_control, class);
         self.role = Role::Connected(Box::new(connected));
     }
 

@@ -5,7 +5,7 @@ use crate::history::History;
 use crate::plan::Plan;
 use crate::rng::Rng;
 use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::policy::Urgency;
+use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
@@ -104,6 +104,11 @@ impl Load {
         };
         if self.rng.chance(3) {
             request.urgency = Urgency::Urgent;
+        }
+        if matches!(kind, Kind::Read { .. }) && self.rng.chance(20) {
+            let class = if self.rng.chance(50) { Class::Latency } else { Class::Bulk };
+            request.sqe.cdw13 = class.to_dsm().into();
+            request.urgency = class.urgency();
         }
         self.open.insert(token, kind);
         request

@@ -31,6 +31,10 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Bits of the Connect command's CATTR.
 pub mod cattr {
+    /// Priority class of an I/O queue, bits 01:00: from 0, urgent, to 3, low.
+    pub const PRIORITY_CLASS: u8 = 3;
+    /// The lowest priority class.
+    pub const PRIORITY_LOW: u8 = 3;
     /// Disable SQ flow control.
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
     /// Host supports individual I/O queue deletion by Disconnect.

@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 pub struct Load {
     count: u32,
     bytes: u32,
+    /// The last PDU's.
     freight: Option<Freight>,
-    has_data: bool,
+    /// Freights it has something of.
+    has: [bool; 3],
 }
 
 impl Load {
@@ -48,7 +50,8 @@ impl<T: Copy> Outbox<T> {
     /// The next for a caravan with `load` that is released and fits; `size` says its octets of data, `blocked`
     /// whether it may not leave yet (nor what is behind it in its freight).
     ///
-    /// The first freight goes first, but no freight starves: a full caravan still takes one PDU of the last.
+    /// The first freight goes first. Where a send mixes them none starves: when it is full it still takes one PDU
+    /// of each other.
     pub fn next(
         &mut self,
         load: &mut Load,
@@ -67,7 +70,7 @@ impl<T: Copy> Outbox<T> {
                 continue;
             }
             let bytes = size(&tx);
-            let is_owed = freight == Freight::Data && !load.has_data;
+            let is_owed = !load.has[freight as usize];
             if !is_owed && !self.batcher.limits(freight).fits(load.count, load.bytes, bytes) {
                 continue;
             }
@@ -76,7 +79,7 @@ impl<T: Copy> Outbox<T> {
             load.count += 1;
             load.bytes = load.bytes.saturating_add(bytes);
             load.freight = Some(freight);
-            load.has_data |= freight == Freight::Data;
+            load.has[freight as usize] = true;
             return Some(tx);
         }
         None

@@ -1,5 +1,6 @@
 //! What a policy sees of a PDU that waits: its kind, its urgency, its size; and which freight carries it.
 
+use roadtrain_wire::fabrics::cattr;
 use roadtrain_wire::pdu;
 
 /// Kind of a PDU (with the data that travels inside it).
@@ -35,7 +36,8 @@ pub enum Urgency {
     Critical,
 }
 
-/// How a request is treated beside others.
+/// How a request is treated beside others. What the command says counts first, then its namespace, then its
+/// connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Latency-critical: passes others inside a lane.
@@ -59,14 +61,29 @@ impl Class {
         }
     }
 
-    /// The class that a DSM field asks for.
+    /// The class that a DSM field asks for; `None` when it says nothing.
     #[must_use]
-    pub fn from_dsm(cdw13: u32) -> Self {
+    pub fn from_dsm(cdw13: u32) -> Option<Self> {
         match cdw13 >> 4 & 3 {
-            3 => Class::Latency,
-            1 => Class::Bulk,
-            _ => Class::Normal,
+            0 => None,
+            1 => Some(Class::Bulk),
+            2 => Some(Class::Normal),
+            _ => Some(Class::Latency),
         }
+    }
+
+    /// Priority class in CATTR of Connect. Hosts that know no classes send 0, urgent: it cannot mean latency,
+    /// which only commands can ask for.
+    #[must_use]
+    pub fn to_cattr(self) -> u8 {
+        if self == Class::Bulk { cattr::PRIORITY_LOW } else { 0 }
+    }
+
+    /// The class of an I/O queue's commands, from CATTR of its Connect.
+    #[must_use]
+    pub fn from_cattr(cattr: u8) -> Self {
+        let is_low = cattr & cattr::PRIORITY_CLASS == cattr::PRIORITY_LOW;
+        if is_low { Class::Bulk } else { Class::Normal }
     }
 
     /// The urgency of its PDUs.

@@ -9,6 +9,7 @@ use super::identify;
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
 use crate::error::CommandError;
+use crate::policy::Class;
 use crate::time::Instant;
 use core::mem::offset_of;
 use core::net::SocketAddr;
@@ -39,6 +40,8 @@ pub struct Connected {
     pub entries: u16,
     /// Whether completions carry SQHD; when not, it is FFFFh in the answer to Connect.
     pub sq_flow_control: bool,
+    /// Class of the queue's commands, unless they or their namespace say otherwise.
+    pub class: Class,
     /// Kind of its controller.
     pub kind: ControllerKind,
     /// NQN of the subsystem.
@@ -124,6 +127,7 @@ impl Target {
             qid: connect.qid,
             entries: connect.sqsize + 1,
             sq_flow_control: connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0,
+            class: Class::from_cattr(connect.cattr),
             kind: controller.kind,
             subnqn: controller.subnqn.clone(),
             hostnqn: controller.hostnqn.clone(),

@@ -95,6 +95,8 @@ struct Slot {
     state: SlotState,
     corrupt: bool,
     urgency: Urgency,
+    /// The command does not say how urgent it is.
+    is_unclassed: bool,
     /// Octets expected while receiving, to be sent while responding.
     data_bytes: u32,
     received: u32,
@@ -130,6 +132,7 @@ pub struct Qpair {
     sqhd: u16,
     sq_flow_control: bool,
     is_io: bool,
+    class: Class,
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
@@ -150,6 +153,7 @@ impl Qpair {
             sqhd: 0,
             sq_flow_control: true,
             is_io: false,
+            class: Class::Normal,
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
@@ -157,10 +161,12 @@ impl Qpair {
         }
     }
 
-    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1).
-    pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool) {
+    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1), and its commands are of `class` unless
+    /// they or their namespace say otherwise.
+    pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool, class: Class) {
         self.is_io = qid > 0;
         self.entries = entries;
+        self.class = class;
         self.sq_flow_control = sq_flow_control;
         if !sq_flow_control {
             self.sqhd = SQHD_NO_FLOW_CONTROL;
@@ -349,14 +355,16 @@ impl Qpair {
         Ok(Some(RxEvent::Command { slot, sqe: pdu.sqe, in_capsule_bytes }))
     }
 
-    /// Admin and fabrics commands are answered without delay; the others say how they want to be treated.
-    fn urgency(&self, sqe: &Sqe) -> Urgency {
-        match sqe.opcode {
-            _ if !self.is_io => Urgency::Urgent,
-            opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()).urgency(),
-            opcode::FABRICS => Urgency::Urgent,
-            _ => Urgency::Normal,
-        }
+    /// Admin and fabrics commands are answered without delay; others may say how they want to be treated, or
+    /// leave that to their namespace and connection (`true`).
+    fn urgency(&self, sqe: &Sqe) -> (Urgency, bool) {
+        let said = match sqe.opcode {
+            opcode::FABRICS => return (Urgency::Urgent, false),
+            _ if !self.is_io => return (Urgency::Urgent, false),
+            opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()),
+            _ => None,
+        };
+        (said.unwrap_or(self.class).urgency(), said.is_none())
     }
 
     fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
@@ -365,9 +373,18 @@ impl Qpair {
             _ => SlotState::Receiving { by_r2t: false },
         };
         let (result, status) = (0, Status::SUCCESS);
-        let (cid, urgency) = (sqe.cid.get(), self.urgency(sqe));
-        let (corrupt, received) = (false, 0);
-        let slot = Slot { cid, state, corrupt, urgency, data_bytes, received, result, status };
+        let (urgency, is_unclassed) = self.urgency(sqe);
+        let slot = Slot {
+            cid: sqe.cid.get(),
+            state,
+            corrupt: false,
+            urgency,
+            is_unclassed,
+            data_bytes,
+            received: 0,
+            result,
+            status,
+        };
         if let Some(number) = self.free.pop() {
             self.slots[usize::from(number)] = slot;
             return number;
@@ -376,11 +393,11 @@ impl Qpair {
         (self.slots.len() - 1) as u16
     }
 
-    /// How the R2T and the response of a command that does not say itself are treated beside others'.
+    /// Class of the command's namespace: its R2T and response are treated so unless the command says otherwise.
     pub fn set_class(&mut self, slot: u16, class: Class) {
-        let urgency = &mut self.slots[usize::from(slot)].urgency;
-        if *urgency == Urgency::Normal {
-            *urgency = class.urgency();
+        let slot = &mut self.slots[usize::from(slot)];
+        if slot.is_unclassed {
+            slot.urgency = class.urgency();
         }
     }
 

@@ -1,6 +1,6 @@
 //! A host queue pair with a buffer a slot.
 
-use super::{BLOCK, Delivery};
+use super::{BLOCK, Delivery, Setup};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::manifest::Manifest;
@@ -50,9 +50,10 @@ impl HostEnd {
         slot
     }
 
-    pub fn connect(&mut self, now: Instant, entries: u16, sq_flow_control: bool) -> u16 {
-        let cattr = if sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
-        let connect = Connect { recfmt: 0, qid: 1, sqsize: entries - 1, cattr, kato_ms: 0 };
+    pub fn connect(&mut self, now: Instant, setup: &Setup) -> u16 {
+        let flow_control = if setup.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
+        let (sqsize, cattr) = (setup.entries - 1, flow_control | setup.class.to_cattr());
+        let connect = Connect { recfmt: 0, qid: 1, sqsize, cattr, kato_ms: 0 };
         let data = ConnectData::new([7; 16], 1, "nqn.2026-11.test:s", "nqn.2026-11.test:h");
         let bytes = data.as_bytes().to_vec();
         let sqe = connect.emit();

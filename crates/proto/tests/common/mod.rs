@@ -9,7 +9,7 @@ pub mod target_end;
 use host_end::HostEnd;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::host;
-use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -44,6 +44,8 @@ pub struct Setup {
     pub entries: u16,
     pub sq_flow_control: bool,
     pub policy: PolicyConfig,
+    /// Of the connection.
+    pub class: Class,
     pub delivery: Delivery,
 }
 
@@ -58,6 +60,7 @@ impl Default for Setup {
             entries: 32,
             sq_flow_control: true,
             policy: PolicyConfig::none(),
+            class: Class::Normal,
             delivery: Delivery::Whole,
         }
     }
@@ -109,7 +112,7 @@ impl Pair {
         icresp[PDA_OFFSET] = setup.cpda;
         pair.host.receive(pair.now, &icresp, setup.delivery).expect("ICResp is valid");
         assert!(pair.host.qpair.is_ready());
-        pair.host.connect(pair.now, setup.entries, setup.sq_flow_control);
+        pair.host.connect(pair.now, &setup);
         pair.settle().expect("Connect succeeds");
         assert_eq!(pair.host.take_completions().len(), 1);
         pair

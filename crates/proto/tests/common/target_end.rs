@@ -3,12 +3,14 @@
 use super::{BLOCK, Delivery, LBA_SHIFT};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::manifest::Manifest;
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Connect, cattr};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use std::collections::HashMap;
 
 const DISK_BYTES: usize = 1 << 20;
 
@@ -17,6 +19,8 @@ pub struct TargetEnd {
     pub disk: Vec<u8>,
     /// Commands are held until [`TargetEnd::execute_held`].
     pub hold: bool,
+    /// Classes of namespaces.
+    pub classes: HashMap<u32, Class>,
     held: Vec<u16>,
     commands: Vec<Option<(Sqe, Vec<u8>)>>,
     inbox: Vec<u8>,
@@ -29,6 +33,7 @@ impl TargetEnd {
             qpair: Qpair::new(config),
             disk: vec![0; DISK_BYTES],
             hold: false,
+            classes: HashMap::new(),
             held: Vec::new(),
             commands: Vec::new(),
             inbox: Vec::new(),
@@ -89,6 +94,9 @@ impl TargetEnd {
         match event {
             RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                 self.events.push(format!("command {:#04x}", sqe.opcode));
+                if let Some(&class) = self.classes.get(&sqe.nsid.get()) {
+                    self.qpair.set_class(slot, class);
+                }
                 let index = usize::from(slot);
                 self.commands.resize(self.commands.len().max(index + 1), None);
                 assert!(self.commands[index].is_none(), "the slot is in use");
@@ -146,7 +154,8 @@ impl TargetEnd {
                 return self.qpair.respond(now, slot, Status::CONNECT_INVALID_PARAMETERS, 0);
             }
             let flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
-            self.qpair.set_connected(1, connect.sqsize + 1, flow_control);
+            let class = Class::from_cattr(connect.cattr);
+            self.qpair.set_connected(1, connect.sqsize + 1, flow_control, class);
             return self.qpair.respond(now, slot, Status::SUCCESS, 1);
         }
         let in_capsule = if sqe.sgl.kind == 1 { data.len() as u32 } else { 0 };

@@ -2,6 +2,7 @@
 
 use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, local};
 use roadtrain_proto::error::CommandError;
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::ControllerKind;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
 use roadtrain_wire::status::Status;
@@ -35,6 +36,22 @@ fn sq_flow_control_can_be_disabled() {
     let connect = Connect { cattr: cattr::DISABLE_SQ_FLOW_CONTROL, ..connect_sqe(0, 31) };
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
     assert!(!script.connect(connect, &data).unwrap().sq_flow_control);
+}
+
+/// What hosts send that know no classes, urgent (0), is none.
+#[test]
+fn the_lowest_priority_class_is_bulk() {
+    for (priority, class) in
+        [(0, Class::Normal), (1, Class::Normal), (2, Class::Normal), (3, Class::Bulk)]
+    {
+        let mut script = Script::new();
+        let cntlid = script.controller(NQN);
+        let cattr = cattr::DISABLE_SQ_FLOW_CONTROL | priority;
+        let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
+        let connected = script.connect(Connect { cattr, ..connect_sqe(1, 31) }, &data).unwrap();
+        assert_eq!((connected.class, connected.sq_flow_control), (class, false), "{priority}");
+        assert_eq!(class.to_cattr(), if class == Class::Bulk { priority } else { 0 });
+    }
 }
 
 #[test]

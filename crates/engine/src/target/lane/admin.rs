@@ -3,6 +3,7 @@
 use super::{Lane, LaneError, Shared};
 use crate::target::control::Port;
 use crate::target::slot::{Data, Work};
+use roadtrain_proto::target::Connected;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Property, fctype, property};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -79,7 +80,8 @@ impl Lane {
             && let Some(connected) = &self.association
         {
             self.pass = Some(pass);
-            self.qpair.set_connected(connected.qid, connected.entries, connected.sq_flow_control);
+            let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
+            self.qpair.set_connected(qid, entries, sq_flow_control, class);
             self.namespaces = control.table(self.association.as_ref());
         }
         if let Some((status, result)) = answer.completion {

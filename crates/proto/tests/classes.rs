@@ -1,0 +1,184 @@
+//! Classes inside a lane: who passes whom at both ends, who says so, and that nobody starves.
+
+mod common;
+
+use common::{BLOCK, Delivery, Pair, Setup, show};
+use proptest::prelude::*;
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::policy::{
+    Class, Kind, Load, Outbox, Parcel, PolicyConfig, PolicyKind, Role, Urgency,
+};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::sqe::{Sqe, opcode};
+
+/// CDW13 of a command that says that it is neither latency-critical nor bulk.
+const DSM_NORMAL: u32 = 2 << 4;
+
+fn pair(policy: PolicyConfig, class: Class) -> Pair {
+    Pair::connected(Setup { policy, class, sq_flow_control: false, ..Setup::default() })
+}
+
+/// A read of one block: the command says CDW13, the host treats it as `urgency` says.
+fn read(pair: &mut Pair, nsid: u32, cdw13: u32, urgency: Urgency) -> u16 {
+    let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
+    sqe.cdw13 = cdw13.into();
+    let slot =
+        pair.host.submit_as(pair.now, &sqe, Data::In(BLOCK), vec![0; BLOCK as usize], urgency);
+    assert!(slot < 32);
+    slot
+}
+
+fn read_of(pair: &mut Pair, class: Class) -> u16 {
+    read(pair, 1, class.to_dsm(), class.urgency())
+}
+
+/// Slots of the PDUs, in their order.
+fn slots(from_host: bool, octets: &[u8]) -> Vec<u16> {
+    let slot = |line: &String| {
+        let (_, rest) = line.split_once("cid 0x").expect("all of them name their command");
+        let digits = rest.split(' ').next().expect("split yields one at least");
+        u16::from_str_radix(digits, 16).expect("a number") % 32
+    };
+    show::pdus(from_host, octets, Digests::default()).iter().map(slot).collect()
+}
+
+/// The order in which reads leave the host, and their answers the target. The target gets them one by one, so
+/// that it has answered all before the last one is there.
+fn order(policy: PolicyConfig, classes: &[Class]) -> (Vec<u16>, Vec<u16>) {
+    let mut pair = pair(policy, Class::Normal);
+    for &class in classes {
+        read_of(&mut pair, class);
+    }
+    let commands = slots(true, &pair.host.send(pair.now));
+    let mut pair = self::pair(policy, Class::Normal);
+    for &class in classes {
+        read_of(&mut pair, class);
+        let octets = pair.host.send(pair.now);
+        pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+    }
+    (commands, slots(false, &pair.target.send(pair.now)))
+}
+
+#[test]
+fn latency_critical_requests_pass_all_and_all_pass_bulk() {
+    let mut classes = [Class::Bulk; 11];
+    (classes[4], classes[9]) = (Class::Normal, Class::Normal);
+    (classes[8], classes[10]) = (Class::Latency, Class::Latency);
+    let passed = vec![8, 10, 4, 9, 0, 1, 2, 3, 5, 6, 7];
+    assert_eq!(order(PolicyConfig::auto(), &classes), (passed.clone(), passed));
+}
+
+/// The published policies know no classes; a latency-critical request waits for nothing but its turn.
+#[test]
+fn other_policies_keep_the_order() {
+    let classes = [Class::Bulk, Class::Bulk, Class::Normal, Class::Latency];
+    for kind in [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche] {
+        let (commands, answers) = order(PolicyConfig::of(kind), &classes);
+        assert_eq!(commands, [0, 1, 2, 3], "{kind:?}");
+        assert!(answers.is_sorted(), "{kind:?}");
+    }
+}
+
+/// The R2T of a latency-critical write passes reads' data.
+#[test]
+fn an_r2t_is_of_its_write_s_class() {
+    let mut pair = pair(PolicyConfig::auto(), Class::Normal);
+    for class in [Class::Bulk, Class::Normal] {
+        read_of(&mut pair, class);
+    }
+    let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 32);
+    sqe.cdw13 = Class::Latency.to_dsm().into();
+    let data = vec![1; 32 * BLOCK as usize];
+    let out = Data::Out(data.len() as u32);
+    let write = pair.host.submit_as(pair.now, &sqe, out, data, Urgency::Critical);
+    let octets = pair.host.send(pair.now);
+    pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+    assert_eq!(slots(false, &pair.target.send(pair.now)), [write, 1, 0]);
+}
+
+/// What the command says counts first, then its namespace, then its connection.
+#[test]
+fn the_nearest_word_counts() {
+    let answers = |connection: Class, commands: &[(u32, u32)]| {
+        let mut pair = pair(PolicyConfig::auto(), connection);
+        for (nsid, class) in [(7, Class::Latency), (8, Class::Normal), (9, Class::Bulk)] {
+            pair.target.classes.insert(nsid, class);
+        }
+        for &(nsid, cdw13) in commands {
+            read(&mut pair, nsid, cdw13, Urgency::Normal);
+        }
+        let octets = pair.host.send(pair.now);
+        pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+        slots(false, &pair.target.send(pair.now))
+    };
+    let (latency, bulk) = (Class::Latency.to_dsm(), Class::Bulk.to_dsm());
+    assert_eq!(Class::Normal.to_dsm(), 0, "says nothing");
+    // The connection says nothing: namespaces do, and commands against them.
+    assert_eq!(answers(Class::Normal, &[(9, 0), (1, 0), (7, 0)]), [2, 1, 0]);
+    assert_eq!(answers(Class::Normal, &[(7, bulk), (1, 0), (9, latency)]), [2, 1, 0]);
+    assert_eq!(answers(Class::Normal, &[(9, 0), (9, DSM_NORMAL)]), [1, 0]);
+    // The connection is bulk: its namespaces say otherwise, and commands.
+    assert_eq!(answers(Class::Bulk, &[(1, 0), (8, 0), (7, 0)]), [2, 1, 0]);
+    assert_eq!(
+        answers(Class::Bulk, &[(1, 0), (9, 0), (1, DSM_NORMAL), (1, latency)]),
+        [3, 2, 0, 1]
+    );
+    // That of a latency-critical connection cannot be said by CATTR: its commands say it.
+    assert_eq!(answers(Class::Latency, &[(9, 0), (1, 0)]), [1, 0]);
+}
+
+#[test]
+fn fabrics_commands_are_of_no_class() {
+    let mut pair = pair(PolicyConfig::i10(), Class::Bulk);
+    pair.target.classes.insert(0, Class::Bulk);
+    let urgent = pair.target.qpair.doorbells().urgent;
+    pair.host.connect(pair.now, &pair.setup);
+    let octets = pair.host.send(pair.now);
+    pair.target.receive(pair.now, &octets, Delivery::Whole).expect("valid");
+    assert_eq!(pair.target.qpair.doorbells().urgent, urgent + 1);
+}
+
+#[derive(Clone, Debug)]
+struct Push {
+    class: Class,
+    bytes: u32,
+    count: u32,
+}
+
+fn push() -> impl Strategy<Value = Push> {
+    let class = prop::sample::select(vec![Class::Latency, Class::Normal, Class::Bulk]);
+    // Often more than a caravan takes.
+    (class, 0..300_000u32, 1..200u32).prop_map(|(class, bytes, count)| Push { class, bytes, count })
+}
+
+proptest! {
+    /// However much of other classes is pushed: each caravan takes something of every class that waits, so a PDU
+    /// leaves after at most as many caravans as PDUs of its class were ahead of it.
+    #[test]
+    fn no_class_starves(rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..40)) {
+        let mut outbox = Outbox::new(&PolicyConfig::auto(), Role::Target);
+        let mut waiting = [0u32; 3];
+        for pushes in rounds {
+            for Push { class, bytes, count } in pushes {
+                // Small ones, so that those of no class stay in one freight.
+                let data_bytes = if class == Class::Normal { bytes % 16_384 } else { bytes };
+                let (kind, urgency) = (Kind::ResponseData, class.urgency());
+                let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data_bytes };
+                for _ in 0..count {
+                    outbox.push(Instant(0), (class, data_bytes), &parcel);
+                }
+                waiting[class as usize] += count;
+            }
+            outbox.batcher_mut().drained(Instant(0));
+            let (mut load, mut taken) = (Load::default(), [0u32; 3]);
+            while let Some((class, _)) = outbox.next(&mut load, |&(_, bytes)| bytes, |_| false) {
+                taken[class as usize] += 1;
+            }
+            for (waiting, taken) in waiting.iter_mut().zip(taken) {
+                prop_assert!(*waiting == 0 || taken > 0, "{waiting} wait");
+                *waiting -= taken;
+            }
+        }
+    }
+}
