@@ -88,8 +88,12 @@ pub(crate) fn claim(claim: &Claim, data: &Data) -> Judgement {
             share(data, *metric, [from, to, whole], *published)
         }
         Test::Value { metric, at, published } => value(data, *metric, at, *published),
-        Test::Profile { part, of, to, published } => {
-            let ratio = data.part(*part, of).zip(data.part(*part, to)).map(|(of, to)| of / to);
+        Test::Profile { per_io, part, of, to, published } => {
+            let figure = |point| match per_io {
+                true => data.part(*part, point),
+                false => data.part_share(*part, point),
+            };
+            let ratio = figure(of).zip(figure(to)).map(|(of, to)| of / to);
             ratio.map(|ratio| of_effect(ratio, *published, String::new()))
         }
         Test::Elsewhere => None,
@@ -239,7 +243,9 @@ pub(crate) fn score(bars: &[Bar], data: &Data) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::plan::Part;
     use crate::eval::plan::{AUTO, I10, NONE, PINOF};
+    use crate::eval::result::ProfileResult;
     use crate::eval::result::tests::evaluation;
     use crate::workload::{Load, Setup};
 
@@ -325,6 +331,30 @@ mod tests {
         assert_eq!(verdict(value(61.0 * 1024.0), points), Verdict::Reproduced);
         assert_eq!(verdict(value(40_000.0), points), Verdict::Partly);
         assert_eq!(verdict(value(72.0), points), Verdict::Not);
+    }
+
+    #[test]
+    fn profiles_compare_by_request_and_by_share() {
+        let mut evaluation = evaluation(&[]);
+        for (setup, ns) in [(I10, [50.0, 50.0]), (NONE, [100.0, 900.0])] {
+            let parts = [Part::Application, Part::Network].map(|part| part.name().to_owned());
+            evaluation.profiles.push(ProfileResult {
+                load: LOAD.to_string(),
+                side: setup.to_string(),
+                error: None,
+                ns_per_io: parts.into_iter().zip(ns).collect(),
+                samples: 1000,
+                other_symbols: vec![],
+            });
+        }
+        let [of, to] = [I10, NONE].map(|setup| Point::new(LOAD, setup));
+        let measured = |per_io| {
+            let test = Test::Profile { per_io, part: Part::Application, of, to, published: 1.8 };
+            claim(&Claim { text: "", published: "", test, why: "" }, &Data::new(&evaluation))
+        };
+        assert_eq!(measured(true).measured, "x0.50");
+        assert_eq!(measured(false).measured, "x5.00");
+        assert_eq!(measured(false).verdict, Verdict::Reproduced);
     }
 
     #[test]

@@ -121,8 +121,8 @@ pub(crate) enum Test {
     Share { metric: Metric, from: Point, to: Point, whole: Point, published: f64 },
     /// A value as such.
     Value { metric: Metric, at: Point, published: f64 },
-    /// CPU time in one part of the profile, per I/O.
-    Profile { part: Part, of: Point, to: Point, published: f64 },
+    /// CPU time in one part of the profile, per I/O or as a share of all time.
+    Profile { per_io: bool, part: Part, of: Point, to: Point, published: f64 },
     /// Cannot be tested here.
     Elsewhere,
 }

@@ -144,6 +144,12 @@ impl<'a> Data<'a> {
     pub(crate) fn part(&self, part: Part, point: &Point) -> Option<f64> {
         self.profile(point)?.ns_per_io.get(part.name()).copied()
     }
+
+    /// The same as a share of all time, idle included.
+    pub(crate) fn part_share(&self, part: Part, point: &Point) -> Option<f64> {
+        let all: f64 = self.profile(point)?.ns_per_io.values().sum();
+        Some(self.part(part, point)? / all)
+    }
 }
 
 #[cfg(test)]
