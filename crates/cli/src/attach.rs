@@ -17,6 +17,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     logs::start("info", global.verbose);
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
+    let config = HostConfig { class: args.class.into(), ..config };
     let buffer_bytes_max = args.buffers.map(|bytes| buffers(bytes, &config)).transpose()?;
     let attach = AttachConfig { buffer_bytes_max, ..AttachConfig::new(args.nsid, address) };
     let signals = Signals::block()?;

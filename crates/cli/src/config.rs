@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn flags_and_their_file_are_the_same() {
         let config = flags(
-            "--namespace mem:1GiB --namespace file:x,size=8k,lba=4k,ro --policy i10 --cores 0-1 \
+            "--namespace mem:1GiB,class=latency --namespace file:x,size=8k,lba=4k,ro --policy i10 --cores 0-1 \
              --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --caravan-bytes 96KiB --no-ddgst",
         )
         .unwrap();
@@ -300,6 +300,12 @@ mod tests {
                     "{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = \"1x\"\n"
                 ),
                 "unit",
+            ),
+            (
+                &format!(
+                    "{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = 4096\nclass = \"urgent\"\n"
+                ),
+                "latency",
             ),
             (&format!("{head}allow_hosts = [\"x\"]\n"), "not an NQN"),
             (&format!("{head}[limits]\nqueue_size = 1\n"), "32 to 4096"),

@@ -1,5 +1,6 @@
 //! What a namespace is made of, as one word of the command line or one table of the configuration.
 
+use crate::args::{ClassName, named};
 use crate::units::{parse_size, size_field};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -59,6 +60,9 @@ pub struct NamespaceSpec {
     /// An emulated SSD's: commands served at once, the others wait; `None`: 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<u16>,
+    /// How its requests are treated that do not say it themselves; `None`: as their connection says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassName>,
     /// UUID shown to hosts; derived from the subsystem's NQN and the nsid when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
@@ -85,6 +89,7 @@ impl NamespaceSpec {
             read_only: false,
             service_us: None,
             parallel: None,
+            class: None,
             uuid: None,
         }
     }
@@ -180,13 +185,14 @@ impl NamespaceSpec {
                 self.parallel =
                     Some(parallel.map_err(|_| format!("parallel={value}: use 1 to {}", u16::MAX))?);
             }
+            ("class", Some(value)) => self.class = Some(named(key, value)?),
             ("uuid", Some(value)) => self.uuid = Some(value.into()),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID or ro, \
-                     for ssd service-us=N and parallel=N (a path with a comma needs a configuration file)"
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, ro or \
+                     class=latency|normal|bulk, for ssd service-us=N and parallel=N (a path with a comma needs a configuration file)"
                 ));
             }
         }
@@ -241,6 +247,9 @@ impl fmt::Display for NamespaceSpec {
         if let Some(parallel) = self.parallel {
             write!(f, ",parallel={parallel}")?;
         }
+        if let Some(class) = self.class {
+            write!(f, ",class={class}")?;
+        }
         if let Some(nsid) = self.nsid {
             write!(f, ",nsid={nsid}")?;
         }
@@ -271,6 +280,8 @@ mod tests {
         assert_eq!(file.path.as_deref(), Some("disk.img".as_ref()));
         assert_eq!((file.size, file.lba, file.read_only), (Some(2 << 30), 4096, true));
         assert_eq!(parse("block:/dev/loop0,nsid=7").nsid, Some(7));
+        assert_eq!(parse("mem:4k").class, None);
+        assert_eq!(parse("mem:4k,class=latency").class, Some(ClassName::Latency));
         assert_eq!(parse("file:a:b").path.as_deref(), Some("a:b".as_ref()), "only the first colon");
     }
 
@@ -296,6 +307,7 @@ mod tests {
             ("ssd:1GiB,service-us=-1", "0 to 1000000"),
             ("ssd:1GiB,parallel=0", "1 to 65535"),
             ("ssd:1GiB,parallel=65536", "1 to 65535"),
+            ("mem:1GiB,class=urgent", "class=urgent: use latency, normal, bulk"),
             ("mem:1GiB,service-us=1", "for ssd"),
             ("null:1GiB,parallel=1", "for ssd"),
         ] {
@@ -311,6 +323,7 @@ mod tests {
             "ssd:4096",
             "ssd:8192,lba=4096,service-us=0,parallel=65535,nsid=2",
             "file:x,size=8192,lba=4096,nsid=3,ro",
+            "null:4096,class=bulk,nsid=1",
             "block:/dev/loop0",
         ] {
             assert_eq!(parse(text).to_string(), text);

@@ -8,6 +8,7 @@ use crate::namespace::{Kind, NamespaceSpec};
 use crate::signals::{Signal, Signals};
 use crate::{connect, logs, output, remote_control};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::host::Class;
 use roadtrain_engine::target::{Export, Server, ServerConfig, ServerError, Subsystem};
 use roadtrain_proto::target::Limits;
 use roadtrain_wire::pdu::Digests;
@@ -134,6 +135,7 @@ fn export(spec: &NamespaceSpec) -> Outcome<Export> {
         nsid: spec.nsid.unwrap_or(1),
         backend: BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only },
         uuid,
+        class: spec.class.map(Class::from),
     })
 }
 
@@ -147,7 +149,8 @@ mod tests {
         let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
             [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
             [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
-            [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n";
+            [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n\
+            class = \"bulk\"\n";
         let config = engine_config(&ServeConfig::parse(text).unwrap()).unwrap();
         assert_eq!(config.listen, ["127.0.0.1:0", "[::1]:0"].map(|a| a.parse().unwrap()));
         assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
@@ -162,6 +165,7 @@ mod tests {
         );
         let kind = BackendKind::File { path: "x".into(), size: None, create: false };
         let backend = BackendSpec { kind, lba_bytes: 512, read_only: true };
-        assert_eq!(subsystem.exports, [Export { nsid: 3, backend, uuid: None }]);
+        let class = Some(Class::Bulk);
+        assert_eq!(subsystem.exports, [Export { nsid: 3, backend, uuid: None, class }]);
     }
 }

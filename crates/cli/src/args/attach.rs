@@ -1,6 +1,6 @@
 //! `roadtrain attach`
 
-use super::{ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
+use super::{ClassName, ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
 use crate::units::parse_size;
 use clap::Args;
 
@@ -31,6 +31,9 @@ pub struct AttachArgs {
     /// What to show it as: nbd:unix:/PATH or nbd:tcp:HOST:PORT.
     #[arg(long = "as", value_name = "FRONT-END")]
     pub front: String,
+    /// How important its requests are beside others on the same target.
+    #[arg(long, value_name = "CLASS", default_value = "normal")]
+    pub class: ClassName,
     /// Most memory for data in flight, at least 36MiB for each reactor; when it is used up clients wait
     /// [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

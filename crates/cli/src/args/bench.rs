@@ -1,7 +1,7 @@
 //! `roadtrain bench`
 
-use super::stream::{ClassName, LaneChoice, StepSpec, StreamSpec};
-use super::{ConnectArgs, LaneArgs, PolicyArgs, PolicyName, Transport, WaitArgs};
+use super::stream::{LaneChoice, StepSpec, StreamSpec};
+use super::{ClassName, ConnectArgs, LaneArgs, PolicyArgs, PolicyName, Transport, WaitArgs};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
 use clap::{Args, ValueEnum};

@@ -2,6 +2,7 @@
 
 mod attach;
 mod bench;
+mod class;
 mod connect;
 mod generate;
 mod policy;
@@ -11,15 +12,15 @@ mod stream;
 
 pub use attach::AttachArgs;
 pub use bench::{BenchArgs, LoadArgs, OwnTargetArgs, ReadWrite};
+pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use generate::{CompletionsArgs, ManArgs};
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
-pub(crate) use stream::word;
-pub use stream::{ClassName, LaneChoice, StepSpec, StreamSpec};
+pub use stream::{LaneChoice, StepSpec, StreamSpec};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -81,6 +82,19 @@ pub enum Command {
     /// Write man pages.
     #[command(hide = true)]
     Man(ManArgs),
+}
+
+/// A value's name on the command line.
+pub(crate) fn word<T: ValueEnum>(value: &T) -> String {
+    value.to_possible_value().map_or_else(String::new, |word| word.get_name().to_owned())
+}
+
+/// The value of that name; an error says which there are for `key`.
+pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
+    T::from_str(value, false).map_err(|_| {
+        let names: Vec<String> = T::value_variants().iter().map(word).collect();
+        format!("{key}={value}: use {}", names.join(", "))
+    })
 }
 
 #[cfg(test)]

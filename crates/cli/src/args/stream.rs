@@ -1,35 +1,12 @@
 //! Streams: loads beside the main one, each as one word of the command line.
 
 use super::bench::{ReadWrite, parse_rate};
+use super::{ClassName, named};
 use crate::units::parse_size_u32;
 use clap::ValueEnum;
-use roadtrain_engine::host::Class;
-use std::fmt;
 use std::str::FromStr;
 
 const EXAMPLE: &str = "write rw=randwrite,bs=128k,depth=8,class=bulk,lane=own";
-
-/// How important a request is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ClassName {
-    /// Somebody waits for each of them: sent at once, past the others.
-    Latency,
-    /// As the policy likes.
-    #[default]
-    Normal,
-    /// Throughput counts: may wait for others.
-    Bulk,
-}
-
-impl From<ClassName> for Class {
-    fn from(name: ClassName) -> Class {
-        match name {
-            ClassName::Latency => Class::Latency,
-            ClassName::Normal => Class::Normal,
-            ClassName::Bulk => Class::Bulk,
-        }
-    }
-}
 
 /// Which connections a stream uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -79,12 +56,12 @@ impl StreamSpec {
         let (key, value) =
             option.split_once('=').ok_or_else(|| format!("'{option}': {EXAMPLE}"))?;
         match key {
-            "rw" => self.rw = name(key, value)?,
+            "rw" => self.rw = named(key, value)?,
             "rwmixread" => self.rwmixread = number(key, value, 0, 100)?,
             "bs" => self.bs = parse_size_u32(value)?,
             "depth" | "iodepth" => self.depth = number(key, value, 1, 1023)?,
-            "class" => self.class = name(key, value)?,
-            "lane" => self.lane = name(key, value)?,
+            "class" => self.class = named(key, value)?,
+            "lane" => self.lane = named(key, value)?,
             "rate" => self.rate = Some(parse_rate(value)?),
             _ => return Err(format!("unknown option '{key}': {EXAMPLE}")),
         }
@@ -100,24 +77,6 @@ impl FromStr for StreamSpec {
         text.split(',').try_for_each(|option| spec.set(option))?;
         Ok(spec)
     }
-}
-
-/// A value's name on the command line.
-pub(crate) fn word<T: ValueEnum>(value: &T) -> String {
-    value.to_possible_value().map_or_else(String::new, |word| word.get_name().to_owned())
-}
-
-impl fmt::Display for ClassName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&word(self))
-    }
-}
-
-fn name<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
-    T::from_str(value, false).map_err(|_| {
-        let names: Vec<String> = T::value_variants().iter().map(word).collect();
-        format!("{key}={value}: use {}", names.join(", "))
-    })
 }
 
 fn number<T: TryFrom<u64>>(key: &str, value: &str, least: u64, most: u64) -> Result<T, String> {

@@ -42,7 +42,7 @@ pub struct Request {
     pub fua: bool,
     /// Never wait for a doorbell.
     pub urgent: bool,
-    /// How it is treated beside others.
+    /// How it is treated beside others; [`Class::Normal`]: as the lane is.
     pub class: Class,
     /// Exactly the octets of the blocks for Read, Write, Compare; else `None`.
     pub buffer: Option<Buffer>,

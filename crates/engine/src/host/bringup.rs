@@ -234,7 +234,8 @@ impl Admin {
         qid: u16,
     ) -> Result<Link, HostError> {
         let entries = config.queue_entries.min(info.queue_entries_max);
-        let attempt = |cattr| {
+        let attempt = |flow_control| {
+            let cattr = flow_control | config.class.to_cattr();
             let mut qpair = connect_qpair(config, entries)?;
             let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
             connect_queue(&mut qpair, config, &connect, info.cntlid)?;

@@ -1,7 +1,7 @@
 //! What a host is told to connect to, and how.
 
 use crate::spin::Waiting;
-use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_wire::pdu::Digests;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub struct HostConfig {
     pub digests: Digests,
     /// When lanes send.
     pub policy: PolicyConfig,
+    /// Class of the lanes, and so of requests that are of none ([`Class::Normal`]).
+    pub class: Class,
     /// How reactors wait.
     pub waiting: Waiting,
     /// Keep-alive timeout; zero for none.
@@ -61,6 +63,7 @@ impl HostConfig {
             queue_entries: 128,
             digests: Digests::default(),
             policy: PolicyConfig::auto(),
+            class: Class::Normal,
             waiting: Waiting::Sleep,
             keep_alive: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),

@@ -160,7 +160,8 @@ fn spawn(
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
-    let (numbers, entries, waiting) = (lanes.clone(), config.queue_entries, config.waiting);
+    let numbers = lanes.clone();
+    let (entries, class, waiting) = (config.queue_entries, config.class, config.waiting);
     let body = move || {
         tuning::set_exact_timers();
         if let Some(core) = core
@@ -169,7 +170,7 @@ fn spawn(
             warn!(core, "cannot pin the reactor: {error}");
         }
         let _ended = Goodbye(reports.clone());
-        let made = Reactor::new(&numbers, entries, waiting, inbox, reports);
+        let made = Reactor::new(&numbers, entries, class, waiting, inbox, reports);
         if let Err(error) = made.and_then(|mut reactor| reactor.run(&mut *front)) {
             warn!("reactor: {error}");
         }

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::api::{Completion, Op, Request};
+use super::api::{Class, Completion, Op, Request};
 use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::gather::{Gather, Sent};
 use crate::stats::LaneStats;
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
 pub(crate) struct Lane {
     link: Option<Link>,
     queue_entries: u16,
+    /// Of requests that are of none.
+    class: Class,
     flights: Vec<Option<Flight>>,
     /// Dataset Management ranges by slot: their place must not move while they are sent.
     ranges: Box<[[u8; RANGE_BYTES]]>,
@@ -116,11 +118,12 @@ impl Caravan for Filler<'_> {
 }
 
 impl Lane {
-    pub(crate) fn new(queue_entries: u16) -> Self {
+    pub(crate) fn new(queue_entries: u16, class: Class) -> Self {
         let slots = usize::from(queue_entries);
         Lane {
             link: None,
             queue_entries,
+            class,
             flights: std::iter::repeat_with(|| None).take(slots).collect(),
             ranges: vec![[0; RANGE_BYTES]; slots].into_boxed_slice(),
             pending: VecDeque::new(),
@@ -195,9 +198,16 @@ impl Lane {
         }
     }
 
-    pub(crate) fn submit(&mut self, request: Request, shared: &mut Shared) -> Result<(), Request> {
+    pub(crate) fn submit(
+        &mut self,
+        mut request: Request,
+        shared: &mut Shared,
+    ) -> Result<(), Request> {
         if self.room() == 0 {
             return Err(request);
+        }
+        if request.class == Class::Normal {
+            request.class = self.class;
         }
         self.taken += 1;
         let flight = Flight { request, number: self.taken, submitted: shared.now, retries: 0 };

@@ -1,6 +1,6 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
-use super::api::{Completion, Front, Interest, LaneId, Request, Turn};
+use super::api::{Class, Completion, Front, Interest, LaneId, Request, Turn};
 use super::lane::{Lane, Link, LinkError, Shared};
 use crate::clock;
 use crate::connection::RxBuffer;
@@ -93,12 +93,13 @@ impl Reactor {
     pub(crate) fn new(
         lanes: &[usize],
         queue_entries: u16,
+        class: Class,
         waiting: Waiting,
         inbox: Inbox<Order>,
         reports: Outbox<Report>,
     ) -> io::Result<Self> {
         let lanes = lanes.iter().map(|&number| LaneSlot {
-            lane: Lane::new(queue_entries),
+            lane: Lane::new(queue_entries, class),
             number,
             generation: 0,
             hot: false,

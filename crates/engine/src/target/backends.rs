@@ -2,14 +2,17 @@
 
 use super::server::{Export, ServerError, Subsystem, namespace_config, subsystem_config};
 use crate::backend::{Backend, BackendKind, BackendSpec, OpenError};
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::{NamespaceConfig, SubsystemConfig};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// A namespace's backend, and what lanes have to know besides.
 #[derive(Clone)]
-struct Open {
+pub(super) struct Open {
     spec: BackendSpec,
-    backend: Arc<Backend>,
+    pub(super) backend: Arc<Backend>,
+    pub(super) class: Option<Class>,
 }
 
 /// Backends by subsystem NQN and NSID.
@@ -20,8 +23,15 @@ pub(super) struct Backends {
 
 impl Backends {
     /// The backend of a namespace.
-    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Arc<Backend>> {
-        self.open.get(&(nqn.to_owned(), nsid)).map(|open| &open.backend)
+    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Open> {
+        self.open.get(&(nqn.to_owned(), nsid))
+    }
+
+    /// How many namespaces were of another class in `old`.
+    pub(super) fn reclassed(&self, old: &Backends) -> usize {
+        let is_other =
+            |(key, new): (_, &Open)| old.open.get(key).is_some_and(|open| open.class != new.class);
+        self.open.iter().filter(|&open| is_other(open)).count()
     }
 
     /// Makes the open backends those of `subsystems`: what stays the same stays open, also when only its size
@@ -60,7 +70,7 @@ impl Backends {
             None => Arc::new(Backend::open(&export.backend).map_err(failed)?),
         };
         let config = namespace_config(export, &backend.geometry());
-        Ok((Open { spec: export.backend.clone(), backend }, config))
+        Ok((Open { spec: export.backend.clone(), backend, class: export.class }, config))
     }
 }
 

@@ -204,8 +204,9 @@ impl Control {
             return NamespaceTable::default();
         };
         let local = table.iter().filter_map(|(nsid, geometry)| {
-            let backend = state.backends.get(&connected.subnqn, nsid)?.clone();
-            Some((nsid, LocalNamespace { geometry: *geometry, backend }))
+            let open = state.backends.get(&connected.subnqn, nsid)?;
+            let (backend, class) = (open.backend.clone(), open.class);
+            Some((nsid, LocalNamespace { geometry: *geometry, backend, class }))
         });
         NamespaceTable::new(local)
     }
@@ -215,7 +216,8 @@ impl Control {
         let state = self.lock();
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
-        nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid).cloned()).collect()
+        let open = nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid));
+        open.map(|open| open.backend.clone()).collect()
     }
 
     /// A lane has ended while its commands are in a backend: its host cannot connect until [`Control::left`].
@@ -269,6 +271,7 @@ impl Control {
         let config =
             TargetConfig { subsystems: backends.open(subsystems)?, ..state.config.clone() };
         config.check()?;
+        let reclassed = backends.reclassed(&state.backends);
         // Backends first: whoever sees a namespace finds its blocks.
         state.backends = backends;
         let changes = state.target.apply(&config)?;
@@ -277,11 +280,11 @@ impl Control {
             info!("{change:?}");
         }
         self.publish(state);
-        // Another backend may look the same to hosts, which are told nothing then; lanes have to know.
+        // Another backend or class may look the same to hosts, which are told nothing then; lanes have to know.
         for Subsystem { nqn, .. } in subsystems {
             let changed = TargetEvent::NamespacesChanged { nqn: nqn.as_str().into() };
             self.broadcast(|| Order::Event(changed.clone()));
         }
-        Ok(changes.len())
+        Ok(changes.len() + reclassed)
     }
 }

@@ -1,6 +1,7 @@
 //! A reactor's own view of the namespaces: looked up without locks, kept by commands in execution.
 
 use crate::backend::Backend;
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::Geometry;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 pub(crate) struct LocalNamespace {
     pub(crate) geometry: Geometry,
     pub(crate) backend: Arc<Backend>,
+    /// Of commands that do not say theirs.
+    pub(crate) class: Option<Class>,
 }
 
 /// Namespaces of one subsystem by NSID.

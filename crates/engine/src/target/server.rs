@@ -9,7 +9,7 @@ use crate::mailbox::{Outbox, mailbox};
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
-use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
     ConfigError, Limits, Listener, NamespaceConfig, SubsystemConfig, Target, TargetConfig,
@@ -51,6 +51,8 @@ pub struct Export {
     pub backend: BackendSpec,
     /// UUID; derived from the subsystem's NQN and the NSID when `None`.
     pub uuid: Option<[u8; 16]>,
+    /// Class of its commands that do not say theirs; `None`: their connection's.
+    pub class: Option<Class>,
 }
 
 /// A subsystem to export.

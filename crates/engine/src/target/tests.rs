@@ -23,7 +23,7 @@ fn make_fifo(path: &Path) {
 fn serve(fifo: &Path, reactors: usize) -> Server {
     let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export { nsid: 1, backend, uuid: None }];
+    let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     config.cores = vec![0; reactors];

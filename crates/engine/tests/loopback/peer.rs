@@ -2,7 +2,7 @@
 
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Admin, Client};
+use roadtrain_engine::host::{Admin, Class, Client};
 use roadtrain_engine::target::{Server, ServerConfig};
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::pdu::{Digests, Fes, IcReq, PduType};
@@ -77,11 +77,17 @@ impl Rig {
     }
 
     pub fn connect_capsule(&self, digests: Digests) -> Vec<u8> {
-        self.connect_capsule_of(1, ENTRIES, digests)
+        self.connect_capsule_of(1, ENTRIES, Class::Normal, digests)
     }
 
-    fn connect_capsule_of(&self, qid: u16, entries: u16, digests: Digests) -> Vec<u8> {
-        let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
+    fn connect_capsule_of(
+        &self,
+        qid: u16,
+        entries: u16,
+        class: Class,
+        digests: Digests,
+    ) -> Vec<u8> {
+        let cattr = cattr::DISABLE_SQ_FLOW_CONTROL | class.to_cattr();
         let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
         let data = ConnectData::new([7; 16], self.admin.cntlid, NQN, HOST_NQN);
         raw::command(1, connect.emit(), data.as_bytes(), digests)
@@ -97,8 +103,13 @@ impl Rig {
 
     /// As [`Rig::queue`], one of several.
     pub fn queue_of(&self, qid: u16, entries: u16) -> Peer {
+        self.queue_of_class(qid, entries, Class::Normal)
+    }
+
+    /// As [`Rig::queue_of`], of a class.
+    pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> Peer {
         let mut peer = self.ready(raw::PLAIN);
-        peer.send(&self.connect_capsule_of(qid, entries, raw::PLAIN));
+        peer.send(&self.connect_capsule_of(qid, entries, class, raw::PLAIN));
         assert!(peer.completion(1).is_success());
         peer
     }

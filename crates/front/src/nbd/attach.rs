@@ -142,7 +142,7 @@ mod tests {
     fn memory(size: u64) -> Vec<Subsystem> {
         let kind = BackendKind::Memory { size };
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
-        let exports = vec![target::Export { nsid: 7, backend, uuid: None }];
+        let exports = vec![target::Export { nsid: 7, backend, uuid: None, class: None }];
         vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }]
     }
 

@@ -1,7 +1,7 @@
 //! A lane against a target that is played by the test.
 
-use super::super::api::Class;
 use super::*;
+use crate::buffer::Buffer;
 use roadtrain_proto::host::qpair::Config;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
@@ -12,14 +12,10 @@ use std::os::unix::net::UnixStream;
 const ENTRIES: u16 = 16;
 
 /// A link whose other end is ours.
-fn link() -> (Link, UnixStream) {
+fn link(policy: PolicyConfig) -> (Link, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let config = Config {
-        digests: Digests::default(),
-        queue_entries: ENTRIES,
-        in_capsule_bytes: 0,
-        policy: PolicyConfig::none(),
-    };
+    let config =
+        Config { digests: Digests::default(), queue_entries: ENTRIES, in_capsule_bytes: 0, policy };
     let mut link =
         Link { connection: Connection::new(theirs.into()), qpair: Qpair::new(Instant(0), config) };
     let welcome = IcResp::new(Digests::default(), 0, 4096);
@@ -54,9 +50,9 @@ fn submit(lane: &mut Lane, shared: &mut Shared, numbers: impl IntoIterator<Item 
     lane.end_turn(shared).unwrap();
 }
 
-/// The next `count` commands that came: namespace and CID.
-fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
-    let command = |_| {
+/// The next `count` commands that came.
+fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
+    let sqe = |_| {
         let mut pdu = [0; size_of::<CapsuleCmd>()];
         loop {
             peer.read_exact(&mut pdu[..8]).unwrap();
@@ -67,10 +63,14 @@ fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
             peer.read_exact(&mut vec![0; length - 8]).unwrap(); // ICReq
         }
         peer.read_exact(&mut pdu[8..]).unwrap();
-        let capsule = CapsuleCmd::read_from_bytes(&pdu).unwrap();
-        (capsule.sqe.nsid.get(), capsule.sqe.cid.get())
+        CapsuleCmd::read_from_bytes(&pdu).unwrap().sqe
     };
-    (0..count).map(command).collect()
+    (0..count).map(sqe).collect()
+}
+
+/// The next `count` commands that came: namespace and CID.
+fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
+    sqes(peer, count).iter().map(|sqe| (sqe.nsid.get(), sqe.cid.get())).collect()
 }
 
 fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
@@ -87,8 +87,8 @@ fn receive(lane: &mut Lane, shared: &mut Shared) {
 
 #[test]
 fn requests_keep_their_order_over_a_lost_connection() {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES), shared());
-    let (first, mut peer) = link();
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal), shared());
+    let (first, mut peer) = link(PolicyConfig::none());
     lane.attach(first, shared.now);
     submit(&mut lane, &mut shared, 1..=6);
     let sent = commands(&mut peer, 6);
@@ -109,9 +109,49 @@ fn requests_keep_their_order_over_a_lost_connection() {
 
     lane.detach(&mut shared);
     submit(&mut lane, &mut shared, [9]);
-    let (second, mut peer) = link();
+    let (second, mut peer) = link(PolicyConfig::none());
     lane.attach(second, shared.now);
     lane.end_turn(&mut shared).unwrap();
     let order: Vec<u32> = commands(&mut peer, 7).iter().map(|&(number, _)| number).collect();
     assert_eq!(order, [3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// Submits reads of those classes and sends them in one turn: what comes, as starting LBA and DSM.
+fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, lane_class), shared());
+    let (link, mut peer) = link(PolicyConfig::auto());
+    lane.attach(link, shared.now);
+    for (number, &class) in (0..).zip(classes) {
+        let request = Request {
+            op: Op::Read,
+            nsid: 1,
+            slba: number,
+            blocks: 1,
+            fua: false,
+            urgent: false,
+            class,
+            buffer: Some(Buffer::alloc(512)),
+            token: number,
+        };
+        lane.submit(request, &mut shared).unwrap();
+    }
+    lane.end_turn(&mut shared).unwrap();
+    let sqes = sqes(&mut peer, classes.len());
+    sqes.iter().map(|sqe| (sqe.slba(), sqe.cdw13.get())).collect()
+}
+
+#[test]
+fn latency_critical_requests_pass_bulk_in_a_lane() {
+    use Class::{Bulk, Latency, Normal};
+    let (bulk, latency) = (Bulk.to_dsm(), Latency.to_dsm());
+    let passed = [(3, latency), (1, 0), (0, bulk), (2, bulk)];
+    assert_eq!(reads(Normal, &[Bulk, Normal, Bulk, Latency]), passed);
+}
+
+#[test]
+fn requests_of_no_class_are_of_their_lane_s() {
+    use Class::{Bulk, Latency, Normal};
+    let (bulk, latency) = (Bulk.to_dsm(), Latency.to_dsm());
+    assert_eq!(reads(Bulk, &[Normal, Latency]), [(1, latency), (0, bulk)]);
+    assert_eq!(reads(Latency, &[Bulk, Normal]), [(1, latency), (0, bulk)]);
 }

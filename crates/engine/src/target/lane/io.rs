@@ -24,6 +24,9 @@ impl Lane {
         let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
             return self.handle_io_without_namespace(shared, slot, sqe, in_capsule_bytes);
         };
+        if let Some(class) = namespace.class {
+            self.qpair.set_class(slot, class);
+        }
         let command = match IoCommand::parse(sqe, &namespace.geometry, in_capsule_bytes) {
             Ok(command) => command,
             Err(status) => {
