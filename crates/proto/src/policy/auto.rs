@@ -8,15 +8,16 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Commands in flight up to which the ends would take turns if each sent all it has: a round trip's two
-/// wake-ups cost as much time as handling about so many commands. Above, both are busy anyway.
-const TURNS_MAX: u32 = 48;
-/// In so many parts commands in flight go round: one at each end, one on each way.
-const PARTS: u32 = 4;
-/// Most PDUs of a caravan: more gain nothing.
-const COUNT_MAX: u32 = 128;
+/// Commands in flight from which on nothing is split: handling so many takes several times as long as a round
+/// trip's two wake-ups, so that both ends are busy even when each sends all it has. With fewer they would take
+/// turns, one asleep while the other works.
+const WHOLE: u32 = 128;
+/// In so many parts a few commands in flight go round: one at each end, one on each way.
+const PARTS_MAX: u32 = 4;
+/// Most PDUs of a caravan: what one send can gather.
+const COUNT_MAX: u32 = 512;
 /// Most octets of data in a caravan.
-const BYTES_MAX: u32 = 512 << 10;
+const BYTES_MAX: u32 = 2 << 20;
 /// PDUs with more data let smaller ones pass.
 const SMALL_BYTES_MAX: u32 = 16 << 10;
 /// How long a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
@@ -75,8 +76,8 @@ impl Default for Auto {
 /// PDUs that make a caravan full when so many commands are in flight.
 fn share(in_flight: u32) -> u32 {
     match in_flight {
-        0..=2 => in_flight.max(1),
-        3..=TURNS_MAX => (in_flight / PARTS).max(1),
+        0..=2 => in_flight.max(1), // a part of its own for each would only cost sends
+        3..WHOLE => (in_flight / (WHOLE / in_flight).min(PARTS_MAX)).max(1),
         _ => COUNT_MAX,
     }
 }
@@ -127,11 +128,12 @@ mod tests {
 
     #[test]
     fn a_share_leaves_work_for_the_other_end() {
-        for in_flight in 3..=TURNS_MAX {
+        for in_flight in 3..=WHOLE / 2 {
             let share = share(in_flight);
-            assert!(share >= 1 && share * PARTS <= in_flight.max(PARTS), "{in_flight}: {share}");
+            assert!(share >= 1 && share * 2 <= in_flight, "{in_flight}: {share}");
         }
-        assert_eq!((share(0), share(1), share(2), share(TURNS_MAX + 1)), (1, 1, 2, COUNT_MAX));
+        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(share);
+        assert_eq!(shares, [1, 1, 2, 1, 1, 2, 4, 8, 24, 32, 127, COUNT_MAX, COUNT_MAX]);
     }
 
     #[test]
