@@ -80,10 +80,15 @@ impl Tyche {
     /// With `settings`.
     #[must_use]
     pub fn new(settings: TycheSettings, role: Role) -> Self {
+        // A target answers what is complete: its batches follow the host's.
+        let level = match role {
+            Role::Host => settings.level.clamp(1, settings.level_max.max(1)),
+            Role::Target => settings.level_max.max(1),
+        };
         Tyche {
             settings,
             role,
-            level: settings.level.clamp(1, settings.level_max.max(1)),
+            level,
             climb: Climb::Steady(0),
             deadline: Instant::default(),
             interval_end: Instant::default(),
@@ -101,7 +106,8 @@ impl Tyche {
     }
 
     fn tick(&mut self, now: Instant) {
-        if self.settings.interval.is_zero() || now < self.interval_end {
+        let is_static = self.settings.interval.is_zero() || self.role == Role::Target;
+        if is_static || now < self.interval_end {
             return;
         }
         if self.interval_end != Instant::default() {
@@ -205,11 +211,6 @@ impl BatchPolicy for Tyche {
     }
 
     fn limits(&self, _: Freight) -> Limits {
-        // A target answers what is complete; its batches follow the host's.
-        let count_max = match self.role {
-            Role::Host => self.level,
-            Role::Target => self.settings.level_max,
-        };
-        Limits { count_max, bytes_max: CARAVAN_BYTES_MAX }
+        Limits { count_max: self.level, bytes_max: CARAVAN_BYTES_MAX }
     }
 }
