@@ -84,10 +84,13 @@ fn share(in_flight: u32) -> u32 {
 
 impl BatchPolicy for Auto {
     fn freight(&self, parcel: &Parcel) -> Freight {
+        // All H2CData of a write goes the same way, also its short end.
+        let is_part = parcel.kind == Kind::H2cData;
+        let bytes = if is_part { parcel.request_bytes } else { parcel.data_bytes };
         match (parcel.urgency, parcel.kind) {
             (_, Kind::Control) | (Urgency::Critical, _) => Freight::Express,
             (Urgency::Bulk, _) => Freight::Data,
-            _ if parcel.data_bytes > SMALL_BYTES_MAX => Freight::Data,
+            _ if bytes > SMALL_BYTES_MAX => Freight::Data,
             _ => Freight::Cmd,
         }
     }

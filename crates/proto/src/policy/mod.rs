@@ -70,7 +70,7 @@ pub enum Doorbell {
 
 /// Decides when a lane sends. One value per lane and direction.
 pub trait BatchPolicy {
-    /// The freight that carries a PDU.
+    /// The freight that carries a PDU; the same for all H2CData of a write, which must stay in order.
     fn freight(&self, _: &Parcel) -> Freight {
         Freight::Data
     }
