@@ -6,11 +6,12 @@ use common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{
-    Class, Kind, Load, Outbox, Parcel, PolicyConfig, PolicyKind, Role, Urgency,
+    Batcher, Class, Kind, Load, Outbox, Parcel, PolicyConfig, PolicyKind, Role, Urgency,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
+use std::time::Duration;
 
 /// CDW13 of a command that says that it is neither latency-critical nor bulk.
 const DSM_NORMAL: u32 = 2 << 4;
@@ -139,50 +140,6 @@ fn fabrics_commands_are_of_no_class() {
     assert_eq!(pair.target.qpair.doorbells().urgent, urgent + 1);
 }
 
-#[derive(Clone, Debug)]
-struct Push {
-    class: Class,
-    bytes: u32,
-    count: u32,
-}
-
-fn push() -> impl Strategy<Value = Push> {
-    let class = prop::sample::select(vec![Class::Latency, Class::Normal, Class::Bulk]);
-    // Often more than a caravan takes.
-    (class, 0..300_000u32, 1..200u32).prop_map(|(class, bytes, count)| Push { class, bytes, count })
-}
-
-proptest! {
-    /// However much of other classes is pushed: each caravan takes something of every class that waits, so a PDU
-    /// leaves after at most as many caravans as PDUs of its class were ahead of it.
-    #[test]
-    fn no_class_starves(rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..40)) {
-        let mut outbox = Outbox::new(&PolicyConfig::auto(), Role::Target);
-        let mut waiting = [0u32; 3];
-        for pushes in rounds {
-            for Push { class, bytes, count } in pushes {
-                // Small ones, so that those of no class stay in one freight.
-                let data_bytes = if class == Class::Normal { bytes % 16_384 } else { bytes };
-                let (kind, urgency) = (Kind::ResponseData, class.urgency());
-                let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data_bytes };
-                for _ in 0..count {
-                    outbox.push(Instant(0), (class, data_bytes), &parcel);
-                }
-                waiting[class as usize] += count;
-            }
-            outbox.batcher_mut().drained(Instant(0));
-            let (mut load, mut taken) = (Load::default(), [0u32; 3]);
-            while let Some((class, _)) = outbox.next(&mut load, |&(_, bytes)| bytes, |_| false) {
-                taken[class as usize] += 1;
-            }
-            for (waiting, taken) in waiting.iter_mut().zip(taken) {
-                prop_assert!(*waiting == 0 || taken > 0, "{waiting} wait");
-                *waiting -= taken;
-            }
-        }
-    }
-}
-
 /// H2CData PDUs of a write arrive in order: a short last one does not pass the others.
 #[test]
 fn the_data_of_a_write_stays_in_order() {
@@ -198,5 +155,76 @@ fn the_data_of_a_write_stays_in_order() {
         pair.settle().expect("in order");
         assert!(pair.host.take_completions()[0].cqe.status().is_success());
         assert_eq!(pair.target.disk[..data.len()], data);
+    }
+}
+
+/// So many caravans may leave without a freight that is due: eight pass it, then others may be as hungry.
+const PASSED_MAX: u32 = 10;
+/// PDUs: more than any policy puts into a caravan.
+const ROOMY: u32 = 1000;
+/// Longer than any policy waits.
+const LONG: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+struct Push {
+    parcel: Parcel,
+    count: u32,
+}
+
+fn push() -> impl Strategy<Value = Push> {
+    let kind = prop::sample::select(vec![Kind::R2t, Kind::Response, Kind::ResponseData]);
+    let class = prop::sample::select(vec![Class::Latency, Class::Normal, Class::Bulk]);
+    // Often more than a caravan takes.
+    (kind, class, 1..300_000u32, 1..200u32).prop_map(|(kind, class, request_bytes, count)| {
+        let data_bytes = if kind == Kind::ResponseData { request_bytes } else { 0 };
+        Push { parcel: Parcel { kind, urgency: class.urgency(), data_bytes, request_bytes }, count }
+    })
+}
+
+fn policy() -> impl Strategy<Value = PolicyConfig> {
+    let kinds =
+        [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
+    prop::sample::select(kinds.map(PolicyConfig::of).to_vec())
+}
+
+proptest! {
+    /// However much is pushed into others, and however little a caravan has room for: every freight moves.
+    #[test]
+    fn nobody_starves(
+        policy in policy(),
+        room in prop_oneof![1..5u32, Just(ROOMY)],
+        rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..60),
+    ) {
+        let mut now = Instant(0);
+        let mut outbox = Outbox::new(&policy, Role::Target);
+        let mut twin = Batcher::new(&policy, Role::Target); // says which freight it is
+        let (mut waiting, mut passed) = ([0u32; 3], [0u32; 3]);
+        for pushes in rounds {
+            for Push { parcel, count } in pushes {
+                for _ in 0..count {
+                    let freight = twin.enqueue(now, &parcel);
+                    outbox.push(now, (freight, parcel.data_bytes), &parcel);
+                    waiting[freight as usize] += 1;
+                }
+            }
+            now += LONG;
+            outbox.batcher_mut().expire(now);
+            outbox.batcher_mut().drained(now);
+            let (mut load, mut taken) = (Load::default(), [0u32; 3]);
+            while load.count() < room {
+                let next = outbox.next(&mut load, |&(_, bytes)| bytes, |_| false);
+                let Some((freight, _)) = next else { break };
+                taken[freight as usize] += 1;
+            }
+            for freight in 0..3 {
+                let is_passed = taken[freight] == 0 && waiting[freight] > 0;
+                passed[freight] = if is_passed { passed[freight] + 1 } else { 0 };
+                prop_assert!(passed[freight] <= PASSED_MAX, "{freight} starves");
+                if policy.kind == PolicyKind::Auto && room == ROOMY {
+                    prop_assert!(!is_passed, "a caravan takes something of each");
+                }
+                waiting[freight] -= taken[freight];
+            }
+        }
     }
 }

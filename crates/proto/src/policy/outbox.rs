@@ -4,6 +4,9 @@ use super::{Batcher, Freight, Parcel, PolicyConfig, Role};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
+/// So many caravans may leave without a freight of which something is released; then it goes first for once.
+const PASSED_MAX: u8 = 8;
+
 /// What a caravan holds so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
@@ -32,13 +35,16 @@ impl Load {
 pub struct Outbox<T> {
     fifos: [VecDeque<T>; 3],
     batcher: Batcher,
+    /// Caravans that have left without each freight while it was due.
+    passed: [u8; 3],
 }
 
 impl<T: Copy> Outbox<T> {
     /// Nothing waits.
     #[must_use]
     pub fn new(policy: &PolicyConfig, role: Role) -> Self {
-        Outbox { fifos: Default::default(), batcher: Batcher::new(policy, role) }
+        let batcher = Batcher::new(policy, role);
+        Outbox { fifos: Default::default(), batcher, passed: [0; 3] }
     }
 
     /// One more waits.
@@ -50,15 +56,16 @@ impl<T: Copy> Outbox<T> {
     /// The next for a caravan with `load` that is released and fits; `size` says its octets of data, `blocked`
     /// whether it may not leave yet (nor what is behind it in its freight).
     ///
-    /// The first freight goes first. Where a send mixes them none starves: when it is full it still takes one PDU
-    /// of each other.
+    /// The first freight goes first, but none starves: a full caravan still takes one PDU of each other, and where
+    /// it cannot (it has no room, freights do not mix) one that was passed too often goes first.
     pub fn next(
         &mut self,
         load: &mut Load,
         size: impl Fn(&T) -> u32,
         blocked: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        for freight in Freight::ALL {
+        let starved = if load.freight.is_none() { self.starved() } else { None };
+        for freight in starved.into_iter().chain(Freight::ALL) {
             if self.batcher.released_of(freight) == 0 {
                 continue;
             }
@@ -74,15 +81,33 @@ impl<T: Copy> Outbox<T> {
             if !is_owed && !self.batcher.limits(freight).fits(load.count, load.bytes, bytes) {
                 continue;
             }
-            self.fifos[freight as usize].pop_front();
-            self.batcher.taken(freight);
-            load.count += 1;
-            load.bytes = load.bytes.saturating_add(bytes);
-            load.freight = Some(freight);
-            load.has[freight as usize] = true;
+            self.take(load, freight, bytes);
             return Some(tx);
         }
         None
+    }
+
+    fn starved(&self) -> Option<Freight> {
+        let is_starved = |&freight: &Freight| self.passed[freight as usize] >= PASSED_MAX;
+        Freight::ALL.into_iter().find(is_starved)
+    }
+
+    /// Puts the head of a freight into the caravan.
+    fn take(&mut self, load: &mut Load, freight: Freight, bytes: u32) {
+        if load.freight.is_none() {
+            for other in Freight::ALL {
+                let is_due = self.batcher.released_of(other) > 0;
+                let passed = &mut self.passed[other as usize];
+                *passed = if is_due { passed.saturating_add(1) } else { 0 };
+            }
+        }
+        self.passed[freight as usize] = 0;
+        self.fifos[freight as usize].pop_front();
+        self.batcher.taken(freight);
+        load.count += 1;
+        load.bytes = load.bytes.saturating_add(bytes);
+        load.freight = Some(freight);
+        load.has[freight as usize] = true;
     }
 
     /// Whether something released may leave; `blocked` as for [`Outbox::next`].
