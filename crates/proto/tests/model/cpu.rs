@@ -1,0 +1,179 @@
+//! One core: its clock, what it has done, and how it sends.
+
+use super::costs::{
+    AWAY, AWAY_EVERY, DEEP_SLEEP, RECEIVE, SEGMENT_BYTES, SEND, TRIP, TURN, WAKE_UP_MAX,
+    WAKE_UP_MIN,
+};
+use super::wire::{Cargo, Pdu, Wire};
+use roadtrain_proto::host;
+use roadtrain_proto::policy::Batcher;
+use roadtrain_proto::target;
+use roadtrain_proto::time::Instant;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What an end did in the measured time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    pub busy: Duration,
+    pub caravans: u32,
+    pub pdus: u32,
+}
+
+/// A queue pair as far as sending goes.
+pub trait Sender {
+    fn batcher(&mut self) -> &mut Batcher;
+    fn has_tx(&self) -> bool;
+    fn poll_tx(&mut self, cargo: &mut Cargo) -> bool;
+    /// The caravan has left.
+    fn sent(&mut self) {}
+}
+
+impl Sender for host::qpair::Qpair {
+    fn batcher(&mut self) -> &mut Batcher {
+        self.batcher()
+    }
+
+    fn has_tx(&self) -> bool {
+        self.has_tx()
+    }
+
+    fn poll_tx(&mut self, cargo: &mut Cargo) -> bool {
+        self.poll_tx(cargo)
+    }
+}
+
+impl Sender for target::qpair::Qpair {
+    fn batcher(&mut self) -> &mut Batcher {
+        self.batcher()
+    }
+
+    fn has_tx(&self) -> bool {
+        self.has_tx()
+    }
+
+    fn poll_tx(&mut self, cargo: &mut Cargo) -> bool {
+        self.poll_tx(cargo)
+    }
+
+    fn sent(&mut self) {
+        self.sent(|_| {});
+    }
+}
+
+/// Times that follow from a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn between(&mut self, min: Duration, max: Duration) -> Duration {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let range_ns = (max - min).as_nanos() as u64;
+        min + Duration::from_nanos((x ^ x >> 31) % (range_ns + 1))
+    }
+}
+
+/// A core, busy with a turn or asleep.
+pub struct Core {
+    /// In a turn: now. Else: since when it sleeps.
+    pub clock: Instant,
+    measured: Range<Instant>,
+    busy_since: Instant,
+    /// How long it will take to wake up the next time.
+    wake_up: Duration,
+    /// When it is needed for something else.
+    away_at: Instant,
+    random: Random,
+    pub work: Work,
+}
+
+impl Core {
+    pub fn new(measured: Range<Instant>, seed: u64) -> Self {
+        let (clock, busy_since) = (Instant::default(), Instant::default());
+        let mut random = Random(seed);
+        let wake_up = random.between(WAKE_UP_MIN, WAKE_UP_MAX);
+        let away_at = clock + random.between(Duration::ZERO, 2 * AWAY_EVERY);
+        let work = Work::default();
+        Core { clock, measured, busy_since, wake_up, away_at, random, work }
+    }
+
+    /// When a turn begins that `event` asks for.
+    pub fn start(&self, event: Instant) -> Instant {
+        let slept_ns = event.since(self.clock).min(DEEP_SLEEP).as_nanos();
+        let wake_up_ns = self.wake_up.as_nanos() * slept_ns / DEEP_SLEEP.as_nanos();
+        self.clock.max(event) + Duration::from_nanos(wake_up_ns as u64)
+    }
+
+    /// Begins that turn; its time as the engine passes it on.
+    pub fn begin(&mut self, event: Instant) -> Instant {
+        let start = self.start(event);
+        self.busy_since = self.clock.max(event);
+        if event > self.clock {
+            self.wake_up = self.random.between(WAKE_UP_MIN, WAKE_UP_MAX);
+        }
+        self.clock = start;
+        if start >= self.away_at {
+            self.spend(AWAY);
+            self.away_at = self.clock + self.random.between(Duration::ZERO, 2 * AWAY_EVERY);
+        }
+        self.spend(TURN);
+        start
+    }
+
+    pub fn spend(&mut self, time: Duration) {
+        self.clock += time;
+    }
+
+    /// A receive call, if it brings something: what has arrived by its end.
+    pub fn receive(&mut self, wire: &mut Wire) -> Vec<Pdu> {
+        if wire.next().is_none_or(|arrival| arrival > self.clock) {
+            return Vec::new();
+        }
+        self.spend(RECEIVE);
+        wire.take(self.clock)
+    }
+
+    /// Sends what doorbells have released; `per_pdu` is what each PDU costs.
+    pub fn flush(&mut self, from: &mut impl Sender, wire: &mut Wire, per_pdu: Duration) {
+        while from.has_tx() {
+            let mut cargo = Cargo::default();
+            if !from.poll_tx(&mut cargo) {
+                return;
+            }
+            self.spend(SEND);
+            if self.measured.contains(&self.clock) {
+                self.work.caravans += 1;
+                self.work.pdus += cargo.pdus.len() as u32;
+            }
+            let (mut segment, mut bytes) = (Vec::new(), 0);
+            for pdu in cargo.pdus {
+                self.spend(per_pdu);
+                bytes += pdu.bytes();
+                segment.push(pdu);
+                if bytes >= SEGMENT_BYTES {
+                    wire.put(self.clock + TRIP, segment.drain(..));
+                    bytes = 0;
+                }
+            }
+            wire.put(self.clock + TRIP, segment.drain(..));
+            from.sent();
+        }
+    }
+
+    /// Ends a turn: rings what the policy lets go, sends it, sleeps.
+    pub fn end(
+        &mut self,
+        now: Instant,
+        from: &mut impl Sender,
+        wire: &mut Wire,
+        per_pdu: Duration,
+    ) {
+        from.batcher().expire(now);
+        from.batcher().drained(now);
+        self.flush(from, wire, per_pdu);
+        let since = self.busy_since.max(self.measured.start);
+        self.work.busy += self.clock.min(self.measured.end).since(since);
+    }
+}

@@ -1,0 +1,99 @@
+//! When requests come.
+
+use roadtrain_proto::time::Instant;
+use std::time::Duration;
+
+/// A load from its beginning on.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// So many in flight from each of these times on.
+    Closed(Vec<(Instant, u32)>),
+    /// Requests at these times, whatever becomes of the earlier ones.
+    Open(Vec<Instant>),
+}
+
+pub const fn ms(ms: u64) -> Instant {
+    Instant(ms * 1_000_000)
+}
+
+impl Load {
+    pub fn depth(depth: u32) -> Self {
+        Load::Closed(vec![(ms(0), depth)])
+    }
+
+    /// Depths, each for `each_ms`.
+    pub fn depths(each_ms: u64, depths: impl IntoIterator<Item = u32>) -> Self {
+        Load::Closed((0..).map(|index| ms(index * each_ms)).zip(depths).collect())
+    }
+
+    /// `size` requests together, so often, until `end`.
+    pub fn bursts(size: usize, every: Duration, end: Instant) -> Self {
+        let times = every_so_often(every, end);
+        Load::Open(times.flat_map(|at| std::iter::repeat_n(at, size)).collect())
+    }
+
+    /// So many requests a second at even distances, until `end`.
+    pub fn rate(per_second: u64, end: Instant) -> Self {
+        Load::bursts(1, Duration::from_nanos(1_000_000_000 / per_second), end)
+    }
+
+    /// Open loads only: as before for `phase_ms`, nothing for as long, in turn.
+    pub fn on_and_off(self, phase_ms: u64) -> Self {
+        let Load::Open(mut times) = self else { panic!("a closed load's depths say it") };
+        times.retain(|at| (at.0 / ms(phase_ms).0).is_multiple_of(2));
+        Load::Open(times)
+    }
+}
+
+fn every_so_often(every: Duration, end: Instant) -> impl Iterator<Item = Instant> {
+    let next = move |&at: &Instant| Some(at + every).filter(|&next| next < end);
+    std::iter::successors(Some(Instant(0)), next)
+}
+
+/// A request that the load asks for.
+pub struct Due {
+    /// Since when its latency counts; `None`: since it is submitted.
+    pub since: Option<Instant>,
+}
+
+/// A load that is being run.
+pub struct Source {
+    load: Load,
+    /// Depths that have begun, or requests taken.
+    position: usize,
+    end: Instant,
+}
+
+impl Source {
+    pub fn new(load: Load, end: Instant) -> Self {
+        Source { load, position: 0, end }
+    }
+
+    /// When the host has to look at it again, apart from completions.
+    pub fn next(&self) -> Option<Instant> {
+        let next = match &self.load {
+            Load::Closed(depths) => depths.get(self.position).map(|&(from, _)| from),
+            Load::Open(times) => times.get(self.position).copied(),
+        };
+        next.filter(|&next| next < self.end)
+    }
+
+    /// The next request, if there is one now.
+    pub fn take(&mut self, now: Instant, outstanding: u32) -> Option<Due> {
+        if now >= self.end {
+            self.position = usize::MAX; // what was due and is not taken is given up
+            return None;
+        }
+        match &self.load {
+            Load::Closed(depths) => {
+                self.position = depths.partition_point(|&(from, _)| from <= now);
+                (outstanding < depths[self.position - 1].1).then_some(Due { since: None })
+            }
+            Load::Open(times) => {
+                let since = times.get(self.position).copied().filter(|&due| due <= now)?;
+                self.position += 1;
+                Some(Due { since: Some(since) })
+            }
+        }
+    }
+}

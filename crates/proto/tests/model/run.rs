@@ -1,0 +1,149 @@
+//! Runs a load over a lane and says what came of it.
+
+use super::QUEUE_ENTRIES;
+use super::cpu::Work;
+use super::host::{Done, Host};
+use super::load::{Load, Source};
+use super::target::{Backend, Target};
+use super::wire::{Cargo, Wire};
+use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::time::Instant;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Turns of both ends that a run has at most: a millisecond has at most some hundred.
+const TURNS_PER_MS_MAX: u64 = 2000;
+/// Time after the load's end in which everything has to complete.
+const DRAIN: Duration = Duration::from_millis(100);
+
+/// What a policy is run with.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub policy: PolicyConfig,
+    pub load: Load,
+    pub backend: Backend,
+    /// From the load's beginning to its end, when the last requests are submitted.
+    pub measured: Range<Instant>,
+}
+
+/// What came of it.
+pub struct Outcome {
+    pub done: Vec<Done>,
+    pub measured: Range<Instant>,
+    pub host: Work,
+    pub target: Work,
+    /// How long requests waited while both ends were idle.
+    pub stalled: Duration,
+}
+
+struct Lane {
+    host: Host,
+    target: Target,
+    to_host: Wire,
+    to_target: Wire,
+    measured: Range<Instant>,
+    stalled: Duration,
+}
+
+impl Lane {
+    fn connected(scenario: Scenario) -> Self {
+        let Scenario { policy, load, backend, measured } = scenario;
+        let mut lane = Lane {
+            host: Host::new(policy, Source::new(load, measured.end), measured.clone()),
+            target: Target::new(policy, backend, measured.clone()),
+            to_host: Wire::default(),
+            to_target: Wire::default(),
+            measured,
+            stalled: Duration::ZERO,
+        };
+        let now = Instant::default();
+        let (host, target) = (&mut lane.host.qpair, &mut lane.target.qpair);
+        host.batcher().drained(now);
+        let mut icreq = Cargo::default();
+        assert!(host.poll_tx(&mut icreq));
+        target.poll_rx(now, &icreq.pdus[0].header, &mut 0).expect("ICReq is valid");
+        target.batcher().drained(now);
+        let mut icresp = Cargo::default();
+        assert!(target.poll_tx(&mut icresp));
+        host.poll_rx(now, &icresp.pdus[0].header, &mut 0).expect("ICResp is valid");
+        target.set_connected(1, QUEUE_ENTRIES, false, Class::Normal);
+        lane
+    }
+
+    /// One turn of the end that is next to have one; `false` when nothing is left to do.
+    fn step(&mut self, until: Instant) -> bool {
+        let (host, target) = (self.host.next(&self.to_host), self.target.next(&self.to_target));
+        let next = [host, target].into_iter().flatten().min();
+        let Some(next) = next.filter(|&next| next < until) else { return false };
+        self.note_stall(next);
+        // A turn sends nothing that the other end could have received in one that began before it.
+        let host_start = host.map(|event| self.host.core.start(event));
+        let target_start = target.map(|event| self.target.core.start(event));
+        match (host, target) {
+            (Some(event), _) if target_start.is_none() || host_start <= target_start => {
+                self.host.turn(event, &mut self.to_host, &mut self.to_target);
+            }
+            (_, Some(event)) => self.target.turn(event, &mut self.to_target, &mut self.to_host),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Both ends may sleep until `next` while a policy holds what they could work on.
+    fn note_stall(&mut self, next: Instant) {
+        let is_quiet = self.to_host.next().is_none() && self.to_target.next().is_none();
+        if is_quiet && self.target.is_idle() && self.host.outstanding() > 0 {
+            let asleep_since = self.host.core.clock.max(self.target.core.clock);
+            let (from, to) = (asleep_since.max(self.measured.start), next.min(self.measured.end));
+            self.stalled += to.since(from);
+        }
+    }
+}
+
+impl Scenario {
+    /// Runs it. No request is left behind.
+    pub fn run(self) -> Outcome {
+        let measured = self.measured.clone();
+        let until = measured.end + DRAIN;
+        let turns_max = until.0 / 1_000_000 * TURNS_PER_MS_MAX;
+        let mut lane = Lane::connected(self);
+        let mut turns = 0;
+        while lane.step(until) {
+            turns += 1;
+            assert!(turns < turns_max, "it does not come to an end");
+        }
+        assert_eq!(lane.host.outstanding(), 0, "requests were left behind");
+        Outcome {
+            done: lane.host.done,
+            measured,
+            host: lane.host.core.work,
+            target: lane.target.core.work,
+            stalled: lane.stalled,
+        }
+    }
+}
+
+impl Outcome {
+    /// Requests a second that were done in `span`.
+    pub fn iops(&self, span: &Range<Instant>) -> f64 {
+        let count = self.done.iter().filter(|done| span.contains(&done.at)).count();
+        count as f64 / span.end.since(span.start).as_secs_f64()
+    }
+
+    /// Mean and 99th percentile of the latencies of what was done in `span`, in microseconds.
+    pub fn latency_us(&self, span: &Range<Instant>) -> (f64, f64) {
+        let done = self.done.iter().filter(|done| span.contains(&done.at));
+        let mut ns: Vec<u64> = done.map(|done| done.at.0 - done.since.0).collect();
+        if ns.is_empty() {
+            return (0.0, 0.0);
+        }
+        ns.sort_unstable();
+        let mean = ns.iter().sum::<u64>() as f64 / ns.len() as f64;
+        (mean / 1000.0, ns[(ns.len() * 99).div_ceil(100) - 1] as f64 / 1000.0)
+    }
+
+    /// What part of the measured time that is.
+    pub fn share(&self, time: Duration) -> f64 {
+        time.as_secs_f64() / self.measured.end.since(self.measured.start).as_secs_f64()
+    }
+}

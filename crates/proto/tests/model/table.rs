@@ -1,0 +1,89 @@
+//! The policies side by side under one load, as a table.
+
+use super::cpu::Work;
+use super::load::Load;
+use super::run::{Outcome, Scenario};
+use super::target::Backend;
+use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
+use roadtrain_proto::time::Instant;
+use std::ops::Range;
+use std::time::Duration;
+
+pub const AUTO: &str = "auto";
+pub const NONE: &str = "none";
+
+/// What the columns of [`Comparison::rows`] are.
+pub const HEAD: &str = "\
+4 KiB reads: kIOPS, mean and 99th percentile of the latency (us) | host and target: percent of the time busy |
+host and target: requests a caravan | percent of the time in which requests wait though both ends are idle
+";
+
+/// All policies. Tyche's level is fixed: it changes once a second, and these loads are shorter.
+fn policies() -> Vec<(&'static str, PolicyConfig)> {
+    let one = Limits { count_max: 1, bytes_max: u32::MAX };
+    let of = PolicyConfig::of;
+    vec![
+        ("unbatched", PolicyConfig { limits: one, ..of(PolicyKind::None) }),
+        (NONE, of(PolicyKind::None)),
+        ("i10", of(PolicyKind::I10)),
+        ("pinof", of(PolicyKind::Pinof)),
+        ("pinof flat", PolicyConfig { pinof: PinofSettings::flat(), ..of(PolicyKind::Pinof) }),
+        ("tyche 4", PolicyConfig { tyche: TycheSettings::fixed(4), ..of(PolicyKind::Tyche) }),
+        (AUTO, of(PolicyKind::Auto)),
+    ]
+}
+
+/// What came of each policy under one load.
+pub struct Comparison {
+    pub outcomes: Vec<(&'static str, Outcome)>,
+}
+
+impl Comparison {
+    /// `auto` never lets a request wait while both ends are idle.
+    pub fn run(load: &Load, backend: Backend, measured: &Range<Instant>) -> Self {
+        let outcomes = policies().into_iter().map(|(name, policy)| {
+            let (load, measured) = (load.clone(), measured.clone());
+            (name, Scenario { policy, load, backend, measured }.run())
+        });
+        let comparison = Comparison { outcomes: outcomes.collect() };
+        assert_eq!(comparison.of(AUTO).stalled, Duration::ZERO, "a request waits for nothing");
+        comparison
+    }
+
+    pub fn of(&self, policy: &str) -> &Outcome {
+        let found = self.outcomes.iter().find(|(name, _)| *name == policy);
+        &found.expect("one of the policies").1
+    }
+
+    /// The IOPS of `auto` in `span`, as a part of the best other policy's, and which that is.
+    pub fn of_best(&self, span: &Range<Instant>) -> (f64, &'static str) {
+        let others = self.outcomes.iter().filter(|(name, _)| *name != AUTO);
+        let iops = others.map(|(name, outcome)| (outcome.iops(span), *name));
+        let (best, name) = iops.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are others");
+        (self.of(AUTO).iops(span) / best, name)
+    }
+
+    /// A line for each policy.
+    pub fn rows(&self, load: &str) -> String {
+        let line =
+            |(name, outcome): &(&str, Outcome)| format!("{load:12} {name:10} | {}\n", row(outcome));
+        self.outcomes.iter().map(line).collect()
+    }
+}
+
+fn row(outcome: &Outcome) -> String {
+    let span = &outcome.measured;
+    let (mean, p99) = outcome.latency_us(span);
+    let percent = |time: Duration| outcome.share(time) * 100.0;
+    let per_caravan = |work: &Work| f64::from(work.pdus) / f64::from(work.caravans.max(1));
+    format!(
+        "{:5.1} {mean:7.1} {p99:7.1} | {:3.0} {:3.0} | {:5.1} {:5.1} | {:3.0}",
+        outcome.iops(span) / 1000.0,
+        percent(outcome.host.busy),
+        percent(outcome.target.busy),
+        per_caravan(&outcome.host),
+        per_caravan(&outcome.target),
+        percent(outcome.stalled),
+    )
+}
