@@ -6,7 +6,7 @@ use common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{
-    Batcher, Class, Kind, Load, Outbox, Parcel, PolicyConfig, PolicyKind, Role, Urgency,
+    Batcher, Class, Freight, Kind, Load, Outbox, Parcel, PolicyConfig, PolicyKind, Role, Urgency,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -155,6 +155,30 @@ fn the_data_of_a_write_stays_in_order() {
         pair.settle().expect("in order");
         assert!(pair.host.take_completions()[0].cqe.status().is_success());
         assert_eq!(pair.target.disk[..data.len()], data);
+    }
+}
+
+#[test]
+fn all_data_of_a_write_goes_by_one_freight() {
+    let kinds =
+        [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
+    for policy in kinds.map(PolicyConfig::of) {
+        for class in [Class::Latency, Class::Normal, Class::Bulk] {
+            for request_bytes in [512, 4096, 16_384, 16_896, 1 << 20] {
+                let mut batcher = Batcher::new(&policy, Role::Host);
+                let mut freight = |data_bytes: u32| {
+                    let (kind, urgency) = (Kind::H2cData, class.urgency());
+                    let data_bytes = data_bytes.min(request_bytes);
+                    let parcel = Parcel { kind, urgency, data_bytes, request_bytes };
+                    batcher.enqueue(Instant(0), &parcel)
+                };
+                let first = freight(request_bytes);
+                assert!([4, 4096, 16_384, 32_768].into_iter().all(|bytes| freight(bytes) == first));
+                if policy.kind == PolicyKind::Auto && class == Class::Bulk {
+                    assert_eq!(first, Freight::Data, "others pass it");
+                }
+            }
+        }
     }
 }
 

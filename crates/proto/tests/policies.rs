@@ -407,7 +407,7 @@ proptest! {
                     let before = batcher.backlog().requests;
                     batcher.enqueue(now, &parcel);
                     enqueued += 1;
-                    if policy.kind != PolicyKind::None && urgency >= Urgency::Urgent {
+                    if policy.kind != PolicyKind::None && parcel.is_urgent() {
                         prop_assert!(batcher.backlog().requests <= before, "an urgent PDU is held");
                     }
                 }

@@ -566,8 +566,7 @@ impl Qpair {
         }
         slot.r2t_outstanding += 1;
         slot.moved += length;
-        // A whole write waits for this data: it never waits for a second doorbell.
-        let urgency = slot.urgency.max(Urgency::Urgent);
+        let urgency = slot.urgency;
         let (mut offset, end) = (offset, offset + length);
         while offset < end {
             let length = maxh2cdata.min(end - offset);

@@ -99,7 +99,7 @@ impl BatchPolicy for Auto {
         if self.peak.note(now, backlog.in_flight) {
             self.share = share(self.peak.get());
         }
-        if parcel.urgency >= Urgency::Urgent {
+        if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         if backlog.requests >= self.share || backlog.data_bytes >= BYTES_MAX {

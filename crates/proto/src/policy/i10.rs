@@ -1,6 +1,6 @@
 //! i10 (NSDI 2020, section 3.3): delayed doorbells and the no-delay path.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role, Urgency};
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -33,7 +33,7 @@ impl I10 {
 
 impl BatchPolicy for I10 {
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if parcel.urgency >= Urgency::Urgent {
+        if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         if backlog.requests >= self.limits.count_max || backlog.data_bytes >= self.limits.bytes_max

@@ -30,7 +30,7 @@ pub enum Urgency {
     /// May wait for company.
     #[default]
     Normal,
-    /// Takes i10's no-delay path, in its place: admin, flush, FUA, H2CData, requests marked urgent.
+    /// Takes i10's no-delay path, in its place: admin, flush, FUA, requests marked urgent.
     Urgent,
     /// Of a latency-critical request: does not wait, and passes others where the policy has classes.
     Critical,
@@ -115,6 +115,12 @@ impl Parcel {
     #[must_use]
     pub const fn control() -> Self {
         Parcel { kind: Kind::Control, urgency: Urgency::Urgent, data_bytes: 0, request_bytes: 0 }
+    }
+
+    /// Whether it takes the no-delay path. A whole write waits for its H2CData: no second doorbell for that.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        self.kind == Kind::H2cData || self.urgency >= Urgency::Urgent
     }
 
     /// Octets of the whole PDU, without digests and padding.

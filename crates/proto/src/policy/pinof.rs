@@ -1,7 +1,7 @@
 //! PINoF (2022): CMD and Data freights, each with its own size, degree and timer, at both ends.
 
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, I10_DOORBELL_DELAY, Kind, Parcel};
-use super::{I10_BYTES_MAX, I10_COUNT_MAX, Urgency};
+use super::{I10_BYTES_MAX, I10_COUNT_MAX};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -111,7 +111,7 @@ impl BatchPolicy for Pinof {
         waiting.bytes = waiting.bytes.saturating_add(parcel.pdu_bytes());
         // Whether the next one fits is judged by this one: PDUs of a freight are mostly alike.
         let next = waiting.bytes.saturating_add(parcel.pdu_bytes());
-        if parcel.urgency >= Urgency::Urgent {
+        if parcel.is_urgent() {
             Doorbell::Ring(Cause::Urgent)
         } else if waiting.weight >= settings.degree || next > settings.bytes_max {
             Doorbell::Ring(Cause::Size)

@@ -2,7 +2,7 @@
 //!
 //! Completions stay one per command: a batch's group completion is a wire format of the Ethernet transport.
 
-use super::{Backlog, BatchPolicy, Cause, Completed, Doorbell, Freight, Parcel, Role, Urgency};
+use super::{Backlog, BatchPolicy, Cause, Completed, Doorbell, Freight, Parcel, Role};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -182,7 +182,7 @@ impl BatchPolicy for Tyche {
         self.tick(now);
         self.outstanding_sum += u64::from(backlog.in_flight);
         self.outstanding_samples += 1;
-        if parcel.urgency >= Urgency::Urgent {
+        if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         if backlog.requests >= self.level || parcel.request_bytes > BATCHED_BYTES_MAX {
