@@ -114,6 +114,19 @@ test_serve_many_queues() {
     holds bench.json '.errors == 0 and (.lanes | length) == 128'
 }
 
+# A latency-critical lane has its turns in the middle of the bulk lanes' turns, at both ends: every block is right.
+test_serve_lets_an_express_lane_pass() {
+    serve --namespace mem:256MiB
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 4 --class latency \
+        --stream rw=randrw,bs=4k,depth=200,class=bulk,lane=own --stream rw=randrw,bs=128k,depth=16,lane=own \
+        --seconds 2 --verify --json >bench.json
+    holds bench.json '.errors == 0 and (.lanes | length) == 3'
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 1 --class latency \
+        --stream rw=randrw,bs=4k,depth=128,class=bulk --stream rw=randrw,bs=128k,depth=8,lane=own \
+        --seconds 2 --verify --json >bench.json
+    holds bench.json '.errors == 0 and (.lanes | length) == 2'
+}
+
 # Far more data in flight than buffers: it goes slower, and nothing fails.
 test_serve_runs_out_of_buffers() {
     serve --namespace "file:$work/disk.img,size=256MiB" --buffers 4MiB

@@ -10,7 +10,6 @@ use super::api::{Class, Completion, Op, Request};
 use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::gather::{Gather, Sent};
 use crate::stats::LaneStats;
-use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
@@ -244,7 +243,11 @@ impl Lane {
     }
 
     /// One receive; [`Lane::parse`] handles what it brought.
-    pub(crate) fn receive(&mut self, shared: &mut Shared) -> Result<Heard, LinkError> {
+    pub(crate) fn receive(
+        &mut self,
+        shared: &mut Shared,
+        limit: usize,
+    ) -> Result<Heard, LinkError> {
         let Some(link) = &mut self.link else { return Ok(Heard::default()) };
         let place = link.qpair.wanted().and_then(|(slot, offset, length)| {
             let buffer = self.flights[usize::from(slot)].as_mut()?.request.buffer.as_mut()?;
@@ -252,7 +255,7 @@ impl Lane {
             Some(Place { data: rest.as_mut_ptr(), length: rest.len() })
         });
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
-        let received = unsafe { link.connection.receive(&mut shared.rx, place, RX_BUFFER_BYTES) }?;
+        let received = unsafe { link.connection.receive(&mut shared.rx, place, limit) }?;
         match received {
             Received::Nothing => Ok(Heard::default()),
             Received::Closed => Err(LinkError::Closed),
@@ -306,6 +309,18 @@ impl Lane {
         self.unparsed = (at, end);
         self.submit_pending(shared.now);
         Ok(true)
+    }
+
+    /// Whether it has carried something latency-critical of late.
+    pub(crate) fn is_express(&mut self, now: Instant) -> bool {
+        self.link.as_mut().is_some_and(|link| link.qpair.batcher().is_express(now))
+    }
+
+    /// Whether a latency-critical lane has its turns in between.
+    pub(crate) fn set_yielding(&mut self, yielding: bool) {
+        if let Some(link) = &mut self.link {
+            link.qpair.batcher().set_yielding(yielding);
+        }
     }
 
     /// When the doorbell's timer must be looked at.

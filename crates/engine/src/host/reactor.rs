@@ -8,6 +8,7 @@ use crate::mailbox::{Inbox, Outbox};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
+use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +19,8 @@ use std::time::Duration;
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
+/// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
+const YIELDING_RX_BYTES: usize = 192 << 10;
 /// Busy turns between two looks at the ring.
 const TURNS_PER_LOOK: u32 = 16;
 
@@ -73,6 +76,8 @@ pub(crate) struct Reactor {
     ring: Ring,
     lanes: Vec<LaneSlot>,
     shared: Shared,
+    /// Where latency-critical lanes receive while another lane is in its turn.
+    express_rx: RxBuffer,
     watches: Vec<Watch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
@@ -116,6 +121,7 @@ impl Reactor {
             ring: Ring::new(RING_ENTRIES)?,
             lanes: lanes.collect(),
             shared,
+            express_rx: RxBuffer::new()?,
             watches: Vec::new(),
             watch_serial: 0,
             ready: VecDeque::new(),
@@ -316,7 +322,10 @@ impl Reactor {
             if !self.lanes[index].hot {
                 continue;
             }
-            let heard = self.use_lane(index, Lane::receive).unwrap_or_default();
+            let yields = self.is_beside_express(index);
+            let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
+            self.lanes[index].lane.set_yielding(yields);
+            let heard = self.use_lane(index, |l, s| l.receive(s, limit)).unwrap_or_default();
             self.lanes[index].hot = heard.more;
             if heard.something {
                 self.spinner.worked();
@@ -327,12 +336,44 @@ impl Reactor {
                 if more {
                     self.run_front(front);
                 }
+                if yields {
+                    self.serve_express(index, front);
+                }
             }
         }
         self.run_front(front);
         for index in 0..self.lanes.len() {
             self.use_lane(index, Lane::end_turn);
         }
+    }
+
+    /// Whether another lane carries latency-critical requests, and this one does not.
+    fn is_beside_express(&mut self, index: usize) -> bool {
+        let now = self.shared.now;
+        self.lanes.len() > 1
+            && !self.lanes[index].lane.is_express(now)
+            && self.lanes.iter_mut().any(|slot| slot.lane.is_express(now))
+    }
+
+    /// Latency-critical lanes have a turn in the middle of the turn of lane `other`.
+    fn serve_express(&mut self, other: usize, front: &mut dyn Front) {
+        // The other's octets stay where they are.
+        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
+        for index in 0..self.lanes.len() {
+            if index == other || !self.lanes[index].lane.is_express(self.shared.now) {
+                continue;
+            }
+            let heard = self.use_lane(index, |l, s| l.receive(s, RX_BUFFER_BYTES));
+            let mut more = heard.unwrap_or_default().something;
+            if more {
+                self.shared.now = clock::now(); // the turn has lasted a while
+            }
+            while more {
+                more = self.use_lane(index, |l, s| l.parse(s, PARSE_BATCH)).unwrap_or(false);
+                self.run_front(front);
+            }
+        }
+        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
     }
 
     fn run_front(&mut self, front: &mut dyn Front) {

@@ -33,6 +33,11 @@ use thiserror::Error;
 /// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
 const STALLED_RX_BYTES: usize = 64 << 10;
 
+/// Commands handled, and octets received at once, before a latency-critical lane of this reactor gets its turn:
+/// each takes about the time of a wake-up.
+const YIELDING_COMMANDS: u32 = 32;
+const YIELDING_RX_BYTES: usize = 192 << 10;
+
 /// Why a lane ends.
 #[derive(Debug, Error)]
 pub(super) enum LaneError {
@@ -80,6 +85,10 @@ pub(super) struct Lane {
     stalled: Option<Instant>,
     /// How long it was so before.
     stalled_ns: u64,
+    /// Beside a latency-critical lane it receives and sends little at once, and pauses between commands.
+    yielding: bool,
+    /// Where it has paused in the receive buffer: from, to.
+    paused: Option<(usize, usize)>,
     /// Commands in the backend.
     pub(super) tasks: u32,
     /// What the SMART log has not been told yet.
@@ -141,6 +150,8 @@ impl Lane {
             starved: VecDeque::new(),
             stalled: None,
             stalled_ns: 0,
+            yielding: false,
+            paused: None,
             tasks: 0,
             usage: Usage::default(),
         }
@@ -153,6 +164,17 @@ impl Lane {
     /// The host has ended the connection, though what it sent before may not have been received.
     pub(super) fn is_hung_up(&self) -> bool {
         self.connection.is_hung_up()
+    }
+
+    /// Whether it has carried something latency-critical of late.
+    pub(super) fn is_express(&mut self, now: Instant) -> bool {
+        self.qpair.batcher().is_express(now)
+    }
+
+    /// Whether a latency-critical lane has its turns in between.
+    pub(super) fn set_yielding(&mut self, yielding: bool) {
+        self.yielding = yielding;
+        self.qpair.batcher().set_yielding(yielding);
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -176,7 +198,11 @@ impl Lane {
             let data = self.slots[usize::from(slot)].data.range(offset, length)?;
             Some(Place { data, length: length as usize })
         });
-        let limit = if self.starved.is_empty() { RX_BUFFER_BYTES } else { STALLED_RX_BYTES };
+        let limit = match (self.starved.is_empty(), self.yielding) {
+            (false, _) => STALLED_RX_BYTES,
+            (true, true) => YIELDING_RX_BYTES,
+            (true, false) => RX_BUFFER_BYTES,
+        };
         // SAFETY: `place` is the command's own data, or in a namespace whose blocks nobody is promised
         // while a write to them is under way.
         let received = unsafe { self.connection.receive(&mut shared.rx, place, limit) }?;
@@ -189,19 +215,46 @@ impl Lane {
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     self.qpair.placed(data);
                 }
-                self.parse(shared, buffered)?;
+                self.parse(shared, 0, buffered, self.commands_max())?;
                 Ok(Heard { something: true, more })
             }
         }
     }
 
-    fn parse(&mut self, shared: &mut Shared, end: usize) -> Result<(), LaneError> {
-        let mut at = 0;
+    /// Goes on after a latency-critical lane has had its turn; `false` when there was nothing left.
+    pub(super) fn go_on(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
+        let Some((at, end)) = self.paused.take() else { return Ok(false) };
+        self.parse(shared, at, end, self.commands_max())?;
+        Ok(self.paused.is_some())
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    fn commands_max(&self) -> u32 {
+        if self.yielding { YIELDING_COMMANDS } else { u32::MAX }
+    }
+
+    /// Handles what was received, from `at` on, until the end or after `commands_max`.
+    fn parse(
+        &mut self,
+        shared: &mut Shared,
+        mut at: usize,
+        end: usize,
+        commands_max: u32,
+    ) -> Result<(), LaneError> {
+        let mut commands = 0;
         while !self.is_stalled() {
+            if commands == commands_max {
+                self.paused = Some((at, end));
+                return Ok(());
+            }
             let input = shared.rx.filled(end);
             let Some(event) = self.qpair.poll_rx(shared.now, input, &mut at)? else { break };
             match event {
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+                    commands += 1;
                     self.handle_command(shared, slot, &sqe, in_capsule_bytes)?;
                 }
                 RxEvent::Data { slot, offset, start, length } => {
@@ -286,7 +339,7 @@ impl Lane {
             self.hold(shared.now, slot, buffer);
             let kept = self.connection.take_kept();
             let end = shared.rx.fill(&kept);
-            self.parse(shared, end)?;
+            self.parse(shared, 0, end, u32::MAX)?;
         }
         Ok(())
     }

@@ -86,6 +86,9 @@ pub(super) struct Reactor {
     timed: Vec<u32>,
     /// Lanes that wait for buffers.
     starved: Vec<u32>,
+    /// Lanes that carry latency-critical requests, and where they receive while another lane is in its turn.
+    express: Vec<u32>,
+    express_rx: RxBuffer,
     /// A listener that failed pauses until the next look at keep-alive timers.
     paused: Vec<usize>,
     shared: Shared,
@@ -136,6 +139,8 @@ impl Reactor {
             cooled: Vec::new(),
             timed: Vec::new(),
             starved: Vec::new(),
+            express: Vec::new(),
+            express_rx: RxBuffer::new()?,
             paused: Vec::new(),
             shared: Shared {
                 rx: RxBuffer::new()?,
@@ -300,7 +305,8 @@ impl Reactor {
             return false;
         }
         seat.lane.finish(&mut self.shared, slot, outcome);
-        true
+        // A full caravan leaves now: the host goes on while the rest is answered.
+        self.use_lane(index, Lane::flush).is_some()
     }
 
     fn read_inbox(&mut self) {
@@ -420,6 +426,7 @@ impl Reactor {
             self.check_keep_alive();
         }
         self.check_newcomers();
+        self.review_express();
         for index in std::mem::take(&mut self.timed) {
             self.end_turn(index);
         }
@@ -427,7 +434,12 @@ impl Reactor {
         for index in std::mem::take(&mut self.hot) {
             let Some(seat) = self.seats[index as usize].as_mut() else { continue };
             seat.hot = false;
+            seat.lane.set_yielding(is_beside_express(&self.express, index));
             let heard = self.use_lane(index, Lane::receive).unwrap_or_default();
+            while self.is_paused(index) {
+                self.serve_express(); // which this lane is none of
+                self.use_lane(index, Lane::go_on);
+            }
             self.end_turn(index);
             if heard.something {
                 self.spinner.worked();
@@ -441,6 +453,31 @@ impl Reactor {
         self.check_transfers();
         self.feed_starved();
         self.check_pool();
+    }
+
+    fn is_paused(&self, index: u32) -> bool {
+        let seat = self.seats[index as usize].as_ref();
+        seat.is_some_and(|seat| !seat.closed && seat.lane.is_paused())
+    }
+
+    /// Forgets express lanes that carry nothing latency-critical any more.
+    fn review_express(&mut self) {
+        let (seats, now) = (&mut self.seats, self.shared.now);
+        self.express.retain(|&index| {
+            seats[index as usize].as_mut().is_some_and(|s| !s.closed && s.lane.is_express(now))
+        });
+    }
+
+    /// Latency-critical lanes have a turn in the middle of another's.
+    fn serve_express(&mut self) {
+        // The other's octets stay where they are.
+        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
+        for n in 0..self.express.len() {
+            let index = self.express[n];
+            self.use_lane(index, Lane::receive);
+            self.end_turn(index);
+        }
+        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
     }
 
     /// Lanes with answers that became due send them; those that receive this turn do so after that.
@@ -461,6 +498,9 @@ impl Reactor {
             return;
         }
         let Some(seat) = self.seats[index as usize].as_mut() else { return };
+        if seat.lane.is_express(self.shared.now) && !self.express.contains(&index) {
+            self.express.push(index);
+        }
         if seat.lane.deadline().is_some() && !self.timed.contains(&index) {
             self.timed.push(index);
         }
@@ -601,6 +641,10 @@ impl Reactor {
         }
         Ok(())
     }
+}
+
+fn is_beside_express(express: &[u32], index: u32) -> bool {
+    !express.is_empty() && !express.contains(&index)
 }
 
 fn mark(kind: Kind, index: u32, generation: u32) -> u64 {

@@ -16,8 +16,10 @@ const WHOLE: u32 = 128;
 const PARTS_MAX: u32 = 4;
 /// Most PDUs of a caravan: what one send can gather.
 const COUNT_MAX: u32 = 512;
-/// Most octets of data in a caravan.
-const BYTES_MAX: u32 = 2 << 20;
+/// Limits of a caravan.
+const WIDE: Limits = Limits { count_max: COUNT_MAX, bytes_max: 2 << 20 };
+/// Beside an express lane a caravan is at most so large: it takes the time of a wake-up or two.
+const YIELDING: Limits = Limits { count_max: 48, bytes_max: 192 << 10 };
 /// PDUs with more data let smaller ones pass.
 const SMALL_BYTES_MAX: u32 = 16 << 10;
 /// How long a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
@@ -57,13 +59,14 @@ pub struct Auto {
     peak: Peak,
     /// PDUs that make a caravan full.
     share: u32,
+    limits: Limits,
 }
 
 impl Auto {
     /// For one end of a lane.
     #[must_use]
     pub fn new() -> Self {
-        Auto { peak: Peak::default(), share: 1 }
+        Auto { peak: Peak::default(), share: 1, limits: WIDE }
     }
 }
 
@@ -102,7 +105,8 @@ impl BatchPolicy for Auto {
         if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
-        if backlog.requests >= self.share || backlog.data_bytes >= BYTES_MAX {
+        let full = self.share.min(self.limits.count_max);
+        if backlog.requests >= full || backlog.data_bytes >= self.limits.bytes_max {
             return Doorbell::Ring(Cause::Size);
         }
         Doorbell::ArmUntil(now)
@@ -117,7 +121,11 @@ impl BatchPolicy for Auto {
     }
 
     fn limits(&self, _: Freight) -> Limits {
-        Limits { count_max: COUNT_MAX, bytes_max: BYTES_MAX }
+        self.limits
+    }
+
+    fn set_yielding(&mut self, yielding: bool) {
+        self.limits = if yielding { YIELDING } else { WIDE };
     }
 }
 

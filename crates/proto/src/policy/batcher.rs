@@ -2,9 +2,14 @@
 
 use super::{
     Backlog, BatchPolicy, Cause, Completed, Doorbell, Freight, Parcel, Policy, PolicyConfig, Role,
+    Urgency,
 };
 use crate::caravan::Limits;
 use crate::time::Instant;
+use core::time::Duration;
+
+/// How long a queue pair is an express after something latency-critical.
+const EXPRESS_MEMORY: Duration = Duration::from_millis(10);
 
 /// Doorbells rung, by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -35,6 +40,8 @@ pub struct Batcher {
     released: u32,
     doorbells: Doorbells,
     in_flight: u32,
+    /// When something latency-critical last came.
+    critical_at: Option<Instant>,
 }
 
 impl Batcher {
@@ -48,11 +55,15 @@ impl Batcher {
             released: 0,
             doorbells: Doorbells::default(),
             in_flight: 0,
+            critical_at: None,
         }
     }
 
     /// One more PDU waits; the freight that carries it.
     pub fn enqueue(&mut self, now: Instant, parcel: &Parcel) -> Freight {
+        if parcel.urgency == Urgency::Critical {
+            self.critical_at = Some(now);
+        }
         let freight = self.policy.freight(parcel);
         let waiting = &mut self.containers[freight as usize].waiting;
         waiting.requests += 1;
@@ -140,6 +151,17 @@ impl Batcher {
     pub fn clear(&mut self) {
         self.containers = [Container::default(); 3];
         (self.waiting, self.released) = (0, 0);
+    }
+
+    /// Whether this queue pair has carried something latency-critical of late.
+    #[must_use]
+    pub fn is_express(&self, now: Instant) -> bool {
+        self.critical_at.is_some_and(|at| now.since(at) < EXPRESS_MEMORY)
+    }
+
+    /// Whether sends are to be short, for the sake of other requests.
+    pub fn set_yielding(&mut self, yielding: bool) {
+        self.policy.set_yielding(yielding);
     }
 
     /// How many commands are in flight now.

@@ -82,6 +82,8 @@ pub trait BatchPolicy {
     fn on_timeout(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell;
     /// A command completed (host only).
     fn on_complete(&mut self, _: Instant, _: &Completed) {}
+    /// Whether sends are to be short, for the sake of latency-critical requests in another lane.
+    fn set_yielding(&mut self, _: bool) {}
     /// Most of a freight that one send takes, now.
     fn limits(&self, freight: Freight) -> Limits;
     /// Whether one send may take several freights.
@@ -223,6 +225,10 @@ impl BatchPolicy for Policy {
 
     fn on_complete(&mut self, now: Instant, completed: &Completed) {
         each!(self, p => p.on_complete(now, completed))
+    }
+
+    fn set_yielding(&mut self, yielding: bool) {
+        each!(self, p => p.set_yielding(yielding))
     }
 
     fn limits(&self, freight: Freight) -> Limits {

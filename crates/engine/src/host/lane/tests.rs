@@ -79,7 +79,7 @@ fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
 }
 
 fn receive(lane: &mut Lane, shared: &mut Shared) {
-    while lane.receive(shared).unwrap().something {
+    while lane.receive(shared, crate::tuning::RX_BUFFER_BYTES).unwrap().something {
         lane.parse(shared, usize::MAX).unwrap();
     }
     lane.end_turn(shared).unwrap();

@@ -187,6 +187,7 @@ impl Lane {
 
     /// The backend is done with a command.
     pub(in crate::target) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
+        self.qpair.set_in_backend(self.tasks);
         let s = &mut self.slots[usize::from(slot)];
         if let Work::Admin(_) = s.work {
             // A shutdown, now that all is flushed; Property Set never ends a connection.
