@@ -166,10 +166,8 @@ impl ServeConfig {
         within("limits.in_capsule_bytes", in_capsule, 0, 1 << 20)?;
         within("limits.max_h2c_data", limits.max_h2c_data.map(u64::from), 4096, 1 << 30)?;
         within("limits.buffers", limits.buffers, 4 << 20, 1 << 46)?;
-        within("batching.caravan_requests", batching.caravan_requests.map(u64::from), 1, 1024)?;
         within("batching.caravan_bytes", batching.caravan_bytes.map(u64::from), 512, 1 << 30)?;
-        let delay = batching.doorbell_delay_us.map(u64::from);
-        within("batching.doorbell_delay_us", delay, 0, 1_000_000)?;
+        batching.check().map_err(|e| format!("[batching]: {e}"))?;
         within("waiting.spin_us", self.waiting.spin_us.map(u64::from), 0, 100_000)?;
         if in_capsule.is_some_and(|bytes| bytes % 16 != 0) {
             return Err("limits.in_capsule_bytes must be a multiple of 16".into());
@@ -311,6 +309,10 @@ mod tests {
             (&format!("{head}[limits]\nqueue_size = 1\n"), "32 to 4096"),
             (&format!("{head}[limits]\nin_capsule_bytes = 100\n"), "multiple of 16"),
             (&format!("{head}[batching]\npolicy = \"fast\"\n"), "fast"),
+            (&format!("{head}[batching]\ncaravan_requests = 0\n"), "1..=1024"),
+            (&format!("{head}[batching]\nbatch_level_max = 0\n"), "--batch-level-max"),
+            (&format!("{head}[batching]\ndata_degree = 2000\n"), "1..=1024"),
+            (&format!("{head}[batching]\nbatch_levle = 4\n"), "batch_levle"),
         ] {
             let error = ServeConfig::parse(text).expect_err(text);
             assert!(error.contains(why), "{text}\n-> {error}");

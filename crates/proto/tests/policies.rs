@@ -7,8 +7,8 @@ use common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
-    Batcher, Completed, Doorbells, Freight, Kind, Parcel, PinofSettings, PolicyConfig, PolicyKind,
-    Role, TycheSettings, Urgency,
+    Batcher, Doorbells, Freight, Kind, Parcel, PinofSettings, PolicyConfig, PolicyKind, Role,
+    TycheSettings, Urgency,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -427,8 +427,7 @@ proptest! {
                     }
                 }
                 Step::Completed => {
-                    let latency = Duration::from_micros(10);
-                    batcher.completed(now, &Completed { latency, data_bytes: 4096 });
+                    batcher.completed(now, 4096);
                 }
             }
             let held = batcher.backlog().requests;
@@ -500,7 +499,7 @@ fn climb(throughput: impl Fn(u32) -> u64, outstanding: u32, intervals: u64) -> V
         let mut left = throughput(level);
         while left > 0 {
             let data_bytes = left.min(1 << 30) as u32;
-            batcher.completed(now, &Completed { latency: Duration::ZERO, data_bytes });
+            batcher.completed(now, data_bytes);
             left -= u64::from(data_bytes);
         }
         levels.push(level);

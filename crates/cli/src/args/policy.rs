@@ -178,6 +178,20 @@ impl PolicyArgs {
         config
     }
 
+    /// Whether the command line would take these settings: a file's have not been through it.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn check(&self) -> Result<(), String> {
+        let command = Self::augment_args(clap::Command::new("batching").no_binary_name(true));
+        let checked = command.try_get_matches_from(self.words());
+        checked.map(drop).map_err(|error| {
+            let said = error.to_string();
+            let first = said.lines().next().unwrap_or_default();
+            first.trim_start_matches("error: ").to_owned()
+        })
+    }
+
     /// The options that say the same.
     #[must_use]
     pub fn words(&self) -> Vec<String> {

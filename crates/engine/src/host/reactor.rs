@@ -318,11 +318,12 @@ impl Reactor {
 
     /// Receives, parses, lets the front act, sends.
     fn turn(&mut self, front: &mut dyn Front) {
+        let has_express = self.has_express();
         for index in 0..self.lanes.len() {
             if !self.lanes[index].hot {
                 continue;
             }
-            let yields = self.is_beside_express(index);
+            let yields = has_express && !self.lanes[index].lane.is_express(self.shared.now);
             let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
             self.lanes[index].lane.set_yielding(yields);
             let heard = self.use_lane(index, |l, s| l.receive(s, limit)).unwrap_or_default();
@@ -347,12 +348,10 @@ impl Reactor {
         }
     }
 
-    /// Whether another lane carries latency-critical requests, and this one does not.
-    fn is_beside_express(&mut self, index: usize) -> bool {
+    /// Whether a lane carries latency-critical requests, and there are others.
+    fn has_express(&mut self) -> bool {
         let now = self.shared.now;
-        self.lanes.len() > 1
-            && !self.lanes[index].lane.is_express(now)
-            && self.lanes.iter_mut().any(|slot| slot.lane.is_express(now))
+        self.lanes.len() > 1 && self.lanes.iter_mut().any(|slot| slot.lane.is_express(now))
     }
 
     /// Latency-critical lanes have a turn in the middle of the turn of lane `other`.

@@ -8,9 +8,7 @@ use super::slots::FreeSlots;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::policy::{
-    Batcher, Completed, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency,
-};
+use crate::policy::{Batcher, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency};
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -111,7 +109,6 @@ struct Slot {
     r2t_outstanding: u8,
     /// Octets received (In) or asked for by R2Ts (Out).
     moved: u32,
-    sent_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +240,6 @@ impl Qpair {
         slot.urgency = urgency;
         slot.moved = 0;
         slot.r2t_outstanding = 0;
-        slot.sent_at = now;
         let (in_capsule, waiting_bytes) = match data {
             Data::None => (false, 0),
             Data::In(length) => {
@@ -285,7 +281,6 @@ impl Qpair {
                 urgency: Urgency::Normal,
                 r2t_outstanding: 0,
                 moved: 0,
-                sent_at: Instant::default(),
             });
             (self.slots.len() - 1) as u16
         })
@@ -466,10 +461,10 @@ impl Qpair {
             // The controller cannot know; the same as it says of data from us.
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
         }
-        let (latency, data_bytes) = (now.since(slot.sent_at), slot.data.bytes());
+        let data_bytes = slot.data.bytes();
         self.free.give(number);
         self.count_in_flight();
-        self.out.batcher_mut().completed(now, &Completed { latency, data_bytes });
+        self.out.batcher_mut().completed(now, data_bytes);
         RxEvent::Complete { slot: number, cqe, data_intact }
     }
 
@@ -665,12 +660,6 @@ impl Qpair {
         let pdu = H2cData { ch, cccid, ttag, datao, datal, reserved: [0; 4] };
         put_header(caravan, &ch, &pdu, self.digests);
         caravan.payload(number, offset, length, self.digests.data);
-    }
-
-    /// When the slot's command was submitted.
-    #[must_use]
-    pub fn submitted_at(&self, slot: u16) -> Instant {
-        self.slots[usize::from(slot)].sent_at
     }
 }
 

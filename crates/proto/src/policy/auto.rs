@@ -112,14 +112,6 @@ impl BatchPolicy for Auto {
         Doorbell::ArmUntil(now)
     }
 
-    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
-    }
-
-    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
-    }
-
     fn limits(&self, _: Freight) -> Limits {
         self.limits
     }

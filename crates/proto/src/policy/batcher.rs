@@ -1,8 +1,7 @@
 //! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Completed, Doorbell, Freight, Parcel, Policy, PolicyConfig, Role,
-    Urgency,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, Policy, PolicyConfig, Role, Urgency,
 };
 use crate::caravan::Limits;
 use crate::time::Instant;
@@ -110,9 +109,9 @@ impl Batcher {
         }
     }
 
-    /// A command completed.
-    pub fn completed(&mut self, now: Instant, completed: &Completed) {
-        self.policy.on_complete(now, completed);
+    /// A command with `data_bytes` completed.
+    pub fn completed(&mut self, now: Instant, data_bytes: u32) {
+        self.policy.on_complete(now, data_bytes);
     }
 
     fn apply(&mut self, freight: Freight, decision: Doorbell) {

@@ -37,15 +37,6 @@ pub struct Backlog {
     pub in_flight: u32,
 }
 
-/// A command's end, as a policy sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
-    /// Since it was submitted.
-    pub latency: Duration,
-    /// Octets of its data.
-    pub data_bytes: u32,
-}
-
 /// Why a doorbell rang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -77,11 +68,15 @@ pub trait BatchPolicy {
     /// One more PDU waits; `backlog` is its freight's and includes it.
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell;
     /// The source has nothing more ready in this turn of the reactor, and something waits in `freight`.
-    fn on_drained(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell;
+    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+        Doorbell::Ring(Cause::Drained)
+    }
     /// The armed timer of `freight` fired.
-    fn on_timeout(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell;
-    /// A command completed (host only).
-    fn on_complete(&mut self, _: Instant, _: &Completed) {}
+    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+        Doorbell::Ring(Cause::Drained)
+    }
+    /// A command with `data_bytes` completed (host only).
+    fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
     /// Whether sends are to be short, for the sake of latency-critical requests in another lane.
     fn set_yielding(&mut self, _: bool) {}
     /// Most of a freight that one send takes, now.
@@ -223,8 +218,8 @@ impl BatchPolicy for Policy {
         each!(self, p => p.on_timeout(now, freight, backlog))
     }
 
-    fn on_complete(&mut self, now: Instant, completed: &Completed) {
-        each!(self, p => p.on_complete(now, completed))
+    fn on_complete(&mut self, now: Instant, data_bytes: u32) {
+        each!(self, p => p.on_complete(now, data_bytes))
     }
 
     fn set_yielding(&mut self, yielding: bool) {

@@ -1,6 +1,6 @@
 //! No policy: what today's Linux does. Drain on idle, send inline, coalesce what is already queued.
 
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel};
+use super::{Backlog, BatchPolicy, Doorbell, Freight, Parcel};
 use crate::caravan::Limits;
 use crate::time::Instant;
 
@@ -22,14 +22,6 @@ impl BatchPolicy for Unbatched {
     fn on_enqueue(&mut self, now: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
         // The end of this turn rings: until then what is queued coalesces.
         Doorbell::ArmUntil(now)
-    }
-
-    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
-    }
-
-    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
     }
 
     fn limits(&self, _: Freight) -> Limits {

@@ -2,7 +2,7 @@
 //!
 //! Completions stay one per command: a batch's group completion is a wire format of the Ethernet transport.
 
-use super::{Backlog, BatchPolicy, Cause, Completed, Doorbell, Freight, Parcel, Role};
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, Role};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -80,10 +80,11 @@ impl Tyche {
     /// With `settings`.
     #[must_use]
     pub fn new(settings: TycheSettings, role: Role) -> Self {
+        let settings = TycheSettings { level_max: settings.level_max.max(1), ..settings };
         // A target answers what is complete: its batches follow the host's.
         let level = match role {
-            Role::Host => settings.level.clamp(1, settings.level_max.max(1)),
-            Role::Target => settings.level_max.max(1),
+            Role::Host => settings.level.clamp(1, settings.level_max),
+            Role::Target => settings.level_max,
         };
         Tyche {
             settings,
@@ -205,8 +206,8 @@ impl BatchPolicy for Tyche {
         Doorbell::Ring(Cause::Timer)
     }
 
-    fn on_complete(&mut self, now: Instant, completed: &Completed) {
-        self.bytes += u64::from(completed.data_bytes);
+    fn on_complete(&mut self, now: Instant, data_bytes: u32) {
+        self.bytes += u64::from(data_bytes);
         self.tick(now);
     }
 
