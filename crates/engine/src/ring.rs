@@ -1,13 +1,21 @@
 //! A reactor's io_uring: a thin layer that never loses an entry and never fails for reasons that a
 //! reactor would only shrug at.
 
-use std::collections::VecDeque;
+mod command;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+pub use command::RingCommand;
+use queue::Queue;
+
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::squeue::Entry128;
+use io_uring::{opcode, types};
 
 /// An entry for the submission queue; build one with [`io_uring::opcode`].
 pub type RingSqe = io_uring::squeue::Entry;
@@ -57,31 +65,42 @@ impl UserData {
 
 /// An io_uring that belongs to the thread that made it.
 pub struct Ring {
-    uring: IoUring,
-    /// Entries that did not fit and that the kernel would not take at once, oldest first.
-    overflow: VecDeque<RingSqe>,
+    queue: Entries,
     /// The kernel accepts entries from the creating thread only.
     not_send: PhantomData<*const ()>,
+}
+
+/// How large an entry is.
+enum Entries {
+    Narrow(Queue<RingSqe>),
+    Wide(Queue<Entry128>),
+}
+
+/// Calls the queue, whatever its entries.
+macro_rules! with {
+    ($ring:expr, $queue:ident => $call:expr) => {
+        match &mut $ring.queue {
+            Entries::Narrow($queue) => $call,
+            Entries::Wide($queue) => $call,
+        }
+    };
 }
 
 impl Ring {
     /// A ring for the calling thread with `entries` submission entries and four times as many for
     /// completions. Older kernels get the same ring without the newer flags.
     pub fn new(entries: u32) -> io::Result<Ring> {
-        let sq_entries = entries.next_power_of_two();
-        let mut uring = Err(io::Error::from_raw_os_error(libc::EINVAL));
-        for features in [Features::Deferred, Features::Cooperative, Features::Plain] {
-            uring = build(sq_entries, features);
-            match &uring {
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-                _ => break,
-            }
+        Ok(Ring { queue: Entries::Narrow(Queue::new(entries)?), not_send: PhantomData })
+    }
+
+    /// A ring like [`Ring::new`]'s whose entries have 128 octets, so that it takes
+    /// [commands](Ring::command), where the kernel has that (Linux 5.19), else a usual one.
+    pub fn wide(entries: u32) -> io::Result<Ring> {
+        match Queue::new(entries) {
+            Ok(queue) => Ok(Ring { queue: Entries::Wide(queue), not_send: PhantomData }),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ring::new(entries),
+            Err(error) => Err(error),
         }
-        let uring = uring?;
-        if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring needs Linux 5.11"));
-        }
-        Ok(Ring { uring, overflow: VecDeque::new(), not_send: PhantomData })
     }
 
     /// Queues an entry for the next submission. When the queue is full the kernel gets it now; what
@@ -90,14 +109,25 @@ impl Ring {
     /// # Safety
     /// Everything the entry points to must stay valid until its completion was reaped.
     pub unsafe fn push(&mut self, sqe: &RingSqe) {
-        // SAFETY: passed on to our caller.
-        if self.overflow.is_empty() && unsafe { self.uring.submission().push(sqe) }.is_ok() {
-            return;
+        match &mut self.queue {
+            // SAFETY: passed on to our caller.
+            Entries::Narrow(queue) => unsafe { queue.push(sqe) },
+            // SAFETY: as above.
+            Entries::Wide(queue) => unsafe { queue.push(&sqe.clone().into()) },
         }
-        self.overflow.push_back(sqe.clone());
-        // An error stays for the next `submit_and_wait`, which meets and reports it again.
-        let _ = self.uring.submit();
-        self.drain_overflow();
+    }
+
+    /// Queues a command like [`Ring::push`] does an entry. False: the entries are not wide enough.
+    ///
+    /// # Safety
+    /// Everything the command points to must stay valid until its completion was reaped, and beyond if
+    /// the driver says so.
+    #[must_use]
+    pub unsafe fn command(&mut self, command: &RingCommand, user_data: u64) -> bool {
+        let Entries::Wide(queue) = &mut self.queue else { return false };
+        // SAFETY: passed on to our caller.
+        unsafe { queue.push(&command.entry(user_data)) };
+        true
     }
 
     /// Asks for one completion when `fd` is ready for `events` (`libc::POLLIN` and so on); its
@@ -134,194 +164,18 @@ impl Ring {
     ///
     /// Returns early on a signal. With `want` 0 and nothing to do it makes no system call.
     pub fn submit_and_wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
-        self.drain_overflow();
-        while !self.overflow.is_empty() {
-            tolerate(self.uring.submit())?;
-            let before = self.overflow.len();
-            self.drain_overflow();
-            if self.overflow.len() == before {
-                break; // The kernel takes no more until completions are reaped.
-            }
-        }
-        let want = if self.overflow.is_empty() { want } else { want.min(1) };
-        let result = match timeout {
-            _ if want == 0 && self.is_quiet() => return Ok(()),
-            Some(timeout) if want > 0 => {
-                let timespec = types::Timespec::from(timeout);
-                let args = types::SubmitArgs::new().timespec(&timespec);
-                self.uring.submitter().submit_with_args(want, &args)
-            }
-            _ => self.uring.submit_and_wait(want),
-        };
-        tolerate(result)
+        with!(self, queue => queue.submit_and_wait(want, timeout))
     }
 
     /// The oldest completion that was not taken yet; makes no system call.
     #[inline]
     pub fn next_completion(&mut self) -> Option<RingCqe> {
-        self.uring.completion().next().map(RingCqe::from)
+        with!(self, queue => queue.next_completion())
     }
 
     /// Appends all completions at hand to `completions`; makes no system call.
     #[inline]
     pub fn reap(&mut self, completions: &mut Vec<RingCqe>) {
-        completions.extend(self.uring.completion().map(RingCqe::from));
-    }
-
-    /// Whether an enter without waiting would have nothing to do.
-    #[inline]
-    fn is_quiet(&mut self) -> bool {
-        let sq = self.uring.submission();
-        sq.is_empty() && !sq.taskrun() && !sq.cq_overflow()
-    }
-
-    fn drain_overflow(&mut self) {
-        let mut sq = self.uring.submission();
-        while let Some(sqe) = self.overflow.front() {
-            // SAFETY: whoever pushed it promised validity until completion.
-            if unsafe { sq.push(sqe) }.is_err() {
-                break;
-            }
-            self.overflow.pop_front();
-        }
-    }
-}
-
-impl From<io_uring::cqueue::Entry> for RingCqe {
-    #[inline]
-    fn from(cqe: io_uring::cqueue::Entry) -> Self {
-        RingCqe { user_data: cqe.user_data(), result: cqe.result(), flags: cqe.flags() }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Features {
-    /// Linux 6.1: completion work runs only when we ask for it.
-    Deferred,
-    /// Linux 5.19: completion work does not interrupt us.
-    Cooperative,
-    Plain,
-}
-
-fn build(sq_entries: u32, features: Features) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
-    builder.setup_cqsize(sq_entries.saturating_mul(4)).setup_clamp();
-    match features {
-        Features::Deferred => {
-            builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
-            builder.setup_single_issuer().setup_defer_taskrun();
-        }
-        Features::Cooperative => {
-            builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
-        }
-        Features::Plain => {}
-    }
-    builder.build(sq_entries)
-}
-
-/// Not errors to a reactor: time is up, a signal came, or the kernel wants completions reaped
-/// first.
-fn tolerate(result: io::Result<usize>) -> io::Result<()> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(error) => match error.raw_os_error() {
-            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
-            _ => Err(error),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
-    const A_WHILE: Option<Duration> = Some(Duration::from_secs(10));
-
-    fn collect(ring: &mut Ring, count: usize) -> Vec<RingCqe> {
-        let mut got = Vec::new();
-        while got.len() < count {
-            ring.submit_and_wait(1, A_WHILE).unwrap();
-            let before = got.len();
-            ring.reap(&mut got);
-            assert!(got.len() > before, "{before} of {count} completions came");
-        }
-        got
-    }
-
-    #[test]
-    fn user_data_packs() {
-        for (kind, index, generation) in
-            [(0, 0, 0), (255, u32::MAX, UserData::GENERATION_MASK), (1, 2, 3)]
-        {
-            let data = UserData { kind, index, generation };
-            assert_eq!(UserData::unpack(data.pack()), data);
-        }
-        let wrapped = UserData { kind: 7, index: 8, generation: UserData::GENERATION_MASK + 2 };
-        assert_eq!(UserData::unpack(wrapped.pack()), UserData { generation: 1, ..wrapped });
-    }
-
-    #[test]
-    fn a_full_queue_loses_nothing() {
-        let mut ring = Ring::new(4).unwrap();
-        (0..1000).for_each(|i| ring.nop(i));
-        let got = collect(&mut ring, 1000);
-        let order: Vec<u64> = got.iter().map(|c| c.user_data).collect();
-        assert_eq!(order, (0..1000).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_time_out_is_no_error() {
-        let mut ring = Ring::new(4).unwrap();
-        ring.submit_and_wait(1, Some(Duration::from_millis(1))).unwrap();
-        ring.submit_and_wait(0, None).unwrap();
-        assert_eq!(ring.next_completion(), None);
-    }
-
-    #[test]
-    fn poll_fires_once_and_can_be_removed() {
-        let mut ring = Ring::new(4).unwrap();
-        let (mut near, far) = UnixStream::pair().unwrap();
-        ring.poll_add(far.as_fd(), libc::POLLIN, 1);
-        ring.submit_and_wait(0, None).unwrap();
-        near.write_all(b"x").unwrap();
-        let ready = collect(&mut ring, 1)[0];
-        assert_eq!((ready.user_data, ready.result & i32::from(libc::POLLIN)), (1, 1));
-
-        ring.poll_add(near.as_fd(), libc::POLLIN, 2);
-        ring.poll_remove(2, 3);
-        ring.poll_remove(99, 4);
-        let mut results: Vec<_> =
-            collect(&mut ring, 3).iter().map(|c| (c.user_data, c.result)).collect();
-        results.sort_unstable();
-        assert_eq!(results, [(2, -libc::ECANCELED), (3, 0), (4, -libc::ENOENT)]);
-    }
-
-    #[test]
-    fn a_bad_entry_fails_alone() {
-        let mut ring = Ring::new(8).unwrap();
-        let bad = opcode::Fsync::new(types::Fd(-1)).build().user_data(1);
-        ring.nop(0);
-        // SAFETY: points to nothing.
-        unsafe { ring.push(&bad) };
-        ring.nop(2);
-        let mut results: Vec<_> =
-            collect(&mut ring, 3).iter().map(|c| (c.user_data, c.result)).collect();
-        results.sort_unstable();
-        assert_eq!(results, [(0, 0), (1, -libc::EBADF), (2, 0)]);
-    }
-
-    #[test]
-    fn cancel_ends_a_poll() {
-        let mut ring = Ring::new(4).unwrap();
-        let (near, _far) = UnixStream::pair().unwrap();
-        ring.poll_add(near.as_fd(), libc::POLLIN, 1);
-        ring.cancel(1, 2);
-        let mut results: Vec<_> =
-            collect(&mut ring, 2).iter().map(|c| (c.user_data, c.result)).collect();
-        results.sort_unstable();
-        assert_eq!(results, [(1, -libc::ECANCELED), (2, 0)]);
+        with!(self, queue => queue.reap(completions));
     }
 }

@@ -1,4 +1,4 @@
 //! Ways to show a remote namespace as a local block device.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod nbd;

@@ -4,7 +4,7 @@ use super::board::Board;
 use super::generator::{Generator, ReactorLanes};
 use super::lane::LaneResult;
 use super::plan::Plan;
-use roadtrain_engine::host::{Completion, Front, Interest, LaneId, Op, Request, Turn};
+use roadtrain_engine::host::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -103,6 +103,12 @@ impl Turn for Rig {
     fn unwatch(&mut self, _: u64) {}
 
     fn next_ready(&mut self) -> Option<u64> {
+        None
+    }
+
+    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
+
+    fn next_command(&mut self) -> Option<(u64, i32)> {
         None
     }
 

@@ -1,6 +1,7 @@
 //! What a lane offers to whatever runs on its reactor: requests in, completions out.
 
 use crate::buffer::Buffer;
+pub use crate::ring::RingCommand;
 use crate::stats::LaneStats;
 pub use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -96,6 +97,17 @@ pub trait Turn {
     fn unwatch(&mut self, key: u64);
     /// The next watch that fired.
     fn next_ready(&mut self) -> Option<u64>;
+    /// Hands a command to its driver, with the turn's submission. When the driver has answered, `key`,
+    /// of which 56 bits count, comes out of [`Turn::next_command`].
+    ///
+    /// # Safety
+    /// What the command points to, and all memory that the driver uses because of it, stays valid until
+    /// the answer has come. A front that still has commands when it calls [`Turn::stop`] has made their
+    /// driver end them; it is dropped when all have come back, or never.
+    unsafe fn command(&mut self, command: &RingCommand, key: u64);
+    /// The next answer to a command: its key, and what the driver said (a negative errno for errors;
+    /// `EOPNOTSUPP` also where the kernel's rings take no commands).
+    fn next_command(&mut self) -> Option<(u64, i32)>;
     /// The lane's counters.
     fn stats(&mut self, lane: LaneId) -> LaneStats;
     /// Ends the reactor after this turn.

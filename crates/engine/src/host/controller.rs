@@ -155,7 +155,7 @@ fn spawn(
     config: &HostConfig,
     core: Option<usize>,
     lanes: Vec<usize>,
-    mut front: Box<dyn Front + Send>,
+    front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
@@ -170,15 +170,38 @@ fn spawn(
             warn!(core, "cannot pin the reactor: {error}");
         }
         let _ended = Goodbye(reports.clone());
-        let made = Reactor::new(&numbers, entries, class, waiting, inbox, reports);
-        if let Err(error) = made.and_then(|mut reactor| reactor.run(&mut *front)) {
-            warn!("reactor: {error}");
+        match Reactor::new(&numbers, entries, class, waiting, inbox, reports) {
+            Ok(reactor) => Running { reactor, front: Some(front) }.run(),
+            Err(error) => warn!("reactor: {error}"),
         }
-        drop(front);
     };
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
     Ok(ReactorHandle { orders, lanes, thread: Some(thread) })
+}
+
+/// A reactor and its front, which lives as long as drivers may use its memory.
+struct Running {
+    reactor: Reactor,
+    front: Option<Box<dyn Front + Send>>,
+}
+
+impl Running {
+    fn run(mut self) {
+        let Some(front) = &mut self.front else { return };
+        if let Err(error) = self.reactor.run(&mut **front) {
+            warn!("reactor: {error}");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.reactor.has_commands() {
+            warn!("a driver still has commands: their memory is not given back");
+            std::mem::forget(self.front.take());
+        }
+    }
 }
 
 /// Reports the end of a reactor's thread, also when it panics.

@@ -11,7 +11,7 @@ mod lane;
 mod queue;
 mod reactor;
 
-pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, Turn};
+pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 pub use bringup::{Admin, ControllerInfo, NamespaceInfo};
 pub use config::{HostConfig, RECONNECT_DELAY_MAX};
 pub use controller::{Controller, ControllerView, ReactorInfo};

@@ -1,6 +1,6 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
-use super::api::{Class, Completion, Front, Interest, LaneId, Request, Turn};
+use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::lane::{Lane, Link, LinkError, Shared};
 use crate::clock;
 use crate::connection::RxBuffer;
@@ -23,6 +23,10 @@ const PARSE_BATCH: usize = 32;
 const YIELDING_RX_BYTES: usize = 192 << 10;
 /// Busy turns between two looks at the ring.
 const TURNS_PER_LOOK: u32 = 16;
+/// What of a command's user data is its key.
+const KEY_MASK: u64 = (1 << 56) - 1;
+/// Longest wait at the end for commands to come back.
+const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the control thread tells a reactor.
 pub(crate) enum Order {
@@ -54,6 +58,7 @@ enum Kind {
     Watch,
     Inbox,
     Forget,
+    Command,
 }
 
 struct LaneSlot {
@@ -81,6 +86,9 @@ pub(crate) struct Reactor {
     watches: Vec<Watch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
+    /// Commands at their drivers.
+    commands: usize,
+    answers: VecDeque<(u64, i32)>,
     inbox: Inbox<Order>,
     reports: Outbox<Report>,
     spinner: Spinner,
@@ -118,13 +126,15 @@ impl Reactor {
             completions: VecDeque::new(),
         };
         Ok(Reactor {
-            ring: Ring::new(RING_ENTRIES)?,
+            ring: Ring::wide(RING_ENTRIES)?,
             lanes: lanes.collect(),
             shared,
             express_rx: RxBuffer::new()?,
             watches: Vec::new(),
             watch_serial: 0,
             ready: VecDeque::new(),
+            commands: 0,
+            answers: VecDeque::new(),
             inbox,
             reports,
             spinner: Spinner::new(waiting),
@@ -144,6 +154,7 @@ impl Reactor {
             if !busy
                 || self.lanes.len() > 1
                 || !self.watches.is_empty()
+                || self.commands > 0
                 || turns.is_multiple_of(TURNS_PER_LOOK)
             {
                 self.wait(busy, front.deadline())?;
@@ -151,12 +162,32 @@ impl Reactor {
             self.shared.now = clock::now();
             self.turn(front);
         }
+        self.await_commands()
+    }
+
+    /// Whether drivers may still use the front's memory.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.commands > 0
+    }
+
+    /// The front has made the drivers end its commands: takes them back.
+    fn await_commands(&mut self) -> io::Result<()> {
+        let end = clock::now() + COMMANDS_TIMEOUT;
+        while self.commands > 0 && clock::now() < end {
+            self.ring.submit_and_wait(1, Some(end.since(clock::now())))?;
+            while let Some(cqe) = self.ring.next_completion() {
+                self.dispatch(cqe);
+            }
+        }
         Ok(())
     }
 
     /// Submits to the ring, waits if there is nothing to do, and dispatches what completed.
     fn wait(&mut self, busy: bool, front_deadline: Option<Instant>) -> io::Result<()> {
-        let has_work = busy || !self.shared.completions.is_empty() || !self.ready.is_empty();
+        let has_work = busy
+            || !self.shared.completions.is_empty()
+            || !self.ready.is_empty()
+            || !self.answers.is_empty();
         let spinning = !has_work && self.keeps_spinning();
         let sleeping = !has_work && !spinning;
         if sleeping {
@@ -231,6 +262,11 @@ impl Reactor {
                 if let Some(position) = found {
                     self.ready.push_back(self.watches.swap_remove(position).key);
                 }
+            }
+            k if k == Kind::Command as u8 => {
+                self.commands -= 1;
+                self.answers.push_back((cqe.user_data & KEY_MASK, cqe.result));
+                self.spinner.worked();
             }
             k if k == Kind::LaneIn as u8 && self.is_current(index, user_data.generation) => {
                 self.lanes[index].polling_in = false;
@@ -432,6 +468,21 @@ impl Turn for TurnView<'_> {
 
     fn next_ready(&mut self) -> Option<u64> {
         self.reactor.ready.pop_front()
+    }
+
+    unsafe fn command(&mut self, command: &RingCommand, key: u64) {
+        let reactor = &mut *self.reactor;
+        let user_data = (Kind::Command as u64) << 56 | (key & KEY_MASK);
+        // SAFETY: passed on to the front; it is not dropped before its commands have come back.
+        if unsafe { reactor.ring.command(command, user_data) } {
+            reactor.commands += 1;
+        } else {
+            reactor.answers.push_back((key & KEY_MASK, -libc::EOPNOTSUPP));
+        }
+    }
+
+    fn next_command(&mut self) -> Option<(u64, i32)> {
+        self.reactor.answers.pop_front()
     }
 
     fn stats(&mut self, lane: LaneId) -> LaneStats {

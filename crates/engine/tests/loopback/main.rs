@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod classes;
+mod commands;
 mod control;
 mod hostile;
 mod loss;

@@ -4,7 +4,7 @@
 //! request is submitted and writes when it is completed, in any order, so that whatever may race does.
 
 use super::*;
-use roadtrain_engine::host::{Completion, Op, Request};
+use roadtrain_engine::host::{Completion, Op, Request, RingCommand};
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_wire::nbd::{
     self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,
@@ -178,6 +178,13 @@ impl Turn for Mock {
 
     fn next_ready(&mut self) -> Option<u64> {
         self.ready.pop_front()
+    }
+
+    #[allow(unsafe_code, reason = "as the trait has it")]
+    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
+
+    fn next_command(&mut self) -> Option<(u64, i32)> {
+        None
     }
 
     fn stats(&mut self, _: LaneId) -> LaneStats {

@@ -1,0 +1,133 @@
+//! Against the running kernel.
+
+use super::*;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+const A_WHILE: Option<Duration> = Some(Duration::from_secs(10));
+
+fn collect(ring: &mut Ring, count: usize) -> Vec<RingCqe> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        ring.submit_and_wait(1, A_WHILE).unwrap();
+        let before = got.len();
+        ring.reap(&mut got);
+        assert!(got.len() > before, "{before} of {count} completions came");
+    }
+    got
+}
+
+#[test]
+fn user_data_packs() {
+    for (kind, index, generation) in
+        [(0, 0, 0), (255, u32::MAX, UserData::GENERATION_MASK), (1, 2, 3)]
+    {
+        let data = UserData { kind, index, generation };
+        assert_eq!(UserData::unpack(data.pack()), data);
+    }
+    let wrapped = UserData { kind: 7, index: 8, generation: UserData::GENERATION_MASK + 2 };
+    assert_eq!(UserData::unpack(wrapped.pack()), UserData { generation: 1, ..wrapped });
+}
+
+#[test]
+fn a_full_queue_loses_nothing() {
+    let mut ring = Ring::new(4).unwrap();
+    (0..1000).for_each(|i| ring.nop(i));
+    let got = collect(&mut ring, 1000);
+    let order: Vec<u64> = got.iter().map(|c| c.user_data).collect();
+    assert_eq!(order, (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_time_out_is_no_error() {
+    let mut ring = Ring::new(4).unwrap();
+    ring.submit_and_wait(1, Some(Duration::from_millis(1))).unwrap();
+    ring.submit_and_wait(0, None).unwrap();
+    assert_eq!(ring.next_completion(), None);
+}
+
+#[test]
+fn poll_fires_once_and_can_be_removed() {
+    let mut ring = Ring::new(4).unwrap();
+    let (mut near, far) = UnixStream::pair().unwrap();
+    ring.poll_add(far.as_fd(), libc::POLLIN, 1);
+    ring.submit_and_wait(0, None).unwrap();
+    near.write_all(b"x").unwrap();
+    let ready = collect(&mut ring, 1)[0];
+    assert_eq!((ready.user_data, ready.result & i32::from(libc::POLLIN)), (1, 1));
+
+    ring.poll_add(near.as_fd(), libc::POLLIN, 2);
+    ring.poll_remove(2, 3);
+    ring.poll_remove(99, 4);
+    let mut results: Vec<_> =
+        collect(&mut ring, 3).iter().map(|c| (c.user_data, c.result)).collect();
+    results.sort_unstable();
+    assert_eq!(results, [(2, -libc::ECANCELED), (3, 0), (4, -libc::ENOENT)]);
+}
+
+#[test]
+fn a_bad_entry_fails_alone() {
+    let mut ring = Ring::new(8).unwrap();
+    let bad = opcode::Fsync::new(types::Fd(-1)).build().user_data(1);
+    ring.nop(0);
+    // SAFETY: points to nothing.
+    unsafe { ring.push(&bad) };
+    ring.nop(2);
+    let mut results: Vec<_> =
+        collect(&mut ring, 3).iter().map(|c| (c.user_data, c.result)).collect();
+    results.sort_unstable();
+    assert_eq!(results, [(0, 0), (1, -libc::EBADF), (2, 0)]);
+}
+
+#[test]
+fn cancel_ends_a_poll() {
+    let mut ring = Ring::new(4).unwrap();
+    let (near, _far) = UnixStream::pair().unwrap();
+    ring.poll_add(near.as_fd(), libc::POLLIN, 1);
+    ring.cancel(1, 2);
+    let mut results: Vec<_> =
+        collect(&mut ring, 2).iter().map(|c| (c.user_data, c.result)).collect();
+    results.sort_unstable();
+    assert_eq!(results, [(1, -libc::ECANCELED), (2, 0)]);
+}
+
+#[test]
+fn wide_entries_carry_what_narrow_ones_do() {
+    let mut ring = Ring::wide(4).unwrap();
+    (0..1000).for_each(|i| ring.nop(i));
+    let order: Vec<u64> = collect(&mut ring, 1000).iter().map(|c| c.user_data).collect();
+    assert_eq!(order, (0..1000).collect::<Vec<_>>());
+    let (mut near, far) = UnixStream::pair().unwrap();
+    ring.poll_add(far.as_fd(), libc::POLLIN, 1);
+    near.write_all(b"x").unwrap();
+    assert_eq!(collect(&mut ring, 1)[0].result & i32::from(libc::POLLIN), 1);
+}
+
+#[test]
+fn a_command_reaches_its_driver() {
+    let mut ring = Ring::wide(4).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let command = |fd| RingCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
+    for (fd, user_data) in [(-1, 1), (file.as_raw_fd(), 2), (null.as_raw_fd(), 3)] {
+        // SAFETY: points to nothing.
+        if !unsafe { ring.command(&command(fd), user_data) } {
+            println!("SKIPPED: no entries of 128 octets before Linux 5.19");
+            return;
+        }
+    }
+    let mut results: Vec<_> =
+        collect(&mut ring, 3).iter().map(|c| (c.user_data, c.result)).collect();
+    results.sort_unstable();
+    // A regular file takes no commands; /dev/null takes every one.
+    assert_eq!(results, [(1, -libc::EBADF), (2, -libc::EOPNOTSUPP), (3, 0)]);
+}
+
+#[test]
+fn narrow_entries_carry_no_command() {
+    let mut ring = Ring::new(4).unwrap();
+    let command = RingCommand { fd: -1, op: 1, address: 0, length: 0, payload: [0; 80] };
+    // SAFETY: points to nothing.
+    assert!(!unsafe { ring.command(&command, 1) });
+}
