@@ -10,7 +10,7 @@
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::HostConfig;
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
-use roadtrain_front::nbd::{AttachConfig, Attachment, NbdAddress};
+use roadtrain_front::nbd::{NbdAddress, NbdAttachment, NbdConfig};
 use std::error::Error;
 
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5a7e0000-0000-4000-8000-000000000001";
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target =
         Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![memory(1 << 30)]))?;
     let config = HostConfig::new(target.addresses()[0], NQN, NQN, [1; 16]);
-    let attachment = Attachment::start(config, &AttachConfig::new(1, address))?;
+    let attachment = NbdAttachment::start(config, &NbdConfig::new(1, address))?;
     println!("ready: {}", attachment.address().uri());
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     attachment.stop();

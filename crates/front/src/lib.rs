@@ -1,4 +1,10 @@
 //! Ways to show a remote namespace as a local block device.
+//!
+//! A front-end has its place in [`spec`] (how `--as` names it), implements [`attachment::Attachment`], and adds
+//! what it leaves behind when it is killed to [`leftover`].
 #![deny(unsafe_code)]
 
+pub mod attachment;
+pub mod leftover;
 pub mod nbd;
+pub mod spec;

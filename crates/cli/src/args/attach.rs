@@ -14,6 +14,19 @@ Examples:
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 --as nbd:tcp:127.0.0.1:10809 \\
       --lanes 2 --cores 0-1 --policy i10";
 
+/// What only some front-ends have.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Front-ends")]
+pub struct FrontArgs {
+    /// fuse: put a loop device over each file, so that there is a kernel block device.
+    #[arg(long = "loop")]
+    pub loop_device: bool,
+    /// nbd: most memory for data in flight, at least 36MiB for each reactor; when it is used up clients
+    /// wait [default: 128MiB for each reactor].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub buffers: Option<u64>,
+}
+
 /// Options of `roadtrain attach`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -24,20 +37,19 @@ pub struct AttachArgs {
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
     pub nqn: String,
-    /// Namespace.
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub nsid: u32,
-    /// What to show it as: nbd:unix:/PATH or nbd:tcp:HOST:PORT.
+    /// Namespace [default: 1; fuse: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nsid: Option<u32>,
+    /// What to show it as: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk[:ID] or
+    /// vhost-user:/PATH.
     #[arg(long = "as", value_name = "FRONT-END")]
     pub front: String,
+    /// What only some front-ends have.
+    #[command(flatten)]
+    pub options: FrontArgs,
     /// How important its requests are beside others on the same target.
     #[arg(long, value_name = "CLASS", default_value = "normal")]
     pub class: ClassName,
-    /// Most memory for data in flight, at least 36MiB for each reactor; when it is used up clients wait
-    /// [default: 128MiB for each reactor].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub buffers: Option<u64>,
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,

@@ -10,7 +10,7 @@ mod query;
 mod serve;
 mod stream;
 
-pub use attach::AttachArgs;
+pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, OwnTargetArgs, ReadWrite};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};

@@ -4,33 +4,13 @@ use super::address::NbdAddress;
 use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
 use super::server::BUFFER_BYTES_MAX;
-use roadtrain_engine::host::{
-    Controller, ControllerView, Front, HostConfig, HostError, LaneId, Turn,
-};
-use std::io;
-
-/// Why a namespace cannot be attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The controller cannot be connected.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The controller has no such namespace.
-    #[error("the subsystem has no namespace {nsid}; it has {present}")]
-    NoNamespace {
-        /// The one wanted.
-        nsid: u32,
-        /// Those that are there.
-        present: String,
-    },
-    /// The NBD server cannot listen.
-    #[error("cannot serve NBD at {0}")]
-    Listen(#[source] io::Error),
-}
+use crate::attachment::{AttachError, Attachment, Device};
+use crate::leftover::Leftover;
+use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LaneId, Turn};
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
-pub struct AttachConfig {
+pub struct NbdConfig {
     /// The namespace.
     pub nsid: u32,
     /// Where NBD clients are to connect.
@@ -40,21 +20,21 @@ pub struct AttachConfig {
     pub buffer_bytes_max: Option<usize>,
 }
 
-impl AttachConfig {
+impl NbdConfig {
     /// Namespace `nsid` at `address`, everything else by default.
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
-        AttachConfig { nsid, address, buffer_bytes_max: None }
+        NbdConfig { nsid, address, buffer_bytes_max: None }
     }
 }
 
 /// A namespace that is served. Dropping it stops it.
-pub struct Attachment {
+pub struct NbdAttachment {
     controller: Controller,
     endpoint: Endpoint,
 }
 
-impl Attachment {
+impl NbdAttachment {
     /// Connects as `host` says and serves what `config` says; clients can connect when this returns. The
     /// servers follow changes of the namespace.
     ///
@@ -63,7 +43,7 @@ impl Attachment {
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.
-    pub fn start(host: HostConfig, config: &AttachConfig) -> Result<Self, AttachError> {
+    pub fn start(host: HostConfig, config: &NbdConfig) -> Result<Self, AttachError> {
         let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
             match endpoint.get_or_insert_with(|| listen(&config.address, config.nsid, view)) {
@@ -77,7 +57,7 @@ impl Attachment {
             }
         })?;
         let endpoint = endpoint.expect("a controller has at least one reactor")?;
-        Ok(Attachment { controller, endpoint })
+        Ok(NbdAttachment { controller, endpoint })
     }
 
     /// Where clients connect.
@@ -92,16 +72,32 @@ impl Attachment {
         self.endpoint.export()
     }
 
-    /// The controller that it is reached by.
-    #[must_use]
-    pub fn controller(&self) -> &Controller {
-        &self.controller
-    }
-
     /// Answers what is under way, closes all clients' connections, shuts the controller down.
     pub fn stop(self) {
         self.controller.stop();
         self.controller.join();
+    }
+}
+
+impl Attachment for NbdAttachment {
+    fn devices(&self) -> Vec<Device> {
+        let nsid = self.export().info().nsid;
+        vec![Device { nsid, names: vec![self.address().uri()] }]
+    }
+
+    fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    fn leftovers(&self) -> Vec<Leftover> {
+        match self.address() {
+            NbdAddress::Unix(path) => vec![Leftover::Socket(path.clone())],
+            NbdAddress::Tcp { .. } => Vec::new(),
+        }
+    }
+
+    fn stop(self: Box<Self>) {
+        NbdAttachment::stop(*self);
     }
 }
 
@@ -112,7 +108,8 @@ fn listen(address: &NbdAddress, nsid: u32, view: &ControllerView) -> Result<Endp
         let present = if present.is_empty() { "none".into() } else { present.join(", ") };
         AttachError::NoNamespace { nsid, present }
     })?;
-    Endpoint::bind(address, info).map_err(AttachError::Listen)
+    let what = "cannot serve NBD".to_owned();
+    Endpoint::bind(address, info).map_err(|source| AttachError::Show { what, source })
 }
 
 /// What runs on a reactor that has nothing to serve.
@@ -151,10 +148,10 @@ mod tests {
         Server::start(ServerConfig::new(listen, memory(8 << 20))).unwrap()
     }
 
-    fn attach(target: &Server, nsid: u32, path: &Path) -> Result<Attachment, AttachError> {
+    fn attach(target: &Server, nsid: u32, path: &Path) -> Result<NbdAttachment, AttachError> {
         let mut config = HostConfig::new(target.addresses()[0], NQN, NQN, [1; 16]);
         config.lanes = 2;
-        Attachment::start(config, &AttachConfig::new(nsid, NbdAddress::Unix(path.into())))
+        NbdAttachment::start(config, &NbdConfig::new(nsid, NbdAddress::Unix(path.into())))
     }
 
     #[test]
@@ -189,7 +186,7 @@ mod tests {
         assert!(!path.exists());
         let attachment = attach(&target, 7, &path).unwrap();
         let error = attach(&target, 7, &path).map(drop).unwrap_err();
-        assert!(matches!(error, AttachError::Listen(_)), "{error}");
+        assert!(matches!(error, AttachError::Show { .. }), "{error}");
         assert_eq!(Client::connect(&path, true).read(0, 1), [0], "the first one still serves");
         attachment.stop();
         target.stop();

@@ -38,7 +38,7 @@ mod server;
 mod session;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
-pub use attach::{AttachConfig, AttachError, Attachment};
+pub use attach::{NbdAttachment, NbdConfig};
 pub use endpoint::Endpoint;
 pub use export::{Export, ExportInfo};
 pub use outbox::Outbox;

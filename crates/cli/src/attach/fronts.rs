@@ -1,0 +1,129 @@
+//! The one place where a front-end is chosen: its options, and how it starts.
+
+use crate::args::{AttachArgs, FrontArgs};
+use crate::failure::{Failure, Outcome};
+use crate::units::show_bytes;
+use roadtrain_engine::host::HostConfig;
+use roadtrain_front::attachment::{AttachError, Attachment};
+use roadtrain_front::nbd::{BUFFER_BYTES_MIN, NbdAttachment, NbdConfig};
+use roadtrain_front::spec::{FrontKind, FrontSpec};
+use std::io::{self, ErrorKind};
+
+/// Namespace of front-ends that show one, unless said otherwise.
+const NSID_DEFAULT: u32 = 1;
+
+/// What `--as` says, when its options are those of that front-end.
+///
+/// # Errors
+/// A text that names no front-end, an option of another one.
+pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
+    let spec: FrontSpec = args.front.parse().map_err(|e| Failure::usage(format!("--as {e}")))?;
+    refuse_foreign(&args.options, spec.kind())?;
+    Ok(spec.absolute()?)
+}
+
+/// Each option and the front-ends that have it.
+fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
+    let all: [(&str, bool, &[FrontKind]); 2] = [
+        ("--loop", options.loop_device, &[FrontKind::Fuse]),
+        ("--buffers", options.buffers.is_some(), &[FrontKind::Nbd]),
+    ];
+    for (option, given, kinds) in all {
+        if given && !kinds.contains(&kind) {
+            let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+            let kinds = kinds.join(" and ");
+            return Err(Failure::usage(format!("{option}: {kind} has none, only {kinds}")));
+        }
+    }
+    Ok(())
+}
+
+/// Connects, and shows what `spec` says.
+///
+/// # Errors
+/// Whatever keeps it from working; nothing is left then.
+pub(super) fn start(
+    spec: &FrontSpec,
+    args: &AttachArgs,
+    host: HostConfig,
+) -> Outcome<Box<dyn Attachment>> {
+    let options = &args.options;
+    Ok(match spec {
+        FrontSpec::Nbd(address) => {
+            let buffer_bytes_max =
+                options.buffers.map(|bytes| nbd_buffers(bytes, &host)).transpose()?;
+            let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
+            let config = NbdConfig { buffer_bytes_max, ..NbdConfig::new(nsid, address.clone()) };
+            Box::new(NbdAttachment::start(host, &config)?)
+        }
+        FrontSpec::Fuse(_) | FrontSpec::Ublk(_) | FrontSpec::VhostUser(_) => {
+            return Err(Failure::failed(format!("--as {spec}: this build has no {}", spec.kind())));
+        }
+    })
+}
+
+/// `bytes` over all reactors, if that is enough.
+fn nbd_buffers(bytes: u64, config: &HostConfig) -> Outcome<usize> {
+    let reactors = config.cores.len().clamp(1, config.lanes as usize);
+    let least = BUFFER_BYTES_MIN * reactors;
+    usize::try_from(bytes).ok().filter(|bytes| *bytes >= least).ok_or_else(|| {
+        let (asked, least) = (show_bytes(bytes), show_bytes(least as u64));
+        Failure::usage(format!(
+            "--buffers: {asked} is too little for {reactors} reactors: write {least} or more"
+        ))
+    })
+}
+
+impl From<AttachError> for Failure {
+    fn from(error: AttachError) -> Failure {
+        match error {
+            AttachError::Host(error) => error.into(),
+            AttachError::NoNamespace { .. } => {
+                Failure::failed(format!("{error}: choose one with --nsid"))
+            }
+            AttachError::Show { ref source, .. } => {
+                Failure::failed(format!("--as: {error}{}", advice(source)))
+            }
+        }
+    }
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::AddrInUse => ": another server has this address, choose another",
+        ErrorKind::NotFound => ": the directory must exist",
+        ErrorKind::PermissionDenied => ": this user may not do that",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn choice(options: &str) -> Outcome<FrontSpec> {
+        let line = format!("roadtrain attach -a h -n nqn.x:y {options}");
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Attach(args) = cli.command else { panic!() };
+        choose(&args)
+    }
+
+    #[test]
+    fn options_of_other_front_ends_are_refused() {
+        for (options, good) in [
+            ("--as nbd:unix:/a --buffers 40MiB", true),
+            ("--as nbd:unix:/a --loop", false),
+            ("--as fuse:/m --loop", true),
+            ("--as fuse:/m --buffers 40MiB", false),
+            ("--as ublk --loop", false),
+            ("--as vhost-user:/v --loop", false),
+        ] {
+            let chosen = choice(options);
+            assert_eq!(chosen.is_ok(), good, "{options}: {chosen:?}");
+        }
+        let error = choice("--as ublk --loop").unwrap_err().message;
+        assert_eq!(error, "--loop: ublk has none, only fuse");
+    }
+}

@@ -1,0 +1,117 @@
+//! What a process that was killed leaves on the machine, and how it is removed.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Something that outlives the process that made it. Written as `socket:/PATH` and so on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leftover {
+    /// A Unix socket's file.
+    Socket(PathBuf),
+    /// A mounted file system.
+    Mount(PathBuf),
+    /// A loop device, `/dev/loopN`.
+    Loop(PathBuf),
+    /// A ublk device's number.
+    Ublk(u32),
+}
+
+impl Leftover {
+    /// Removes it; `false` when it is not there (any more). Only for those whose process is gone.
+    ///
+    /// # Errors
+    /// What keeps it from being removed.
+    pub fn remove(&self) -> io::Result<bool> {
+        match self {
+            Leftover::Socket(path) => remove_socket(path),
+            Leftover::Mount(_) | Leftover::Loop(_) | Leftover::Ublk(_) => {
+                Err(io::Error::new(ErrorKind::Unsupported, "this build cannot remove it"))
+            }
+        }
+    }
+
+    /// Whether the next process that shows the same takes it over as it is.
+    #[must_use]
+    pub fn is_recovered(&self) -> bool {
+        matches!(self, Leftover::Ublk(_))
+    }
+}
+
+/// Removes a socket's file that nobody listens at.
+fn remove_socket(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+        Ok(found) if !found.file_type().is_socket() => return Ok(false),
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map(|()| true)
+        }
+        _ => Ok(false), // somebody else's by now
+    }
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Leftover::Socket(path) => write!(f, "socket:{}", path.display()),
+            Leftover::Mount(path) => write!(f, "mount:{}", path.display()),
+            Leftover::Loop(path) => write!(f, "loop:{}", path.display()),
+            Leftover::Ublk(id) => write!(f, "ublk:{id}"),
+        }
+    }
+}
+
+impl FromStr for Leftover {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no leftover");
+        let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
+        match kind {
+            "socket" => Ok(Leftover::Socket(name.into())),
+            "mount" => Ok(Leftover::Mount(name.into())),
+            "loop" => Ok(Leftover::Loop(name.into())),
+            "ublk" => name.parse().map(Leftover::Ublk).map_err(|_| wrong()),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn they_parse_as_they_print() {
+        for text in ["socket:/a:b", "mount:/mnt/x", "loop:/dev/loop3", "ublk:7"] {
+            assert_eq!(text.parse::<Leftover>().unwrap().to_string(), text);
+        }
+        for text in ["", "ublk:", "ublk:x", "disk:/a"] {
+            assert!(text.parse::<Leftover>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_dead_sockets_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let socket = Leftover::Socket(path.clone());
+        assert!(!socket.remove().unwrap(), "not there");
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(!socket.remove().unwrap(), "somebody listens");
+        drop(listener);
+        assert!(socket.remove().unwrap());
+        assert!(!path.exists());
+        std::fs::write(&path, "a file").unwrap();
+        assert!(!socket.remove().unwrap());
+        assert!(path.exists(), "not a socket");
+    }
+}

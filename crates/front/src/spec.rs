@@ -1,0 +1,182 @@
+//! What to show a namespace as, as people write it.
+
+use crate::leftover::Leftover;
+use crate::nbd::NbdAddress;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// `nbd:unix:/PATH`, `nbd:tcp:HOST:PORT`, `fuse:/MOUNTPOINT`, `ublk[:ID]` or `vhost-user:/PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FrontSpec {
+    /// An NBD server.
+    Nbd(NbdAddress),
+    /// A file for each namespace in a file system mounted there.
+    Fuse(PathBuf),
+    /// A kernel block device, `/dev/ublkbN`; `None`: the kernel chooses the number.
+    Ublk(Option<u32>),
+    /// A disk of virtual machines whose monitor connects to this Unix socket.
+    VhostUser(PathBuf),
+}
+
+/// The front-ends, without their parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrontKind {
+    /// `nbd`
+    Nbd,
+    /// `fuse`
+    Fuse,
+    /// `ublk`
+    Ublk,
+    /// `vhost-user`
+    VhostUser,
+}
+
+impl FrontSpec {
+    /// Which front-end it is.
+    #[must_use]
+    pub fn kind(&self) -> FrontKind {
+        match self {
+            FrontSpec::Nbd(_) => FrontKind::Nbd,
+            FrontSpec::Fuse(_) => FrontKind::Fuse,
+            FrontSpec::Ublk(_) => FrontKind::Ublk,
+            FrontSpec::VhostUser(_) => FrontKind::VhostUser,
+        }
+    }
+
+    /// What a process that shows this leaves when it is killed, as far as it is known beforehand. No two
+    /// attachments may have one in common.
+    #[must_use]
+    pub fn leftovers(&self) -> Vec<Leftover> {
+        match self {
+            FrontSpec::Nbd(NbdAddress::Unix(path)) | FrontSpec::VhostUser(path) => {
+                vec![Leftover::Socket(path.clone())]
+            }
+            FrontSpec::Fuse(path) => vec![Leftover::Mount(path.clone())],
+            FrontSpec::Ublk(Some(id)) => vec![Leftover::Ublk(*id)],
+            FrontSpec::Nbd(NbdAddress::Tcp { .. }) | FrontSpec::Ublk(None) => Vec::new(),
+        }
+    }
+
+    /// The same with paths that mean the same to a process in another directory.
+    ///
+    /// # Errors
+    /// The current directory is not to be had.
+    pub fn absolute(self) -> std::io::Result<Self> {
+        let path = |path: PathBuf| std::path::absolute(path);
+        Ok(match self {
+            FrontSpec::Nbd(NbdAddress::Unix(p)) => FrontSpec::Nbd(NbdAddress::Unix(path(p)?)),
+            FrontSpec::Fuse(p) => FrontSpec::Fuse(path(p)?),
+            FrontSpec::VhostUser(p) => FrontSpec::VhostUser(path(p)?),
+            other => other,
+        })
+    }
+}
+
+impl fmt::Display for FrontKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FrontKind::Nbd => "nbd",
+            FrontKind::Fuse => "fuse",
+            FrontKind::Ublk => "ublk",
+            FrontKind::VhostUser => "vhost-user",
+        })
+    }
+}
+
+impl fmt::Display for FrontSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrontSpec::Nbd(address) => address.fmt(f),
+            FrontSpec::Fuse(path) | FrontSpec::VhostUser(path) => {
+                write!(f, "{}:{}", self.kind(), path.display())
+            }
+            FrontSpec::Ublk(None) => f.write_str("ublk"),
+            FrontSpec::Ublk(Some(id)) => write!(f, "ublk:{id}"),
+        }
+    }
+}
+
+/// Why a text is no [`FrontSpec`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SpecError(String);
+
+const WANTED: &str =
+    "nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk, ublk:ID or vhost-user:/PATH";
+
+impl FromStr for FrontSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let wrong = |what: &str| SpecError(format!("`{text}`: {what} (wanted: {WANTED})"));
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        let path = || match rest {
+            None | Some("") => Err(wrong("no path")),
+            Some(path) => Ok(PathBuf::from(path)),
+        };
+        match kind {
+            "nbd" => text.parse().map(FrontSpec::Nbd).map_err(|e| SpecError(format!("{e}"))),
+            "fuse" => path().map(FrontSpec::Fuse),
+            "vhost-user" => path().map(FrontSpec::VhostUser),
+            "ublk" => {
+                let id = rest.map(str::parse).transpose();
+                id.map(FrontSpec::Ublk).map_err(|_| wrong("the ID is a number"))
+            }
+            _ => Err(wrong("no such front-end")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_print_as_they_parse() {
+        for (text, kind) in [
+            ("nbd:unix:/run/a b.sock", FrontKind::Nbd),
+            ("nbd:tcp:[::1]:7", FrontKind::Nbd),
+            ("fuse:/mnt/rt", FrontKind::Fuse),
+            ("ublk", FrontKind::Ublk),
+            ("ublk:3", FrontKind::Ublk),
+            ("vhost-user:/run/v.sock", FrontKind::VhostUser),
+        ] {
+            let spec: FrontSpec = text.parse().unwrap();
+            assert_eq!((spec.kind(), spec.to_string().as_str()), (kind, text));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_hint() {
+        for text in ["", "disk", "fuse", "fuse:", "ublk:", "ublk:x", "ublk:-1", "vhost-user:"] {
+            let error = text.parse::<FrontSpec>().unwrap_err().to_string();
+            assert!(error.contains("fuse:/MOUNTPOINT"), "{error}");
+        }
+        let error = "nbd:udp:x".parse::<FrontSpec>().unwrap_err().to_string();
+        assert!(error.contains("nbd:unix:/PATH"), "{error}");
+    }
+
+    #[test]
+    fn what_must_be_its_own_is_known_beforehand() {
+        let leftovers = |text: &str| {
+            let spec: FrontSpec = text.parse().unwrap();
+            spec.leftovers().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(leftovers("nbd:unix:/a"), leftovers("vhost-user:/a"), "the same socket");
+        assert_eq!(leftovers("fuse:/m"), "mount:/m");
+        assert_eq!(leftovers("ublk:2"), "ublk:2");
+        assert_eq!(leftovers("ublk"), "");
+        assert_eq!(leftovers("nbd:tcp:a:1"), "");
+    }
+
+    #[test]
+    fn paths_become_absolute() {
+        let spec: FrontSpec = "fuse:x".parse().unwrap();
+        let FrontSpec::Fuse(path) = spec.absolute().unwrap() else { panic!() };
+        assert!(path.is_absolute() && path.ends_with("x"));
+    }
+}
