@@ -42,6 +42,7 @@ pub(crate) fn config_at(
     Ok(HostConfig {
         digests: Digests { header: connect.hdgst, data: connect.ddgst },
         keep_alive: connect.keep_alive_tmo,
+        connect_timeout: connect.connect_timeout,
         reconnect_delay: connect.reconnect_delay,
         controller_loss_timeout: connect.ctrl_loss_tmo.0,
         ..HostConfig::new(address, nqn, &host.nqn, host.id)

@@ -44,6 +44,10 @@ pub struct ConnectArgs {
     /// Keep-alive timeout; 0 turns it off.
     #[arg(short = 'k', long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     pub keep_alive_tmo: Duration,
+    /// How long a first connection is tried again while the controller is busy: it may still end what this
+    /// host had asked before.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
+    pub connect_timeout: Duration,
     /// Wait before the first attempt to connect again; it doubles up to 10 seconds.
     #[arg(short = 'c', long, value_name = "SECONDS", default_value = "250ms",
           value_parser = parse_seconds)]

@@ -16,6 +16,7 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::{Duration, Instant};
+use tracing::info;
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
@@ -23,6 +24,10 @@ const ADMIN_ENTRIES: u16 = 32;
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Octets of a command capsule without data.
 const CAPSULE_BYTES: u32 = 64;
+/// First wait before a busy controller is asked again; it doubles.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Longest such wait.
+const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
 const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 /// CC.SHN: normal shutdown.
@@ -85,6 +90,31 @@ impl Admin {
         let mut admin = Admin { qpair, cntlid: cqe.dw0.get() as u16, cap: 0 };
         admin.enable(config.timeout)?;
         Ok(admin)
+    }
+
+    /// As [`Admin::connect`], but a controller that is busy is tried again for
+    /// [`HostConfig::connect_timeout`]: it may still end commands of this host that an earlier connection left.
+    ///
+    /// # Errors
+    /// As [`Admin::connect`].
+    pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
+        let deadline = Instant::now() + config.connect_timeout;
+        let mut pause = BUSY_PAUSE;
+        loop {
+            let error = match Admin::connect(config) {
+                Err(error) if error.is_busy() => error,
+                ended => return ended,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(error);
+            }
+            if pause == BUSY_PAUSE {
+                info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(BUSY_PAUSE_MAX);
+        }
     }
 
     fn enable(&mut self, timeout: Duration) -> Result<(), HostError> {

@@ -33,6 +33,8 @@ pub struct HostConfig {
     pub waiting: Waiting,
     /// Keep-alive timeout; zero for none.
     pub keep_alive: Duration,
+    /// How long the first connection is tried again while the controller is busy.
+    pub connect_timeout: Duration,
     /// First wait before connecting again; doubles up to [`RECONNECT_DELAY_MAX`].
     pub reconnect_delay: Duration,
     /// Requests fail when the controller has been gone that long; `None`: they wait for ever.
@@ -66,6 +68,7 @@ impl HostConfig {
             class: Class::Normal,
             waiting: Waiting::Sleep,
             keep_alive: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),
             controller_loss_timeout: Some(Duration::from_secs(600)),
             timeout: Duration::from_secs(10),

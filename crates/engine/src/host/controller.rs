@@ -9,6 +9,7 @@ use super::api::Front;
 use super::bringup::{Admin, ControllerInfo, NamespaceInfo};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::error::HostError;
+use super::meter::{LaneReading, LinkReport, LinkState, Meter};
 use super::reactor::{Order, Reactor, Report};
 use crate::host::blocking::wait_readable;
 use crate::mailbox::{Inbox, Outbox, mailbox};
@@ -43,9 +44,39 @@ pub struct ReactorInfo {
 #[derive(Clone)]
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
+    link: Arc<Mutex<LinkReport>>,
+    meters: Arc<[Meter]>,
 }
 
 impl ControllerView {
+    fn new(info: ControllerInfo, lanes: usize) -> Self {
+        let link = LinkReport::new(LinkState::Connected, None);
+        ControllerView {
+            info: Arc::new(Mutex::new(info)),
+            link: Arc::new(Mutex::new(link)),
+            meters: (0..lanes).map(|_| Meter::default()).collect(),
+        }
+    }
+
+    /// How it stands with the target.
+    #[must_use]
+    pub fn link(&self) -> LinkReport {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The lanes, by their number over all reactors.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<LaneReading> {
+        self.meters.iter().map(Meter::read).collect()
+    }
+
+    /// Whoever stays in a state has been there since before.
+    fn set_link(&self, state: LinkState, error: Option<String>) {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = if link.state == state { link.since } else { Instant::now() };
+        *link = LinkReport { state, since, error };
+    }
+
     /// The controller as it was when it was last looked at.
     #[must_use]
     pub fn info(&self) -> ControllerInfo {
@@ -80,10 +111,10 @@ impl Controller {
         config: HostConfig,
         mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostError> {
-        let mut admin = Admin::connect(&config)?;
+        let mut admin = Admin::connect_patiently(&config)?;
         let info = admin.information(config.lanes)?;
-        let view = ControllerView { info: Arc::new(Mutex::new(info)) };
-        let lanes = (view.info().io_queues as usize).max(1);
+        let lanes = (info.io_queues as usize).max(1);
+        let view = ControllerView::new(info, lanes);
         let system = |what| move |source| HostError::System { what, source };
         let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
         let mut reactors = Vec::new();
@@ -92,7 +123,8 @@ impl Controller {
         for (index, lanes) in dealt.into_iter().enumerate() {
             let core = config.cores.get(index).copied();
             let front = make_front(ReactorInfo { index, count, lanes: lanes.len(), core }, &view);
-            reactors.push(spawn(&config, core, lanes, front, reports.clone())?);
+            let meters = view.meters.clone();
+            reactors.push(spawn(&config, core, lanes, front, reports.clone(), meters)?);
         }
         let mut keeper =
             Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
@@ -157,6 +189,7 @@ fn spawn(
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
+    meters: Arc<[Meter]>,
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
@@ -170,7 +203,7 @@ fn spawn(
             warn!(core, "cannot pin the reactor: {error}");
         }
         let _ended = Goodbye(reports.clone());
-        match Reactor::new(&numbers, entries, class, waiting, inbox, reports) {
+        match Reactor::new(&numbers, entries, class, waiting, inbox, reports, meters) {
             Ok(reactor) => Running { reactor, front: Some(front) }.run(),
             Err(error) => warn!("reactor: {error}"),
         }
@@ -240,6 +273,7 @@ impl Keeper {
                 }
                 Event::Lost(error) => {
                     warn!(target = %self.config.address, "{error}; connecting again");
+                    self.view.set_link(LinkState::Reconnecting, Some(error));
                     self.detach_lanes();
                     admin.qpair.reset();
                 }
@@ -248,6 +282,7 @@ impl Keeper {
                 Some(again) => admin = again,
                 None => return self.stop(Duration::ZERO),
             }
+            self.view.set_link(LinkState::Connected, None);
             info!(target = %self.config.address, "connected again");
         }
     }
@@ -361,13 +396,17 @@ impl Keeper {
         loop {
             match self.try_reconnect() {
                 Ok(admin) => return Some(admin),
-                Err(error) => info!("not yet: {error}; next try in {delay:?}"),
+                Err(error) => {
+                    info!("not yet: {error}; next try in {delay:?}");
+                    self.view.set_link(self.view.link().state, Some(error.to_string()));
+                }
             }
             let limit = self.config.controller_loss_timeout.filter(|_| !self.failing);
             let left = limit.map(|limit| limit.saturating_sub(lost_at.elapsed()));
             if left == Some(Duration::ZERO) {
                 warn!("controller lost for {:?}: failing its requests", limit.unwrap_or_default());
                 self.failing = true;
+                self.view.set_link(LinkState::Failing, self.view.link().error);
                 self.each_lane(|lane| Order::Fail { lane });
             }
             // Not before the time: the last try is at its end.

@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 5;
 /// # Errors
 /// Anything that keeps it from being read.
 pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
-    let mut admin = Admin::connect(config)?;
+    let mut admin = Admin::connect_patiently(config)?;
     for _ in 0..ATTEMPTS {
         let (generation, count) = header(&mut admin)?;
         let mut entries = Vec::new();

@@ -58,6 +58,15 @@ pub enum HostError {
     },
 }
 
+impl HostError {
+    /// Whether the target is only busy: it may accept the same later.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        let HostError::Refused { status, .. } = self else { return false };
+        status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr()
+    }
+}
+
 /// What may help when Connect is refused.
 pub(super) fn connect_hint(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
@@ -65,7 +74,7 @@ pub(super) fn connect_hint(status: Status) -> &'static str {
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
         "; is the subsystem NQN right? `roadtrain discover` lists those of a target"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
-        "; it has no controller left for another host"
+        "; it is still ending what this host had asked before, or has no controller left"
     } else if status.is(Status::AUTHENTICATION_REQUIRED) {
         "; it wants authentication, which this host does not do yet"
     } else {

@@ -7,6 +7,7 @@
 mod tests;
 
 use super::api::{Class, Completion, Op, Request};
+use super::meter::LaneReading;
 use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
 use crate::gather::{Gather, Sent};
 use crate::stats::LaneStats;
@@ -296,7 +297,9 @@ impl Lane {
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     completed += 1;
                     if let Some(flight) = self.flights[usize::from(slot)].take() {
+                        let bytes = flight.request.buffer.as_ref().map_or(0, |b| b.len());
                         link.connection.stats.requests += 1;
+                        link.connection.stats.data_bytes += bytes as u64;
                         let end =
                             Ending { cqe, data_intact, blocked: link.connection.is_blocked() };
                         finish(flight, &end, &mut self.pending, &mut self.deferred, shared.now)
@@ -364,6 +367,18 @@ impl Lane {
             shared.completions.extend(self.deferred.drain(..));
         }
         self.flush(shared)
+    }
+
+    /// For other threads.
+    pub(crate) fn reading(&self) -> LaneReading {
+        let now = self.link.as_ref().map(|link| link.connection.stats).unwrap_or_default();
+        LaneReading {
+            requests: self.past.requests + now.requests,
+            data_bytes: self.past.data_bytes + now.data_bytes,
+            errors: 0, // the reactor's
+            reconnects: self.past.reconnects,
+            in_flight: self.outstanding(),
+        }
     }
 
     pub(crate) fn stats(&mut self) -> LaneStats {

@@ -8,6 +8,7 @@ mod controller;
 mod discovery;
 mod error;
 mod lane;
+mod meter;
 mod queue;
 mod reactor;
 
@@ -18,4 +19,5 @@ pub use controller::{Controller, ControllerView, ReactorInfo};
 pub use discovery::discover;
 pub use error::HostError;
 pub use lane::LinkError;
+pub use meter::{LaneReading, LinkReport, LinkState};
 pub use queue::{Client, RequestError};

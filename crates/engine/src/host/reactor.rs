@@ -2,6 +2,7 @@
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::lane::{Lane, Link, LinkError, Shared};
+use super::meter::{LaneReading, Meter};
 use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::{Inbox, Outbox};
@@ -13,6 +14,7 @@ use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -93,6 +95,10 @@ pub(crate) struct Reactor {
     reports: Outbox<Report>,
     spinner: Spinner,
     waits: u64,
+    /// Completions without success.
+    errors: u64,
+    /// By lane, over all reactors.
+    meters: Arc<[Meter]>,
     stopping: bool,
     stop: bool,
 }
@@ -110,6 +116,7 @@ impl Reactor {
         waiting: Waiting,
         inbox: Inbox<Order>,
         reports: Outbox<Report>,
+        meters: Arc<[Meter]>,
     ) -> io::Result<Self> {
         let lanes = lanes.iter().map(|&number| LaneSlot {
             lane: Lane::new(queue_entries, class),
@@ -139,6 +146,8 @@ impl Reactor {
             reports,
             spinner: Spinner::new(waiting),
             waits: 0,
+            errors: 0,
+            meters,
             stopping: false,
             stop: false,
         })
@@ -382,6 +391,18 @@ impl Reactor {
         for index in 0..self.lanes.len() {
             self.use_lane(index, Lane::end_turn);
         }
+        self.write_meters();
+    }
+
+    /// Lets other threads see how it goes.
+    fn write_meters(&self) {
+        let mut errors = self.errors;
+        for slot in &self.lanes {
+            if let Some(meter) = self.meters.get(slot.number) {
+                meter.write(&LaneReading { errors, ..slot.lane.reading() });
+            }
+            errors = 0; // counted once
+        }
     }
 
     /// Whether a lane carries latency-critical requests, and there are others.
@@ -427,7 +448,9 @@ impl Turn for TurnView<'_> {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        self.reactor.shared.completions.pop_front()
+        let completion = self.reactor.shared.completions.pop_front()?;
+        self.reactor.errors += u64::from(!completion.status.is_success());
+        Some(completion)
     }
 
     fn room(&self, lane: LaneId) -> u32 {

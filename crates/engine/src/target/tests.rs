@@ -30,10 +30,29 @@ fn serve(fifo: &Path, reactors: usize) -> Server {
     Server::start(config).unwrap()
 }
 
-fn connect(server: &Server, host_nqn: &str) -> Result<Client, HostError> {
+fn host_config(server: &Server, host_nqn: &str) -> HostConfig {
     let mut config = HostConfig::new(server.addresses()[0], NQN, host_nqn, [7; 16]);
     config.timeout = Duration::from_secs(1);
-    Client::connect(config)
+    config.connect_timeout = Duration::ZERO;
+    config
+}
+
+fn connect(server: &Server, host_nqn: &str) -> Result<Client, HostError> {
+    Client::connect(host_config(server, host_nqn))
+}
+
+fn read() -> Request {
+    Request {
+        op: Op::Read,
+        nsid: 1,
+        slba: 0,
+        blocks: 8,
+        fua: false,
+        urgent: false,
+        class: Class::Normal,
+        buffer: Some(Buffer::alloc(4096)),
+        token: 0,
+    }
 }
 
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
@@ -54,19 +73,7 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
         let server = serve(&fifo, reactors);
         let client = connect(&server, "nqn.x:host").unwrap();
         let (done, ended) = channel();
-        let (op, buffer) = (Op::Read, Some(Buffer::alloc(4096)));
-        let request = Request {
-            op,
-            nsid: 1,
-            slba: 0,
-            blocks: 8,
-            fua: false,
-            urgent: false,
-            class: Class::Normal,
-            buffer,
-            token: 0,
-        };
-        client.submit_to(request, &done);
+        client.submit_to(read(), &done);
         eventually("the read is in the backend", || server.usage().backend_commands == 1);
         drop(client); // gives up after its timeout
         assert!(ended.recv_timeout(LONG).unwrap().status.is(Status::HOST_PATH_ERROR));
@@ -84,4 +91,24 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
         drop(connect(&server, "nqn.x:host").unwrap());
         eventually("everything is given back", || server.usage().connections == 0);
     }
+}
+
+/// A restarted host does not fail because of what it has left.
+#[test]
+fn a_first_connection_waits_while_the_controller_is_busy() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    let server = serve(&fifo, 1);
+    let client = connect(&server, "nqn.x:host").unwrap();
+    let (done, _ended) = channel();
+    client.submit_to(read(), &done);
+    eventually("the read is in the backend", || server.usage().backend_commands == 1);
+    drop(client);
+    let mut config = host_config(&server, "nqn.x:host");
+    config.connect_timeout = LONG;
+    let waiting = std::thread::spawn(move || Client::connect(config).map(drop));
+    std::thread::sleep(Duration::from_millis(200)); // so that it is refused at first
+    std::fs::write(&fifo, [0; 4096]).unwrap();
+    waiting.join().unwrap().expect("the controller is busy no more");
 }

@@ -4,7 +4,7 @@ use crate::peer::{BLOCK, ENTRIES, Peer, Rig, raw, write};
 use crate::proxy::{Fate, Proxy};
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, Op};
+use roadtrain_engine::host::{Client, LinkState, Op};
 use roadtrain_engine::target::{Export, Server, ServerConfig};
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -78,13 +78,19 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
     let mut host = host_config(listen[0]);
     host.controller_loss_timeout = Some(Duration::from_millis(300));
     let client = Client::connect(host).unwrap();
+    assert_eq!(client.view().link().state, LinkState::Connected);
     server.stop();
     let error = client.write(1, 0, pattern(4096, 1), false).unwrap_err();
+    let link = client.view().link();
+    assert_eq!(link.state, LinkState::Failing);
+    assert!(link.error.unwrap().contains("cannot reach"));
     assert!(error.status.is(Status::HOST_PATH_ERROR), "{error}");
     assert!(*error.buffer.unwrap() == *pattern(4096, 1));
     assert!(client.flush(1).unwrap_err().status.is(Status::HOST_PATH_ERROR));
     let _server = Server::start(ServerConfig { listen, ..config }).unwrap();
     eventually("the target is found again", || client.flush(1).is_ok());
+    let connected = || client.view().link().state == LinkState::Connected;
+    eventually("the view follows", connected);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, Op};
+use roadtrain_engine::host::{Client, LaneReading, Op};
 use roadtrain_wire::status::Status;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
@@ -26,6 +26,26 @@ fn clients_are_shared_by_threads() {
         })
     });
     threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Other threads see what the lanes do.
+#[test]
+fn lanes_are_metered() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores) = (2, reactors(2));
+    let client = Client::connect(config).unwrap();
+    for slot in 0..10 {
+        client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
+    }
+    client.flush(1).unwrap();
+    client.read(1, 1 << 40, Buffer::alloc(4096)).unwrap_err();
+    let sum = |of: fn(&LaneReading) -> u64| client.view().lanes().iter().map(of).sum::<u64>();
+    assert_eq!(client.view().lanes().len(), 2);
+    eventually("all are counted", || sum(|lane| lane.requests) == 12);
+    eventually("and their data", || sum(|lane| lane.data_bytes) == 11 * 4096);
+    eventually("the error is counted", || sum(|lane| lane.errors) == 1);
+    eventually("nothing is in flight", || sum(|lane| lane.in_flight.into()) == 0);
 }
 
 #[test]

@@ -1,0 +1,78 @@
+//! What other threads may see of lanes while they run, and of the connection to their controller.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// A lane's numbers. Its reactor writes them at the end of a turn, anybody reads them.
+#[derive(Debug, Default)]
+#[repr(align(64))] // no lane writes to another one's cache line
+pub(crate) struct Meter {
+    pub(crate) requests: AtomicU64,
+    pub(crate) data_bytes: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) in_flight: AtomicU32,
+}
+
+/// A lane as it was a moment ago. The counters only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LaneReading {
+    /// Requests that the target has answered.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Requests that did not succeed (of all lanes of a reactor, counted with its first).
+    pub errors: u64,
+    /// Connections lost and made again.
+    pub reconnects: u64,
+    /// Requests taken and not completed.
+    pub in_flight: u32,
+}
+
+impl Meter {
+    pub(crate) fn write(&self, reading: &LaneReading) {
+        self.requests.store(reading.requests, Relaxed);
+        self.data_bytes.store(reading.data_bytes, Relaxed);
+        self.errors.store(reading.errors, Relaxed);
+        self.reconnects.store(reading.reconnects, Relaxed);
+        self.in_flight.store(reading.in_flight, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> LaneReading {
+        LaneReading {
+            requests: self.requests.load(Relaxed),
+            data_bytes: self.data_bytes.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+            reconnects: self.reconnects.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed),
+        }
+    }
+}
+
+/// How it stands with the target. All connections of a controller are lost and made together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// All lanes are connected.
+    Connected,
+    /// The connection is lost and tried again; requests wait.
+    Reconnecting,
+    /// The same for longer than the controller-loss timeout: requests fail.
+    Failing,
+}
+
+/// The state of the connection to the target.
+#[derive(Clone, Debug)]
+pub struct LinkReport {
+    /// How it stands.
+    pub state: LinkState,
+    /// Since when.
+    pub since: Instant,
+    /// What went wrong last, while it is not connected.
+    pub error: Option<String>,
+}
+
+impl LinkReport {
+    pub(crate) fn new(state: LinkState, error: Option<String>) -> Self {
+        LinkReport { state, since: Instant::now(), error }
+    }
+}
