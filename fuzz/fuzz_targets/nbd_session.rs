@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use roadtrain_front::disk::DiskInfo;
 use roadtrain_front::nbd::{Event, Export, ExportInfo, Outbox, Session};
 use roadtrain_wire::nbd::Command;
 use std::sync::Arc;
@@ -13,14 +14,22 @@ fn export(read_only: bool) -> Arc<Export> {
     let info = ExportInfo {
         name: "disk".into(),
         description: "a disk".into(),
-        nsid: 1,
-        blocks: BYTES / 512,
-        lba_bytes: 512,
-        max_transfer_bytes: 1 << 17,
-        read_only,
-        flush: true,
-        trim: true,
-        write_zeroes: true,
+        disk: DiskInfo {
+            nsid: 1,
+            nguid: [0; 16],
+            model: "a model".into(),
+            serial: "1".into(),
+            blocks: BYTES / 512,
+            lba_bytes: 512,
+            physical_block_bytes: 512,
+            optimal_io_bytes: 512,
+            discard_granularity_bytes: 512,
+            max_transfer_bytes: 1 << 17,
+            read_only,
+            flush: true,
+            trim: true,
+            write_zeroes: true,
+        },
     };
     Arc::new(Export::new(info).expect("a valid export"))
 }

@@ -268,6 +268,7 @@ mod tests {
             block_bytes: 512,
             read_only: true,
             nguid,
+            ..NamespaceInfo::default()
         })
     }
 

@@ -1,5 +1,6 @@
 //! What every front-end's attachment can do, whatever it shows a namespace as.
 
+use crate::disk::NoNamespace;
 use crate::leftover::Leftover;
 use roadtrain_engine::host::{Controller, HostError};
 use std::io;
@@ -35,13 +36,8 @@ pub enum AttachError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The controller has no such namespace.
-    #[error("the subsystem has no namespace {nsid}; it has {present}")]
-    NoNamespace {
-        /// The one wanted.
-        nsid: u32,
-        /// Those that are there.
-        present: String,
-    },
+    #[error(transparent)]
+    NoNamespace(#[from] NoNamespace),
     /// This machine does not let it be shown.
     #[error("{what}: {source}")]
     Show {

@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 pub mod attachment;
+pub mod disk;
 pub mod leftover;
 pub mod nbd;
 pub mod spec;

@@ -257,7 +257,13 @@ pub(super) mod tests {
     }
 
     fn namespace(read_only: bool) -> NamespaceInfo {
-        NamespaceInfo { nsid: 1, blocks: 2048, block_bytes: 512, read_only, nguid: [0; 16] }
+        NamespaceInfo {
+            nsid: 1,
+            blocks: 2048,
+            block_bytes: 512,
+            read_only,
+            ..NamespaceInfo::default()
+        }
     }
 
     fn plans_for(line: &str, lanes: u32, namespace: &NamespaceInfo) -> Result<Vec<Plan>, String> {

@@ -11,9 +11,12 @@ use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
 };
 use roadtrain_wire::feature::{NumberOfQueues, SetFeatures, fid};
-use roadtrain_wire::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, cns};
+use roadtrain_wire::identify::{
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, cns, nsfeat,
+};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::little_endian::U16;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::{Duration, Instant};
 use tracing::info;
@@ -36,7 +39,7 @@ const CC_SHUTDOWN: u32 = 1 << 14;
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
 /// A namespace as the host sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// NSID.
     pub nsid: u32,
@@ -48,6 +51,12 @@ pub struct NamespaceInfo {
     pub read_only: bool,
     /// NGUID (zeroes: none).
     pub nguid: [u8; 16],
+    /// Preferred write granularity in blocks (1: none told), from the peer, so any number.
+    pub preferred_write_blocks: u32,
+    /// Preferred deallocate granularity in blocks, likewise.
+    pub preferred_discard_blocks: u32,
+    /// Optimal write size in blocks, likewise.
+    pub optimal_write_blocks: u32,
 }
 
 /// What a controller said about itself.
@@ -244,12 +253,17 @@ impl Admin {
         let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
             return Ok(None); // gone meanwhile, or of a format without use here
         };
+        let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
+        let blocks = |field: U16| if told { u32::from(field.get()) + 1 } else { 1 };
         Ok(Some(NamespaceInfo {
             nsid,
             blocks: identify.nsze.get(),
             block_bytes,
             read_only: identify.is_read_only(),
             nguid: identify.nguid,
+            preferred_write_blocks: blocks(identify.npwg),
+            preferred_discard_blocks: blocks(identify.npdg),
+            optimal_write_blocks: blocks(identify.nows),
         }))
     }
 

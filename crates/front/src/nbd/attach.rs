@@ -5,8 +5,9 @@ use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
 use super::server::BUFFER_BYTES_MAX;
 use crate::attachment::{AttachError, Attachment, Device};
+use crate::disk::{DiskInfo, Nothing};
 use crate::leftover::Leftover;
-use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LaneId, Turn};
+use roadtrain_engine::host::{Controller, ControllerView, HostConfig, LaneId};
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl NbdAttachment {
 
 impl Attachment for NbdAttachment {
     fn devices(&self) -> Vec<Device> {
-        let nsid = self.export().info().nsid;
+        let nsid = self.export().disk().info().nsid;
         vec![Device { nsid, names: vec![self.address().uri()] }]
     }
 
@@ -102,26 +103,9 @@ impl Attachment for NbdAttachment {
 }
 
 fn listen(address: &NbdAddress, nsid: u32, view: &ControllerView) -> Result<Endpoint, AttachError> {
-    let controller = view.info();
-    let info = ExportInfo::of(&controller, nsid).ok_or_else(|| {
-        let present: Vec<_> = controller.namespaces.iter().map(|n| n.nsid.to_string()).collect();
-        let present = if present.is_empty() { "none".into() } else { present.join(", ") };
-        AttachError::NoNamespace { nsid, present }
-    })?;
+    let info = ExportInfo::from(DiskInfo::of(&view.info(), nsid)?);
     let what = "cannot serve NBD".to_owned();
     Endpoint::bind(address, info).map_err(|source| AttachError::Show { what, source })
-}
-
-/// What runs on a reactor that has nothing to serve.
-struct Nothing;
-
-impl Front for Nothing {
-    fn turn(&mut self, turn: &mut dyn Turn) {
-        while turn.next_completion().is_some() {}
-        if turn.stopping() {
-            turn.stop();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -160,7 +144,7 @@ mod tests {
         let path = directory.path().join("nbd.sock");
         let target = target();
         let attachment = attach(&target, 7, &path).unwrap();
-        assert_eq!(attachment.export().bytes(), 8 << 20);
+        assert_eq!(attachment.export().disk().bytes(), 8 << 20);
         let mut clients = [true, false].map(|structured| Client::connect(&path, structured));
         let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
         assert_eq!(clients[0].write(command_flag::FUA, 1000, &data), Errno::OK);

@@ -1,10 +1,10 @@
 //! One client's connection: its socket, what came in and what goes out.
 
-use super::errno::errno_of;
 use super::export::Export;
-use super::jobs::{JobKey, Jobs, Owner, PartKey, Started};
 use super::outbox::Outbox;
 use super::session::{Close, Event, Session};
+use super::translate::{disk_request, errno_of};
+use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
 use roadtrain_wire::nbd::{self, Command, PAYLOAD_BYTES_MAX};
 use socket2::Socket;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -25,6 +25,23 @@ const JOBS_MAX: u32 = 1024;
 /// Octets of buffers held at a time. One request of the largest size always gets its buffers,
 /// widened by a block at both ends.
 const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
+
+/// A connection: its slot, and its number for life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) slot: usize,
+    pub(crate) serial: u32,
+}
+
+/// Whom a job answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) owner: Owner,
+    cookie: u64,
+}
+
+/// The jobs of a server's connections.
+pub(crate) type Jobs = crate::disk::Jobs<Mark>;
 
 /// Where the payload of a Write goes that is not complete yet.
 #[derive(Clone, Copy, Debug)]
@@ -290,7 +307,8 @@ impl Connection {
         }
         // Those without data may overtake: they hold no more than two patched blocks.
         let started = if may_take_buffers || !has_data(&request) {
-            jobs.start(self.owner, request)
+            let mark = Mark { owner: self.owner, cookie: request.cookie };
+            jobs.start(mark, self.owner.serial as usize, disk_request(&request))
         } else {
             Started::NoBuffers
         };
@@ -343,22 +361,22 @@ impl Connection {
     /// Answers a job that is done and forgets it.
     pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut Jobs) {
         let job = jobs.job(key);
-        let (request, status, held_bytes) = (job.request, job.status, job.held_bytes);
+        let (cookie, request) = (job.mark.cookie, job.request);
+        let (status, held_bytes) = (job.status, job.held_bytes);
         self.jobs -= 1;
         if !status.is_success() {
-            let errno = errno_of(status, request.command);
-            let message = status.to_string();
-            self.session.reply_error(request.cookie, errno, &message, &mut self.outbox);
-        } else if request.command == Command::READ {
+            let errno = errno_of(Fault::of(status, request.op));
+            self.session.reply_error(cookie, errno, &status.to_string(), &mut self.outbox);
+        } else if request.op == DiskOp::Read {
             let (session, outbox) = (&self.session, &mut self.outbox);
-            session.reply_data(request.cookie, request.offset, request.length, outbox);
+            session.reply_data(cookie, request.offset, request.length, outbox);
             // Its buffers stay ours until they are sent.
             return jobs.remove(key, |buffer, range| {
                 outbox.push_data(buffer, range);
                 None
             });
         } else {
-            self.session.reply_done(request.cookie, &mut self.outbox);
+            self.session.reply_done(cookie, &mut self.outbox);
         }
         self.held_bytes -= held_bytes;
         jobs.remove(key, |buffer, _| Some(buffer));

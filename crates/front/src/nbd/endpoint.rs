@@ -49,7 +49,7 @@ impl Endpoint {
         self.0.listener.address()
     }
 
-    /// The export, to be told when the namespace changes; may be kept and used on any thread.
+    /// The export, whose disk is to be told when the namespace changes; may be used on any thread.
     #[must_use]
     pub fn export(&self) -> &Arc<Export> {
         &self.0.export

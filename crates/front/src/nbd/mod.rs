@@ -4,7 +4,7 @@
 //! socket -> connection -> session   octets -> checked requests; handshake      (no socket inside)
 //!               |
 //!               v
-//!             jobs  -> plan, guard  requests -> whole blocks -> the lane       (inline, one reactor)
+//!          disk::Jobs               requests -> whole blocks -> the lane       (inline, one reactor)
 //!               |
 //!               v
 //!             outbox -> socket      replies and their buffers, one gather send
@@ -13,10 +13,8 @@
 //! | file | purpose |
 //! |---|---|
 //! | `session` | the protocol of a connection, without its socket |
-//! | `export` | what is exported, and its changes |
-//! | `plan` | a range of octets as pieces of whole blocks |
-//! | `guard` | keeps read-modify-write apart from other writes |
-//! | `jobs` | requests on their way through the lane |
+//! | `export` | what is exported |
+//! | `translate` | NBD's terms and the disk's |
 //! | `outbox` | what is to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
@@ -27,15 +25,12 @@ mod address;
 mod attach;
 mod connection;
 mod endpoint;
-mod errno;
 mod export;
-mod guard;
-mod jobs;
 mod listener;
 mod outbox;
-mod plan;
 mod server;
 mod session;
+mod translate;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
 pub use attach::{NbdAttachment, NbdConfig};

@@ -6,11 +6,11 @@
 //! client's own reading cannot follow, its socket is not read.
 
 use super::address::NbdAddress;
-use super::connection::{Connection, Waits};
+use super::connection::{Connection, Jobs, Owner, Waits};
 use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
-use super::jobs::{Jobs, Owner};
 use super::session::Close;
+use crate::disk::Watch;
 use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use slab::Slab;
@@ -34,9 +34,6 @@ const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// How soon accepting is tried again after the system refused it.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// How often a busy server looks whether the namespace has changed; it looks for each new client, too.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
 /// Key of the watch of the listening socket; those of connections are below.
 const LISTENER_KEY: u64 = u64::MAX;
 
@@ -57,9 +54,8 @@ pub struct NbdServer {
     accept_at: Option<Instant>,
     /// When to try parked parts again.
     retry_at: Option<Instant>,
-    /// Where the namespace's changes are seen.
-    view: Option<ControllerView>,
-    look_at: Instant,
+    /// Where the namespace's changes are seen. An idle server does not look: a new client makes it.
+    watch: Watch,
 }
 
 impl NbdServer {
@@ -88,7 +84,7 @@ impl NbdServer {
     pub(crate) fn new(endpoint: Endpoint, lane: LaneId) -> Self {
         endpoint.server_begins();
         NbdServer {
-            jobs: Jobs::new(endpoint.export().clone(), lane, BUFFER_BYTES_MAX),
+            jobs: Jobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
             endpoint,
             connections: Slab::new(),
             serial: 0,
@@ -98,15 +94,14 @@ impl NbdServer {
             stopping: false,
             accept_at: None,
             retry_at: None,
-            view: None,
-            look_at: Instant(0),
+            watch: Watch::default(),
         }
     }
 
     /// The same that follows the namespace's changes of size, removal and return.
     #[must_use]
     pub fn following(mut self, view: ControllerView) -> Self {
-        self.view = Some(view);
+        self.watch = Watch::new(view);
         self
     }
 
@@ -128,7 +123,7 @@ impl NbdServer {
         self.endpoint.address()
     }
 
-    /// The export, to be told when the namespace changes; may be kept and used on any thread.
+    /// The export, whose disk is to be told when the namespace changes; may be used on any thread.
     #[must_use]
     pub fn export(&self) -> Arc<Export> {
         self.endpoint.export().clone()
@@ -169,7 +164,7 @@ impl NbdServer {
     fn take_completions(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             let Some(job) = self.jobs.complete(completion) else { continue };
-            let owner = self.jobs.job(job).owner;
+            let owner = self.jobs.job(job).mark.owner;
             match self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner) {
                 Some(connection) => {
                     connection.end_job(job, &mut self.jobs);
@@ -178,17 +173,6 @@ impl NbdServer {
                 None => self.jobs.remove(job, |buffer, _| Some(buffer)),
             }
         }
-    }
-
-    /// Looks whether the namespace has changed.
-    fn look(&mut self, now: Instant) {
-        self.look_at = now + LOOK_INTERVAL;
-        let Some(view) = &self.view else { return };
-        let export = self.endpoint.export();
-        let info = export.info();
-        // With other blocks it is another namespace.
-        let namespace = view.namespace(info.nsid).filter(|n| n.block_bytes == info.lba_bytes);
-        export.update(namespace.map(|namespace| namespace.blocks));
     }
 
     /// Somebody knocks: now, or later if a server with fewer clients may take it.
@@ -204,7 +188,7 @@ impl NbdServer {
         self.accept_at = None;
         match self.endpoint.accept() {
             Ok(Some(socket)) => {
-                self.look(now);
+                self.watch.look(now, self.endpoint.export().disk());
                 self.add(socket);
             }
             Ok(None) => {}
@@ -356,9 +340,7 @@ impl Front for NbdServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.take_ready(turn);
         self.take_completions(turn);
-        if turn.now() >= self.look_at {
-            self.look(turn.now());
-        }
+        self.watch.look_if_due(turn.now(), self.endpoint.export().disk());
         // What the lane can take it gets before the sockets are looked at; replies that leave free
         // the buffers that new requests need.
         self.jobs.submit(turn);

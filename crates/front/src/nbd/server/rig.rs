@@ -1,204 +1,18 @@
 //! A server on a memory disk, driven without a reactor, and a client for it.
-//!
-//! Watches fire every turn: a spurious wake-up is allowed, and costs only time. The lane reads when a
-//! request is submitted and writes when it is completed, in any order, so that whatever may race does.
 
 use super::*;
-use roadtrain_engine::host::{Completion, Op, Request, RingCommand};
-use roadtrain_engine::stats::LaneStats;
+pub(crate) use crate::disk::rig::{Asked, Mock, Options, pattern};
+use crate::nbd::{Export, ExportInfo};
 use roadtrain_wire::nbd::{
     self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,
     OptionReplyHeader, SimpleReply,
 };
-use roadtrain_wire::status::Status;
 use std::io::{Read, Write};
-use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-
-/// What a lane was asked: operation, slba, blocks, FUA, urgent.
-pub(crate) type Asked = (Op, u64, u32, bool, bool);
-
-#[derive(Clone)]
-pub(crate) struct Options {
-    pub(crate) info: ExportInfo,
-    /// Requests that the lane takes at a time.
-    pub(crate) room: usize,
-    /// Requests that begin in this block fail so.
-    pub(crate) fails: Option<(u64, Status)>,
-    pub(crate) lanes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let info = crate::nbd::export::test_info();
-        Options { info, room: 8, fails: None, lanes: 1 }
-    }
-}
-
-/// The lane and the reactor.
-pub(crate) struct Mock {
-    disk: Arc<Mutex<Vec<u8>>>,
-    options: Options,
-    turns: u64,
-    random: u64,
-    in_flight: Vec<Request>,
-    completions: VecDeque<Completion>,
-    watches: Vec<u64>,
-    ready: VecDeque<u64>,
-    asked: Vec<Asked>,
-    /// The lane of each request asked.
-    pub(crate) lanes: Vec<LaneId>,
-    stopping: Arc<AtomicBool>,
-    stopped: bool,
-}
-
-impl Mock {
-    pub(crate) fn new(options: Options, seed: u64) -> Self {
-        let info = &options.info;
-        let bytes = info.blocks as usize * info.lba_bytes as usize;
-        Mock {
-            disk: Arc::new(Mutex::new((0..bytes).map(pattern).collect())),
-            options,
-            turns: 0,
-            random: 88_172_645_463_325_252 + seed,
-            in_flight: Vec::new(),
-            completions: VecDeque::new(),
-            watches: Vec::new(),
-            ready: VecDeque::new(),
-            asked: Vec::new(),
-            lanes: Vec::new(),
-            stopping: Arc::default(),
-            stopped: false,
-        }
-    }
-
-    fn random(&mut self, below: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random % below as u64) as usize
-    }
-
-    fn range(&self, request: &Request) -> std::ops::Range<usize> {
-        let lba_bytes = self.options.info.lba_bytes as usize;
-        let start = request.slba as usize * lba_bytes;
-        start..start + request.blocks as usize * lba_bytes
-    }
-
-    fn fails(&self, request: &Request) -> Option<Status> {
-        self.options.fails.filter(|(slba, _)| *slba == request.slba).map(|(_, status)| status)
-    }
-
-    fn complete_some(&mut self) {
-        let count = self.random(self.in_flight.len() + 1);
-        for _ in 0..count {
-            let at = self.random(self.in_flight.len());
-            let request = self.in_flight.swap_remove(at);
-            let range = self.range(&request);
-            let status = self.fails(&request).unwrap_or(Status::SUCCESS);
-            if status.is_success() {
-                let disk = &mut self.disk.lock().unwrap()[range];
-                match (request.op, &request.buffer) {
-                    (Op::Write, Some(buffer)) => disk.copy_from_slice(buffer),
-                    (Op::WriteZeroes { .. }, _) => disk.fill(0),
-                    (Op::Discard, _) => disk.fill(0xdd),
-                    _ => {}
-                }
-            }
-            let (token, buffer) = (request.token, request.buffer);
-            self.completions.push_back(Completion { token, status, buffer, latency_ns: 0 });
-        }
-    }
-
-    pub(crate) fn turn(&mut self, server: &mut NbdServer) {
-        self.turns += 1;
-        self.complete_some();
-        self.ready.extend(self.watches.drain(..));
-        server.turn(self);
-    }
-
-    fn run(mut self, mut server: NbdServer) -> (Mock, NbdServer) {
-        while !self.stopped {
-            self.turn(&mut server);
-            if self.in_flight.is_empty() && server.listed.is_empty() {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        }
-        (self, server)
-    }
-}
-
-impl Turn for Mock {
-    fn now(&self) -> Instant {
-        Instant(self.turns * 100_000)
-    }
-
-    fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
-    }
-
-    fn room(&self, _: LaneId) -> u32 {
-        (self.options.room - self.in_flight.len()) as u32
-    }
-
-    fn submit(&mut self, lane: LaneId, mut request: Request) -> Result<(), Request> {
-        // Room may be gone in spite of what was said.
-        if self.random(10) == 0 {
-            return Err(request);
-        }
-        let range = self.range(&request);
-        if let Some(buffer) = &mut request.buffer {
-            assert_eq!(buffer.len(), range.len(), "exactly the octets of the blocks");
-            assert!(range.len() <= self.options.info.max_transfer_bytes as usize);
-            if request.op == Op::Read {
-                buffer.copy_from_slice(&self.disk.lock().unwrap()[range]);
-            }
-        } else {
-            assert!(!matches!(request.op, Op::Read | Op::Write));
-        }
-        let Request { op, slba, blocks, fua, urgent, .. } = request;
-        self.lanes.push(lane);
-        self.asked.push((op, slba, blocks, fua, urgent));
-        self.in_flight.push(request);
-        Ok(())
-    }
-
-    fn watch(&mut self, _: RawFd, _: Interest, key: u64) {
-        assert!(!self.watches.contains(&key), "watched twice");
-        self.watches.push(key);
-    }
-
-    fn unwatch(&mut self, key: u64) {
-        self.watches.retain(|&watched| watched != key);
-    }
-
-    fn next_ready(&mut self) -> Option<u64> {
-        self.ready.pop_front()
-    }
-
-    #[allow(unsafe_code, reason = "as the trait has it")]
-    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
-
-    fn next_command(&mut self) -> Option<(u64, i32)> {
-        None
-    }
-
-    fn stats(&mut self, _: LaneId) -> LaneStats {
-        LaneStats::default()
-    }
-
-    fn stop(&mut self) {
-        self.stopped = true;
-    }
-
-    fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-}
 
 /// Servers that run.
 pub(crate) struct Rig {
@@ -214,7 +28,7 @@ impl Rig {
     pub(crate) fn start(options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = NbdAddress::Unix(directory.path().join("nbd.sock"));
-        let info = options.info.clone();
+        let info = ExportInfo { disk: options.info.clone(), ..crate::nbd::export::test_info() };
         let model = Mock::new(options.clone(), 0);
         let (disk, stopping) = (model.disk, model.stopping);
         let first = NbdServer::bind(&address, info, LaneId(0)).unwrap();
@@ -254,11 +68,6 @@ impl Rig {
         }
         asked
     }
-}
-
-/// What the disk holds at first.
-pub(crate) fn pattern(at: usize) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
 pub(crate) struct Client {

@@ -1,5 +1,5 @@
 use super::rig::{Mock, Options, Rig, pattern};
-use crate::nbd::export::test_info;
+use crate::disk::test_info;
 use crate::nbd::{NbdAddress, NbdServer};
 use roadtrain_engine::host::{LaneId, Op};
 use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
@@ -251,16 +251,16 @@ fn a_half_closed_client_gets_its_answers() {
 fn resize_and_removal_are_seen() {
     let rig = Rig::start(Options::default());
     let mut client = rig.client(true);
-    rig.export.resize(1);
+    rig.export.disk().resize(1);
     assert_eq!(client.ask(Command::READ, 0, 512, &[], 1).0, Errno::EINVAL);
     assert_eq!(client.write(0, 512, &[1]), Errno::ENOSPC);
-    rig.export.update(None);
+    rig.export.disk().update(None);
     assert_eq!(client.ask(Command::READ, 0, 0, &[], 1).0, Errno::ESHUTDOWN);
     let mut late = rig.connect();
     late.take(18);
     late.stream.write_all(&3u32.to_be_bytes()).unwrap();
     assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ERR_UNKNOWN);
-    rig.export.update(Some(2048));
+    rig.export.disk().update(Some(2048));
     assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
     assert_eq!(client.read(0, 1), patterned(0, 1));
     rig.stop();
@@ -316,7 +316,7 @@ fn clients_are_spread_over_the_lanes() {
 /// Two lanes' servers at one TCP address.
 fn two_servers() -> (String, [NbdServer; 2]) {
     let address: NbdAddress = "nbd:tcp:127.0.0.1:0".parse().unwrap();
-    let server = NbdServer::bind(&address, test_info(), LaneId(0)).unwrap();
+    let server = NbdServer::bind(&address, test_info().into(), LaneId(0)).unwrap();
     let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
     let address = format!("{host}:{port}");
     let other = server.for_lane(LaneId(0));

@@ -2,8 +2,8 @@
 //! and said so.
 
 use super::rig::{Options, Rig, pattern};
+use crate::disk::test_info;
 use crate::nbd::NbdAddress;
-use crate::nbd::export::test_info;
 use std::path::Path;
 use std::process::Command;
 

@@ -89,11 +89,11 @@ impl Session {
         if let Err(error) = check_string(data) {
             return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)));
         }
-        if self.export.is_removed() {
+        if self.export.disk().is_removed() {
             return Event::Close(Close::Removed);
         }
         self.transmission_flags = self.export.transmission_flags(self.structured);
-        let (bytes, flags) = (self.export.bytes().into(), self.transmission_flags.into());
+        let (bytes, flags) = (self.export.disk().bytes().into(), self.transmission_flags.into());
         out.push(ExportNameReply { bytes, flags }.as_octets());
         if !self.no_zeroes {
             out.push(&[0; EXPORT_NAME_ZEROES]);
@@ -107,9 +107,9 @@ impl Session {
         if !data.is_empty() {
             return refuse(option, OptionReplyCode::ERR_INVALID, "LIST takes no data", out);
         }
-        if !self.export.is_removed() {
-            let info = self.export.info();
-            let (name, description) = (info.name.as_bytes(), info.description.as_bytes());
+        if !self.export.disk().is_removed() {
+            let export = &self.export;
+            let (name, description) = (export.name().as_bytes(), export.description().as_bytes());
             let length = (name.len() as u32).to_be_bytes();
             reply(option, OptionReplyCode::SERVER, &[&length, name, description], out);
         }
@@ -122,12 +122,12 @@ impl Session {
             refuse(option, OptionReplyCode::ERR_INVALID, "malformed", out);
             return false;
         };
-        if self.export.is_removed() {
+        if self.export.disk().is_removed() {
             refuse(option, OptionReplyCode::ERR_UNKNOWN, "the namespace is gone", out);
             return false;
         }
         self.transmission_flags = self.export.transmission_flags(self.structured);
-        let export = InfoExport::new(self.export.bytes(), self.transmission_flags);
+        let export = InfoExport::new(self.export.disk().bytes(), self.transmission_flags);
         reply(option, OptionReplyCode::INFO, &[export.as_octets()], out);
         // Each kind once, however often a client asks.
         let mut answered = [false; 4];
@@ -143,16 +143,16 @@ impl Session {
     }
 
     fn optional_info(&self, option: OptionCode, code: InfoCode, out: &mut Outbox) {
-        let info = self.export.info();
         let text = |text: &str, out: &mut Outbox| {
             let octets = [&code.0.to_be_bytes(), text.as_bytes()];
             reply(option, OptionReplyCode::INFO, &octets, out);
         };
         match code {
-            InfoCode::NAME => text(&info.name, out),
-            InfoCode::DESCRIPTION => text(&info.description, out),
+            InfoCode::NAME => text(self.export.name(), out),
+            InfoCode::DESCRIPTION => text(self.export.description(), out),
             InfoCode::BLOCK_SIZE => {
-                let preferred = info.lba_bytes.max(PREFERRED_BYTES);
+                let info = self.export.disk().info();
+                let preferred = info.physical_block_bytes.max(PREFERRED_BYTES);
                 let sizes = InfoBlockSize::new(info.lba_bytes, preferred, PAYLOAD_BYTES_MAX);
                 reply(option, OptionReplyCode::INFO, &[sizes.as_octets()], out);
             }

@@ -144,7 +144,7 @@ fn export_name_answers_with_or_without_zeroes() {
 #[test]
 fn export_name_hangs_up_where_it_cannot_serve() {
     let mut pair = Pair::new(3);
-    pair.export.remove();
+    pair.export.disk().remove();
     let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b""));
     assert_eq!(event, Event::Close(Close::Removed));
     for name in [&b"\xff"[..], &[b'a'; 5000]] {
@@ -170,7 +170,7 @@ fn list_names_the_export_while_it_is_there() {
         [(OptionReplyCode::SERVER, server), (OptionReplyCode::ACK, vec![])]
     );
     assert_eq!(pair.refusal(OptionCode::LIST, &[0]), OptionReplyCode::ERR_INVALID);
-    pair.export.remove();
+    pair.export.disk().remove();
     assert_eq!(pair.option(OptionCode::LIST, &[]), [(OptionReplyCode::ACK, vec![])]);
 }
 
@@ -197,12 +197,12 @@ fn info_tells_what_was_asked_once() {
 fn go_is_refused_when_malformed_or_gone_and_sees_the_present_size() {
     let mut pair = Pair::new(3);
     assert_eq!(pair.refusal(OptionCode::GO, &[]), OptionReplyCode::ERR_INVALID);
-    pair.export.remove();
+    pair.export.disk().remove();
     let gone = pair.refusal(OptionCode::GO, &info_query(&[]));
     assert_eq!(gone, OptionReplyCode::ERR_UNKNOWN);
     assert!(!pair.session.in_transmission());
-    pair.export.restore();
-    pair.export.resize(1);
+    pair.export.disk().restore();
+    pair.export.disk().resize(1);
     let replies = pair.option(OptionCode::GO, &info_query(&[]));
     assert_eq!(replies[0].1[2..10], 512u64.to_be_bytes());
     assert!(pair.session.in_transmission());
@@ -308,7 +308,7 @@ fn invalid_requests_are_refused_with_their_error() {
             assert_eq!(refused(Command::READ, DF, 0, 1), Errno::EINVAL);
             assert_eq!(refused(Command::BLOCK_STATUS, 0, 0, 1), Errno::EINVAL);
         }
-        pair.export.remove();
+        pair.export.disk().remove();
         assert_eq!(pair.refused(Command::READ, 0, 0, 1), Errno::ESHUTDOWN);
     }
 }
@@ -325,7 +325,8 @@ fn a_refused_writes_payload_is_skipped() {
 #[test]
 fn read_only_and_missing_commands_are_refused() {
     let mut info = test_info();
-    (info.read_only, info.trim, info.write_zeroes) = (true, false, false);
+    let disk = &mut info.disk;
+    (disk.read_only, disk.trim, disk.write_zeroes) = (true, false, false);
     let export = Arc::new(Export::new(info.clone()).unwrap());
     let enter = |export: Arc<Export>| {
         let mut out = Outbox::default();
@@ -344,7 +345,7 @@ fn read_only_and_missing_commands_are_refused() {
     assert_eq!(pair.refused(Command::WRITE, 0, 0, 1), Errno::EPERM);
     pair.feed(&[0]);
     pair.accepted(Command::READ, 0, 0, 1);
-    info.read_only = false;
+    info.disk.read_only = false;
     let mut pair = enter(Arc::new(Export::new(info).unwrap()));
     assert_eq!(pair.refused(Command::WRITE_ZEROES, 0, 0, 1), Errno::EINVAL);
     assert_eq!(pair.refused(Command::TRIM, 0, 0, 1), Errno::EINVAL);

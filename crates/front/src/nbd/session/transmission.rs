@@ -2,6 +2,8 @@
 
 use super::handshake::ALLOCATION_CONTEXT;
 use super::{Close, Event, Outbox, Session, unparsed};
+use crate::disk::Fault;
+use crate::nbd::translate::{disk_request, errno_of};
 use roadtrain_wire::nbd::{
     CHUNK_FLAG_DONE, Chunk, ChunkCode, Command, Errno, ErrorPayload, Extent, PAYLOAD_BYTES_MAX,
     Request, SimpleReply, command_flag, transmission_flag,
@@ -36,7 +38,7 @@ impl Session {
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         self.check_command(request)?;
-        if self.export.is_removed() {
+        if self.export.disk().is_removed() {
             return Err((Errno::ESHUTDOWN, "the namespace is gone"));
         }
         if request.command == Command::FLUSH {
@@ -87,13 +89,11 @@ impl Session {
             return Err((Errno::EINVAL, "more than 32 MiB"));
         }
         let end = request.offset.checked_add(request.length.into());
-        if end.is_some_and(|end| end <= self.export.bytes()) {
+        if end.is_some_and(|end| end <= self.export.disk().bytes()) {
             return Ok(());
         }
-        match request.command {
-            Command::WRITE | Command::WRITE_ZEROES => Err((Errno::ENOSPC, "beyond the end")),
-            _ => Err((Errno::EINVAL, "beyond the end")),
-        }
+        let fault = Fault::beyond_the_end(disk_request(request).op);
+        Err((errno_of(fault), "beyond the end"))
     }
 
     /// Answers success of a request that returns no data.

@@ -1,6 +1,6 @@
 //! Keeps read-modify-write apart from other writes to the same blocks.
 //!
-//! A client may write less than a block. The block is then read, changed and written, and a write to
+//! Somebody may write less than a block. The block is then read, changed and written, and a write to
 //! its other octets that completes in between would be lost, also when it came over another
 //! connection or lane. So the namespace is divided into stripes, each with a count: plain writes
 //! share a stripe, a read-modify-write has it alone. Nobody waits while holding a stripe, so there
@@ -35,7 +35,7 @@ pub(crate) enum Hold {
 #[derive(Debug, Default)]
 struct Count(AtomicU32);
 
-/// The guards of one export, shared by its lanes.
+/// The guards of one disk, shared by its lanes.
 #[derive(Debug)]
 pub(crate) struct Guards {
     counts: [Count; STRIPES as usize],

@@ -1,17 +1,16 @@
-//! The requests of a server's clients on their way through the lane.
+//! A front's requests on their way through its lanes.
 //!
-//! A client's request is a *job*; it is carried out by one *part* for each piece of its range (see
-//! [`Plan`]). A part owns the buffer that travels to the lane and back, and its slab key is the
-//! lane's token. A part that changes less than a block is read, patched and written, alone on its
-//! stripe (see [`Guards`](super::guard::Guards)); its buffer holds two blocks, the second one
-//! keeping the client's octets while the old block is read into the first.
+//! A request is a *job*; it is carried out by one *part* for each piece of its range (see [`Plan`]).
+//! A part owns the buffer that travels to the lane and back, and its slab key is the lane's token. A
+//! part that changes less than a block is read, patched and written, alone on its stripe (see
+//! [`Guards`](super::guard::Guards)); its buffer holds two blocks, the second one keeping the
+//! front's octets while the old block is read into the first.
 
-use super::export::Export;
 use super::guard::{Hold, Stripes};
 use super::plan::{Edges, Piece, Plan};
+use super::{Disk, DiskOp, DiskRequest};
 use roadtrain_engine::buffer::{Buffer, Pool};
 use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
-use roadtrain_wire::nbd::{self, Command, command_flag};
 use roadtrain_wire::status::Status;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -20,8 +19,8 @@ use std::sync::Arc;
 
 /// Most blocks of one Write Zeroes: the NLB field has 16 bits, zero-based.
 const ZEROES_BLOCKS_MAX: u32 = 1 << 16;
-/// With at most this many requests in flight the last one of a turn does not wait for company: the
-/// clients are synchronous and send nothing more until it is answered.
+/// With at most this many requests in flight the last one of a turn does not wait for company: who
+/// asks is synchronous and sends nothing more until it is answered.
 const URGENT_DEPTH_MAX: u32 = 4;
 
 /// Parts that one turn may gather for the lane.
@@ -32,18 +31,14 @@ pub(crate) type PartKey = usize;
 /// Key of a job.
 pub(crate) type JobKey = usize;
 
-/// The connection that a job answers: its slot, and its number for life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) slot: usize,
-    pub(crate) serial: u32,
-}
-
-/// A client's request while it is carried out.
+/// A request while it is carried out.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) owner: Owner,
-    pub(crate) request: nbd::Request,
+pub(crate) struct Job<M> {
+    /// Whom it answers, in the front's own terms.
+    pub(crate) mark: M,
+    pub(crate) request: DiskRequest,
+    /// The lane that it prefers, so that what comes together shares a caravan.
+    lane: usize,
     /// Octets of buffers that were taken for it.
     pub(crate) held_bytes: usize,
     /// The first failure.
@@ -70,7 +65,7 @@ struct Part {
     piece: Piece,
     step: Step,
     buffer: Option<Buffer>,
-    /// What it holds of the export's guards.
+    /// What it holds of the disk's guards.
     held: Option<(Stripes, Hold)>,
     in_flight: bool,
 }
@@ -82,22 +77,23 @@ pub(crate) enum Started {
     Done,
     /// Under way; [`Jobs::complete`] tells its end.
     Running(JobKey),
-    /// A Write whose payload is to be put into its parts' windows, in order.
+    /// A Write whose payload is to be put into its parts' windows, in order: at once with
+    /// [`Jobs::fill`], or as it comes with [`Jobs::payload`].
     Payload(JobKey, PartKey),
     /// No memory: try again after buffers came back.
     NoBuffers,
 }
 
-/// All jobs of one server.
+/// All jobs of a front on one reactor. `M` is the front's mark of a request.
 #[derive(Debug)]
-pub(crate) struct Jobs {
-    export: Arc<Export>,
+pub(crate) struct Jobs<M> {
+    disk: Arc<Disk>,
     /// The first of the lanes.
     lane: LaneId,
     lanes: usize,
     pool: Pool,
     blocks_max: u32,
-    jobs: Slab<Job>,
+    jobs: Slab<Job<M>>,
     parts: Slab<Part>,
     /// Parts that wait for room on the lane.
     backlog: VecDeque<PartKey>,
@@ -108,9 +104,10 @@ pub(crate) struct Jobs {
     in_flight: u32,
 }
 
-impl Jobs {
-    pub(crate) fn new(export: Arc<Export>, lane: LaneId, buffer_bytes_max: usize) -> Self {
-        let info = export.info();
+impl<M> Jobs<M> {
+    /// Jobs over `lane`, with at most `buffer_bytes_max` of buffers at a time.
+    pub(crate) fn new(disk: Arc<Disk>, lane: LaneId, buffer_bytes_max: usize) -> Self {
+        let info = disk.info();
         let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
         Jobs {
             lane,
@@ -123,7 +120,7 @@ impl Jobs {
             parked: VecDeque::new(),
             congested: false,
             in_flight: 0,
-            export,
+            disk,
         }
     }
 
@@ -150,7 +147,7 @@ impl Jobs {
         !self.parked.is_empty()
     }
 
-    /// Replaces the pool; for a server that has not begun.
+    /// Replaces the pool; for a front that has not begun.
     pub(crate) fn set_buffer_bytes_max(&mut self, bytes: usize) {
         debug_assert!(self.is_idle());
         self.pool = Pool::new(bytes);
@@ -166,18 +163,37 @@ impl Jobs {
         self.pool.give(buffer);
     }
 
-    /// Begins a valid request; takes all its buffers or none.
-    pub(crate) fn start(&mut self, owner: Owner, request: nbd::Request) -> Started {
-        let plan = match request.command {
-            Command::READ => self.plan(&request, self.blocks_max, Edges::Widen),
-            Command::WRITE => self.plan(&request, self.blocks_max, Edges::Patch),
-            Command::WRITE_ZEROES => self.plan(&request, ZEROES_BLOCKS_MAX, Edges::Patch),
-            Command::TRIM => self.plan(&request, u32::MAX, Edges::Shrink),
+    /// Takes a buffer outside any job, for requests of a front's own; see [`Jobs::start_with`].
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<Buffer> {
+        self.pool.take(bytes)
+    }
+
+    /// Octets that a whole request may have at most; see [`Jobs::is_whole`].
+    pub(crate) fn whole_bytes_max(&self) -> u32 {
+        self.blocks_max * self.disk.info().lba_bytes
+    }
+
+    /// Whether the lane can carry out `request`, a Read or Write, as it is: whole blocks, not too many.
+    pub(crate) fn is_whole(&self, request: &DiskRequest) -> bool {
+        let mask = self.disk.info().lba_bytes - 1;
+        let aligned = (request.offset as u32 | request.length) & mask == 0;
+        let fits = (1..=self.whole_bytes_max()).contains(&request.length);
+        request.op.has_data() && aligned && fits
+    }
+
+    /// Begins a request that [`Disk::check`] allows. `lane` is the one that it prefers, any number.
+    /// Takes all its buffers or none.
+    pub(crate) fn start(&mut self, mark: M, lane: usize, request: DiskRequest) -> Started {
+        let plan = match request.op {
+            DiskOp::Read => self.plan(&request, self.blocks_max, Edges::Widen),
+            DiskOp::Write => self.plan(&request, self.blocks_max, Edges::Patch),
+            DiskOp::WriteZeroes { .. } => self.plan(&request, ZEROES_BLOCKS_MAX, Edges::Patch),
+            DiskOp::Discard => self.plan(&request, u32::MAX, Edges::Shrink),
             // Without a volatile cache what is completed is durable.
-            _ if !self.export.info().flush => return Started::Done,
-            _ => return self.start_flush(owner, request),
+            DiskOp::Flush if !self.disk.info().flush => return Started::Done,
+            DiskOp::Flush => return self.start_flush(mark, lane, request),
         };
-        let key = self.add_job(owner, request);
+        let key = self.add_job(mark, lane, request);
         for piece in plan {
             let buffer = match self.buffer_bytes(&request, &piece) {
                 0 => None,
@@ -195,45 +211,65 @@ impl Jobs {
             self.jobs.remove(key);
             return Started::Done;
         };
-        if request.command == Command::WRITE {
+        if request.op == DiskOp::Write {
             return Started::Payload(key, first);
         }
         self.enqueue_all(key, first);
         Started::Running(key)
     }
 
-    fn plan(&self, request: &nbd::Request, blocks_max: u32, edges: Edges) -> Plan {
-        let lba_bytes = self.export.info().lba_bytes;
+    /// Begins a request that [`Disk::check`] allows and for which [`Jobs::is_whole`] holds with the
+    /// front's own buffer, which has room for it, and holds the octets of a Write. [`Jobs::remove`] shows
+    /// it again.
+    pub(crate) fn start_with(
+        &mut self,
+        mark: M,
+        lane: usize,
+        request: DiskRequest,
+        buffer: Buffer,
+    ) -> JobKey {
+        debug_assert!(self.is_whole(&request));
+        let lba_bytes = self.disk.info().lba_bytes;
+        let (slba, blocks) = (request.offset / u64::from(lba_bytes), request.length / lba_bytes);
+        let piece = Piece { slba, blocks, start: 0, len: request.length, patch: false };
+        let key = self.add_job(mark, lane, request);
+        let part = self.add_part(key, piece, Some(buffer));
+        self.backlog.push_back(part);
+        key
+    }
+
+    fn plan(&self, request: &DiskRequest, blocks_max: u32, edges: Edges) -> Plan {
+        let lba_bytes = self.disk.info().lba_bytes;
         Plan::new(request.offset, request.length, lba_bytes, blocks_max, edges)
     }
 
-    fn buffer_bytes(&self, request: &nbd::Request, piece: &Piece) -> usize {
-        let lba_bytes = self.export.info().lba_bytes as usize;
-        match request.command {
+    fn buffer_bytes(&self, request: &DiskRequest, piece: &Piece) -> usize {
+        let lba_bytes = self.disk.info().lba_bytes as usize;
+        match request.op {
             _ if piece.patch => 2 * lba_bytes,
-            Command::READ | Command::WRITE => piece.blocks as usize * lba_bytes,
+            op if op.has_data() => piece.blocks as usize * lba_bytes,
             _ => 0,
         }
     }
 
-    fn start_flush(&mut self, owner: Owner, request: nbd::Request) -> Started {
-        let key = self.add_job(owner, request);
+    fn start_flush(&mut self, mark: M, lane: usize, request: DiskRequest) -> Started {
+        let key = self.add_job(mark, lane, request);
         let piece = Piece { slba: 0, blocks: 0, start: 0, len: 0, patch: false };
         let part = self.add_part(key, piece, None);
         self.backlog.push_back(part);
         Started::Running(key)
     }
 
-    fn add_job(&mut self, owner: Owner, request: nbd::Request) -> JobKey {
-        let status = Status::SUCCESS;
+    fn add_job(&mut self, mark: M, lane: usize, request: DiskRequest) -> JobKey {
+        let (status, held_bytes, parts_left) = (Status::SUCCESS, 0, 0);
         let (first, last) = (None, None);
-        self.jobs.insert(Job { owner, request, held_bytes: 0, status, first, last, parts_left: 0 })
+        self.jobs.insert(Job { mark, request, lane, held_bytes, status, first, last, parts_left })
     }
 
     fn add_part(&mut self, job: JobKey, piece: Piece, mut buffer: Option<Buffer>) -> PartKey {
         let step = if piece.patch { Step::PatchRead } else { Step::Whole };
         let held_bytes = buffer.as_ref().map_or(0, Buffer::capacity);
-        if piece.patch && self.jobs[job].request.command == Command::WRITE_ZEROES {
+        if piece.patch && self.jobs[job].request.op != DiskOp::Write {
             let window = self.window(&piece);
             buffer.as_mut().into_iter().for_each(|buffer| buffer[window.clone()].fill(0));
         }
@@ -260,9 +296,18 @@ impl Jobs {
 
     /// Where a piece's octets are in its buffer: for a patch, in the second block.
     fn window(&self, piece: &Piece) -> Range<usize> {
-        let base = if piece.patch { self.export.info().lba_bytes } else { 0 };
+        let base = if piece.patch { self.disk.info().lba_bytes } else { 0 };
         let start = (base + piece.start) as usize;
         start..start + piece.len as usize
+    }
+
+    /// Puts in the whole payload of a Write, window by window, and lets it go; for `part`, the first.
+    pub(crate) fn fill(&mut self, part: PartKey, mut put: impl FnMut(&mut [u8])) {
+        let mut at = Some(part);
+        while let Some(part) = at {
+            put(self.payload(part));
+            at = self.payload_filled(part);
+        }
     }
 
     /// Where the payload of a Write's part belongs.
@@ -321,24 +366,23 @@ impl Jobs {
         }
     }
 
-    /// The lane of the part's connection, so that what a client sends together shares a caravan; another
-    /// one when that is full; `None` when all are.
+    /// The lane that the part's job prefers; another one when that is full; `None` when all are.
     fn lane_for(&self, key: PartKey, turn: &dyn Turn) -> Option<LaneId> {
-        let serial = self.jobs[self.parts[key].job].owner.serial as usize;
-        let lane = |at| LaneId(self.lane.0 + (serial + at) % self.lanes);
+        let preferred = self.jobs[self.parts[key].job].lane % self.lanes;
+        let lane = |at| LaneId(self.lane.0 + (preferred + at) % self.lanes);
         (0..self.lanes).map(lane).find(|&lane| turn.room(lane) > 0)
     }
 
     /// Takes the guards that a part needs, if it does not have them.
     fn hold(&mut self, key: PartKey) -> bool {
         let part = &mut self.parts[key];
-        let hold = match (self.jobs[part.job].request.command, part.step) {
-            (Command::READ | Command::FLUSH, _) => return true,
+        let hold = match (self.jobs[part.job].request.op, part.step) {
+            (DiskOp::Read | DiskOp::Flush, _) => return true,
             (_, Step::Whole) => Hold::Shared,
             (_, Step::PatchRead | Step::PatchWrite) => Hold::Alone,
         };
         if part.held.is_none() {
-            let guards = self.export.guards();
+            let guards = self.disk.guards();
             let stripes = guards.stripes(part.piece.slba, part.piece.blocks);
             part.held = guards.try_hold(stripes, hold).then_some((stripes, hold));
         }
@@ -346,25 +390,24 @@ impl Jobs {
     }
 
     fn request(&mut self, key: PartKey, last: bool) -> Request {
-        let lba_bytes = self.export.info().lba_bytes as usize;
+        let lba_bytes = self.disk.info().lba_bytes as usize;
         let part = &mut self.parts[key];
         let asked = &self.jobs[part.job].request;
-        let deallocate = !asked.has(command_flag::NO_HOLE);
-        let op = match (part.step, asked.command) {
-            (Step::PatchRead, _) | (_, Command::READ) => Op::Read,
-            (Step::PatchWrite, _) | (_, Command::WRITE) => Op::Write,
-            (_, Command::WRITE_ZEROES) => Op::WriteZeroes { deallocate },
-            (_, Command::TRIM) => Op::Discard,
-            _ => Op::Flush,
+        let op = match (part.step, asked.op) {
+            (Step::PatchRead, _) | (_, DiskOp::Read) => Op::Read,
+            (Step::PatchWrite, _) | (_, DiskOp::Write) => Op::Write,
+            (_, DiskOp::WriteZeroes { deallocate }) => Op::WriteZeroes { deallocate },
+            (_, DiskOp::Discard) => Op::Discard,
+            (_, DiskOp::Flush) => Op::Flush,
         };
-        let fua = asked.has(command_flag::FUA) && matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let fua = asked.fua && matches!(op, Op::Write | Op::WriteZeroes { .. });
         let mut buffer = part.buffer.take();
         if let Some(buffer) = &mut buffer {
             buffer.set_len(part.piece.blocks as usize * lba_bytes);
         }
         Request {
             op,
-            nsid: self.export.info().nsid,
+            nsid: self.disk.info().nsid,
             slba: part.piece.slba,
             blocks: part.piece.blocks,
             fua,
@@ -391,7 +434,7 @@ impl Jobs {
         }
         let part = &mut self.parts[key];
         if let Some((stripes, hold)) = part.held.take() {
-            self.export.guards().release(stripes, hold);
+            self.disk.guards().release(stripes, hold);
         }
         let job = &mut self.jobs[part.job];
         if !completion.status.is_success() && job.status.is_success() {
@@ -401,10 +444,10 @@ impl Jobs {
         (job.parts_left == 0).then_some(part.job)
     }
 
-    /// The old block is read: puts the client's octets in and sends it back.
+    /// The old block is read: puts the front's octets in and sends it back.
     fn patch(&mut self, key: PartKey) {
         let window = self.window(&self.parts[key].piece);
-        let lba_bytes = self.export.info().lba_bytes as usize;
+        let lba_bytes = self.disk.info().lba_bytes as usize;
         let part = &mut self.parts[key];
         if let Some(buffer) = &mut part.buffer {
             buffer.set_len(2 * lba_bytes);
@@ -416,41 +459,48 @@ impl Jobs {
     }
 
     /// The job, until it is removed.
-    pub(crate) fn job(&self, key: JobKey) -> &Job {
+    pub(crate) fn job(&self, key: JobKey) -> &Job<M> {
         &self.jobs[key]
     }
 
-    /// Forgets a job that has no part in the lane. Its buffers are shown, in order, with the range of
-    /// the client's octets in them; what comes back goes to the pool.
+    /// Forgets a job that has no part in the lane. Its buffers are shown, in order, with the range of a
+    /// Read's octets in them, which are its data if it succeeded; for other requests the range is empty.
+    /// What comes back goes to the pool; a front's own buffer is to be kept.
     pub(crate) fn remove(
         &mut self,
         key: JobKey,
         mut take: impl FnMut(Buffer, Range<usize>) -> Option<Buffer>,
     ) {
-        let mut at = self.jobs.remove(key).first;
+        let Job { first: mut at, request, .. } = self.jobs.remove(key);
         while let Some(part) = at {
             let part = self.parts.remove(part);
             debug_assert!(!part.in_flight && part.held.is_none());
             at = part.next;
-            let window = self.window(&part.piece);
+            let window = match request.op {
+                DiskOp::Read => self.window(&part.piece),
+                _ => 0..0,
+            };
             let buffer = part.buffer.and_then(|buffer| take(buffer, window));
             buffer.into_iter().for_each(|buffer| self.pool.give(buffer));
         }
     }
 }
 
-impl Drop for Jobs {
+impl<M> Drop for Jobs<M> {
     /// The reactor ended with work under way: other lanes must not wait for its guards.
     fn drop(&mut self) {
         for &key in &self.parked {
             let piece = self.parts[key].piece;
-            let guards = self.export.guards();
+            let guards = self.disk.guards();
             guards.withdraw(guards.stripes(piece.slba, piece.blocks));
         }
         for (_, part) in &mut self.parts {
             if let Some((stripes, hold)) = part.held.take() {
-                self.export.guards().release(stripes, hold);
+                self.disk.guards().release(stripes, hold);
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Why a request failed, in the terms of a local disk.
+
+use super::request::DiskOp;
+use roadtrain_wire::status::Status;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The target does not do this.
+    NotServed,
+    /// The namespace is gone.
+    Gone,
+    /// The namespace takes no writes.
+    ReadOnly,
+    /// The target does not allow it.
+    Refused,
+    /// The request makes no sense.
+    Invalid,
+    /// There is no room for it.
+    NoSpace,
+    /// The storage or the way to it failed.
+    Io,
+}
+
+impl Fault {
+    /// What `status`, which is no success, means to who asked for `op`.
+    pub(crate) fn of(status: Status, op: DiskOp) -> Self {
+        const NOT_SERVED: [Status; 2] = [Status::INVALID_OPCODE, Status::INVALID_COMMAND_SET];
+        const GONE: [Status; 2] = [Status::INVALID_NAMESPACE, Status::NAMESPACE_NOT_READY];
+        let is = |list: &[Status]| list.iter().any(|&one| status.is(one));
+        match status {
+            _ if is(&NOT_SERVED) => Fault::NotServed,
+            _ if is(&GONE) => Fault::Gone,
+            _ if status.is(Status::NAMESPACE_WRITE_PROTECTED) => Fault::ReadOnly,
+            _ if status.is(Status::ACCESS_DENIED) => Fault::Refused,
+            _ if status.is(Status::INVALID_FIELD) => Fault::Invalid,
+            _ if status.is(Status::CAPACITY_EXCEEDED) => Fault::NoSpace,
+            _ if status.is(Status::LBA_OUT_OF_RANGE) => Fault::beyond_the_end(op),
+            _ => Fault::Io,
+        }
+    }
+
+    /// `op` reached beyond the disk's end.
+    pub(crate) fn beyond_the_end(op: DiskOp) -> Self {
+        match op {
+            DiskOp::Write | DiskOp::WriteZeroes { .. } => Fault::NoSpace,
+            _ => Fault::Invalid,
+        }
+    }
+
+    /// The error that the system's own disks give. (NBD has its own.)
+    pub(crate) fn errno(self) -> i32 {
+        match self {
+            Fault::NotServed => libc::EOPNOTSUPP,
+            Fault::Gone => libc::ENXIO,
+            Fault::ReadOnly => libc::EROFS,
+            Fault::Refused => libc::EPERM,
+            Fault::Invalid => libc::EINVAL,
+            Fault::NoSpace => libc::ENOSPC,
+            Fault::Io => libc::EIO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_become_the_errors_that_programs_know() {
+        let read = |status| Fault::of(status, DiskOp::Read).errno();
+        assert_eq!(read(Status::LBA_OUT_OF_RANGE.dnr()), libc::EINVAL);
+        assert_eq!(Fault::of(Status::LBA_OUT_OF_RANGE, DiskOp::Write), Fault::NoSpace);
+        assert_eq!(Fault::of(Status::CAPACITY_EXCEEDED, DiskOp::Discard), Fault::NoSpace);
+        assert_eq!(read(Status::NAMESPACE_WRITE_PROTECTED), libc::EROFS);
+        assert_eq!(read(Status::INVALID_NAMESPACE.dnr()), libc::ENXIO);
+        assert_eq!(read(Status::INVALID_OPCODE), libc::EOPNOTSUPP);
+        assert_eq!(read(Status::UNRECOVERED_READ_ERROR), libc::EIO);
+        assert_eq!(read(Status::HOST_PATH_ERROR), libc::EIO);
+        assert_eq!(read(Status::HOST_ABORTED), libc::EIO);
+    }
+}

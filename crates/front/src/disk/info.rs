@@ -1,0 +1,159 @@
+//! What a namespace is like, as far as its fronts show it.
+
+use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
+use roadtrain_wire::identify::{oncs, vwc};
+use std::io;
+
+/// Largest block: a buffer holds two of them.
+const LBA_BYTES_MAX: u32 = 512 << 10;
+/// A larger granularity is no help to anybody, and kernels refuse it.
+const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
+
+/// A namespace and its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// The namespace.
+    pub nsid: u32,
+    /// Its NGUID; zeroes if it has none.
+    pub nguid: [u8; 16],
+    /// The controller's model, for people.
+    pub model: String,
+    /// The controller's serial number, for people.
+    pub serial: String,
+    /// Size of the namespace in blocks.
+    pub blocks: u64,
+    /// Octets of a block, a power of two.
+    pub lba_bytes: u32,
+    /// Octets that are written without reading any first: a power of two, at least a block.
+    pub physical_block_bytes: u32,
+    /// Octets that writes should be a multiple of.
+    pub optimal_io_bytes: u32,
+    /// Octets that are deallocated together: a power of two, at least a block.
+    pub discard_granularity_bytes: u32,
+    /// Most octets that one Read or Write of the lane may move.
+    pub max_transfer_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// The namespace has a volatile write cache: completed writes are durable after Flush only.
+    pub flush: bool,
+    /// Dataset Management (deallocate) is served.
+    pub trim: bool,
+    /// Write Zeroes is served.
+    pub write_zeroes: bool,
+}
+
+/// The controller has no such namespace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the subsystem has no namespace {nsid}; it has {present}")]
+pub struct NoNamespace {
+    /// The one wanted.
+    pub nsid: u32,
+    /// Those that are there.
+    pub present: String,
+}
+
+impl DiskInfo {
+    /// The namespace `nsid` of a connected controller.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn of(controller: &ControllerInfo, nsid: u32) -> Result<Self, NoNamespace> {
+        let namespaces = &controller.namespaces;
+        let Some(namespace) = namespaces.iter().find(|namespace| namespace.nsid == nsid) else {
+            let present: Vec<_> = namespaces.iter().map(|n| n.nsid.to_string()).collect();
+            let present = if present.is_empty() { "none".into() } else { present.join(", ") };
+            return Err(NoNamespace { nsid, present });
+        };
+        let identify = &controller.identify;
+        let serves = |command: u16| identify.oncs.get() & command != 0;
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim().replace('\0', " ");
+        Ok(DiskInfo {
+            nsid,
+            nguid: namespace.nguid,
+            model: text(&identify.mn),
+            serial: text(&identify.sn),
+            blocks: namespace.blocks,
+            lba_bytes: namespace.block_bytes,
+            physical_block_bytes: granularity(namespace, namespace.preferred_write_blocks),
+            optimal_io_bytes: granularity(namespace, namespace.optimal_write_blocks),
+            discard_granularity_bytes: granularity(namespace, namespace.preferred_discard_blocks),
+            max_transfer_bytes: controller.transfer_bytes_max,
+            read_only: namespace.read_only,
+            flush: identify.vwc & vwc::PRESENT != 0,
+            trim: serves(oncs::DATASET_MANAGEMENT),
+            write_zeroes: serves(oncs::WRITE_ZEROES),
+        })
+    }
+
+    /// Whether a front can show it.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        let lba = self.lba_bytes;
+        if !lba.is_power_of_two() || !(512..=LBA_BYTES_MAX).contains(&lba) {
+            return invalid(format!("{lba} octets is no block size"));
+        }
+        let transfer = self.max_transfer_bytes;
+        if transfer < lba {
+            return invalid(format!("a transfer of {transfer} octets holds no block"));
+        }
+        if self.blocks.checked_mul(lba.into()).is_none() {
+            return invalid(format!("{} blocks of {lba} octets is too large", self.blocks));
+        }
+        Ok(())
+    }
+}
+
+/// `blocks` in octets, where that is a granularity that others can use; else one block.
+fn granularity(namespace: &NamespaceInfo, blocks: u32) -> u32 {
+    let bytes = namespace.block_bytes.checked_mul(blocks);
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && *bytes <= GRANULARITY_BYTES_MAX)
+        .unwrap_or(namespace.block_bytes)
+}
+
+#[cfg(test)]
+pub(crate) fn test_info() -> DiskInfo {
+    DiskInfo {
+        nsid: 1,
+        nguid: [7; 16],
+        model: "a test disk".into(),
+        serial: "1".into(),
+        blocks: 2048,
+        lba_bytes: 512,
+        physical_block_bytes: 4096,
+        optimal_io_bytes: 4096,
+        discard_granularity_bytes: 4096,
+        max_transfer_bytes: 128 << 10,
+        read_only: false,
+        flush: true,
+        trim: true,
+        write_zeroes: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refuse = |change: fn(&mut DiskInfo)| {
+            let mut info = test_info();
+            change(&mut info);
+            assert!(info.check().is_err());
+        };
+        assert!(test_info().check().is_ok());
+        refuse(|info| info.lba_bytes = 0);
+        refuse(|info| info.lba_bytes = 513);
+        refuse(|info| info.max_transfer_bytes = 256);
+        refuse(|info| info.blocks = u64::MAX);
+    }
+
+    #[test]
+    fn granularities_are_powers_of_two_that_hold_a_block() {
+        let namespace = NamespaceInfo { block_bytes: 512, ..NamespaceInfo::default() };
+        let bytes =
+            [1, 8, 2048, 0, 3, 4096, u32::MAX].map(|blocks| granularity(&namespace, blocks));
+        assert_eq!(bytes, [512, 4096, 1 << 20, 512, 512, 512, 512]);
+    }
+}

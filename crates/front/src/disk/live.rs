@@ -1,0 +1,153 @@
+//! A namespace while it is served.
+
+use super::Fault;
+use super::guard::Guards;
+use super::info::DiskInfo;
+use super::request::{DiskOp, DiskRequest};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A namespace while it is served; shared by the fronts of its lanes and by who watches it.
+#[derive(Debug)]
+pub struct Disk {
+    info: DiskInfo,
+    blocks: AtomicU64,
+    removed: AtomicBool,
+    guards: Guards,
+}
+
+impl Disk {
+    /// Checks `info`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for sizes that make no sense.
+    pub fn new(info: DiskInfo) -> io::Result<Self> {
+        info.check()?;
+        let (blocks, guards) = (AtomicU64::new(info.blocks), Guards::new(info.lba_bytes));
+        Ok(Disk { info, blocks, removed: AtomicBool::new(false), guards })
+    }
+
+    /// What was given to [`Disk::new`]; its `blocks` is the first size, not the present one.
+    pub fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+
+    /// The namespace has `blocks` blocks from now on. Requests beyond a smaller end fail, and those
+    /// beyond the old end of a grown namespace succeed.
+    pub fn resize(&self, blocks: u64) {
+        let most = u64::MAX / u64::from(self.info.lba_bytes);
+        self.blocks.store(blocks.min(most), Ordering::Relaxed);
+    }
+
+    /// The namespace is gone: requests are refused until [`Disk::restore`].
+    pub fn remove(&self) {
+        self.removed.store(true, Ordering::Relaxed);
+    }
+
+    /// The namespace is back.
+    pub fn restore(&self) {
+        self.removed.store(false, Ordering::Relaxed);
+    }
+
+    /// What a look at the namespace found: its size in blocks, or that it is gone.
+    pub fn update(&self, blocks: Option<u64>) {
+        match blocks {
+            Some(blocks) => {
+                self.resize(blocks);
+                self.restore();
+            }
+            None => self.remove(),
+        }
+    }
+
+    /// Whether the namespace is gone.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Size in octets.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed) * u64::from(self.info.lba_bytes)
+    }
+
+    /// Whether the disk can carry `request` out; [`Jobs`](super::Jobs) takes only such.
+    pub(crate) fn check(&self, request: &DiskRequest) -> Result<(), Fault> {
+        if self.is_removed() {
+            return Err(Fault::Gone);
+        }
+        let (op, info) = (request.op, &self.info);
+        if op.writes() && info.read_only {
+            return Err(Fault::ReadOnly);
+        }
+        match op {
+            DiskOp::Discard if !info.trim => return Err(Fault::NotServed),
+            DiskOp::WriteZeroes { .. } if !info.write_zeroes => return Err(Fault::NotServed),
+            DiskOp::Flush => return Ok(()),
+            _ => {}
+        }
+        let end = request.offset.checked_add(request.length.into());
+        let inside = end.is_some_and(|end| end <= self.bytes());
+        if inside { Ok(()) } else { Err(Fault::beyond_the_end(op)) }
+    }
+
+    pub(crate) fn guards(&self) -> &Guards {
+        &self.guards
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::info::test_info;
+    use super::*;
+
+    fn check(disk: &Disk, op: DiskOp, offset: u64, length: u32) -> Result<(), Fault> {
+        disk.check(&DiskRequest { op, offset, length, fua: false })
+    }
+
+    #[test]
+    fn resize_is_seen_and_bounded() {
+        let disk = Disk::new(test_info()).unwrap();
+        assert_eq!(disk.bytes(), 1 << 20);
+        disk.resize(4096);
+        assert_eq!(disk.bytes(), 2 << 20);
+        disk.resize(u64::MAX);
+        assert_eq!(disk.bytes(), u64::MAX - 511);
+    }
+
+    #[test]
+    fn ranges_must_be_inside() {
+        let disk = Disk::new(test_info()).unwrap();
+        let end = 1 << 20;
+        for (op, fault) in [
+            (DiskOp::Read, Fault::Invalid),
+            (DiskOp::Write, Fault::NoSpace),
+            (DiskOp::WriteZeroes { deallocate: true }, Fault::NoSpace),
+            (DiskOp::Discard, Fault::Invalid),
+        ] {
+            assert_eq!(check(&disk, op, end - 1, 1), Ok(()));
+            assert_eq!(check(&disk, op, end, 1), Err(fault));
+            assert_eq!(check(&disk, op, end - 1, 2), Err(fault));
+            assert_eq!(check(&disk, op, u64::MAX, 2), Err(fault));
+        }
+        disk.resize(1);
+        assert_eq!(check(&disk, DiskOp::Read, 512, 1), Err(Fault::Invalid));
+        disk.update(None);
+        assert_eq!(check(&disk, DiskOp::Flush, 0, 0), Err(Fault::Gone));
+        disk.update(Some(2));
+        assert_eq!(check(&disk, DiskOp::Read, 512, 1), Ok(()));
+    }
+
+    #[test]
+    fn only_what_is_served_is_taken() {
+        let zeroes = DiskOp::WriteZeroes { deallocate: false };
+        let disk = Disk::new(DiskInfo { trim: false, write_zeroes: false, ..test_info() }).unwrap();
+        assert_eq!(check(&disk, DiskOp::Discard, 0, 512), Err(Fault::NotServed));
+        assert_eq!(check(&disk, zeroes, 0, 512), Err(Fault::NotServed));
+        let disk = Disk::new(DiskInfo { read_only: true, ..test_info() }).unwrap();
+        for op in [DiskOp::Write, DiskOp::Discard, zeroes] {
+            assert_eq!(check(&disk, op, 0, 512), Err(Fault::ReadOnly));
+        }
+        assert_eq!(check(&disk, DiskOp::Read, 0, 512), Ok(()));
+        assert_eq!(check(&disk, DiskOp::Flush, 0, 0), Ok(()));
+    }
+}

@@ -1,0 +1,15 @@
+//! The front of a reactor that has nothing to serve.
+
+use roadtrain_engine::host::{Front, Turn};
+
+/// Waits for the end; for a controller whose attachment fails.
+pub(crate) struct Nothing;
+
+impl Front for Nothing {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while turn.next_completion().is_some() {}
+        if turn.stopping() {
+            turn.stop();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Follows a namespace's changes of size, its removal and its return.
+
+use super::Disk;
+use roadtrain_engine::host::ControllerView;
+use roadtrain_proto::time::Instant;
+use std::time::Duration;
+
+/// How often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// One front's look at what the controller says of its namespace.
+#[derive(Default)]
+pub(crate) struct Watch {
+    view: Option<ControllerView>,
+    look_at: Instant,
+    /// What the last look saw: size in octets, or that the namespace is gone.
+    known: Option<Option<u64>>,
+}
+
+impl Watch {
+    /// Looks at `view`; a default one looks nowhere.
+    pub(crate) fn new(view: ControllerView) -> Self {
+        Watch { view: Some(view), ..Watch::default() }
+    }
+
+    /// Looks now. Returns whether the disk, by whomever it was updated, is other than at this front's last
+    /// look: the front may have to tell its clients.
+    pub(crate) fn look(&mut self, now: Instant, disk: &Disk) -> bool {
+        self.look_at = now + LOOK_INTERVAL;
+        if let Some(view) = &self.view {
+            let info = disk.info();
+            // With other blocks, or another identity, it is another namespace.
+            let same = view.namespace(info.nsid).filter(|namespace| {
+                namespace.block_bytes == info.lba_bytes && namespace.nguid == info.nguid
+            });
+            disk.update(same.map(|namespace| namespace.blocks));
+        }
+        let found = (!disk.is_removed()).then(|| disk.bytes());
+        let first = disk.info().blocks * u64::from(disk.info().lba_bytes);
+        found != self.known.replace(found).unwrap_or(Some(first))
+    }
+
+    /// Looks if it is time.
+    pub(crate) fn look_if_due(&mut self, now: Instant, disk: &Disk) -> bool {
+        now >= self.look_at && self.look(now, disk)
+    }
+
+    /// When a front looks next that tells its clients of changes although they ask for nothing; a front
+    /// whose clients ask needs no such deadline.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.view.is_some().then_some(self.look_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DiskInfo;
+    use super::super::info::test_info;
+    use super::*;
+
+    #[test]
+    fn each_watch_tells_of_each_change_once() {
+        let disk = Disk::new(DiskInfo { blocks: 10, ..test_info() }).unwrap();
+        let (mut one, mut other) = (Watch::default(), Watch::default());
+        let mut look = |at| [one.look(Instant(at), &disk), other.look(Instant(at), &disk)];
+        assert_eq!(look(0), [false, false], "nothing has changed since the disk was made");
+        disk.resize(20);
+        assert_eq!(look(1), [true, true]);
+        assert_eq!(look(2), [false, false]);
+        disk.remove();
+        assert_eq!(look(3), [true, true]);
+        disk.update(Some(20));
+        assert_eq!(look(4), [true, true]);
+    }
+
+    #[test]
+    fn looks_are_rationed() {
+        let disk = Disk::new(test_info()).unwrap();
+        let mut watch = Watch::default();
+        watch.look(Instant(0), &disk);
+        disk.resize(1);
+        assert!(!watch.look_if_due(Instant(1), &disk));
+        assert!(watch.look_if_due(Instant(0) + LOOK_INTERVAL, &disk));
+    }
+}
