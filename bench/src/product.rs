@@ -31,9 +31,9 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
         None => format!(" --rw randrw --rwmixread {}", load.reads_percent),
     };
     text += &format!(
-        " --bs {} --depth {} --lanes {} --cores 0 --target-cores 1 --seconds {}",
+        " --bs {} {} --lanes {} --cores 0 --target-cores 1 --seconds {}",
         load.bs,
-        (load.depth / load.lanes).max(1),
+        depth(load),
         load.lanes,
         timing.seconds,
     );
@@ -61,6 +61,15 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
     }
     text += " --json";
     text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// How many requests each lane has in flight, as options.
+fn depth(load: &Load) -> String {
+    let depth = (load.depth / load.lanes).max(1);
+    match load.steps {
+        true => format!("--step depth=1:{depth},period-ms={}", workload::STEP_PERIOD_MS),
+        false => format!("--depth {depth}"),
+    }
 }
 
 /// Runs it once.
@@ -126,6 +135,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         target_bytes_per_send: number("/target_bytes_per_send"),
         syscalls_per_io: number("/syscalls_per_io"),
         context_switches_per_io: number("/context_switches_per_io"),
+        settle_ms: number("/step/settle_ms"),
         beside: number("/streams/0/iops").map(|iops| Beside {
             iops,
             bytes_per_second: number("/streams/0/bytes_per_second").unwrap_or_default(),
@@ -196,6 +206,18 @@ mod tests {
         let line = arguments(&load, &Setup::new("i10"), &CLOSED).join(" ");
         assert!(line.contains("--depth 32 --lanes 4"), "{line}");
         assert!(!line.contains("caravan"), "{line}");
+    }
+
+    #[test]
+    fn a_load_that_steps_says_so_and_is_read() {
+        let load = Load { steps: true, ..Load::small(100, 128) };
+        let line = arguments(&load, &Setup::new("auto"), &CLOSED).join(" ");
+        assert!(line.contains("--step depth=1:128,period-ms=100"), "{line}");
+        assert!(!line.contains("--depth"), "{line}");
+        assert_eq!(load.to_string(), "mem: 4 KiB reads, depth 1 to 128");
+        let mut json = output();
+        json["step"] = json!({ "settle_ms": 2.5 });
+        assert_eq!(read(&json).expect("complete").settle_ms, Some(2.5));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crate::floor::Direction;
 use std::fmt;
 
 pub(crate) const KIB: usize = 1024;
+/// Of a load whose depth changes.
+pub(crate) const STEP_PERIOD_MS: usize = 100;
 
 /// Where the target keeps the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,8 @@ pub(crate) struct Load {
     pub(crate) peak_percent: Option<u8>,
     pub(crate) class: Option<Class>,
     pub(crate) beside: Option<Stream>,
+    /// The depth changes between 1 and `depth`, each for half of [`STEP_PERIOD_MS`].
+    pub(crate) steps: bool,
 }
 
 /// How both ends wait.
@@ -125,6 +129,7 @@ impl Load {
             peak_percent: None,
             class: None,
             beside: None,
+            steps: false,
         }
     }
 
@@ -195,7 +200,9 @@ impl fmt::Display for Load {
             0 => "writes".to_owned(),
             percent => format!("{percent} % reads"),
         };
-        write!(f, "{}: {} {what}, depth {}", self.backend.name(), size(self.bs), self.depth)?;
+        let from = if self.steps { "1 to " } else { "" };
+        write!(f, "{}: {} {what}, depth {from}", self.backend.name(), size(self.bs))?;
+        write!(f, "{}", self.depth)?;
         if self.lanes > 1 {
             write!(f, " over {} lanes", self.lanes)?;
         }

@@ -27,7 +27,7 @@ mod tests {
     use std::collections::HashSet;
 
     /// What the evaluation has to have.
-    const WANTED: [&str; 22] = [
+    const WANTED: [&str; 23] = [
         "i10-fig6",
         "i10-fig8",
         "i10-fig9",
@@ -48,6 +48,7 @@ mod tests {
         "goals-writes",
         "goals-mixed",
         "goals-class",
+        "goals-steps",
         "goals-floor",
         "elsewhere",
     ];

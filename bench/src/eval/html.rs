@@ -181,6 +181,9 @@ fn section(out: &mut String, figure: &Figure, data: &Data) {
         .expect("a string takes all");
     }
     bars(out, &figure.bars, data);
+    if judge::missed(&figure.bars, data) && !figure.why.is_empty() {
+        paragraph(out, "", &format!("What is missed: {}", figure.why));
+    }
     for panel in &figure.panels {
         charts(out, panel, data);
     }

@@ -57,14 +57,15 @@ impl Limit {
     pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Self::Min(bound) => value >= bound,
-            Self::Max(bound) | Self::Above(bound) => value <= bound,
+            Self::Max(bound) | Self::Above(bound) | Self::AtMost(bound) => value <= bound,
         }
     }
 
-    /// What is compared: a ratio, or a difference.
+    /// What is compared: a ratio, a difference, or nothing.
     fn value(self, data: &Data, metric: Metric, pair: &Pair) -> Option<f64> {
         match self {
             Self::Above(_) => data.compare(metric, pair, |of, to| of - to),
+            Self::AtMost(_) => data.value(metric, &pair.of),
             _ => data.ratio(metric, pair),
         }
     }
@@ -209,6 +210,11 @@ fn value(data: &Data, metric: Metric, at: &Point, published: f64) -> Option<Judg
 /// Judges a bar: without figures it is missed.
 pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
     let value = |point: &Point| data.value(bar.metric, point);
+    if let Limit::AtMost(_) = bar.limit {
+        let of = value(&bar.of);
+        let pass = of.is_some_and(|value| bar.limit.holds(value));
+        return BarResult { best: None, of, to: None, value: of, pass };
+    }
     let known = bar.among.iter().filter_map(|point| Some((*point, value(point)?)));
     let best = match bar.limit {
         Limit::Min(_) => known.max_by(|a, b| a.1.total_cmp(&b.1)),
@@ -238,6 +244,12 @@ pub(crate) fn tally(figures: &[Figure], data: &Data) -> String {
 /// Bars kept and bars in all.
 pub(crate) fn score(bars: &[Bar], data: &Data) -> (usize, usize) {
     (bars.iter().filter(|b| bar(b, data).pass).count(), bars.len())
+}
+
+/// Whether a bar is missed.
+pub(crate) fn missed(bars: &[Bar], data: &Data) -> bool {
+    let (kept, all) = score(bars, data);
+    kept < all
 }
 
 #[cfg(test)]
@@ -387,6 +399,10 @@ mod tests {
         assert!(!result(Metric::LatencyP99, Limit::Max(1.01)).pass);
         assert!(!result(Metric::Syscalls, Limit::Max(9.0)).pass, "no figures, no pass");
         // p99 is 1e9/IOPS.
+        assert!(!result(Metric::Settle, Limit::AtMost(10.0)).pass);
+        let at_most = result(Metric::Iops, Limit::AtMost(0.095));
+        assert!(!at_most.pass && at_most.to.is_none());
+        assert!(result(Metric::Iops, Limit::AtMost(0.097)).pass);
         let above = result(Metric::LatencyP99, Limit::Above(500_000.0));
         assert!(above.pass && above.value.is_some_and(|v| v > 400_000.0));
     }

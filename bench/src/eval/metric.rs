@@ -27,6 +27,8 @@ pub(crate) enum Metric {
     BesideP99,
     /// The bulk load's requests, whether it is the one beside or the only one.
     BulkIops,
+    /// Until the IOPS are at 95 % of their new level.
+    Settle,
 }
 
 impl Metric {
@@ -67,6 +69,7 @@ impl Metric {
             Self::BesideIops => beside.map(|b| b.iops / 1e3),
             Self::BesideBandwidth => beside.map(|b| b.bytes_per_second / 1e9),
             Self::BesideP99 => beside.map(|b| b.latency_us_p99),
+            Self::Settle => m.settle_ms,
             Self::BulkIops => Some(beside.map_or(m.iops, |b| b.iops) / 1e3),
         }
     }
@@ -90,6 +93,7 @@ impl Metric {
             Self::BesideBandwidth => "beside: GB/s",
             Self::BesideP99 => "beside: p99 us",
             Self::BulkIops => "bulk kIOPS",
+            Self::Settle => "settles in ms",
         }
     }
 

@@ -57,6 +57,9 @@ fn goals(out: &mut String, figures: &[Figure], data: &Data) {
             }
         }
         table(out, &matrix);
+        if judge::missed(&figure.bars, data) && !figure.why.is_empty() {
+            writeln!(out, "\nWhat is missed: {}", figure.why).expect("a string takes all");
+        }
     }
 }
 

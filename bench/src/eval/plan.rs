@@ -90,6 +90,8 @@ pub(crate) enum Limit {
     Max(f64),
     /// At most so much more than the other.
     Above(f64),
+    /// At most so much, whatever others do.
+    AtMost(f64),
 }
 
 /// What a point is compared with, by a metric.
@@ -166,6 +168,8 @@ pub(crate) struct Figure {
     pub(crate) profiled: Vec<Point>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) bars: Vec<Bar>,
+    /// Why bars are missed where they are.
+    pub(crate) why: &'static str,
 }
 
 /// One request a send, as NVMe/TCP of 2019.
@@ -306,6 +310,7 @@ impl fmt::Display for Limit {
             Self::Min(bound) => write!(f, ">= {bound:.2}"),
             Self::Max(bound) => write!(f, "<= {bound:.2}"),
             Self::Above(bound) => write!(f, "<= +{bound:.0}"),
+            Self::AtMost(bound) => write!(f, "at most {bound}"),
         }
     }
 }

@@ -123,7 +123,8 @@ impl Manner {
         let command = match side {
             Side::Product(setup) => {
                 let rate = rate(&block.load, peaks).unwrap_or_default();
-                let words = product::arguments(&block.load, &setup, &self.timing(rate));
+                let words =
+                    product::arguments(&block.load, &setup, &self.timing(&block.load, rate));
                 format!("roadtrain {}", words.join(" "))
             }
             Side::Floor(gather) => format!("roadtrain-bench floor --gather {gather} ..."),
@@ -131,15 +132,17 @@ impl Manner {
         RunResult::new(&point, command)
     }
 
-    fn timing(&self, rate: Option<f64>) -> Timing {
-        Timing { mib: MIB, seconds: self.seconds, ramp_seconds: self.ramp_seconds, rate }
+    fn timing(&self, load: &Load, rate: Option<f64>) -> Timing {
+        // Some steps have to fit in.
+        let seconds = if load.steps { self.seconds * 4.0 } else { self.seconds };
+        Timing { mib: MIB, seconds, ramp_seconds: self.ramp_seconds, rate }
     }
 
     fn measure(&self, point: &Point, rate: Option<f64>) -> anyhow::Result<Measure> {
         let load = &point.load;
         match point.side {
             Side::Product(setup) => {
-                let arguments = product::arguments(load, &setup, &self.timing(rate));
+                let arguments = product::arguments(load, &setup, &self.timing(load, rate));
                 self.quiet(|| product::run(&self.program, &arguments))
             }
             Side::Floor(gather) => {

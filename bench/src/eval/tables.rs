@@ -11,6 +11,9 @@ use crate::grid::Grid;
 pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
     let beside = panel.cells.iter().any(|cell| cell.point.load.beside.is_some());
     let mut metrics = Metric::ALWAYS.to_vec();
+    if panel.cells.iter().any(|cell| cell.point.load.steps) {
+        metrics.push(Metric::Settle);
+    }
     if beside {
         metrics.extend(Metric::BESIDE);
     }

@@ -22,6 +22,7 @@ pub(super) fn figures(extent: Extent) -> Vec<Figure> {
         writes(extent),
         mixed(extent),
         class(extent),
+        steps(extent),
     ]
 }
 
@@ -299,6 +300,28 @@ fn class(extent: Extent) -> Figure {
         how: "One latency-critical request at a time beside 128 bulk ones, both from the same \
               core, over one lane or a lane each; and either of them alone.",
         panels,
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn steps(extent: Extent) -> Figure {
+    let mut panel = Panel::new("4 KiB random reads, depth 1 to 128 and back", XAxis::Ticks("load"));
+    let mut bars = Vec::new();
+    for backend in extent.pick(&BACKENDS, &[Backend::Memory]) {
+        let load = Load { steps: true, ..Load::small(100, 128).on(backend) };
+        panel = panel.loads(backend.name(), load, &[NONE, I10, AUTO]);
+        let place = ("depth 1 to 128 and back", backend.name());
+        bars.push(against(place, Metric::Settle, load, &[], Limit::AtMost(10.0)));
+    }
+    Figure {
+        id: "goals-steps",
+        source: SOURCE,
+        title: "Load steps",
+        question: "How soon does auto follow when the load changes at once?",
+        how: "The depth goes from 1 to 128 or back every 50 ms; told is the median time from a step until a \
+              millisecond reaches 95 % of the steady state that follows.",
+        panels: vec![panel.chart(Metric::Settle, Kind::Bars)],
         bars,
         ..Figure::default()
     }
