@@ -37,6 +37,27 @@ test_nbd_fio_verify_4kn_file() {
         --verify=crc32c --verify_fatal=1 --fsync=64 --eta=never --output=fio.log
 }
 
+# jobs N SIZES: N clients at once write and verify 256 MiB / N each, in blocks of these sizes
+jobs() {
+    local size=$((256 / $1))
+    fio --name=jobs --ioengine=nbd --uri="$uri" --rw=randrw --numjobs="$1" --size="${size}M" \
+        --offset_increment="${size}M" --io_size=16M --iodepth=8 --verify=crc32c --verify_fatal=1 \
+        --bssplit="$2" --group_reporting --eta=never --output="fio-jobs-$1.log"
+}
+
+test_nbd_fio_verify_1_to_16_jobs() {
+    serve --namespace mem:256MiB
+    attach --lanes 2
+    local n
+    for n in 1 4 16; do jobs "$n" 512/20:4k/40:7k/20:64k/10:1M/10; done
+}
+
+test_nbd_fio_verify_by_tcp() {
+    serve --namespace "file:$work/disk.img,size=256MiB,lba=4096"
+    attach_tcp --lanes 2
+    jobs 8 4k/40:12k/20:64k/20:1M/20
+}
+
 # The clients of one export see each other's writes once flushed (multi-conn).
 test_nbd_several_connections() {
     serve --namespace mem:256MiB
@@ -112,4 +133,30 @@ test_nbd_within_its_buffers() {
     local peak
     peak=$(awk '/^VmHWM/ {print $2}' "/proc/$attached/status")
     [ "$peak" -le $((80 * 1024)) ] || fail "$peak KiB of memory with 36 MiB of buffers"
+}
+
+# Who connects sees the new size; who is connected may use it; a namespace that is gone is refused.
+test_nbd_follows_the_namespace() {
+    configure mem:64MiB mem:32MiB
+    background target.log "$ROADTRAIN" serve --config target.toml
+    target=$pid
+    until_line target.log '^ready' "$target"
+    attach
+    has_size 67108864
+    background fio.log fio --name=all-along --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --iodepth=8 \
+        --verify=crc32c --verify_fatal=1 --time_based --runtime=4 --eta=never
+    local client=$pid
+    configure mem:128MiB mem:32MiB
+    kill -HUP "$target"
+    has_size 134217728
+    qemu-io -f raw -c 'write -P 5 127M 1M' -c 'read -P 5 127M 1M' "$uri"
+    wait "$client" || { cat fio.log; fail 'the client that was there was disturbed'; }
+    # Only the second namespace is left.
+    awk '/^\[\[subsystem.namespace\]\]/ { n += 1 } n != 1' target.toml >target.toml.new
+    mv target.toml.new target.toml
+    kill -HUP "$target"
+    has_size ''
+    configure mem:64MiB mem:32MiB
+    kill -HUP "$target"
+    has_size 67108864
 }

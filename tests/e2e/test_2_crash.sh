@@ -59,3 +59,77 @@ test_crash_for_good() {
     wait "$load" || rc=$?
     [ $rc != 0 ] || fail 'bench ended well although its target was gone'
 }
+
+# Several clients over several lanes, in blocks of all sizes, by TCP; the target is away for a while each time.
+test_crash_under_many_nbd_clients() {
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    attach_tcp --lanes 3 --reconnect-delay 1
+    background fio.log fio --name=clients --ioengine=nbd --uri="$uri" --rw=randrw --numjobs=4 --size=16M \
+        --offset_increment=16M --iodepth=8 --bssplit=512/20:4k/40:7k/20:64k/20 --verify=crc32c \
+        --verify_fatal=1 --time_based --runtime=8 --eta=never
+    local load=$pid n
+    for n in 1 2 3; do
+        sleep 0.7
+        alive "$load" || { cat fio.log; fail "fio ended before crash $n"; }
+        kill -KILL "$target"
+        ended "$target" 5
+        sleep 0.5
+        serve --namespace "file:$work/disk.img,size=64MiB"
+    done
+    wait "$load" || { cat fio.log; fail 'the clients are not content'; }
+}
+
+# eio COMMAND of qemu-io: it fails as a broken disk does
+eio() {
+    ! qemu-io -f raw -c "$1" "$uri" >qemu-io.log 2>&1 || fail "'$1' succeeded"
+    grep -q 'Input/output error' qemu-io.log || { cat qemu-io.log; fail 'not EIO'; }
+}
+
+# A target that stays away: an NBD client waits, gets EIO after the controller-loss timeout, and all is well
+# when the target is back. Whatever happens, detaching does not hang.
+test_crash_for_good_under_nbd() {
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    attach --lanes 2 --reconnect-delay 1 --ctrl-loss-tmo 3
+    qemu-io -f raw -c 'write -P 7 0 1M' -c flush "$uri"
+    kill -KILL "$target"
+    ended "$target" 5
+    background wait.log qemu-io -f raw -c 'read -P 7 0 1M' "$uri"
+    local waits=$pid n
+    sleep 1
+    alive "$waits" || { cat wait.log; fail 'the request did not wait'; }
+    ended "$waits" 20
+    grep -q 'Input/output error' wait.log || { cat wait.log; fail 'not EIO'; }
+    eio 'write 0 4k'
+    # Which says nothing of how it fails.
+    ! qemu-io -f raw -c flush "$uri" || fail 'a flush succeeded'
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    for n in $(seq 100); do
+        ! qemu-io -f raw -c 'read -P 7 0 1M' "$uri" >again.log 2>&1 || break
+        sleep 0.2
+    done
+    ! grep -qi 'failed' again.log || { cat again.log; fail 'the target is back, the data is not'; }
+    kill -KILL "$target"
+    ended "$target" 5
+    background wait.log qemu-io -f raw -c 'read -P 7 0 1M' "$uri"
+    sleep 0.5
+    kill -TERM "$attached"
+    ended "$attached" 10
+    [ ! -e "$socket" ] || fail 'the socket is still there'
+    ended "$pid" 10
+}
+
+# A target that neither answers nor hangs up cannot keep a device from being detached.
+test_crash_silent_target_under_nbd() {
+    serve --namespace mem:64MiB
+    attach --lanes 2
+    kill -STOP "$target"
+    background wait.log qemu-io -f raw -c 'read 0 1M' "$uri"
+    local waits=$pid
+    sleep 0.5
+    alive "$waits" || { cat wait.log; fail 'the request was answered by nobody'; }
+    kill -TERM "$attached"
+    ended "$attached" 25
+    ended "$waits" 10
+    [ ! -e "$socket" ] || fail 'the socket is still there'
+    kill -CONT "$target"
+}

@@ -101,6 +101,26 @@ attach() {
     until_line "$work/attach.log" '^ready' "$attached"
 }
 
+# attach_tcp [OPTIONS]: the same at a TCP port of the loopback, $nbd_port if set
+attach_tcp() {
+    background "$work/attach.log" "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+        --as "nbd:tcp:127.0.0.1:${nbd_port:-0}" "$@"
+    attached=$pid
+    until_line "$work/attach.log" '^ready' "$attached"
+    uri=$(sed -n 's/^ready \([^ ]*\).*/\1/p' "$work/attach.log")
+}
+
+# has_size OCTETS: the size that a new client is told, soon; '' when it is refused
+has_size() {
+    local n size
+    for n in $(seq 100); do
+        size=$(nbdinfo --size "$uri" 2>>nbdinfo.log || true)
+        [ "$size" != "$1" ] || return 0
+        sleep 0.1
+    done
+    fail "'$size' octets instead of '$1'"
+}
+
 # end_all PID...: asks first, then insists
 end_all() {
     local n p

@@ -73,15 +73,45 @@ until_file() {
     fail "no $1"
 }
 
-# The kernel's NBD client, over two connections, on a namespace that our host attaches.
+# The kernel's NBD client, over four connections, on a namespace that our host attaches over two lanes: the
+# target is killed and comes back, the namespace grows, and at last both are killed. The client uses blocks of 512
+# octets on a namespace of 4096: many writes are parts of blocks.
 test_kernel_nbd_client() {
-    serve --namespace mem:128MiB
-    local nbd_port
-    nbd_port=$(free_port)
-    background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
-        --as "nbd:tcp:127.0.0.1:$nbd_port"
-    until_line attach.log '^ready' "$pid"
-    "$here/vm.sh" run -e "PORT=$nbd_port" -e BYTES=134217728 "$here/guest-nbd.sh"
+    mkdir share
+    port=$(free_port) nqn=nqn.2026-11.test:e2e
+    start_target 128MiB
+    attach_tcp --lanes 2 --reconnect-delay 1
+    background guest.log "$here/vm.sh" run -e "PORT=${uri##*:}" -e BYTES=134217728 -s "$work/share" \
+        "$here/guest-nbd.sh"
+    local vm=$pid
+    until_file share/restart "$vm"
+    kill -KILL "$target"
+    ended "$target" 5
+    sleep 1
+    start_target 128MiB
+    touch share/restart.done
+    until_file share/grow "$vm"
+    configure "file:$work/disk.img,size=256MiB,lba=4096"
+    kill -HUP "$target"
+    has_size 268435456
+    touch share/grow.done
+    until_file share/crash "$vm"
+    kill -KILL "$attached" "$target"
+    ended "$target" 5
+    ended "$attached" 5
+    start_target 256MiB
+    nbd_port=${uri##*:}
+    attach_tcp --lanes 2
+    touch share/crash.done
+    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+}
+
+# start_target SIZE: a target on 127.0.0.1:$port with $nqn, as target.toml says; leaves its process in $target
+start_target() {
+    configure "file:$work/disk.img,size=$1,lba=4096"
+    background target.log "$ROADTRAIN" serve --config target.toml
+    target=$pid
+    until_line target.log '^ready' "$target"
 }
 
 # Through taps, where discovery names an address that the guest can reach: connect-all, a persistent
