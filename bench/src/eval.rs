@@ -20,6 +20,7 @@ use anyhow::{Context, ensure};
 use plan::{Extent, Figure, Point};
 use result::{Data, Evaluation, ProfileResult};
 use run::Manner;
+use serde_json::{Number, Value};
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -105,9 +106,30 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     ensure!(!figures.is_empty(), "no figure is called that: see --list");
     ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     let evaluation = measure(args, extent, &figures)?;
-    let json = serde_json::to_string_pretty(&evaluation)? + "\n";
-    write(&args.output, &json)?;
+    write(&args.output, &to_json(&evaluation)?)?;
     render(&args.output, &figures, &evaluation)
+}
+
+/// Compact, and with the digits that mean something: thousands of runs have a dozen figures each.
+fn to_json(evaluation: &Evaluation) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(evaluation)?;
+    round(&mut value);
+    Ok(serde_json::to_string(&value)? + "\n")
+}
+
+/// Rounds every fraction to five significant digits.
+fn round(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(round),
+        Value::Object(values) => values.values_mut().for_each(round),
+        Value::Number(number) if number.is_f64() => {
+            let short = number.as_f64().and_then(|exact| format!("{exact:.4e}").parse().ok());
+            if let Some(short) = short.and_then(Number::from_f64) {
+                *number = short;
+            }
+        }
+        _ => {}
+    }
 }
 
 fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Evaluation> {
@@ -211,4 +233,19 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
         fs::create_dir_all(parent)?;
     }
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fractions_are_short_and_the_rest_stays() {
+        let mut value =
+            json!({ "a": [123_456.789, 0.000_123_456_7, 1e9], "b": 123_456_789, "c": "x" });
+        round(&mut value);
+        let short = json!({ "a": [123_460.0, 0.000_123_46, 1e9], "b": 123_456_789, "c": "x" });
+        assert_eq!(value, short);
+    }
 }
