@@ -55,12 +55,19 @@ man: build ## man pages and shell completions, in target/man and target/completi
 	target/release/roadtrain man target/man
 	target/release/roadtrain completions --dir target/completions
 
-install: man ## program, man pages and completions under PREFIX (/usr/local)
+install: man ## program, man pages, completions and systemd units under PREFIX (/usr/local)
 	install -D target/release/roadtrain $(DESTDIR)$(PREFIX)/bin/roadtrain
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/completions/roadtrain.bash \
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/roadtrain
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 644 target/completions/_roadtrain $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 644 target/completions/roadtrain.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in systemd/*.service; do \
+	    sed 's|/usr/local|$(PREFIX)|' $$unit | \
+	        install -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; done
 
 clean: ## remove what was built
 	cargo clean

@@ -19,7 +19,7 @@ pub enum Kind {
 pub struct Failure {
     /// Decides the exit status.
     pub kind: Kind,
-    /// `what: what to do`, without the program's name.
+    /// `what: what to do`, without the program's name; empty when it has been said.
     pub message: String,
 }
 
@@ -40,6 +40,20 @@ impl Failure {
     /// The other end could not be reached.
     pub fn connect(message: impl fmt::Display) -> Failure {
         Failure { kind: Kind::Connect, message: message.to_string() }
+    }
+
+    /// A child of ours ended with `code`, and has said why.
+    pub fn of_child(code: Option<i32>) -> Failure {
+        let kind = match code {
+            Some(2) => Kind::Usage,
+            Some(3) => Kind::Connect,
+            _ => Kind::Failed,
+        };
+        let message = match code {
+            Some(_) => String::new(),
+            None => "the process was killed".to_owned(),
+        };
+        Failure { kind, message }
     }
 
     /// The process's exit status.

@@ -2,6 +2,7 @@
 
 use crate::identity::show_uuid;
 use crate::output::columns;
+use crate::registry::{Entry, Phase};
 use crate::units::show_bytes;
 use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype, treq, trtype};
@@ -254,6 +255,48 @@ pub(crate) fn list_table(rows: &[Listed]) -> String {
     };
     let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
     columns(&[&["address", "nqn"][..], &NAMESPACE_HEAD].concat(), &rows)
+}
+
+/// A row of `list` for what is attached on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ListedHere {
+    /// `starting`, `ready`, or `gone`: its process has ended without a word.
+    pub state: &'static str,
+    /// What is written about it.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+impl ListedHere {
+    /// With a look whether its process runs.
+    #[must_use]
+    pub(crate) fn new(entry: Entry) -> ListedHere {
+        let state = match entry.phase {
+            _ if !entry.process.is_alive() => "gone",
+            Phase::Starting => "starting",
+            Phase::Ready => "ready",
+        };
+        ListedHere { state, entry }
+    }
+}
+
+/// Its rows as a table, one for each namespace.
+#[must_use]
+pub(crate) fn here_table(rows: &[ListedHere]) -> String {
+    let mut cells = Vec::new();
+    for ListedHere { state, entry } in rows {
+        let row = |nsid: String, name: String| {
+            let (id, pid) = (entry.id.clone(), entry.process.pid.to_string());
+            let (address, nqn) = (entry.address.clone(), entry.nqn.clone());
+            vec![id, (*state).to_owned(), pid, address, nqn, nsid, name]
+        };
+        let devices = entry.devices.iter();
+        cells.extend(devices.map(|d| row(d.nsid.to_string(), d.names.join(" "))));
+        if entry.devices.is_empty() {
+            cells.push(row("-".into(), entry.spec.clone()));
+        }
+    }
+    columns(&["id", "state", "pid", "address", "nqn", "nsid", "device"], &cells)
 }
 
 #[cfg(test)]

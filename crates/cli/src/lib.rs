@@ -8,17 +8,21 @@ mod attach;
 mod bench;
 pub mod config;
 mod connect;
+mod detach;
 mod failure;
 mod generate;
 mod identity;
 mod inventory;
 mod logs;
 pub mod namespace;
+mod notify;
 mod output;
 mod query;
+mod registry;
 mod remote_control;
 mod serve;
 mod signals;
+mod status;
 pub mod units;
 
 pub use failure::{Failure, Kind, Outcome};
@@ -34,7 +38,9 @@ pub fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            if !failure.message.is_empty() {
+                eprintln!("{failure}");
+            }
             failure.exit_code()
         }
     }
@@ -48,6 +54,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Identify(args) => query::identify(args, global),
         Command::List(args) => query::list(args, global),
         Command::Attach(args) => attach::run(args, global),
+        Command::Detach(args) => detach::run(args, global),
+        Command::Status(args) => status::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),

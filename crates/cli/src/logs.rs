@@ -1,20 +1,79 @@
-//! Logging: to stderr, as stdout belongs to results.
+//! Logging: to stderr, as stdout belongs to results, or to a file.
 
-use std::io::IsTerminal;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
-/// Starts logging at `level`, raised by `-v`, overridden by RUST_LOG.
+/// Starts logging to stderr at `level`, raised by `-v`, overridden by RUST_LOG.
 pub(crate) fn start(level: &str, verbose: u8) {
+    let logger = tracing_subscriber::fmt().with_env_filter(filter(level, verbose));
+    if is_journal() {
+        logger.with_ansi(false).event_format(Journal).with_writer(io::stderr).init();
+    } else {
+        let ansi = io::stderr().is_terminal();
+        logger.with_target(false).with_ansi(ansi).with_writer(io::stderr).init();
+    }
+}
+
+/// As [`start`], but to a file.
+pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
+    tracing_subscriber::fmt()
+        .with_env_filter(filter(level, verbose))
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(Arc::new(file))
+        .init();
+}
+
+fn filter(level: &str, verbose: u8) -> EnvFilter {
     let level = match verbose {
         0 => level,
         1 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level))
+}
+
+/// Whether stderr is the journal, as JOURNAL_STREAM says: device and inode.
+fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let stderr = std::fs::metadata("/proc/self/fd/2");
+    stderr.is_ok_and(|file| stream == format!("{}:{}", file.dev(), file.ino()))
+}
+
+/// The journal has the time itself, and takes the level from the line's beginning.
+struct Journal;
+
+impl<S, N> FormatEvent<S, N> for Journal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "<{}>", priority(*event.metadata().level()))?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// syslog's number of a level.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
 }

@@ -2,7 +2,8 @@
 
 use crate::args::{ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal};
 use crate::failure::{Failure, Outcome};
-use crate::inventory::{Discovery, Identified, Listed, Record, list_table};
+use crate::inventory::{Discovery, Identified, Listed, ListedHere, Record, here_table, list_table};
+use crate::registry::Registry;
 use crate::{connect, logs, output};
 use roadtrain_engine::host::{Admin, HostConfig};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -39,9 +40,12 @@ pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
 /// `roadtrain list`
 pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
+    let Some(asked) = args.portal() else {
+        return attached(args.nqn.as_deref(), global);
+    };
     let places = match &args.nqn {
-        Some(nqn) => vec![(args.portal.clone(), nqn.clone())],
-        None => storage_of(&read_log(&args.portal, &args.connect)?, &args.portal),
+        Some(nqn) => vec![(asked, nqn.clone())],
+        None => storage_of(&read_log(&asked, &args.connect)?, &asked),
     };
     let mut rows = Vec::new();
     for (portal, nqn) in places {
@@ -53,6 +57,14 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
         }
     }
     if global.json { output::json(&rows) } else { output::line(&list_table(&rows)) }
+}
+
+/// What is attached on this machine, as far as it is written down.
+fn attached(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
+    let mut entries = Registry::of_user().entries()?;
+    entries.retain(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
+    let rows: Vec<ListedHere> = entries.into_iter().map(ListedHere::new).collect();
+    if global.json { output::json(&rows) } else { output::line(&here_table(&rows)) }
 }
 
 /// Places that a discovery log leads to, each subsystem once, preferring the address asked.

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::parse_uuid;
 use crate::namespace::{Kind, NamespaceSpec};
 use crate::signals::{Signal, Signals};
-use crate::{connect, logs, output, remote_control};
+use crate::{connect, logs, notify, output, remote_control};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::target::{Export, Server, ServerConfig, ServerError, Subsystem};
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block()?;
     let server = Arc::new(Server::start(engine_config)?);
     output::line(&ready(&server, &config))?;
+    notify::tell(notify::READY);
     if args.remote_control {
         remote_control::serve(server.clone());
     }
@@ -52,7 +53,10 @@ fn ready(server: &Server, config: &ServeConfig) -> String {
 fn until_stopped(signals: &Signals, server: &Server, mut config: ServeConfig, file: Option<&Path>) {
     loop {
         match (signals.wait(), file) {
-            (Signal::Stop, _) => return info!("stopping"),
+            (Signal::Stop, _) => {
+                notify::tell(notify::STOPPING);
+                return info!("stopping");
+            }
             (Signal::Reload, None) => warn!("SIGHUP: there is no configuration file to read again"),
             (Signal::Reload, Some(file)) => match reload(server, &config, file) {
                 Ok(new) => config = new,

@@ -1,7 +1,7 @@
 //! Signals as events: blocked everywhere, taken one at a time by the main thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, process, thread};
 
 /// What a signal asks for.
@@ -59,21 +59,38 @@ impl Signals {
     /// Runs `begin`, which may have to wait for others; SIGTERM or SIGINT end the program meanwhile. It has
     /// nothing to put in order then.
     pub(crate) fn guard<T>(&self, begin: impl FnOnce() -> T) -> T {
+        self.guard_with(Duration::ZERO, || eprintln!("roadtrain: interrupted"), begin)
+    }
+
+    /// Runs `work`, which may have to wait for others. When SIGTERM or SIGINT come and it is not over within
+    /// `grace`, what `give_up` does is all that is done before the program ends.
+    pub(crate) fn guard_with<T>(
+        &self,
+        grace: Duration,
+        give_up: impl FnOnce() + Send,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let over = AtomicBool::new(false);
+        let is_over = || over.load(Ordering::Acquire);
         thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Acquire) {
-                    if self.wait_for(GUARD_LOOK) == Some(Signal::Stop) {
-                        if !over.load(Ordering::Acquire) {
-                            eprintln!("roadtrain: interrupted");
-                            process::exit(1);
-                        }
-                        self.missed.store(true, Ordering::Release);
+                while !is_over() {
+                    if self.wait_for(GUARD_LOOK) != Some(Signal::Stop) {
+                        continue;
                     }
+                    let last = Instant::now() + grace;
+                    while !is_over() && Instant::now() < last {
+                        thread::sleep(GUARD_LOOK);
+                    }
+                    if !is_over() {
+                        give_up();
+                        process::exit(1);
+                    }
+                    return self.missed.store(true, Ordering::Release);
                 }
             });
             let _over = Over(&over);
-            begin()
+            work()
         })
     }
 

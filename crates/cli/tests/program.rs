@@ -1,95 +1,9 @@
 //! The program itself, on loopback: what it prints, how it ends.
 
-use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+mod rig;
+
+use rig::{NQN, Target, json, roadtrain, stderr};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_roadtrain");
-const NQN: &str = "nqn.2025-01.io.example:test";
-
-fn roadtrain(line: &str) -> Output {
-    Command::new(PROGRAM).args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)))
-}
-
-/// A running `serve`.
-struct Target {
-    child: Child,
-    port: u16,
-    /// What it said when it was.
-    ready: String,
-}
-
-impl Target {
-    fn start(arguments: &[&str]) -> Target {
-        let mut child = Command::new(PROGRAM)
-            .arg("serve")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words.first(), Some(&"ready"), "{line}");
-        let port = words[1].rsplit(':').next().unwrap().parse().unwrap();
-        Target { child, port, ready: line.trim().to_owned() }
-    }
-
-    fn memory() -> Target {
-        Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
-    }
-
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: our own child, which was not waited for.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
-    }
-
-    /// Runs a command against it.
-    fn ask(&self, command: &str, rest: &str) -> Output {
-        roadtrain(&format!("{command} -t tcp -a 127.0.0.1 -s {} {rest}", self.port))
-    }
-
-    /// Its namespaces' sizes.
-    fn sizes(&self) -> Vec<u64> {
-        let found = json(&self.ask("list", "--json"));
-        found.as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).collect()
-    }
-
-    /// Waits until its namespaces have these sizes.
-    fn await_sizes(&self, sizes: &[u64]) {
-        for _ in 0..200 {
-            if self.sizes() == sizes {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(25));
-        }
-        panic!("{:?} instead of {sizes:?}", self.sizes());
-    }
-
-    /// Waits for its end; its exit status and its log.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut log = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-        (self.child.wait().unwrap().code(), log)
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// `end` takes the target out of its guard.
 fn ends_well(target: Target, signal: libc::c_int) -> String {

@@ -3,14 +3,17 @@
 use super::{ClassName, ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
 use crate::units::parse_size;
 use clap::Args;
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-Prints one line beginning `ready` with a URI that nbdinfo, nbdcopy, qemu-img and fio take; runs until
-SIGTERM or SIGINT.
+Prints one line beginning `ready` with the names of the devices (for nbd a URI that nbdinfo, nbdcopy,
+qemu-img and fio take), the NQN, the namespaces and the attachment's ID; runs until SIGTERM, SIGINT or
+`roadtrain detach`.
 
 Examples:
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock
   qemu-img info 'nbd+unix:///?socket=/tmp/disk.sock'
+  roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock --background
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 --as nbd:tcp:127.0.0.1:10809 \\
       --lanes 2 --cores 0-1 --policy i10";
 
@@ -40,13 +43,28 @@ pub struct AttachArgs {
     /// Namespace [default: 1; fuse: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nsid: Option<u32>,
-    /// What to show it as: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk[:ID] or
-    /// vhost-user:/PATH.
+    /// What to show it as: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk, ublk:ID
+    /// or vhost-user:/PATH.
     #[arg(long = "as", value_name = "FRONT-END")]
     pub front: String,
     /// What only some front-ends have.
     #[command(flatten)]
     pub options: FrontArgs,
+    /// Its name here [default: the front-end's name with a number].
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Stay in the foreground; the default.
+    #[arg(long, conflicts_with = "background")]
+    pub foreground: bool,
+    /// Return when it is ready; a process of its own keeps it until it is detached.
+    #[arg(long)]
+    pub background: bool,
+    /// The process that --background starts.
+    #[arg(long, hide = true)]
+    pub daemon: bool,
+    /// Log to this file [default: stderr; in the background a file beside the attachment's entry].
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// How important its requests are beside others on the same target.
     #[arg(long, value_name = "CLASS", default_value = "normal")]
     pub class: ClassName,

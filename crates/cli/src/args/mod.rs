@@ -5,6 +5,7 @@ mod bench;
 mod class;
 mod connect;
 mod generate;
+mod life;
 mod policy;
 mod query;
 mod serve;
@@ -15,6 +16,7 @@ pub use bench::{BenchArgs, LoadArgs, OwnTargetArgs, ReadWrite};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use generate::{CompletionsArgs, ManArgs};
+pub use life::{DetachArgs, StatusArgs};
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
@@ -33,6 +35,8 @@ Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
   roadtrain discover -a 127.0.0.1
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock
+  roadtrain status
+  roadtrain detach --all
   roadtrain bench --rw randread --bs 4k --depth 128 --seconds 5";
 
 /// Remote block storage over NVMe/TCP, in user space.
@@ -71,10 +75,14 @@ pub enum Command {
     Discover(DiscoverArgs),
     /// Show a controller and its namespaces.
     Identify(IdentifyArgs),
-    /// List the namespaces that can be reached at an address.
+    /// List what is attached here, or the namespaces that can be reached at an address.
     List(ListArgs),
     /// Show a remote namespace as a local block device.
     Attach(Box<AttachArgs>),
+    /// End attachments, and remove what dead ones have left.
+    Detach(DetachArgs),
+    /// Show how it stands with what is attached here.
+    Status(StatusArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
     /// Print or write shell completions.

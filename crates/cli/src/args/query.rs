@@ -1,6 +1,6 @@
 //! Commands that only look: discover, identify, list.
 
-use super::{ConnectArgs, Portal};
+use super::{ConnectArgs, Portal, Transport};
 use clap::Args;
 
 const DISCOVER_EXAMPLES: &str = "\
@@ -44,7 +44,12 @@ pub struct IdentifyArgs {
 }
 
 const LIST_EXAMPLES: &str = "\
+Without an address: what this user has attached here, also when its process is gone (`roadtrain status` asks
+the processes). With one: the namespaces that a target has there.
+
 Examples:
+  roadtrain list
+  roadtrain list --json
   roadtrain list -a 127.0.0.1
   roadtrain list -a 192.0.2.7 -s 4420 --json";
 
@@ -52,13 +57,29 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// Where to ask.
-    #[command(flatten)]
-    pub portal: Portal,
-    /// Only this subsystem [default: all that discovery names].
+    /// Transport.
+    #[arg(short = 't', long, default_value = "tcp")]
+    pub transport: Transport,
+    /// Address or name of a target [default: list what is attached here].
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    pub traddr: Option<String>,
+    /// TCP port.
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420, requires = "traddr")]
+    pub trsvcid: u16,
+    /// Only this subsystem [default: all].
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
     pub nqn: Option<String>,
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,
+}
+
+impl ListArgs {
+    /// The target to ask, if one is named.
+    #[must_use]
+    pub fn portal(&self) -> Option<Portal> {
+        let (transport, trsvcid) = (self.transport, self.trsvcid);
+        let portal = |traddr| Portal { transport, traddr, trsvcid };
+        self.traddr.clone().map(portal)
+    }
 }

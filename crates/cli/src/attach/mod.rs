@@ -1,36 +1,156 @@
 //! `roadtrain attach`: shows a remote namespace as a local block device until it is told to stop.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `fronts` | the one place where a front-end is chosen |
+//! | `keep` | the attachment while it runs: who asks, what changes, how it ends |
+//! | `background` | `--background`: a process of its own |
 
+mod background;
 mod fronts;
+mod keep;
 
 use crate::args::{AttachArgs, GlobalArgs};
-use crate::failure::Outcome;
-use crate::signals::{Signal, Signals};
-use crate::{connect, logs, output};
+use crate::failure::{Failure, Outcome};
+use crate::registry::{Claim, DeviceEntry, Registration, Registry};
+use crate::signals::Signals;
+use crate::{connect, logs, notify, output};
+use keep::{Facts, Kept};
 use roadtrain_engine::host::HostConfig;
-use roadtrain_front::attachment::Attachment;
+use roadtrain_front::leftover::Leftover;
+use roadtrain_front::spec::FrontSpec;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::time::Duration;
 use tracing::info;
+
+/// How long what has begun may take to be over when a signal comes, before it is given up.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// `roadtrain attach`
 pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
+    if args.daemon {
+        background::leave_session()?;
+    }
     let spec = fronts::choose(args)?;
-    logs::start("info", global.verbose);
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
     let config = HostConfig { class: args.class.into(), ..config };
+    if args.background && !args.daemon {
+        return background::start();
+    }
     let signals = Signals::block()?;
-    let attachment = signals.guard(|| fronts::start(&spec, args, config))?;
-    output::line(&ready(&*attachment, &args.nqn))?;
-    while signals.wait() != Signal::Stop {}
+    let mut place = claim(args, &spec, &config)?;
+    let log = start_log(args, global, &mut place)?;
+    let spec = recover(spec, &mut place);
+    let address = config.address.to_string();
+    let begin = || fronts::start(&spec, args, config);
+    let attachment = signals.guard_with(GRACE, || give_up(&place), begin)?;
+    let facts = Facts {
+        id: place.id().to_owned(),
+        spec: spec.to_string(),
+        address,
+        nqn: args.nqn.clone(),
+        policy: args.policy.policy.as_str(),
+        class: args.class.to_string(),
+    };
+    let kept = Arc::new(Kept::new(facts, attachment));
+    let end = announce(&kept, args, global, &mut place, log)
+        .and_then(|()| kept.until_stopped(&signals, &mut place));
+    notify::tell(notify::STOPPING);
     info!("stopping");
-    attachment.stop();
+    signals.guard_with(GRACE, || give_up(&place), || kept.stop());
+    end
+}
+
+/// It can be used: tells everybody.
+fn announce(
+    kept: &Arc<Kept>,
+    args: &AttachArgs,
+    global: &GlobalArgs,
+    place: &mut Registration,
+    log: Option<File>,
+) -> Outcome {
+    kept.answer(&place.control_socket())?;
+    kept.write_down(place)?;
+    output::line(&ready(&kept.devices(), args, place, global.json)?)?;
+    if args.daemon {
+        background::let_go(log)?;
+    }
+    notify::tell(notify::READY);
     Ok(())
 }
 
-/// The line that says where everything is: `ready NAME... NQN nsid N,...`.
-fn ready(attachment: &dyn Attachment, nqn: &str) -> String {
-    let devices = attachment.devices();
+fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> Outcome<Registration> {
+    let (id, nqn) = (args.id.as_deref(), args.nqn.clone());
+    Registry::of_user().claim(&Claim { id, spec, address: config.address.to_string(), nqn })
+}
+
+/// Logs to the file that was named, in the background to one of its own, else to stderr.
+fn start_log(
+    args: &AttachArgs,
+    global: &GlobalArgs,
+    place: &mut Registration,
+) -> Outcome<Option<File>> {
+    let path = match &args.log {
+        Some(path) => std::path::absolute(path)?,
+        None if args.daemon => place.log_file(),
+        None => {
+            logs::start("info", global.verbose);
+            return Ok(None);
+        }
+    };
+    let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    let file = open.map_err(|e| Failure::failed(format!("--log {}: {e}", path.display())))?;
+    logs::start_file("info", global.verbose, file.try_clone()?);
+    place.set_log(path)?;
+    Ok(Some(file))
+}
+
+/// What an earlier process has left to be taken over decides what was left open.
+fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
+    for note in place.notes.drain(..) {
+        info!("{note}");
+    }
+    match (&spec, place.recovered.first()) {
+        (FrontSpec::Ublk(None), Some(Leftover::Ublk(id))) => {
+            info!("taking over /dev/ublkb{id}");
+            FrontSpec::Ublk(Some(*id))
+        }
+        _ => spec,
+    }
+}
+
+/// A signal came, and what it should end does not end.
+fn give_up(place: &Registration) {
+    eprintln!("roadtrain: interrupted");
+    place.undo();
+}
+
+/// The line that says where everything is: `ready NAME... NQN nsid N,... id ID`.
+fn ready(
+    devices: &[DeviceEntry],
+    args: &AttachArgs,
+    place: &Registration,
+    json: bool,
+) -> Outcome<String> {
+    #[derive(Serialize)]
+    struct Ready<'a> {
+        ready: bool,
+        id: &'a str,
+        pid: u32,
+        nqn: &'a str,
+        devices: &'a [DeviceEntry],
+    }
+    let (id, nqn) = (place.id(), args.nqn.as_str());
+    if json {
+        let ready = Ready { ready: true, id, pid: std::process::id(), nqn, devices };
+        return Ok(serde_json::to_string(&ready).map_err(std::io::Error::from)?);
+    }
     let names: Vec<&str> =
         devices.iter().flat_map(|device| &device.names).map(String::as_str).collect();
     let nsids: Vec<String> = devices.iter().map(|device| device.nsid.to_string()).collect();
-    format!("ready {} {nqn} nsid {}", names.join(" "), nsids.join(","))
+    Ok(format!("ready {} {nqn} nsid {} id {id}", names.join(" "), nsids.join(",")))
 }

@@ -143,6 +143,12 @@ impl Controller {
         &self.view
     }
 
+    /// Whether all fronts have ended, by themselves or because they were told to.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.control.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Asks the fronts to end; [`Controller::join`] waits for it.
     pub fn stop(&self) {
         self.reports.send(Report::Stop);

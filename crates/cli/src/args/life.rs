@@ -1,0 +1,58 @@
+//! What becomes of attachments: detach, status.
+
+use crate::units::parse_seconds;
+use clap::Args;
+use std::time::Duration;
+
+const DETACH_EXAMPLES: &str = "\
+Asks the attachment's process to end: what is under way is finished first. When it takes too long, or at
+SIGINT, the process is killed, and what it has left is removed. So is what processes have left that were
+killed before.
+
+Exit status: 0 when everything has ended in order, 1 when something had to be killed, is still there, or is
+not attached at all.
+
+Examples:
+  roadtrain detach nbd0
+  roadtrain detach /mnt/rt
+  roadtrain detach nqn.2025-01.io.example:disk --timeout 5
+  roadtrain detach --all";
+
+/// Options of `roadtrain detach`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = DETACH_EXAMPLES)]
+pub struct DetachArgs {
+    /// What to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
+    #[arg(value_name = "ID|PATH|DEVICE|NQN", required_unless_present = "all")]
+    pub names: Vec<String>,
+    /// All that this user has attached here.
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    /// How long a clean end may take.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
+    pub timeout: Duration,
+}
+
+const STATUS_EXAMPLES: &str = "\
+IOPS and bandwidth are those since somebody looked last.
+
+Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all, 3 when one has no
+connection to its target.
+
+Examples:
+  roadtrain status
+  roadtrain status fuse0 --json
+  roadtrain status /dev/ublkb0 --watch=5";
+
+/// Options of `roadtrain status`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub struct StatusArgs {
+    /// Only these: an ID, a path, a device, or an NQN [default: all].
+    #[arg(value_name = "ID|PATH|DEVICE|NQN")]
+    pub names: Vec<String>,
+    /// Look again and again, until interrupted; with --json one line each time.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = parse_seconds)]
+    pub watch: Option<Duration>,
+}

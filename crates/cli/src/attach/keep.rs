@@ -1,0 +1,225 @@
+//! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
+
+use crate::failure::{Failure, Outcome};
+use crate::registry::{DeviceEntry, Registration, control};
+use crate::signals::{self, Signal, Signals};
+use crate::status::report::{DeviceReport, Inside, LaneReport, Rates, Report, State};
+use roadtrain_engine::host::{ControllerView, LaneReading, LinkState};
+use roadtrain_front::attachment::{Attachment, Device};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::{error, warn};
+
+/// How often is looked for changes.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What does not change.
+pub(super) struct Facts {
+    pub id: String,
+    pub spec: String,
+    pub address: String,
+    pub nqn: String,
+    pub policy: &'static str,
+    pub class: String,
+}
+
+/// A running attachment, shared by the main thread and the one that answers.
+pub(super) struct Kept {
+    facts: Facts,
+    begun: Instant,
+    view: ControllerView,
+    /// `None`: it ends.
+    attachment: Mutex<Option<Box<dyn Attachment>>>,
+    looked: Mutex<Looked>,
+}
+
+/// When somebody looked last, and what had been done by then.
+struct Looked {
+    at: Instant,
+    sum: LaneReading,
+}
+
+impl Kept {
+    pub(super) fn new(facts: Facts, attachment: Box<dyn Attachment>) -> Kept {
+        let view = attachment.controller().view().clone();
+        let begun = Instant::now();
+        let looked = Mutex::new(Looked { at: begun, sum: LaneReading::default() });
+        Kept { facts, begun, view, attachment: Mutex::new(Some(attachment)), looked }
+    }
+
+    fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
+        self.attachment.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is shown now.
+    pub(super) fn devices(&self) -> Vec<DeviceEntry> {
+        let devices = self.attachment().as_ref().map_or_else(Vec::new, |a| a.devices());
+        devices.into_iter().map(DeviceEntry::from).collect()
+    }
+
+    /// Writes down what is shown and what would be left, if that has changed.
+    ///
+    /// # Errors
+    /// The folder is gone, or full.
+    pub(super) fn write_down(&self, place: &mut Registration) -> Outcome {
+        let devices = self.devices();
+        let leftovers = self.attachment().as_ref().map(|attachment| attachment.leftovers());
+        leftovers.map_or(Ok(()), |leftovers| place.update(devices, &leftovers))
+    }
+
+    /// Answers at `socket` from now on.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome {
+        let kept = self.clone();
+        let answer = move |question: &str| match question {
+            control::STATUS => serde_json::to_string(&kept.report()).unwrap_or_default(),
+            control::STOP => {
+                signals::stop_self();
+                "stopping".into()
+            }
+            _ => "unknown".into(),
+        };
+        control::serve(socket, answer)
+            .map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
+    }
+
+    /// Waits for a signal.
+    ///
+    /// # Errors
+    /// The attachment has ended by itself.
+    pub(super) fn until_stopped(&self, signals: &Signals, place: &mut Registration) -> Outcome {
+        let mut said = false;
+        loop {
+            if signals.wait_for(LOOK) == Some(Signal::Stop) {
+                return Ok(());
+            }
+            if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
+                let text = "the attachment has ended by itself: was it taken away?";
+                error!("{text}");
+                return Err(Failure::failed(text));
+            }
+            if let Err(failure) = self.write_down(place)
+                && !std::mem::replace(&mut said, true)
+            {
+                warn!("{}", failure.message);
+            }
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn stop(&self) {
+        let attachment = self.attachment().take();
+        if let Some(attachment) = attachment {
+            attachment.stop();
+        }
+    }
+
+    fn report(&self) -> Report {
+        let link = self.view.link();
+        let devices = self.attachment().as_ref().map(|attachment| attachment.devices());
+        let state = match link.state {
+            _ if devices.is_none() => State::Stopping,
+            LinkState::Connected => State::Connected,
+            LinkState::Reconnecting => State::Reconnecting,
+            LinkState::Failing => State::Failing,
+        };
+        let facts = &self.facts;
+        Report {
+            id: facts.id.clone(),
+            spec: facts.spec.clone(),
+            pid: std::process::id(),
+            state,
+            state_seconds: Some(link.since.elapsed().as_secs_f64()),
+            error: link.error,
+            address: facts.address.clone(),
+            nqn: facts.nqn.clone(),
+            inside: Some(self.inside(state, devices.unwrap_or_default())),
+        }
+    }
+
+    fn inside(&self, state: State, devices: Vec<Device>) -> Inside {
+        let lanes = self.view.lanes();
+        let sum = sum(&lanes);
+        Inside {
+            policy: self.facts.policy.to_owned(),
+            class: self.facts.class.clone(),
+            uptime_seconds: self.begun.elapsed().as_secs_f64(),
+            devices: devices.into_iter().map(|device| self.device(device)).collect(),
+            lanes: lanes.iter().enumerate().map(|(n, lane)| lane_report(n, lane, state)).collect(),
+            requests: sum.requests,
+            data_bytes: sum.data_bytes,
+            errors: sum.errors,
+            in_flight: sum.in_flight.into(),
+            since_last_look: self.rates(sum),
+        }
+    }
+
+    fn device(&self, device: Device) -> DeviceReport {
+        let Device { nsid, names } = device;
+        let found = self.view.namespace(nsid);
+        let found = found.as_ref();
+        DeviceReport {
+            nsid,
+            names,
+            bytes: found.map(|n| n.blocks.saturating_mul(n.block_bytes.into())),
+            block_bytes: found.map(|n| n.block_bytes),
+            read_only: found.map(|n| n.read_only),
+        }
+    }
+
+    fn rates(&self, sum: LaneReading) -> Rates {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let rates = rates(now.duration_since(looked.at), &looked.sum, &sum);
+        *looked = Looked { at: now, sum };
+        rates
+    }
+}
+
+fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> Rates {
+    let seconds = time.as_secs_f64();
+    let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+    Rates {
+        seconds,
+        iops: per_second(now.requests.saturating_sub(before.requests)),
+        bytes_per_second: per_second(now.data_bytes.saturating_sub(before.data_bytes)),
+    }
+}
+
+fn sum(lanes: &[LaneReading]) -> LaneReading {
+    lanes.iter().fold(LaneReading::default(), |sum, lane| LaneReading {
+        requests: sum.requests + lane.requests,
+        data_bytes: sum.data_bytes + lane.data_bytes,
+        errors: sum.errors + lane.errors,
+        reconnects: sum.reconnects + lane.reconnects,
+        in_flight: sum.in_flight + lane.in_flight,
+    })
+}
+
+fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
+    LaneReport {
+        lane,
+        state,
+        requests: reading.requests,
+        data_bytes: reading.data_bytes,
+        in_flight: reading.in_flight,
+        reconnects: reading.reconnects,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_differences_over_time() {
+        let before = LaneReading { requests: 100, data_bytes: 1000, ..LaneReading::default() };
+        let now = LaneReading { requests: 300, data_bytes: 9000, ..before };
+        let got = rates(Duration::from_secs(2), &before, &now);
+        assert_eq!(got, Rates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0 });
+        assert_eq!(rates(Duration::ZERO, &before, &now).iops, 0.0);
+    }
+}

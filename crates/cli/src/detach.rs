@@ -1,0 +1,147 @@
+//! `roadtrain detach`: ends attachments, and removes what dead ones have left.
+
+use crate::args::{DetachArgs, GlobalArgs};
+use crate::failure::{Failure, Outcome};
+use crate::registry::{Cleared, Entry, Registry, control};
+use crate::signals::{Signal, Signals};
+use crate::{logs, output};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// How often is looked whether a process is over.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a killed process may take to be gone: its memory, its sockets.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How an attachment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum How {
+    /// By itself, in order.
+    Clean,
+    /// It was killed.
+    Killed,
+    /// Its process was gone before.
+    Gone,
+    /// Its process cannot be killed.
+    Stuck,
+}
+
+/// What became of an attachment.
+#[derive(Clone, Debug, Serialize)]
+struct Detached {
+    id: String,
+    name: String,
+    how: How,
+    /// Leftovers that were removed.
+    removed: Vec<String>,
+    /// What is still there, and why.
+    stuck: Vec<String>,
+}
+
+/// `roadtrain detach`
+pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    let registry = Registry::of_user();
+    let mut entries = if args.all { registry.entries()? } else { Vec::new() };
+    for name in &args.names {
+        entries.extend(registry.find_some(name)?);
+    }
+    entries.sort_by(|a, b| a.id.cmp(&b.id));
+    entries.dedup_by(|a, b| a.id == b.id);
+    let signals = Signals::block()?;
+    let ends = end_all(&registry, &entries, args.timeout, &signals);
+    let mut detached = Vec::new();
+    for (entry, how) in entries.iter().zip(ends) {
+        let cleared = if how == How::Stuck { Cleared::default() } else { registry.clear(entry)? };
+        let (id, name) = (entry.id.clone(), entry.name().to_owned());
+        let Cleared { removed, stuck } = cleared;
+        detached.push(Detached { id, name, how, removed, stuck });
+    }
+    if global.json {
+        output::json(&detached)?;
+    } else if !detached.is_empty() {
+        output::line(&detached.iter().map(Detached::text).collect::<Vec<_>>().join("\n"))?;
+    }
+    judge(&detached)
+}
+
+/// Asks all processes to end, waits, and kills those that do not: after `timeout`, or at a signal.
+fn end_all(
+    registry: &Registry,
+    entries: &[Entry],
+    timeout: Duration,
+    signals: &Signals,
+) -> Vec<How> {
+    let alive = |entry: &&Entry| entry.process.is_alive();
+    let mut ends: Vec<How> =
+        entries.iter().map(|entry| if alive(&entry) { How::Clean } else { How::Gone }).collect();
+    for entry in entries.iter().filter(alive) {
+        ask_to_stop(registry, entry);
+    }
+    let mut interrupted = false;
+    wait(entries, timeout, || {
+        interrupted = signals.wait_for(LOOK) == Some(Signal::Stop);
+        interrupted
+    });
+    for (entry, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
+        let why =
+            if interrupted { "interrupted".into() } else { format!("not within {timeout:?}") };
+        eprintln!("roadtrain: {}: {why}: killing process {}", entry.id, entry.process.pid);
+        *how = How::Killed;
+        entry.process.signal(libc::SIGKILL);
+    }
+    wait(entries, KILL_TIMEOUT, || {
+        std::thread::sleep(LOOK);
+        false
+    });
+    for (_, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
+        *how = How::Stuck;
+    }
+    ends
+}
+
+/// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
+fn ask_to_stop(registry: &Registry, entry: &Entry) {
+    if control::ask(&registry.control_socket(&entry.id), control::STOP).is_err() {
+        entry.process.signal(libc::SIGTERM);
+    }
+}
+
+/// Waits until all are gone, `limit` has passed, or `pause` says that it is enough.
+fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
+    let last = Instant::now() + limit;
+    while entries.iter().any(|entry| entry.process.is_alive()) {
+        if Instant::now() >= last || pause() {
+            return;
+        }
+    }
+}
+
+fn judge(detached: &[Detached]) -> Outcome {
+    let bad =
+        |one: &&Detached| matches!(one.how, How::Killed | How::Stuck) || !one.stuck.is_empty();
+    let bad: Vec<&str> = detached.iter().filter(bad).map(|one| one.id.as_str()).collect();
+    if bad.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{}: did not end in order", bad.join(", "))))
+}
+
+impl Detached {
+    fn text(&self) -> String {
+        let mut text = match self.how {
+            How::Clean => format!("{}: detached {}", self.id, self.name),
+            How::Killed => format!("{}: killed, detached {}", self.id, self.name),
+            How::Gone => format!("{}: was gone, detached {}", self.id, self.name),
+            How::Stuck => format!("{}: its process cannot be killed", self.id),
+        };
+        for removed in &self.removed {
+            text.push_str(&format!("\n  removed {removed}"));
+        }
+        for stuck in &self.stuck {
+            text.push_str(&format!("\n  still there: {stuck}"));
+        }
+        text
+    }
+}

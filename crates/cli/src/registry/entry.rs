@@ -1,0 +1,120 @@
+//! What is written about an attachment, for other processes to read.
+
+use super::process::Process;
+use roadtrain_front::attachment::Device;
+use roadtrain_front::leftover::Leftover;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Its file.
+const FILE: &str = "entry.json";
+
+/// How far an attachment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Phase {
+    /// It connects.
+    Starting,
+    /// It can be used.
+    Ready,
+}
+
+/// A namespace, and what programs find it as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeviceEntry {
+    /// The namespace.
+    pub nsid: u32,
+    /// Paths or a URI.
+    pub names: Vec<String>,
+}
+
+/// An attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// Its name here.
+    pub id: String,
+    /// The front-end with its place, as `--as` takes it.
+    #[serde(rename = "as")]
+    pub spec: String,
+    /// Where its target is.
+    pub address: String,
+    /// The subsystem.
+    pub nqn: String,
+    /// Who keeps it.
+    #[serde(flatten)]
+    pub process: Process,
+    /// How far it is.
+    pub phase: Phase,
+    /// What is shown.
+    pub devices: Vec<DeviceEntry>,
+    /// What is to be removed when its process is gone, in order.
+    pub leftovers: Vec<String>,
+    /// Where its log goes, if not to its standard error.
+    pub log: Option<PathBuf>,
+}
+
+impl Entry {
+    /// Reads the entry of a folder; `None`: the folder has none (yet, or any more).
+    ///
+    /// # Errors
+    /// It cannot be read, or makes no sense.
+    pub(crate) fn read(folder: &Path) -> io::Result<Option<Entry>> {
+        let text = match fs::read(folder.join(FILE)) {
+            Ok(text) => text,
+            Err(error) if is_absence(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let entry: Entry = serde_json::from_slice(&text)?;
+        if folder.file_name().is_none_or(|name| name != entry.id.as_str()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is of another folder"));
+        }
+        Ok(Some(entry))
+    }
+
+    /// Writes it; readers see the old one or the new one.
+    ///
+    /// # Errors
+    /// The folder is gone, or full.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let new = folder.join(".entry.new");
+        fs::write(&new, serde_json::to_vec_pretty(self)?)?;
+        fs::rename(new, folder.join(FILE))
+    }
+
+    /// Whether `name` means it: its ID, NQN or `--as`, or the name of a device or of a leftover.
+    #[must_use]
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let path = std::path::absolute(name).unwrap_or_default();
+        let is_path = |other: &str| other == name || Path::new(other) == path;
+        self.id == name
+            || self.nqn == name
+            || self.spec == name
+            || self.devices.iter().flat_map(|device| &device.names).any(|other| is_path(other))
+            || self.leftovers.iter().any(|l| l.split_once(':').is_some_and(|(_, p)| is_path(p)))
+    }
+
+    /// What is to be removed; what this build does not know is left out.
+    #[must_use]
+    pub(crate) fn leftovers(&self) -> Vec<Leftover> {
+        self.leftovers.iter().filter_map(|text| text.parse().ok()).collect()
+    }
+
+    /// What people call it first: a device, else what it is shown as.
+    #[must_use]
+    pub(crate) fn name(&self) -> &str {
+        let first = self.devices.first().and_then(|device| device.names.first());
+        first.unwrap_or(&self.spec)
+    }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+impl From<Device> for DeviceEntry {
+    fn from(device: Device) -> DeviceEntry {
+        DeviceEntry { nsid: device.nsid, names: device.names }
+    }
+}

@@ -1,0 +1,169 @@
+//! What is attached on this machine: a folder for each attachment, in a folder of this user.
+//!
+//! ```text
+//! /run/roadtrain/nbd0/entry.json     what it is, and which process keeps it
+//!                    /control.sock   where that process answers
+//!                    /log            its log, if it runs in the background
+//! ```
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `place` | where that folder is |
+//! | `entry` | what is written about an attachment |
+//! | `process` | whether the one that wrote it still runs |
+//! | `claim` | a place of its own for a new attachment |
+//! | `control` | questions to the process, and its answers |
+
+mod claim;
+pub(crate) mod control;
+mod entry;
+mod place;
+mod process;
+
+pub(crate) use claim::{Claim, Registration};
+pub(crate) use entry::{DeviceEntry, Entry, Phase};
+pub(crate) use process::Process;
+
+use crate::failure::{Failure, Outcome};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use tracing::warn;
+
+/// The folder of this user's attachments.
+#[derive(Clone, Debug)]
+pub(crate) struct Registry {
+    directory: PathBuf,
+}
+
+impl Registry {
+    /// The one of this user, which may not exist yet.
+    #[must_use]
+    pub(crate) fn of_user() -> Registry {
+        Registry { directory: place::of_user() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(directory: &Path) -> Registry {
+        Registry { directory: directory.to_owned() }
+    }
+
+    /// All attachments, by ID; those whose process is gone, too.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn entries(&self) -> Outcome<Vec<Entry>> {
+        let folders = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            folders => folders.map_err(|e| self.failure(&e))?,
+        };
+        let mut entries = Vec::new();
+        for folder in folders {
+            let path = folder.map_err(|e| self.failure(&e))?.path();
+            match Entry::read(&path) {
+                Ok(entry) => entries.extend(entry),
+                Err(error) => warn!("{}: {error}", path.display()),
+            }
+        }
+        entries.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(entries)
+    }
+
+    /// Those that a person may mean by `name`: an ID, what it is shown as, a device, a path, an NQN.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn find(&self, name: &str) -> Outcome<Vec<Entry>> {
+        let mut entries = self.entries()?;
+        if let Some(by_id) = entries.iter().find(|entry| entry.id == name) {
+            return Ok(vec![by_id.clone()]);
+        }
+        entries.retain(|entry| entry.is_called(name));
+        Ok(entries)
+    }
+
+    /// As [`Registry::find`].
+    ///
+    /// # Errors
+    /// Nothing here is called so.
+    pub(crate) fn find_some(&self, name: &str) -> Outcome<Vec<Entry>> {
+        let found = self.find(name)?;
+        if found.is_empty() {
+            let advice = "`roadtrain list` shows what is";
+            return Err(Failure::failed(format!("nothing here is attached as {name}: {advice}")));
+        }
+        Ok(found)
+    }
+
+    /// Where the attachment's process answers.
+    pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
+        self.folder(id).join("control.sock")
+    }
+
+    fn folder(&self, id: &str) -> PathBuf {
+        self.directory.join(id)
+    }
+
+    /// Removes what a process that is gone has left, and the entry if nothing stays. What was removed, and
+    /// what could not be.
+    ///
+    /// # Errors
+    /// The folder cannot be locked.
+    pub(crate) fn clear(&self, entry: &Entry) -> Outcome<Cleared> {
+        let _lock = self.lock()?;
+        Ok(self.clear_locked(entry))
+    }
+
+    fn clear_locked(&self, entry: &Entry) -> Cleared {
+        let mut cleared = Cleared::default();
+        if entry.process.is_alive() {
+            return cleared; // taken over meanwhile
+        }
+        for leftover in entry.leftovers() {
+            match leftover.remove() {
+                Ok(true) => cleared.removed.push(leftover.to_string()),
+                Ok(false) => {}
+                Err(error) => cleared.stuck.push(format!("{leftover}: {error}")),
+            }
+        }
+        if cleared.stuck.is_empty()
+            && let Err(error) = remove_folder(&self.folder(&entry.id))
+        {
+            cleared.stuck.push(format!("{}: {error}", entry.id));
+        }
+        cleared
+    }
+
+    /// Makes the folder, and keeps others from changing what is in it.
+    fn lock(&self) -> Outcome<File> {
+        place::make(&self.directory).map_err(|e| {
+            let text = format!("{e}: name another folder with {}", place::OVERRIDE);
+            self.failure(&io::Error::new(e.kind(), text))
+        })?;
+        let file = File::create(self.directory.join(".lock"));
+        file.and_then(|file| file.lock().map(|()| file)).map_err(|e| self.failure(&e))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        Failure::failed(format!("{}: {error}", self.directory.display()))
+    }
+}
+
+/// What became of the leftovers of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Cleared {
+    /// Removed.
+    pub removed: Vec<String>,
+    /// Still there, and why.
+    pub stuck: Vec<String>,
+}
+
+fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        ended => ended,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! The state of an attachment, as its process tells it and as it is shown.
+
+use crate::output::columns;
+use crate::registry::Entry;
+use crate::units::show_bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How it stands with an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// It connects for the first time.
+    Starting,
+    /// It can be used.
+    Connected,
+    /// The connection is lost and tried again; requests wait.
+    Reconnecting,
+    /// The same for longer than `--ctrl-loss-tmo`: requests fail.
+    Failing,
+    /// It ends.
+    Stopping,
+    /// Its process does not answer.
+    Silent,
+    /// Its process is gone.
+    Gone,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Starting => "starting",
+            State::Connected => "connected",
+            State::Reconnecting => "reconnecting",
+            State::Failing => "failing",
+            State::Stopping => "stopping",
+            State::Silent => "silent",
+            State::Gone => "gone",
+        })
+    }
+}
+
+/// An attachment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Its name.
+    pub id: String,
+    /// What it is shown as.
+    #[serde(rename = "as")]
+    pub spec: String,
+    /// Who keeps it.
+    pub pid: u32,
+    /// How it stands.
+    pub state: State,
+    /// For how long, where that is known.
+    pub state_seconds: Option<f64>,
+    /// What went wrong last, while there is no connection.
+    pub error: Option<String>,
+    /// Its target.
+    pub address: String,
+    /// The subsystem.
+    pub nqn: String,
+    /// What only its process knows; none when that does not answer.
+    #[serde(flatten)]
+    pub inside: Option<Inside>,
+}
+
+/// What only the process knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Inside {
+    /// When to send.
+    pub policy: String,
+    /// How important its requests are.
+    pub class: String,
+    /// Since it can be used.
+    pub uptime_seconds: f64,
+    /// What is shown.
+    pub devices: Vec<DeviceReport>,
+    /// Its lanes.
+    pub lanes: Vec<LaneReport>,
+    /// Requests that the target has answered.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Requests that did not succeed.
+    pub errors: u64,
+    /// Requests that have no answer yet.
+    pub in_flight: u64,
+    /// What was done since somebody looked last.
+    pub since_last_look: Rates,
+}
+
+/// A namespace that is shown.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DeviceReport {
+    /// The namespace.
+    pub nsid: u32,
+    /// Where programs find it.
+    pub names: Vec<String>,
+    /// Its size now; none: the target has it no more.
+    pub bytes: Option<u64>,
+    /// Octets of a block.
+    pub block_bytes: Option<u32>,
+    /// Refuses writes.
+    pub read_only: Option<bool>,
+}
+
+/// A lane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LaneReport {
+    /// Its number.
+    pub lane: usize,
+    /// As its controller: all connections are lost and made together.
+    pub state: State,
+    /// Requests that the target has answered.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Requests that have no answer yet.
+    pub in_flight: u32,
+    /// Connections lost and made again.
+    pub reconnects: u64,
+}
+
+/// How fast it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Rates {
+    /// Measured over this time.
+    pub seconds: f64,
+    /// Requests a second.
+    pub iops: f64,
+    /// Octets a second.
+    pub bytes_per_second: f64,
+}
+
+impl Report {
+    /// What can be said without asking its process.
+    pub(crate) fn outside(entry: &Entry, state: State) -> Report {
+        Report {
+            id: entry.id.clone(),
+            spec: entry.spec.clone(),
+            pid: entry.process.pid,
+            state,
+            state_seconds: None,
+            error: None,
+            address: entry.address.clone(),
+            nqn: entry.nqn.clone(),
+            inside: None,
+        }
+    }
+
+    /// As text.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let seconds = self.state_seconds.map(|s| format!(" for {}", show_seconds(s)));
+        let mut text =
+            format!("{}  {}  {}{}\n", self.id, self.spec, self.state, seconds.unwrap_or_default());
+        let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<9}{value}\n"));
+        line("target", format!("{}  {}", self.address, self.nqn));
+        if let Some(error) = &self.error {
+            line("error", error.clone());
+        }
+        let Some(inside) = &self.inside else {
+            line("process", self.pid.to_string());
+            return text;
+        };
+        line("process", format!("{}, up for {}", self.pid, show_seconds(inside.uptime_seconds)));
+        let lanes = inside.lanes.len();
+        line("lanes", format!("{lanes}, policy {}, class {}", inside.policy, inside.class));
+        line("load", inside.load());
+        line("total", inside.total());
+        let rows: Vec<Vec<String>> = inside.devices.iter().map(DeviceReport::cells).collect();
+        for row in columns(&["  nsid", "size", "block", "access", "device"], &rows).lines() {
+            text.push_str(&format!("{row}\n"));
+        }
+        text
+    }
+}
+
+impl Inside {
+    fn load(&self) -> String {
+        let Rates { seconds, iops, bytes_per_second } = self.since_last_look;
+        format!(
+            "{iops:.0} IOPS, {}/s in {}, {} in flight",
+            show_bytes(bytes_per_second.round() as u64),
+            show_seconds(seconds),
+            self.in_flight
+        )
+    }
+
+    fn total(&self) -> String {
+        let reconnects = self.lanes.iter().map(|lane| lane.reconnects).max().unwrap_or(0);
+        format!(
+            "{} requests, {}, {} errors, {reconnects} reconnects",
+            self.requests,
+            show_bytes(self.data_bytes),
+            self.errors
+        )
+    }
+}
+
+impl DeviceReport {
+    fn cells(&self) -> Vec<String> {
+        let dash = || "-".to_owned();
+        let access = |read_only| if read_only { "read-only" } else { "read-write" }.to_owned();
+        vec![
+            format!("  {}", self.nsid),
+            self.bytes.map_or_else(|| "removed".to_owned(), show_bytes),
+            self.block_bytes.map_or_else(dash, |bytes| bytes.to_string()),
+            self.read_only.map_or_else(dash, access),
+            self.names.join(" "),
+        ]
+    }
+}
+
+fn show_seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn report() -> Report {
+        let lane = LaneReport {
+            lane: 0,
+            state: State::Reconnecting,
+            requests: 100,
+            data_bytes: 4096,
+            in_flight: 3,
+            reconnects: 2,
+        };
+        Report {
+            id: "nbd0".into(),
+            spec: "nbd:unix:/a".into(),
+            pid: 7,
+            state: State::Reconnecting,
+            state_seconds: Some(3.25),
+            error: Some("cannot reach 192.0.2.7:4420".into()),
+            address: "192.0.2.7:4420".into(),
+            nqn: "nqn.x:y".into(),
+            inside: Some(Inside {
+                policy: "auto".into(),
+                class: "normal".into(),
+                uptime_seconds: 150.0,
+                devices: vec![DeviceReport {
+                    nsid: 1,
+                    names: vec!["/dev/x".into()],
+                    bytes: Some(1 << 30),
+                    block_bytes: Some(4096),
+                    read_only: Some(false),
+                }],
+                lanes: vec![lane],
+                requests: 100,
+                data_bytes: 4096,
+                errors: 1,
+                in_flight: 3,
+                since_last_look: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0 },
+            }),
+        }
+    }
+
+    #[test]
+    fn people_see_what_matters() {
+        let text = report().text();
+        for part in [
+            "nbd0  nbd:unix:/a  reconnecting for 3.2 s\n",
+            "  error    cannot reach 192.0.2.7:4420\n",
+            "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
+            "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
+            "  1     1 GiB  4096   read-write  /dev/x\n",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
+    fn json_is_flat_and_read_back() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["state"], "reconnecting");
+        assert_eq!(json["since_last_look"]["iops"], 50.0);
+        assert_eq!(json["devices"][0]["bytes"], 1u64 << 30);
+        let back: Report = serde_json::from_value(json).unwrap();
+        assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);
+        let gone = Report { inside: None, ..report() };
+        let json = serde_json::to_value(gone).unwrap();
+        assert!(json.get("requests").is_none());
+        assert!(serde_json::from_value::<Report>(json).unwrap().inside.is_none());
+    }
+}

@@ -1,0 +1,241 @@
+# shellcheck shell=bash
+# The life of attachments: in the background, listed, looked at, detached, killed, and nothing stays.
+
+# attach_as FRONT [OPTIONS]: prints what `attach` prints
+attach_as() {
+    "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "$@"
+}
+
+# fails STATUS COMMAND...: the command ends with that status; what it says is in said.log
+fails() {
+    local rc=0
+    "${@:2}" >said.log 2>&1 || rc=$?
+    [ $rc = "$1" ] || { cat said.log; fail "status $rc instead of $1: ${*:2}"; }
+}
+
+# pid_of ID
+pid_of() { "$ROADTRAIN" list --json | jq -r --arg id "$1" '.[] | select(.id == $id) | .pid'; }
+
+# listed FILTER: what is attached here is so
+listed() {
+    "$ROADTRAIN" list --json >list.json
+    holds list.json "$1"
+}
+
+# nothing_left: no entry, no socket
+nothing_left() {
+    listed 'length == 0'
+    [ -z "$(ls run)" ] || fail "in the registry: $(ls run)"
+    [ -z "$(find . -type s)" ] || fail "sockets: $(find . -type s)"
+}
+
+test_life_of_two() {
+    local line uri second
+    serve --namespace mem:64MiB --namespace mem:32MiB,lba=4096
+    line=$(attach_as "nbd:unix:$work/a.sock" --background)
+    [[ $line =~ ^ready\ .*a\.sock\ $nqn\ nsid\ 1\ id\ nbd0$ ]] || fail "$line"
+    uri=$(attach_as nbd:tcp:127.0.0.1:0 --nsid 2 --background | awk '{print $2}')
+    [ "$(nbdinfo --size "$uri")" = $((32 << 20)) ]
+    listed 'length == 2 and all(.state == "ready") and .[0].id == "nbd0" and .[1].devices[0].nsid == 2'
+    "$ROADTRAIN" list | grep -q '^nbd0  *ready .*a.sock'
+    dd if=/dev/urandom of=data.raw bs=1M count=8 status=none
+    nbdcopy data.raw "$uri"
+    "$ROADTRAIN" status --json >status.json
+    holds status.json 'all(.state == "connected") and .[0].devices[0].bytes == 67108864'
+    holds status.json '.[1] | .data_bytes == 8388608 and .in_flight == 0 and .errors == 0'
+    holds status.json '.[1] | .since_last_look.iops > 0 and .policy == "auto" and .devices[0].block_bytes == 4096'
+    "$ROADTRAIN" status nbd1 | grep -q 'policy auto'
+
+    "$ROADTRAIN" detach "$work/a.sock" | grep -q '^nbd0: detached'
+    [ ! -e a.sock ]
+    listed 'length == 1 and .[0].id == "nbd1"'
+
+    second=$(pid_of nbd1)
+    kill -KILL "$second"
+    ended "$second" 5
+    listed '.[0].state == "gone"'
+    fails 1 "$ROADTRAIN" status
+    grep -q 'nbd1 is gone' said.log
+    "$ROADTRAIN" detach --all --json >detached.json
+    holds detached.json 'length == 1 and .[0].how == "gone"'
+    nothing_left
+    "$ROADTRAIN" detach --all
+    fails 1 "$ROADTRAIN" detach nbd1
+    fails 1 "$ROADTRAIN" status nbd1
+    "$ROADTRAIN" status | grep -q nothing
+}
+
+# A namespace that grows is seen.
+test_life_status_follows_the_namespace() {
+    configure mem:16MiB
+    background target.log "$ROADTRAIN" serve --config target.toml
+    until_line target.log '^ready' "$pid"
+    attach_as "nbd:unix:$work/a.sock" --background
+    sed -i 's/^size = .*/size = "32MiB"/' target.toml
+    kill -HUP "$pid"
+    local n
+    for n in $(seq 100); do
+        "$ROADTRAIN" status --json >status.json
+        ! jq -e '.[0].devices[0].bytes == 33554432' status.json >/dev/null || return 0
+        sleep 0.1
+    done
+    cat status.json
+    fail 'the size did not change'
+}
+
+test_life_background_says_why_it_fails() {
+    serve --namespace mem:16MiB
+    fails 1 attach_as "nbd:unix:$work/a.sock" --nsid 9 --background
+    grep -q 'no namespace 9' said.log
+    fails 1 attach_as "nbd:unix:$work/none/a.sock" --background
+    fails 2 attach_as "nbd:unix:$work/a.sock" --loop --background
+    fails 3 "$ROADTRAIN" attach -a 127.0.0.1 -s 1 -n "$nqn" --as "nbd:unix:$work/a.sock" --background
+    grep -q 'cannot reach' said.log
+    [ "$(wc -l <said.log)" = 1 ] || { cat said.log; fail 'said more than once'; }
+    nothing_left
+}
+
+# It has a session of its own, holds nothing of its caller, and logs where it says.
+test_life_background_is_on_its_own() {
+    local daemon
+    serve --namespace mem:16MiB
+    exec 7>lock
+    flock 7
+    attach_as "nbd:unix:$work/a.sock" --background
+    attach_as "nbd:unix:$work/b.sock" --background --log own.log -v
+    exec 7>&-
+    flock --nonblock lock true || fail 'the lock is still held'
+    daemon=$(pid_of nbd0)
+    [ "$(ps -o sid= -p "$daemon" | tr -d ' ')" = "$daemon" ] || fail 'not a session of its own'
+    [ "$(ps -o ppid= -p "$daemon" | tr -d ' ')" != $$ ] || fail 'our child'
+    [ "$(readlink "/proc/$daemon/cwd")" = / ] || fail 'holds a folder'
+    [ "$(readlink "/proc/$daemon/fd/1")" = /dev/null ] || fail 'holds stdout'
+    kill -KILL "$target"
+    local n
+    for n in $(seq 100); do ! grep -q 'connecting again' run/nbd0/log || break; sleep 0.1; done
+    grep -q 'connecting again' run/nbd0/log own.log
+    "$ROADTRAIN" detach --all
+    nothing_left
+}
+
+# Ctrl-C while it connects: nothing of it stays, in the foreground and in the background.
+test_life_interrupted_while_connecting() {
+    local mode
+    serve --namespace mem:16MiB
+    kill -STOP "$target"
+    for mode in --foreground --background; do
+        background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+            --as "nbd:unix:$work/a.sock" $mode
+        sleep 1
+        listed 'length == 1 and .[0].state == "starting"'
+        kill -INT "$pid"
+        ended "$pid" 5
+        ! wait "$pid" || fail 'status 0'
+        grep -q interrupted attach.log
+        nothing_left
+    done
+    kill -CONT "$target"
+}
+
+test_life_places_are_not_shared() {
+    serve --namespace mem:16MiB
+    attach_as "nbd:unix:$work/a.sock" --id disk --background
+    fails 1 attach_as "nbd:unix:$work/a.sock" --background
+    grep -q 'attachment disk (process [0-9]*) is there' said.log
+    fails 1 attach_as "nbd:unix:$work/b.sock" --id disk
+    grep -q 'has that name' said.log
+    fails 2 attach_as "nbd:unix:$work/b.sock" --id a/b
+    nbdinfo --size "nbd+unix:///?socket=$work/a.sock"
+}
+
+# What was killed is started again in its place, as a service manager does it.
+test_life_started_again_after_a_kill() {
+    local first
+    serve --namespace mem:16MiB
+    attach_as "nbd:unix:$work/a.sock" --id disk --background
+    first=$(pid_of disk)
+    kill -KILL "$first"
+    ended "$first" 5
+    attach_as "nbd:unix:$work/a.sock" --id disk --background
+    [ "$(pid_of disk)" != "$first" ]
+    nbdinfo --size "nbd+unix:///?socket=$work/a.sock"
+    "$ROADTRAIN" detach "$nqn"
+    nothing_left
+}
+
+# When the target is away status says so, by its exit status, too.
+test_life_status_without_a_target() {
+    local n
+    serve --namespace "file:$work/disk.img,size=16MiB"
+    attach_as "nbd:unix:$work/a.sock" --background
+    kill -KILL "$target"
+    ended "$target" 5
+    for n in $(seq 100); do "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
+    grep -q 'reconnecting for' status.log
+    fails 3 "$ROADTRAIN" status nbd0
+    "$ROADTRAIN" status --json >status.json 2>/dev/null || true
+    holds status.json '.[0] | .state == "reconnecting" and (.error | length > 0) and .lanes[0].state == "reconnecting"'
+    serve --namespace "file:$work/disk.img,size=16MiB"
+    for n in $(seq 100); do ! "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
+    "$ROADTRAIN" status --json >status.json
+    holds status.json '.[0] | .state == "connected" and .lanes[0].reconnects == 1'
+    kill -KILL "$target"
+    "$ROADTRAIN" detach nbd0 --timeout 20
+    nothing_left
+}
+
+# A process that does not end is killed: in time, or at Ctrl-C; and what it leaves is removed.
+test_life_detach_insists() {
+    local stopped
+    serve --namespace mem:16MiB
+    attach_as "nbd:unix:$work/a.sock" --background
+    stopped=$(pid_of nbd0)
+    kill -STOP "$stopped"
+    fails 1 "$ROADTRAIN" detach nbd0 --timeout 1
+    grep -q 'not within 1s: killing process' said.log
+    grep -q "removed socket:$work/a.sock" said.log
+    nothing_left
+
+    attach_as "nbd:unix:$work/a.sock" --background
+    stopped=$(pid_of nbd0)
+    kill -STOP "$stopped"
+    background detach.log "$ROADTRAIN" detach nbd0
+    sleep 1
+    kill -INT "$pid"
+    ended "$pid" 12
+    grep -q 'interrupted: killing process' detach.log
+    ended "$stopped" 5
+    nothing_left
+}
+
+test_life_sigterm_undoes_all() {
+    local signal
+    serve --namespace mem:16MiB
+    for signal in TERM INT; do
+        attach
+        listed '.[0].state == "ready"'
+        kill -"$signal" "$attached"
+        ended "$attached" 5
+        wait "$attached" || fail "status $?"
+        nothing_left
+    done
+}
+
+test_life_status_is_watched() {
+    serve --namespace mem:16MiB
+    attach_as "nbd:unix:$work/a.sock" --background
+    background watch.log "$ROADTRAIN" status --watch=0.1 --json
+    sleep 1
+    kill "$pid"
+    [ "$(jq -s 'length > 2 and all(.[0].state == "connected")' watch.log)" = true ] || fail 'not seen'
+}
+
+test_life_units() {
+    command -v systemd-analyze >/dev/null || skip 'systemd-analyze is not installed'
+    local unit
+    for unit in "$top"/systemd/*.service; do
+        sed "s|/usr/local/bin/roadtrain|$ROADTRAIN|" "$unit" >"${unit##*/}"
+    done
+    systemd-analyze verify --man=no ./*.service 2>said.log || true
+    ! grep -F -e .service said.log || fail 'systemd does not take a unit'
+}
