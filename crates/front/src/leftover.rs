@@ -1,5 +1,6 @@
 //! What a process that was killed leaves on the machine, and how it is removed.
 
+use crate::fuse;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
@@ -28,7 +29,9 @@ impl Leftover {
     pub fn remove(&self) -> io::Result<bool> {
         match self {
             Leftover::Socket(path) => remove_socket(path),
-            Leftover::Mount(_) | Leftover::Loop(_) | Leftover::Ublk(_) => {
+            Leftover::Mount(path) => fuse::remove_mount(path),
+            Leftover::Loop(path) => fuse::remove_loop_device(path),
+            Leftover::Ublk(_) => {
                 Err(io::Error::new(ErrorKind::Unsupported, "this build cannot remove it"))
             }
         }

@@ -6,6 +6,7 @@
 
 pub mod attachment;
 pub mod disk;
+pub mod fuse;
 pub mod leftover;
 pub mod nbd;
 pub mod spec;

@@ -1,4 +1,4 @@
-//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs and NBD.
+//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, NBD and FUSE.
 //!
 //! Every format is a `#[repr(C)]` struct of little-endian fields that is viewed in place
 //! (`T::ref_from_prefix(bytes)`) and written with `as_bytes()`. Viewing never panics and never
@@ -10,6 +10,7 @@ pub mod cqe;
 pub mod discovery;
 pub mod fabrics;
 pub mod feature;
+pub mod fuse;
 pub mod identify;
 pub mod log;
 pub mod nbd;

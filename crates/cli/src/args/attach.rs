@@ -3,6 +3,7 @@
 use super::{ClassName, ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
 use crate::units::parse_size;
 use clap::Args;
+use roadtrain_front::fuse::Uring;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,10 @@ pub struct FrontArgs {
     /// fuse: put a loop device over each file, so that there is a kernel block device.
     #[arg(long = "loop")]
     pub loop_device: bool,
+    /// fuse: requests over io_uring: auto (if the kernel can), on (or fail), off (over /dev/fuse)
+    /// [default: auto].
+    #[arg(long, value_name = "WHEN", value_parser = str::parse::<Uring>)]
+    pub fuse_uring: Option<Uring>,
     /// nbd: most memory for data in flight, at least 36MiB for each reactor; when it is used up clients
     /// wait [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::units::show_bytes;
 use roadtrain_engine::host::HostConfig;
 use roadtrain_front::attachment::{AttachError, Attachment};
+use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
 use roadtrain_front::nbd::{BUFFER_BYTES_MIN, NbdAttachment, NbdConfig};
 use roadtrain_front::spec::{FrontKind, FrontSpec};
 use std::io::{self, ErrorKind};
@@ -24,8 +25,9 @@ pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
 
 /// Each option and the front-ends that have it.
 fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
-    let all: [(&str, bool, &[FrontKind]); 2] = [
+    let all: [(&str, bool, &[FrontKind]); 3] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
+        ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
         ("--buffers", options.buffers.is_some(), &[FrontKind::Nbd]),
     ];
     for (option, given, kinds) in all {
@@ -56,7 +58,16 @@ pub(super) fn start(
             let config = NbdConfig { buffer_bytes_max, ..NbdConfig::new(nsid, address.clone()) };
             Box::new(NbdAttachment::start(host, &config)?)
         }
-        FrontSpec::Fuse(_) | FrontSpec::Ublk(_) | FrontSpec::VhostUser(_) => {
+        FrontSpec::Fuse(mountpoint) => {
+            let config = FuseConfig {
+                mountpoint: mountpoint.clone(),
+                nsid: args.nsid,
+                loop_devices: options.loop_device,
+                uring: options.fuse_uring.unwrap_or_default(),
+            };
+            Box::new(FuseAttachment::start(host, &config)?)
+        }
+        FrontSpec::Ublk(_) | FrontSpec::VhostUser(_) => {
             return Err(Failure::failed(format!("--as {spec}: this build has no {}", spec.kind())));
         }
     })
@@ -117,6 +128,8 @@ mod tests {
             ("--as nbd:unix:/a --loop", false),
             ("--as fuse:/m --loop", true),
             ("--as fuse:/m --buffers 40MiB", false),
+            ("--as fuse:/m --fuse-uring on", true),
+            ("--as ublk --fuse-uring off", false),
             ("--as ublk --loop", false),
             ("--as vhost-user:/v --loop", false),
         ] {

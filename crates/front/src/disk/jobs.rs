@@ -26,6 +26,9 @@ const URGENT_DEPTH_MAX: u32 = 4;
 /// Parts that one turn may gather for the lane.
 const BACKLOG_MAX: usize = 1024;
 
+/// What of a lane's token is the part's key; the rest tells several disks of a reactor apart.
+const KEY_BITS: u32 = 48;
+
 /// Key of a part; the lane's token.
 pub(crate) type PartKey = usize;
 /// Key of a job.
@@ -84,10 +87,17 @@ pub(crate) enum Started {
     NoBuffers,
 }
 
+/// The tag of the jobs that `completion` is for.
+pub(crate) fn tag_of(completion: &Completion) -> u16 {
+    (completion.token >> KEY_BITS) as u16
+}
+
 /// All jobs of a front on one reactor. `M` is the front's mark of a request.
 #[derive(Debug)]
 pub(crate) struct Jobs<M> {
     disk: Arc<Disk>,
+    /// In the tokens; see [`Jobs::set_tag`].
+    tag: u16,
     /// The first of the lanes.
     lane: LaneId,
     lanes: usize,
@@ -110,6 +120,7 @@ impl<M> Jobs<M> {
         let info = disk.info();
         let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
         Jobs {
+            tag: 0,
             lane,
             lanes: 1,
             pool: Pool::new(buffer_bytes_max),
@@ -122,6 +133,11 @@ impl<M> Jobs<M> {
             in_flight: 0,
             disk,
         }
+    }
+
+    /// The disk.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// Whether nothing is under way.
@@ -156,6 +172,12 @@ impl<M> Jobs<M> {
     /// How many lanes there are, from the first one on.
     pub(crate) fn set_lanes(&mut self, lanes: usize) {
         self.lanes = lanes.max(1);
+    }
+
+    /// Marks the lane's requests with `tag`, for a front that has several disks on one reactor.
+    pub(crate) fn set_tag(&mut self, tag: u16) {
+        debug_assert!(self.is_idle());
+        self.tag = tag;
     }
 
     /// Gives a buffer back.
@@ -414,13 +436,13 @@ impl<M> Jobs<M> {
             urgent: fua || last || op == Op::Flush,
             class: Class::Normal,
             buffer,
-            token: key as u64,
+            token: u64::from(self.tag) << KEY_BITS | key as u64,
         }
     }
 
     /// Takes a completion; returns the job if this was its last part.
     pub(crate) fn complete(&mut self, completion: Completion) -> Option<JobKey> {
-        let key = completion.token as PartKey;
+        let key = (completion.token & ((1 << KEY_BITS) - 1)) as PartKey;
         let Some(part) = self.parts.get_mut(key).filter(|part| part.in_flight) else {
             debug_assert!(false, "completion of an unknown request");
             return None;

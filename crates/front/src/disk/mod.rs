@@ -41,7 +41,7 @@ pub(crate) use fault::Fault;
 #[cfg(test)]
 pub(crate) use info::test_info;
 pub use info::{DiskInfo, NoNamespace};
-pub(crate) use jobs::{JobKey, Jobs, PartKey, Started};
+pub(crate) use jobs::{JobKey, Jobs, PartKey, Started, tag_of};
 pub use live::Disk;
 pub(crate) use nothing::Nothing;
 pub(crate) use request::{DiskOp, DiskRequest};

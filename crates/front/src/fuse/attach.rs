@@ -1,0 +1,216 @@
+//! Namespaces as files: connects a controller, mounts, serves on each of its reactors.
+
+use super::loop_device::{self, LoopDevice};
+use super::service::{FuseMount, FuseService};
+use super::uring::Uring;
+use crate::attachment::{AttachError, Attachment, Device};
+use crate::disk::{DiskInfo, NoNamespace, Nothing};
+use crate::leftover::Leftover;
+use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tracing::warn;
+
+/// How often loop devices are told of other sizes.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long loop devices may write what is cached when they end.
+const LOOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What to serve, and how.
+#[derive(Clone, Debug)]
+pub struct FuseConfig {
+    /// Where to mount.
+    pub mountpoint: PathBuf,
+    /// The namespace; `None`: all that are there.
+    pub nsid: Option<u32>,
+    /// Put a loop device over each file.
+    pub loop_devices: bool,
+    /// Whether requests are to come over io_uring.
+    pub uring: Uring,
+}
+
+/// Namespaces that are files of a mount. Dropping it ends loop devices first, then the mount and the
+/// controller, in this order.
+pub struct FuseAttachment {
+    resizer: Option<Resizer>,
+    loops: Vec<LoopDevice>,
+    mount: FuseMount,
+    controller: Controller,
+}
+
+impl FuseAttachment {
+    /// Connects as `host` says and mounts as `config` says; the files are there when this returns.
+    ///
+    /// # Errors
+    /// When the controller, a namespace or the mount is not to be had; nothing is left then.
+    ///
+    /// # Panics
+    /// Never: a controller that connects has made a front.
+    pub fn start(host: HostConfig, config: &FuseConfig) -> Result<Self, AttachError> {
+        let cores = host.cores.clone();
+        let mut service: Option<Result<FuseService, AttachError>> = None;
+        let controller = Controller::connect(host, |reactor, view| {
+            let service = service.get_or_insert_with(|| prepare(config.nsid, view, &cores));
+            let server = match service {
+                Ok(service) => service.server(reactor, Some(view)),
+                Err(_) => return Box::new(Nothing),
+            };
+            server.map_or_else(
+                |error| {
+                    *service = Err(show("cannot serve files")(error));
+                    Box::new(Nothing) as Box<dyn Front + Send>
+                },
+                |server| Box::new(server),
+            )
+        })?;
+        let service = service.expect("a controller has at least one reactor")?;
+        let place = format!("cannot mount at {}", config.mountpoint.display());
+        let mount = service.mount(&config.mountpoint, config.uring).map_err(show(&place))?;
+        let (resizer, loops) = (None, Vec::new());
+        let mut made = FuseAttachment { resizer, loops, mount, controller };
+        if config.loop_devices {
+            made.add_loops()?;
+        }
+        Ok(made)
+    }
+
+    fn add_loops(&mut self) -> Result<(), AttachError> {
+        let mut followed = Vec::new();
+        for (info, file) in self.mount.files() {
+            let made = LoopDevice::new(&file, info.lba_bytes, info.read_only);
+            let made = made.map_err(show("cannot make a loop device"))?;
+            let device = made.path().to_owned();
+            followed.push(Followed { nsid: info.nsid, blocks: info.blocks, file, device });
+            self.loops.push(made);
+        }
+        self.resizer = Some(Resizer::start(self.controller.view().clone(), followed));
+        Ok(())
+    }
+
+    /// Ends loop devices and the mount, shuts the controller down.
+    pub fn stop(self) {}
+}
+
+impl Drop for FuseAttachment {
+    fn drop(&mut self) {
+        self.resizer = None;
+        let loops = std::mem::take(&mut self.loops);
+        if loops.is_empty() {
+            return;
+        }
+        // They write what the kernel has cached, which takes as long as the target takes to answer. When
+        // the mount is gone, that fails.
+        let (end, ended) = channel::<()>();
+        std::thread::spawn(move || {
+            drop(loops);
+            drop(end);
+        });
+        if ended.recv_timeout(LOOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            warn!("what loop devices have cached cannot be written: it is lost");
+        }
+    }
+}
+
+impl Attachment for FuseAttachment {
+    fn devices(&self) -> Vec<Device> {
+        let device = |(index, (info, file)): (usize, (&DiskInfo, PathBuf))| {
+            let over = self.loops.get(index).map(|device| device.path().display().to_string());
+            let names = over.into_iter().chain([file.display().to_string()]).collect();
+            Device { nsid: info.nsid, names }
+        };
+        self.mount.files().enumerate().map(device).collect()
+    }
+
+    fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    fn leftovers(&self) -> Vec<Leftover> {
+        let loops = self.loops.iter().map(|device| Leftover::Loop(device.path().to_owned()));
+        loops.chain([Leftover::Mount(self.mount.path().to_owned())]).collect()
+    }
+
+    fn stop(self: Box<Self>) {
+        FuseAttachment::stop(*self);
+    }
+}
+
+/// What is to be shown.
+fn prepare(
+    nsid: Option<u32>,
+    view: &ControllerView,
+    cores: &[usize],
+) -> Result<FuseService, AttachError> {
+    let controller = view.info();
+    let nsids = match nsid {
+        Some(nsid) => vec![nsid],
+        None => controller.namespaces.iter().map(|namespace| namespace.nsid).collect(),
+    };
+    if nsids.is_empty() {
+        return Err(NoNamespace { nsid: 1, present: "none".into() }.into());
+    }
+    let disks: Result<Vec<_>, _> =
+        nsids.into_iter().map(|nsid| DiskInfo::of(&controller, nsid)).collect();
+    FuseService::new(disks?, cores).map_err(show("cannot serve files"))
+}
+
+fn show(what: &str) -> impl Fn(io::Error) -> AttachError {
+    let what = what.to_owned();
+    move |source| AttachError::Show { what: what.clone(), source }
+}
+
+/// A loop device that follows its namespace's size.
+struct Followed {
+    nsid: u32,
+    /// What it was last told.
+    blocks: u64,
+    file: PathBuf,
+    device: PathBuf,
+}
+
+impl Followed {
+    fn follow(&mut self, view: &ControllerView) {
+        let Some(blocks) = view.namespace(self.nsid).map(|namespace| namespace.blocks) else {
+            return;
+        };
+        if blocks != std::mem::replace(&mut self.blocks, blocks)
+            && let Err(error) = loop_device::resize(&self.device, &self.file)
+        {
+            warn!("{} does not follow its namespace's size: {error}", self.device.display());
+        }
+    }
+}
+
+/// The thread that tells loop devices of other sizes; it does I/O to the mount. Dropping it ends it.
+struct Resizer {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Resizer {
+    fn start(view: ControllerView, mut followed: Vec<Followed>) -> Self {
+        let (end, ended) = channel();
+        let thread = std::thread::spawn(move || {
+            while ended.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                followed.iter_mut().for_each(|device| device.follow(&view));
+            }
+        });
+        Resizer { end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for Resizer {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The kernel's end of a mount: `/dev/fuse`, opened.
+
+use super::sys;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+const PATH: &str = "/dev/fuse";
+
+/// An opened `/dev/fuse`; reading never blocks.
+#[derive(Debug)]
+pub(super) struct Device(File);
+
+impl Device {
+    /// One that serves nothing yet.
+    pub(super) fn open() -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        options.open(PATH).map(Device)
+    }
+
+    /// One more for the same mount, with requests of its own.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        let device = Device::open()?;
+        sys::clone_device(&device.0, &self.0)?;
+        Ok(device)
+    }
+
+    /// The same one once more.
+    pub(super) fn try_share(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Device)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Waits until a request is there, at most `milliseconds`; whether one is.
+    pub(super) fn wait(&self, milliseconds: i32) -> io::Result<bool> {
+        sys::wait_readable(&self.0, milliseconds)
+    }
+
+    /// Reads one request into `pieces`; its octets, or 0: there is none now.
+    pub(super) fn receive(&self, mut pieces: [IoSliceMut<'_>; 3]) -> io::Result<usize> {
+        loop {
+            match (&self.0).read_vectored(&mut pieces) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+                // A request that was withdrawn while it was read, or a signal.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Writes one answer.
+    pub(super) fn send(&self, pieces: [IoSlice<'_>; 2]) -> io::Result<()> {
+        (&self.0).write_vectored(&pieces).map(drop)
+    }
+}
+
+/// The other end of a device, for tests: a socket that keeps messages apart.
+#[cfg(test)]
+pub(super) struct Kernel(socket2::Socket);
+
+#[cfg(test)]
+impl Kernel {
+    pub(super) fn new() -> (Self, Device) {
+        use socket2::{Domain, Socket, Type};
+        let (near, far) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        (Kernel(near), Device(std::os::fd::OwnedFd::from(far).into()))
+    }
+
+    /// Sends a request.
+    pub(super) fn ask(&self, pieces: &[&[u8]]) {
+        let octets = pieces.concat();
+        assert_eq!((&self.0).write(&octets).unwrap(), octets.len());
+    }
+
+    /// An answer that is there: its header, and what follows.
+    pub(super) fn try_answer(&self) -> Option<(roadtrain_wire::fuse::OutHeader, Vec<u8>)> {
+        use roadtrain_wire::zerocopy::FromBytes;
+        let mut octets = vec![0; 256 << 10];
+        let count = (&self.0).read(&mut octets).ok()?;
+        octets.truncate(count);
+        let (header, data) = roadtrain_wire::fuse::OutHeader::read_from_prefix(&octets).ok()?;
+        Some((header, data.to_vec()))
+    }
+
+    /// The answer that is there.
+    pub(super) fn answer(&self) -> (roadtrain_wire::fuse::OutHeader, Vec<u8>) {
+        self.try_answer().unwrap()
+    }
+}

@@ -1,0 +1,140 @@
+//! Mounts the file system, and agrees with the kernel on how it works.
+
+use super::device::Device;
+use super::handshake;
+use super::session::Mounted;
+use super::sys;
+use super::uring::{Uring, UringSwitch};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use tracing::{debug, info, warn};
+
+/// The file system's type.
+const KIND: &str = "fuse.roadtrain";
+const SOURCE: &str = "roadtrain";
+/// Longest wait for the kernel's first request.
+const INIT_TIMEOUT_MS: i32 = 10_000;
+/// How long an unmount may need that finds the directory in use for a moment.
+const BUSY_RETRIES: u32 = 5;
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// A mount of this process. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Mount {
+    path: PathBuf,
+}
+
+impl Mount {
+    /// Mounts at `path`.
+    pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, Mounted)> {
+        let path = path.canonicalize()?;
+        let switch = UringSwitch::set(uring)?;
+        let device = Device::open()?;
+        let (uid, gid) = sys::user_and_group();
+        let fd = device.fd();
+        let options = format!(
+            "fd={fd},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={}",
+            handshake::TRANSFER_BYTES_MAX
+        );
+        sys::mount(KIND, SOURCE, &path, &options).map_err(explain)?;
+        let mount = Mount { path };
+        let agreed = greet(&device, uring != Uring::Off)?;
+        drop(switch);
+        if uring == Uring::On && !agreed {
+            return Err(io::Error::new(ErrorKind::Unsupported, "no FUSE over io_uring"));
+        }
+        Ok((mount, Mounted { device, uring: agreed }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        for _ in 0..BUSY_RETRIES {
+            match sys::unmount(&self.path, false) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
+                Err(error) => return debug!("{} is no mount: {error}", self.path.display()),
+                Ok(()) => return,
+            }
+            std::thread::sleep(BUSY_PAUSE);
+        }
+        info!("{} is in use: its requests fail from now on", self.path.display());
+        if let Err(error) = sys::unmount(&self.path, true) {
+            warn!("cannot unmount {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Ends the mount that a process which is gone has left at `path`; `false`: there is none.
+pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
+    if !is_mounted(path) {
+        return Ok(false);
+    }
+    sys::unmount(path, true).map(|()| true)
+}
+
+/// Whether there is a mount of this program at `path`.
+pub(super) fn is_mounted(path: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| is_ours(line, path))
+}
+
+/// Whether a line of `mountinfo` is a mount of this program at `path`.
+fn is_ours(line: &str, path: &Path) -> bool {
+    let Some((place, kind)) = line.split_once(" - ") else { return false };
+    let point = place.split(' ').nth(4).map(unescape);
+    point.is_some_and(|point| Path::new(&point) == path) && kind.split(' ').next() == Some(KIND)
+}
+
+/// Blanks and the like are written as octal numbers there.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, octet)| text.replace(code, octet))
+}
+
+/// Answers the kernel's first request; whether requests come over io_uring.
+fn greet(device: &Device, uring: bool) -> io::Result<bool> {
+    if !device.wait(INIT_TIMEOUT_MS)? {
+        return Err(io::Error::new(ErrorKind::TimedOut, "the kernel does not speak"));
+    }
+    let (mut request, mut rest) = ([0; 256], vec![0; handshake::READ_OCTETS]);
+    let octets = device.receive([
+        IoSliceMut::new(&mut request),
+        IoSliceMut::new(&mut rest),
+        IoSliceMut::new(&mut []),
+    ])?;
+    let request = request.get(..octets).ok_or(ErrorKind::InvalidData)?;
+    let answer = handshake::answer(request, uring)?;
+    device.send([IoSlice::new(&answer.octets), IoSlice::new(&[])])?;
+    Ok(answer.uring)
+}
+
+fn explain(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            io::Error::new(error.kind(), format!("{error} (mounting needs root)"))
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_mounts_are_ours() {
+        let line = |kind: &str, path: &str| {
+            format!("36 35 0:41 / {path} rw,nosuid - {kind} roadtrain rw,user_id=0")
+        };
+        let at = Path::new("/mnt/a b");
+        assert!(is_ours(&line(KIND, "/mnt/a\\040b"), at));
+        assert!(!is_ours(&line("fuse.other", "/mnt/a\\040b"), at));
+        assert!(!is_ours(&line(KIND, "/mnt/a"), at));
+        assert!(!is_ours("", at));
+    }
+}

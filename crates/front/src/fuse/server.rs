@@ -1,0 +1,384 @@
+//! The FUSE server: a front of the reactor that its lanes run on.
+//!
+//! Requests come over io_uring, into memory that goes on to the lane as it is (`ring`), or are read from the
+//! device (`device`); from there on both are slots. Requests that are nobody's I/O are answered at once
+//! (`tree`); the others become [`Jobs`] of their disk, and are answered when these end.
+
+use super::device::Device;
+use super::queues;
+use super::ring;
+use super::session::Session;
+use super::slots::{Home, Slots};
+use super::tree::{Answer, Work};
+use crate::disk::{DiskOp, Fault, Jobs, Started, Watch, tag_of};
+use roadtrain_engine::host::{Front, Interest, LaneId, ReactorInfo, Turn};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::fuse::{Opcode, WriteOut};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::collections::VecDeque;
+use std::io::{self, PipeReader};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{debug, warn};
+
+/// Requests that a reactor reads from the device at a time.
+const DEVICE_DEPTH: usize = 128;
+/// The same beside a ring: only what the kernel does not send over it.
+const DEVICE_DEPTH_BESIDE: usize = 4;
+/// Octets of buffers for what the lane cannot do in a slot's memory, for each disk.
+const BUFFER_BYTES_MAX: usize = 64 << 20;
+/// How soon a part is tried again whose guard another lane holds.
+const GUARD_RETRY: Duration = Duration::from_micros(50);
+/// Longest wait at the end for the kernel to give the slots back.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+const BEGIN_KEY: u64 = 0;
+const DEVICE_KEY: u64 = 1;
+
+/// Serves a mount over one reactor's lanes.
+pub struct FuseServer {
+    session: Arc<Session>,
+    reactor: ReactorInfo,
+    /// Cores of all reactors.
+    cores: Vec<usize>,
+    /// Readable when the mount is made, or never will be.
+    begin: PipeReader,
+    phase: Phase,
+    /// Where it reads; none: another reactor does that.
+    device: Option<Device>,
+    /// There may be something to read.
+    readable: bool,
+    disks: Vec<Served>,
+    slots: Slots,
+    /// Slots that are with the kernel.
+    commands: usize,
+    /// Slots that wait for buffers, longest first.
+    starved: VecDeque<usize>,
+    retry_at: Option<Instant>,
+    /// When waiting for the kernel ends.
+    stop_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The first turn is to come.
+    New,
+    /// Waits for the mount.
+    Waiting,
+    Running,
+}
+
+struct Served {
+    jobs: Jobs<usize>,
+    watch: Watch,
+}
+
+impl FuseServer {
+    /// For `reactor`, one of those pinned to `cores`; begins when `begin` is readable.
+    pub(super) fn new(
+        session: Arc<Session>,
+        reactor: ReactorInfo,
+        cores: Vec<usize>,
+        begin: PipeReader,
+        watch: impl Fn() -> Watch,
+    ) -> Self {
+        let serve = |(tag, disk): (usize, &Arc<_>)| {
+            let mut jobs = Jobs::new(Arc::clone(disk), LaneId(0), BUFFER_BYTES_MAX);
+            jobs.set_lanes(reactor.lanes);
+            jobs.set_tag(tag as u16);
+            Served { jobs, watch: watch() }
+        };
+        FuseServer {
+            disks: session.tree.disks().iter().enumerate().map(serve).collect(),
+            session,
+            reactor,
+            cores,
+            begin,
+            phase: Phase::New,
+            device: None,
+            readable: false,
+            slots: Slots::none(),
+            commands: 0,
+            starved: VecDeque::new(),
+            retry_at: None,
+            stop_at: None,
+        }
+    }
+
+    /// The mount is made: gives the kernel the slots, or begins to read.
+    fn start(&mut self, turn: &mut dyn Turn) -> io::Result<()> {
+        let session = Arc::clone(&self.session);
+        let Some(mounted) = session.mounted() else { return Ok(()) };
+        let is_first = self.reactor.index == 0;
+        if mounted.uring {
+            let count = queues::count()?;
+            let queues = queues::of(self.reactor, &self.cores, count);
+            let beside = if is_first { DEVICE_DEPTH_BESIDE } else { 0 };
+            self.slots = Slots::new(beside, &queues, queues::depth(count))?;
+            for slot in beside..self.slots.len() {
+                if let Some(command) = self.slots.registration(slot, mounted.device.fd()) {
+                    self.commands += 1;
+                    ring::send(turn, &command, slot);
+                }
+            }
+        } else {
+            self.slots = Slots::new(DEVICE_DEPTH, &[], 0)?;
+        }
+        if is_first {
+            self.device = Some(mounted.device.try_share()?);
+        } else if !mounted.uring {
+            self.device = Some(mounted.device.try_clone()?);
+        }
+        self.watch_device(turn);
+        Ok(())
+    }
+
+    fn watch_device(&mut self, turn: &mut dyn Turn) {
+        self.readable = false;
+        if let Some(device) = &self.device {
+            turn.watch(device.fd(), Interest::Readable, DEVICE_KEY);
+        }
+    }
+
+    fn take_ready(&mut self, turn: &mut dyn Turn) {
+        if self.phase == Phase::New {
+            self.phase = Phase::Waiting;
+            turn.watch(self.begin.as_raw_fd(), Interest::Readable, BEGIN_KEY);
+        }
+        while let Some(key) = turn.next_ready() {
+            if key == DEVICE_KEY {
+                self.readable = true;
+            } else if self.phase == Phase::Waiting {
+                self.phase = Phase::Running;
+                if let Err(error) = self.start(turn) {
+                    warn!("a reactor cannot serve FUSE requests: {error}");
+                }
+            }
+        }
+    }
+
+    /// The lane's news.
+    fn take_completions(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            let Some(served) = self.disks.get_mut(usize::from(tag_of(&completion))) else {
+                continue;
+            };
+            let Some(key) = served.jobs.complete(completion) else { continue };
+            let (slot, status) = (served.jobs.job(key).mark, served.jobs.job(key).status);
+            let (slots, mut at) = (&mut self.slots, 0);
+            served.jobs.remove(key, |buffer, range| {
+                if !slots.has_payload(slot) {
+                    slots.put_payload(slot, buffer);
+                    return None;
+                }
+                let octets = range.len();
+                if let Some(room) = slots.payload(slot).get_mut(at..at + octets) {
+                    room.copy_from_slice(&buffer[range]);
+                }
+                at += octets;
+                Some(buffer)
+            });
+            self.step_ended(turn, slot, status);
+        }
+    }
+
+    /// Requests that the kernel has put into slots.
+    fn take_requests(&mut self, turn: &mut dyn Turn) {
+        while let Some((slot, result)) = turn.next_command() {
+            self.commands -= 1;
+            let slot = slot as usize;
+            if result >= 0 {
+                self.slots.arrive(slot);
+                self.handle(turn, slot);
+            } else if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOMEM)
+                && self.session.refuse()
+            {
+                let error = io::Error::from_raw_os_error(-result);
+                warn!("FUSE over io_uring is refused, the device is read instead: {error}");
+            } else {
+                debug!(slot, result, "a FUSE slot has ended");
+            }
+        }
+    }
+
+    /// Requests that wait at the device.
+    fn read_device(&mut self, turn: &mut dyn Turn) {
+        while self.readable && self.slots.has_free() {
+            let Some(device) = &self.device else { return };
+            match self.slots.receive(device) {
+                Ok(Some(slot)) => self.handle(turn, slot),
+                Ok(None) => self.watch_device(turn),
+                Err(error) => {
+                    debug!("no more FUSE requests: {error}");
+                    (self.device, self.readable) = (None, false);
+                }
+            }
+        }
+    }
+
+    /// Answers a slot's request, or begins to carry it out.
+    fn handle(&mut self, turn: &mut dyn Turn, slot: usize) {
+        let header = self.slots.header(slot);
+        let opcode = header.opcode();
+        if opcode.has_no_answer() && self.slots.home(slot) == Home::Device {
+            return self.slots.release(slot);
+        }
+        if asks_for_size(opcode) {
+            for served in &mut self.disks {
+                served.watch.look(turn.now(), served.jobs.disk());
+            }
+        }
+        let (args, room) = self.slots.args_and_room(slot);
+        match self.session.tree.answer(&header, args, room) {
+            Answer::Data(octets) => self.answer(turn, slot, Ok(octets)),
+            Answer::Error(errno) => self.answer(turn, slot, Err(errno)),
+            Answer::Work(work) => {
+                *self.slots.work(slot) = Some(work);
+                self.begin_step(turn, slot, work);
+            }
+        }
+    }
+
+    /// The next step of a slot's work.
+    fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: Work) {
+        let request = work.request();
+        let jobs = &mut self.disks[work.disk].jobs;
+        if let Err(fault) = jobs.disk().check(&request) {
+            return self.answer(turn, slot, Err(fault.errno()));
+        }
+        // Those of one queue share caravans.
+        let lane = match self.slots.home(slot) {
+            Home::Device => slot,
+            Home::Ring(queue) => usize::from(queue),
+        };
+        if jobs.is_whole(&request) {
+            if let Some(payload) = self.slots.take_payload(slot) {
+                jobs.start_with(slot, lane, request, payload);
+            }
+            return;
+        }
+        match jobs.start(slot, lane, request) {
+            Started::Done => self.step_ended(turn, slot, Status::SUCCESS),
+            Started::Running(_) => {}
+            Started::Payload(_, part) => {
+                let mut payload: &[u8] = self.slots.payload(slot);
+                jobs.fill(part, |window| {
+                    let (octets, rest) = payload.split_at(window.len().min(payload.len()));
+                    window[..octets.len()].copy_from_slice(octets);
+                    payload = rest;
+                });
+            }
+            Started::NoBuffers => self.starved.push_back(slot),
+        }
+    }
+
+    /// A step of a slot's work is done, or has failed.
+    fn step_ended(&mut self, turn: &mut dyn Turn, slot: usize, status: Status) {
+        let Some(mut work) = self.slots.work(slot).take() else { return };
+        if !status.is_success() {
+            let errno = Fault::of(status, work.op).errno();
+            return self.answer(turn, slot, Err(errno));
+        }
+        let request = work.request();
+        work.at += u64::from(request.length);
+        if work.at < work.end {
+            *self.slots.work(slot) = Some(work);
+            return self.begin_step(turn, slot, work);
+        }
+        let octets = match work.op {
+            DiskOp::Read => request.length as usize,
+            DiskOp::Write => {
+                let written = WriteOut { size: request.length, padding: 0 };
+                let put = written.write_to_prefix(self.slots.payload(slot));
+                put.map_or(0, |()| size_of::<WriteOut>())
+            }
+            _ => 0,
+        };
+        self.answer(turn, slot, Ok(octets));
+    }
+
+    fn answer(&mut self, turn: &mut dyn Turn, slot: usize, result: Result<usize, i32>) {
+        *self.slots.work(slot) = None;
+        match (self.slots.home(slot), &self.device, self.session.mounted()) {
+            (Home::Ring(_), _, Some(mounted)) => {
+                if let Some(command) = self.slots.commit(slot, mounted.device.fd(), result) {
+                    self.commands += 1;
+                    ring::send(turn, &command, slot);
+                }
+            }
+            (Home::Device, Some(device), _) => {
+                // ENOENT: the request was withdrawn; others: the mount has ended, reading will tell.
+                if let Err(error) = self.slots.send(slot, device, result) {
+                    debug!("a FUSE request's answer is not taken: {error}");
+                }
+            }
+            (Home::Device, None, _) => self.slots.release(slot),
+            (Home::Ring(_), _, None) => {}
+        }
+    }
+
+    /// Buffers may have come back.
+    fn feed_starved(&mut self, turn: &mut dyn Turn) {
+        for _ in 0..self.starved.len() {
+            let Some(slot) = self.starved.pop_front() else { return };
+            if let Some(work) = *self.slots.work(slot) {
+                self.begin_step(turn, slot, work);
+            }
+        }
+    }
+
+    fn submit(&mut self, turn: &mut dyn Turn) {
+        let mut parked = false;
+        for served in &mut self.disks {
+            served.watch.look_if_due(turn.now(), served.jobs.disk());
+            served.jobs.submit(turn);
+            parked |= served.jobs.has_parked();
+        }
+        self.retry_at = parked.then(|| turn.now() + GUARD_RETRY);
+    }
+
+    /// Ends the reactor when nothing is under way. Whoever stops it has ended the mount before, so that the
+    /// kernel gives all slots back.
+    fn stop(&mut self, turn: &mut dyn Turn) {
+        let stop_at = *self.stop_at.get_or_insert(turn.now() + STOP_TIMEOUT);
+        let is_idle = self.disks.iter().all(|served| served.jobs.is_idle());
+        let is_over = turn.now() >= stop_at;
+        if is_idle && (self.commands == 0 || is_over) {
+            if let Some(device) = self.device.take() {
+                turn.unwatch(DEVICE_KEY);
+                drop(device);
+            }
+            turn.unwatch(BEGIN_KEY);
+            turn.stop();
+        }
+    }
+}
+
+/// Whether the answer tells a size: it is the latest.
+fn asks_for_size(opcode: Opcode) -> bool {
+    [Opcode::LOOKUP, Opcode::GETATTR, Opcode::SETATTR, Opcode::LSEEK].contains(&opcode)
+}
+
+impl Front for FuseServer {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        self.take_ready(turn);
+        self.take_completions(turn);
+        self.take_requests(turn);
+        self.read_device(turn);
+        self.feed_starved(turn);
+        self.submit(turn);
+        if turn.stopping() {
+            self.stop(turn);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let stop_at = self.stop_at.filter(|_| self.commands > 0);
+        self.retry_at.into_iter().chain(stop_at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+use super::super::device::Kernel;
+use super::super::session::Mounted;
+use super::super::tree::Tree;
+use super::*;
+use crate::disk::rig::{Mock, Options, pattern};
+use crate::disk::{Disk, DiskInfo, test_info};
+use proptest::prelude::*;
+use roadtrain_engine::host::Op;
+use roadtrain_wire::fuse::{FallocateIn, InHeader, ReadIn, WriteIn, fallocate_mode};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+/// Requests by the device, and their answers.
+struct Rig {
+    kernel: Kernel,
+    mock: Mock,
+    server: FuseServer,
+    unique: u64,
+}
+
+impl Rig {
+    fn new(options: Options) -> Self {
+        let (kernel, device) = Kernel::new();
+        let disk = Arc::new(Disk::new(options.info.clone()).unwrap());
+        let session = Arc::new(Session::new(Tree::new(vec![disk], (0, 0), 0)));
+        let (begin, beginner) = std::io::pipe().unwrap();
+        let reactor = ReactorInfo { index: 0, count: 1, lanes: options.lanes, core: None };
+        let server =
+            FuseServer::new(Arc::clone(&session), reactor, Vec::new(), begin, Watch::default);
+        session.begin(Mounted { device, uring: false });
+        drop(beginner);
+        Rig { kernel, mock: Mock::new(options, 1), server, unique: 0 }
+    }
+
+    /// Sends a request about the file; returns its number.
+    fn ask(&mut self, opcode: Opcode, args: &[u8], payload: &[u8]) -> u64 {
+        self.unique += 2;
+        let unique = self.unique;
+        let len = (size_of::<InHeader>() + args.len() + payload.len()) as u32;
+        let header = InHeader { len, opcode: opcode.0, unique, nodeid: 2, ..InHeader::default() };
+        self.kernel.ask(&[header.as_bytes(), args, payload]);
+        unique
+    }
+
+    fn read(&mut self, offset: u64, size: u32) -> u64 {
+        let read = ReadIn { offset, size, ..ReadIn::default() };
+        self.ask(Opcode::READ, read.as_bytes(), &[])
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> u64 {
+        let write = WriteIn { offset, size: data.len() as u32, ..WriteIn::default() };
+        self.ask(Opcode::WRITE, write.as_bytes(), data)
+    }
+
+    /// Turns until `count` answers are there: errors and data by number.
+    fn answers(&mut self, count: usize) -> HashMap<u64, (i32, Vec<u8>)> {
+        let mut answers = HashMap::new();
+        for _ in 0..10_000 {
+            self.mock.turn(&mut self.server);
+            while let Some((header, data)) = self.kernel.try_answer() {
+                assert_eq!(header.len as usize, size_of_val(&header) + data.len());
+                let again = answers.insert(header.unique, (header.error, data));
+                assert!(again.is_none(), "answered twice");
+            }
+            if answers.len() == count {
+                return answers;
+            }
+        }
+        panic!("{} of {count} answers", answers.len());
+    }
+
+    fn answer(&mut self) -> (i32, Vec<u8>) {
+        self.answers(1).into_values().next().unwrap()
+    }
+}
+
+fn initial(range: std::ops::Range<usize>) -> Vec<u8> {
+    range.map(pattern).collect()
+}
+
+#[test]
+fn whole_blocks_go_as_they_come() {
+    let mut rig = Rig::new(Options::default());
+    rig.read(512, 4096);
+    assert_eq!(rig.answer(), (0, initial(512..4608)));
+    rig.write(1024, &[7; 2048]);
+    let (error, data) = rig.answer();
+    assert_eq!((error, data.len(), data[..4] == 2048u32.to_ne_bytes()), (0, 8, true));
+    let asked: Vec<_> = rig.mock.asked.iter().map(|asked| (asked.0, asked.1, asked.2)).collect();
+    assert_eq!(asked, [(Op::Read, 1, 8), (Op::Write, 2, 4)], "one request each");
+    assert_eq!(rig.mock.disk.lock().unwrap()[1024..3072], [7; 2048]);
+}
+
+#[test]
+fn what_is_no_whole_block_is_carried_out_too() {
+    let mut rig = Rig::new(Options::default());
+    rig.write(700, &[9; 1000]);
+    assert_eq!(rig.answer().0, 0);
+    rig.read(600, 1200);
+    let expected = [initial(600..700), vec![9; 1000], initial(1700..1800)].concat();
+    assert_eq!(rig.answer(), (0, expected));
+    // More than the lane moves at a time (128 KiB).
+    rig.read(1, 190_000);
+    let (error, data) = rig.answer();
+    assert_eq!((error, data.len()), (0, 190_000));
+    assert_eq!(data[2000..], initial(2001..190_001));
+}
+
+#[test]
+fn reads_and_writes_stop_at_the_end() {
+    let mut rig = Rig::new(Options::default());
+    let end = 1 << 20;
+    rig.read(end - 100, 4096);
+    assert_eq!(rig.answer(), (0, initial((1 << 20) - 100..1 << 20)));
+    rig.read(end, 4096);
+    assert_eq!(rig.answer(), (0, vec![]));
+    rig.write(end - 512, &[1; 1024]);
+    assert_eq!(rig.answer().1[..4], 512u32.to_ne_bytes());
+    rig.write(end, &[1; 512]);
+    assert_eq!(rig.answer().0, -libc::ENOSPC);
+}
+
+#[test]
+fn a_failure_is_its_requests_own() {
+    let fails = Some((3, Status::UNRECOVERED_READ_ERROR));
+    let mut rig = Rig::new(Options { fails, ..Options::default() });
+    let (good, bad) = (rig.read(0, 512), rig.read(3 * 512, 512));
+    let answers = rig.answers(2);
+    assert_eq!(answers[&good], (0, initial(0..512)));
+    assert_eq!(answers[&bad], (-libc::EIO, vec![]));
+    rig.read(0, 512);
+    assert_eq!(rig.answer().0, 0, "the slot lives on");
+}
+
+#[test]
+fn holes_and_flushes_reach_the_disk() {
+    let mut rig = Rig::new(Options::default());
+    let mode = fallocate_mode::PUNCH_HOLE | fallocate_mode::KEEP_SIZE;
+    let hole = FallocateIn { offset: 100, length: 5000, mode, ..FallocateIn::default() };
+    rig.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
+    assert_eq!(rig.answer(), (0, vec![]));
+    assert_eq!(rig.mock.disk.lock().unwrap()[99..5101][1..5001], [0; 5000]);
+    assert_eq!(rig.mock.disk.lock().unwrap()[..100], initial(0..100));
+    rig.ask(Opcode::FSYNC, &[0; 16], &[]);
+    assert_eq!(rig.answer(), (0, vec![]));
+    assert_eq!(rig.mock.asked.last().unwrap().0, Op::Flush);
+}
+
+#[test]
+fn a_removed_namespace_says_so() {
+    let mut rig = Rig::new(Options::default());
+    rig.server.session.tree.disks()[0].remove();
+    rig.read(0, 512);
+    assert_eq!(rig.answer().0, -libc::ENXIO);
+}
+
+#[test]
+fn nobody_waits_for_some_answers() {
+    let mut rig = Rig::new(Options::default());
+    for opcode in [Opcode::FORGET, Opcode::BATCH_FORGET, Opcode::INTERRUPT] {
+        for _ in 0..2 * DEVICE_DEPTH {
+            rig.ask(opcode, &[0; 16], &[]);
+            rig.mock.turn(&mut rig.server);
+        }
+    }
+    let unique = rig.ask(Opcode::GETATTR, &[0; 16], &[]);
+    let answers = rig.answers(1);
+    assert_eq!((answers[&unique].0, answers[&unique].1.len()), (0, 104));
+}
+
+#[test]
+fn more_than_all_slots_wait_at_the_device() {
+    let mut rig = Rig::new(Options { room: 3, ..Options::default() });
+    let count = DEVICE_DEPTH + 40;
+    for at in 0..count as u64 {
+        rig.read(at * 512, 512);
+    }
+    assert!(rig.answers(count).values().all(|(error, data)| *error == 0 && data.len() == 512));
+}
+
+#[test]
+fn it_ends_when_all_is_answered() {
+    let mut rig = Rig::new(Options::default());
+    rig.read(0, 4096);
+    while rig.mock.asked.is_empty() {
+        rig.mock.turn(&mut rig.server);
+    }
+    rig.mock.stopping.store(true, Ordering::Relaxed);
+    let Rig { kernel, mock, server, .. } = rig;
+    let (mock, server) = mock.run(server);
+    assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
+    assert!(server.disks[0].jobs.is_clean());
+    assert_eq!(kernel.answer().0.error, 0);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Read,
+    Write(u8),
+    Hole,
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, u16, u16)>> {
+    let step = prop_oneof![
+        2 => Just(Step::Read),
+        2 => any::<u8>().prop_map(Step::Write),
+        1 => Just(Step::Hole),
+    ];
+    proptest::collection::vec((step, any::<u16>(), 1u16..9000), 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// One at a time, so that a plain array is the model.
+    #[test]
+    fn any_ranges_behave_like_memory(steps in steps(), lba_shift in 9u32..13, lanes in 1usize..3) {
+        let info = DiskInfo { lba_bytes: 1 << lba_shift, blocks: 1 << (17 - lba_shift), ..test_info() };
+        let bytes = 1 << 17;
+        let mut rig = Rig::new(Options { info, lanes, ..Options::default() });
+        let mut model = initial(0..bytes);
+        for (step, offset, length) in steps {
+            let (start, length) = (usize::from(offset), usize::from(length));
+            let range = start..(start + length).min(bytes);
+            match step {
+                Step::Read => {
+                    rig.read(start as u64, length as u32);
+                    prop_assert_eq!(rig.answer(), (0, model[range].to_vec()));
+                }
+                Step::Write(octet) => {
+                    rig.write(start as u64, &vec![octet; range.len()]);
+                    prop_assert_eq!(rig.answer().0, 0);
+                    model[range].fill(octet);
+                }
+                Step::Hole => {
+                    let (offset, length) = (start as u64, range.len() as u64);
+                    let mode = fallocate_mode::ZERO_RANGE;
+                    let hole = FallocateIn { offset, length, mode, ..FallocateIn::default() };
+                    rig.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
+                    prop_assert_eq!(rig.answer().0, 0);
+                    model[range].fill(0);
+                }
+            }
+        }
+        prop_assert!(*rig.mock.disk.lock().unwrap() == model);
+    }
+}

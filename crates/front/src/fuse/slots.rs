@@ -1,0 +1,231 @@
+//! The memory of requests: each slot has a header and a payload, both shared with the kernel.
+//!
+//! A slot belongs to the ring (its memory is registered, the kernel puts a request in and takes the answer
+//! out) or to the device (a request is read into it, the answer written from it). The header is laid out as
+//! [`RingHeader`] in both cases, so that nobody else needs to know.
+
+use super::device::Device;
+use super::tree::Work;
+use roadtrain_engine::buffer::{Arena, Buffer};
+use roadtrain_engine::host::RingCommand as Command;
+use roadtrain_wire::fuse::{
+    InHeader, Opcode, OutHeader, RingCommand, RingEntry, RingHeader, ring_op,
+};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+
+/// Octets of a slot's payload.
+pub(super) const PAYLOAD_BYTES: usize = 1 << 20;
+/// From one header to the next.
+const STRIDE_BYTES: usize = 512;
+/// Behind the header: the two pieces of memory, for the kernel to look up.
+const PIECES_OFFSET: usize = 320;
+const ARGS_BYTES: usize = 128;
+/// Arguments of Read and Write: what is read between the header and the payload.
+const FRONT_ARGS_BYTES: usize = 40;
+
+/// Whose a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// The device's.
+    Device,
+    /// That queue's.
+    Ring(u16),
+}
+
+struct Slot {
+    home: Home,
+    /// `None` while it is with the lane.
+    payload: Option<Buffer>,
+    /// What the disk does for its request.
+    work: Option<Work>,
+}
+
+/// All slots of a reactor.
+pub(super) struct Slots {
+    headers: Buffer,
+    slots: Vec<Slot>,
+    /// Slots of the device without a request.
+    free: Vec<usize>,
+}
+
+impl Slots {
+    /// `device_slots` slots for the device and `depth` for each of `queues`.
+    ///
+    /// # Errors
+    /// No memory. What is never used takes none: it is mapped, not touched.
+    pub(super) fn new(device_slots: usize, queues: &[u16], depth: usize) -> io::Result<Self> {
+        let device = std::iter::repeat_n(Home::Device, device_slots);
+        let of_queue = |&queue| std::iter::repeat_n(Home::Ring(queue), depth);
+        let homes = device.chain(queues.iter().flat_map(of_queue));
+        let payloads = Arena::new(device_slots + queues.len() * depth, PAYLOAD_BYTES)?;
+        let slot = |(home, payload)| Slot { home, payload: Some(payload), work: None };
+        let slots: Vec<Slot> = homes.zip(payloads).map(slot).collect();
+        let headers = Buffer::alloc(slots.len() * STRIDE_BYTES);
+        Ok(Slots { headers, slots, free: (0..device_slots).rev().collect() })
+    }
+
+    /// None at all.
+    pub(super) fn none() -> Self {
+        Slots { headers: Buffer::alloc(0), slots: Vec::new(), free: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn home(&self, slot: usize) -> Home {
+        self.slots[slot].home
+    }
+
+    /// Slots of the device that hold no request.
+    pub(super) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Reads a request from the device into a free slot; `None`: there is none now.
+    pub(super) fn receive(&mut self, device: &Device) -> io::Result<Option<usize>> {
+        let Some(&slot) = self.free.last() else { return Ok(None) };
+        let header = &mut self.headers[slot * STRIDE_BYTES..][..STRIDE_BYTES];
+        let (in_out, args) = header.split_at_mut(RingHeader::OP_IN_OFFSET);
+        let (front_args, more_args) = args[..ARGS_BYTES].split_at_mut(FRONT_ARGS_BYTES);
+        let payload = self.slots[slot].payload.get_or_insert_with(|| Buffer::alloc(PAYLOAD_BYTES));
+        payload.set_len(PAYLOAD_BYTES);
+        let in_header = &mut in_out[..size_of::<InHeader>()];
+        if device.receive([&mut *in_header, front_args, payload].map(IoSliceMut::new))? == 0 {
+            return Ok(None);
+        }
+        self.free.pop();
+        let request = InHeader::read_from_bytes(in_header).unwrap_or_default();
+        if !is_read_or_write(request.opcode()) {
+            more_args.copy_from_slice(&payload[..more_args.len()]);
+        }
+        Ok(Some(slot))
+    }
+
+    /// The kernel has put a request into a slot of the ring.
+    pub(super) fn arrive(&mut self, slot: usize) {
+        let Some(payload) = &mut self.slots[slot].payload else { return };
+        payload.set_len(PAYLOAD_BYTES);
+        // A name counts as payload here.
+        if self.header(slot).opcode() == Opcode::LOOKUP
+            && let Some(payload) = &self.slots[slot].payload
+        {
+            let at = slot * STRIDE_BYTES + RingHeader::OP_IN_OFFSET;
+            self.headers[at..][..ARGS_BYTES].copy_from_slice(&payload[..ARGS_BYTES]);
+        }
+    }
+
+    /// The request's header.
+    pub(super) fn header(&self, slot: usize) -> InHeader {
+        let header = &self.headers[slot * STRIDE_BYTES..][..size_of::<InHeader>()];
+        InHeader::read_from_bytes(header).unwrap_or_default()
+    }
+
+    /// The request's arguments, and room for data of the answer.
+    pub(super) fn args_and_room(&mut self, slot: usize) -> (&[u8], &mut [u8]) {
+        let args = &self.headers[slot * STRIDE_BYTES + RingHeader::OP_IN_OFFSET..][..ARGS_BYTES];
+        let room = self.slots[slot].payload.as_deref_mut().unwrap_or_default();
+        (args, room)
+    }
+
+    /// Payload of a Write, room for the data of a Read.
+    pub(super) fn payload(&mut self, slot: usize) -> &mut [u8] {
+        self.slots[slot].payload.as_deref_mut().unwrap_or_default()
+    }
+
+    /// Takes the payload away, for the lane.
+    pub(super) fn take_payload(&mut self, slot: usize) -> Option<Buffer> {
+        self.slots[slot].payload.take()
+    }
+
+    /// Whether the payload is here.
+    pub(super) fn has_payload(&self, slot: usize) -> bool {
+        self.slots[slot].payload.is_some()
+    }
+
+    /// The lane gives the payload back.
+    pub(super) fn put_payload(&mut self, slot: usize, mut payload: Buffer) {
+        payload.set_len(PAYLOAD_BYTES);
+        self.slots[slot].payload = Some(payload);
+    }
+
+    /// What the disk does for the request.
+    pub(super) fn work(&mut self, slot: usize) -> &mut Option<Work> {
+        &mut self.slots[slot].work
+    }
+
+    /// Answers the request of a slot of the device, which is free then: an errno, or octets of the payload.
+    pub(super) fn send(
+        &mut self,
+        slot: usize,
+        device: &Device,
+        result: Result<usize, i32>,
+    ) -> io::Result<()> {
+        let header = self.out_header(slot, result);
+        let octets = result.unwrap_or(0);
+        let data = self.slots[slot].payload.as_deref().unwrap_or_default();
+        let data = data.get(..octets).unwrap_or_default();
+        let sent = device.send([header.as_bytes(), data].map(IoSlice::new));
+        self.release(slot);
+        sent
+    }
+
+    /// Frees a slot of the device without an answer.
+    pub(super) fn release(&mut self, slot: usize) {
+        self.free.push(slot);
+    }
+
+    /// The command that gives a slot of the ring to the kernel for the first time.
+    pub(super) fn registration(&mut self, slot: usize, fd: RawFd) -> Option<Command> {
+        let payload = self.slots[slot].payload.as_mut()?.as_mut_ptr().expose_provenance();
+        let header = self.headers.as_mut_ptr().expose_provenance() + slot * STRIDE_BYTES;
+        let pieces = [header, size_of::<RingHeader>(), payload, PAYLOAD_BYTES];
+        let at = slot * STRIDE_BYTES + PIECES_OFFSET;
+        self.headers[at..][..size_of_val(&pieces)].copy_from_slice(pieces.as_bytes());
+        let address = (header + PIECES_OFFSET) as u64;
+        let command = self.command(slot, fd, ring_op::REGISTER, 0)?;
+        Some(Command { address, length: 2, ..command })
+    }
+
+    /// Puts the answer into a slot of the ring, for the kernel to take with the command returned. `None`: the
+    /// payload is lost, and the kernel must not be let at where it was.
+    pub(super) fn commit(
+        &mut self,
+        slot: usize,
+        fd: RawFd,
+        result: Result<usize, i32>,
+    ) -> Option<Command> {
+        self.slots[slot].payload.as_ref()?;
+        let out = self.out_header(slot, result);
+        let header = &mut self.headers[slot * STRIDE_BYTES..][..size_of::<RingHeader>()];
+        header[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        let entry = &mut header[RingHeader::ENTRY_OFFSET..];
+        let told = RingEntry::read_from_bytes(entry).ok()?;
+        let payload_size = result.unwrap_or(0) as u32;
+        entry.copy_from_slice(RingEntry { payload_size, ..told }.as_bytes());
+        self.command(slot, fd, ring_op::COMMIT_AND_FETCH, told.commit_id)
+    }
+
+    fn command(&self, slot: usize, fd: RawFd, op: u32, commit_id: u64) -> Option<Command> {
+        let Home::Ring(qid) = self.slots[slot].home else { return None };
+        let own = RingCommand { commit_id, qid, ..RingCommand::default() };
+        let mut payload = [0; 80];
+        payload[..size_of::<RingCommand>()].copy_from_slice(own.as_bytes());
+        Some(Command { fd, op, address: 0, length: 0, payload })
+    }
+
+    fn out_header(&self, slot: usize, result: Result<usize, i32>) -> OutHeader {
+        let octets = size_of::<OutHeader>() + result.unwrap_or(0);
+        let error = result.err().map_or(0, |errno| -errno);
+        OutHeader { len: octets as u32, error, unique: self.header(slot).unique }
+    }
+}
+
+fn is_read_or_write(opcode: Opcode) -> bool {
+    opcode == Opcode::READ || opcode == Opcode::WRITE
+}
+
+#[cfg(test)]
+mod tests;

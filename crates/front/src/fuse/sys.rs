@@ -1,0 +1,94 @@
+//! The system calls that the standard library does not have.
+#![allow(unsafe_code, reason = "system calls")]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
+const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+
+/// Makes `device`, a fresh one, serve the same mount as `original`.
+pub(super) fn clone_device(device: &File, original: &File) -> io::Result<()> {
+    let number = original.as_raw_fd();
+    ioctl(device, FUSE_DEV_IOC_CLONE, (&raw const number).expose_provenance()).map(drop)
+}
+
+/// Mounts a FUSE file system at `path`.
+pub(super) fn mount(kind: &str, source: &str, path: &Path, options: &str) -> io::Result<()> {
+    let (kind, source) = (CString::new(kind)?, CString::new(source)?);
+    let (path, options) = (c_path(path)?, CString::new(options)?);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    let (source, path, kind) = (source.as_ptr(), path.as_ptr(), kind.as_ptr());
+    // SAFETY: all are strings that end with NUL.
+    check(unsafe { libc::mount(source, path, kind, flags, options.as_ptr().cast()) })
+}
+
+/// Ends the mount at `path`; `at_once`: also when it is in use, whose requests then fail.
+pub(super) fn unmount(path: &Path, at_once: bool) -> io::Result<()> {
+    let flags =
+        libc::UMOUNT_NOFOLLOW | if at_once { libc::MNT_FORCE | libc::MNT_DETACH } else { 0 };
+    let path = c_path(path)?;
+    // SAFETY: a string that ends with NUL.
+    check(unsafe { libc::umount2(path.as_ptr(), flags) })
+}
+
+/// Who mounts.
+pub(super) fn user_and_group() -> (u32, u32) {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Octets of the kernel's `struct loop_config`.
+pub(super) const LOOP_CONFIG_BYTES: usize = 304;
+
+const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
+const LOOP_SET_CAPACITY: libc::c_ulong = 0x4c07;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+
+/// The number of a loop device that is free, at the moment.
+pub(super) fn loop_get_free(control: &File) -> io::Result<i32> {
+    ioctl(control, LOOP_CTL_GET_FREE, 0)
+}
+
+/// Configures a loop device.
+pub(super) fn loop_configure(device: &File, config: &[u8; LOOP_CONFIG_BYTES]) -> io::Result<()> {
+    ioctl(device, LOOP_CONFIGURE, config.as_ptr().expose_provenance()).map(drop)
+}
+
+/// Tells a loop device to look how long its file is.
+pub(super) fn loop_set_capacity(device: &File) -> io::Result<()> {
+    ioctl(device, LOOP_SET_CAPACITY, 0).map(drop)
+}
+
+/// Ends a loop device, at once or when it is closed.
+pub(super) fn loop_clear(device: &File) -> io::Result<()> {
+    ioctl(device, LOOP_CLR_FD, 0).map(drop)
+}
+
+/// The argument is a number, or the address of what the request reads.
+fn ioctl(file: &File, request: libc::c_ulong, argument: usize) -> io::Result<i32> {
+    // SAFETY: those that take a pointer are given one to as much as they read, by the functions above.
+    let value = unsafe { libc::ioctl(file.as_raw_fd(), request, argument) };
+    check(value).map(|()| value)
+}
+
+/// Waits until `file` is readable, at most `milliseconds`; whether it is.
+pub(super) fn wait_readable(file: &File, milliseconds: i32) -> io::Result<bool> {
+    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: points to one pollfd.
+    let count = unsafe { libc::poll(&raw mut wanted, 1, milliseconds) };
+    check(count).map(|()| count > 0)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,288 @@
+//! The directory with one file for each namespace: answers requests, or says what the disk is to do.
+
+use super::slots::PAYLOAD_BYTES;
+use crate::disk::{Disk, DiskOp, DiskRequest};
+use roadtrain_wire::fuse::{
+    Attr, AttrOut, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, LseekOut, Opcode, OpenIn,
+    OpenOut, ROOT_ID, ReadIn, SetattrIn, StatfsOut, WriteIn, fallocate_mode, open_flag, seek,
+    setattr_valid,
+};
+use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes};
+use std::sync::Arc;
+
+/// Octets that one step of a Fallocate changes: a multiple of every block size.
+const STEP_BYTES_MAX: u64 = 1 << 30;
+/// Seconds for which a name may be cached: files neither come nor go.
+const ENTRY_VALID_S: u64 = 3600;
+const BLOCK_BYTES: u32 = 4096;
+/// What a slot holds; the kernel asks for no more.
+const TRANSFER_BYTES_MAX: u32 = PAYLOAD_BYTES as u32;
+/// Octets that times and `st_blocks` are counted in.
+const SECTOR_BYTES: u64 = 512;
+
+/// The mounted directory.
+#[derive(Debug)]
+pub(super) struct Tree {
+    disks: Vec<Arc<Disk>>,
+    uid: u32,
+    gid: u32,
+    /// When it was mounted, in seconds since 1970.
+    time_s: u64,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// So many octets of data.
+    Data(usize),
+    /// Errno.
+    Error(i32),
+    /// Ask the disk.
+    Work(Work),
+}
+
+/// What a disk is to do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    /// Which disk.
+    pub(super) disk: usize,
+    pub(super) op: DiskOp,
+    /// First octet that is not done.
+    pub(super) at: u64,
+    pub(super) end: u64,
+    pub(super) fua: bool,
+}
+
+impl Work {
+    /// The next step.
+    pub(super) fn request(&self) -> DiskRequest {
+        let length = (self.end - self.at).min(STEP_BYTES_MAX) as u32;
+        DiskRequest { op: self.op, offset: self.at, length, fua: self.fua }
+    }
+}
+
+/// How the file of a namespace is called.
+pub(super) fn file_name(nsid: u32) -> String {
+    format!("nvme0n{nsid}")
+}
+
+impl Tree {
+    /// A file for each of `disks`, which belongs to the user `uid` and the group `gid`.
+    pub(super) fn new(disks: Vec<Arc<Disk>>, (uid, gid): (u32, u32), time_s: u64) -> Self {
+        Tree { disks, uid, gid, time_s }
+    }
+
+    pub(super) fn disks(&self) -> &[Arc<Disk>] {
+        &self.disks
+    }
+
+    /// Answers the request with `header` and the arguments `args` (as many octets as there are, or more)
+    /// into `out`.
+    pub(super) fn answer(&self, header: &InHeader, args: &[u8], out: &mut [u8]) -> Answer {
+        let answer = match header.opcode() {
+            Opcode::READ => self.read(header, args),
+            Opcode::WRITE => self.write(header, args),
+            Opcode::FSYNC => self.flush(header),
+            Opcode::FALLOCATE => self.fallocate(header, args),
+            Opcode::LOOKUP => self.lookup(header, args).map(|entry| put(out, &entry)),
+            Opcode::GETATTR => self.attributes(header).map(|attributes| put(out, &attributes)),
+            Opcode::SETATTR => self.set_attributes(header, args).map(|now| put(out, &now)),
+            Opcode::OPEN => self.open(header, args).map(|opened| put(out, &opened)),
+            Opcode::OPENDIR => Ok(put(out, &OpenOut::default())),
+            Opcode::READDIR => self.read_directory(header, args, out),
+            Opcode::STATFS => Ok(put(out, &self.statistics())),
+            Opcode::LSEEK => self.seek(header, args).map(|found| put(out, &found)),
+            Opcode::RELEASE | Opcode::RELEASEDIR | Opcode::FSYNCDIR | Opcode::DESTROY => {
+                Ok(Answer::Data(0))
+            }
+            _ => Err(libc::ENOSYS),
+        };
+        answer.unwrap_or_else(Answer::Error)
+    }
+
+    /// The disk of a file, with its number.
+    fn disk(&self, header: &InHeader) -> Result<(usize, &Disk), i32> {
+        let index = header.nodeid.checked_sub(ROOT_ID + 1).map(|index| index as usize);
+        let disk = index.and_then(|index| Some((index, &**self.disks.get(index)?)));
+        disk.ok_or(if header.nodeid == ROOT_ID { libc::EISDIR } else { libc::ENOENT })
+    }
+
+    fn read(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
+        let (index, disk) = self.disk(header)?;
+        let read: ReadIn = arguments(args)?;
+        let size = read.size.min(TRANSFER_BYTES_MAX);
+        let end = read.offset.saturating_add(size.into()).min(disk.bytes());
+        if end <= read.offset {
+            return Ok(Answer::Data(0));
+        }
+        let at = read.offset;
+        Ok(Answer::Work(Work { disk: index, op: DiskOp::Read, at, end, fua: false }))
+    }
+
+    fn write(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
+        let (index, disk) = self.disk(header)?;
+        let write: WriteIn = arguments(args)?;
+        let size = write.size.min(TRANSFER_BYTES_MAX);
+        let end = write.offset.saturating_add(size.into()).min(disk.bytes());
+        if end <= write.offset && write.size > 0 {
+            return Err(libc::ENOSPC);
+        }
+        let fua = write.flags & libc::O_DSYNC.cast_unsigned() != 0;
+        Ok(Answer::Work(Work { disk: index, op: DiskOp::Write, at: write.offset, end, fua }))
+    }
+
+    fn flush(&self, header: &InHeader) -> Result<Answer, i32> {
+        let (disk, _) = self.disk(header)?;
+        Ok(Answer::Work(Work { disk, op: DiskOp::Flush, at: 0, end: 0, fua: false }))
+    }
+
+    /// Holes read as zeroes, which a Discard would not promise.
+    fn fallocate(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
+        let (index, disk) = self.disk(header)?;
+        let asked: FallocateIn = arguments(args)?;
+        let end = asked.offset.saturating_add(asked.length);
+        if end > disk.bytes() {
+            return Err(libc::ENOSPC);
+        }
+        let op = match asked.mode & !fallocate_mode::KEEP_SIZE {
+            0 => return Ok(Answer::Data(0)), // it is all there
+            fallocate_mode::PUNCH_HOLE => DiskOp::WriteZeroes { deallocate: true },
+            fallocate_mode::ZERO_RANGE => DiskOp::WriteZeroes { deallocate: false },
+            _ => return Err(libc::EOPNOTSUPP),
+        };
+        Ok(Answer::Work(Work { disk: index, op, at: asked.offset, end, fua: false }))
+    }
+
+    fn lookup(&self, header: &InHeader, args: &[u8]) -> Result<EntryOut, i32> {
+        if header.nodeid != ROOT_ID {
+            return Err(libc::ENOTDIR);
+        }
+        let name = args.split(|&octet| octet == 0).next().unwrap_or_default();
+        let named = |disk: &Arc<Disk>| file_name(disk.info().nsid).as_bytes() == name;
+        let index = self.disks.iter().position(named).ok_or(libc::ENOENT)?;
+        let nodeid = ROOT_ID + 1 + index as u64;
+        let attr = self.attr(nodeid).ok_or(libc::ENOENT)?;
+        Ok(EntryOut { nodeid, entry_valid: ENTRY_VALID_S, attr, ..EntryOut::default() })
+    }
+
+    /// They are never cached: a disk changes its size when it likes.
+    fn attributes(&self, header: &InHeader) -> Result<AttrOut, i32> {
+        let attr = self.attr(header.nodeid).ok_or(libc::ENOENT)?;
+        Ok(AttrOut { attr, ..AttrOut::default() })
+    }
+
+    /// As of a block device: cutting it short changes nothing, and nobody makes it longer.
+    fn set_attributes(&self, header: &InHeader, args: &[u8]) -> Result<AttrOut, i32> {
+        let asked: SetattrIn = arguments(args)?;
+        if asked.valid & (setattr_valid::MODE | setattr_valid::UID | setattr_valid::GID) != 0 {
+            return Err(libc::EPERM);
+        }
+        if asked.valid & setattr_valid::SIZE != 0 && asked.size > self.disk(header)?.1.bytes() {
+            return Err(libc::EFBIG);
+        }
+        self.attributes(header)
+    }
+
+    fn attr(&self, nodeid: u64) -> Option<Attr> {
+        let Tree { uid, gid, time_s, .. } = *self;
+        let (mode, size, nlink) = if nodeid == ROOT_ID {
+            (libc::S_IFDIR | 0o700, 0, 2)
+        } else {
+            let disk = self.disks.get((nodeid.checked_sub(ROOT_ID + 1)?) as usize)?;
+            let mode = if disk.info().read_only { 0o400 } else { 0o600 };
+            (libc::S_IFREG | mode, disk.bytes(), 1)
+        };
+        let blocks = size / SECTOR_BYTES;
+        let (atime, mtime, ctime, blksize) = (time_s, time_s, time_s, BLOCK_BYTES);
+        let (ino, times) = (nodeid, Attr { atime, mtime, ctime, ..Attr::default() });
+        Some(Attr { ino, size, blocks, mode, nlink, uid, gid, blksize, ..times })
+    }
+
+    fn open(&self, header: &InHeader, args: &[u8]) -> Result<OpenOut, i32> {
+        let (_, disk) = self.disk(header)?;
+        let asked: OpenIn = arguments(args)?;
+        let writes =
+            asked.flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned();
+        if writes && disk.info().read_only {
+            return Err(libc::EROFS);
+        }
+        let open_flags =
+            open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES | open_flag::NOFLUSH;
+        Ok(OpenOut { open_flags, ..OpenOut::default() })
+    }
+
+    fn read_directory(
+        &self,
+        header: &InHeader,
+        args: &[u8],
+        out: &mut [u8],
+    ) -> Result<Answer, i32> {
+        if header.nodeid != ROOT_ID {
+            return Err(libc::ENOTDIR);
+        }
+        let read: ReadIn = arguments(args)?;
+        let dots = [(ROOT_ID, ".".to_owned()), (ROOT_ID, "..".to_owned())];
+        let dots = dots.into_iter().map(|(ino, name)| (ino, name, libc::DT_DIR));
+        let files = self.disks.iter().zip(ROOT_ID + 1..);
+        let files = files.map(|(disk, ino)| (ino, file_name(disk.info().nsid), libc::DT_REG));
+        let limit = out.len().min(read.size as usize);
+        let mut used = 0;
+        let skip = usize::try_from(read.offset).unwrap_or(usize::MAX);
+        for (index, (ino, name, kind)) in dots.chain(files).enumerate().skip(skip) {
+            let entry = Dirent {
+                ino,
+                off: index as u64 + 1,
+                namelen: name.len() as u32,
+                kind: kind.into(),
+            };
+            let Some(room) = out[..limit].get_mut(used..) else { break };
+            let octets = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
+            let Some(room) = room.get_mut(..octets) else { break };
+            room.fill(0);
+            room[..size_of::<Dirent>()].copy_from_slice(entry.as_bytes());
+            room[size_of::<Dirent>()..][..name.len()].copy_from_slice(name.as_bytes());
+            used += octets;
+        }
+        Ok(Answer::Data(used))
+    }
+
+    fn statistics(&self) -> StatfsOut {
+        let octets: u64 = self.disks.iter().map(|disk| disk.bytes()).sum();
+        StatfsOut {
+            blocks: octets / u64::from(BLOCK_BYTES),
+            files: self.disks.len() as u64,
+            bsize: BLOCK_BYTES,
+            frsize: BLOCK_BYTES,
+            namelen: 255,
+            ..StatfsOut::default()
+        }
+    }
+
+    /// All of a disk is data.
+    fn seek(&self, header: &InHeader, args: &[u8]) -> Result<LseekOut, i32> {
+        let (_, disk) = self.disk(header)?;
+        let asked: LseekIn = arguments(args)?;
+        if asked.offset >= disk.bytes() {
+            return Err(libc::ENXIO);
+        }
+        match asked.whence {
+            seek::DATA => Ok(LseekOut { offset: asked.offset }),
+            seek::HOLE => Ok(LseekOut { offset: disk.bytes() }),
+            _ => Err(libc::EINVAL),
+        }
+    }
+}
+
+fn arguments<T: FromBytes>(args: &[u8]) -> Result<T, i32> {
+    T::read_from_prefix(args).map(|(value, _)| value).map_err(|_| libc::EINVAL)
+}
+
+fn put(out: &mut [u8], answer: &(impl IntoBytes + Immutable)) -> Answer {
+    match answer.write_to_prefix(out) {
+        Ok(()) => Answer::Data(answer.as_bytes().len()),
+        Err(_) => Answer::Error(libc::EIO),
+    }
+}
+
+#[cfg(test)]
+mod tests;

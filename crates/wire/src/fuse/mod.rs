@@ -1,0 +1,20 @@
+//! FUSE, the kernel's protocol to a file system in user space (`linux/fuse.h`, version 7): what a
+//! directory of files that are disks needs of it.
+//!
+//! The peer is this machine's kernel, so fields have the machine's order of octets.
+
+mod code;
+mod init;
+mod message;
+mod ring;
+
+pub use code::{Opcode, ROOT_ID, fallocate_mode, init_flag, open_flag, seek, setattr_valid};
+pub use init::{INIT_OCTETS_MIN, InitIn, InitOut, MAJOR, MINOR};
+pub use message::{
+    Attr, AttrOut, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, LseekOut, OpenIn, OpenOut,
+    OutHeader, ReadIn, SetattrIn, StatfsOut, WriteIn, WriteOut,
+};
+pub use ring::{RingCommand, RingEntry, RingHeader, ring_op};
+
+/// What the driver wants a reader to have room for, besides the payload of a Write.
+pub const READ_OCTETS_MIN: usize = 8192;

@@ -1,0 +1,263 @@
+# shellcheck shell=bash
+# Namespaces as files of a FUSE mount, and as loop devices over them, under unmodified programs. Everything
+# over the classic device and over io_uring. $mnt is the mountpoint, $file the file of namespace 1, $loop the
+# loop device over it.
+
+need_mount() {
+    [ "$(id -u)" = 0 ] || skip 'mounting needs root'
+    [ -c /dev/fuse ] || skip 'no /dev/fuse'
+}
+
+need_loop() {
+    need_mount
+    [ -c /dev/loop-control ] || skip 'no loop devices'
+}
+
+# each_way FUNCTION: in a folder of its own for each way that requests can come
+each_way() {
+    local way=off
+    mkdir off && (cd off && "$1")
+    if [ ! -e /sys/module/fuse/parameters/enable_uring ]; then
+        echo 'no FUSE over io_uring before Linux 6.14'
+        return 0
+    fi
+    way=on
+    mkdir on && (cd on && "$1")
+}
+
+# attach_fuse [OPTIONS]: mounts at $mnt, over io_uring if $way is on
+attach_fuse() {
+    mnt=$PWD/mnt file=$PWD/mnt/nvme0n1 loop=
+    mkdir -p "$mnt"
+    trap clean_up EXIT
+    background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "fuse:$mnt" \
+        --fuse-uring "$way" --reconnect-delay 1 "$@"
+    attached=$pid
+    until_line attach.log '^ready' "$attached"
+    loop=$(grep -o '/dev/loop[0-9]*' attach.log | tail -n 1 || true)
+}
+
+# What a failed test leaves, or its folder could not be removed.
+clean_up() {
+    local device backing
+    kill -KILL "$attached" 2>/dev/null || true
+    losetup -n -O NAME,BACK-FILE | while read -r device backing; do
+        case $backing in "$mnt"/*) losetup -d "$device" ;; esac
+    done
+    umount -lf "$mnt" 2>/dev/null || true
+}
+
+# detach_fuse: asks it to end, which takes all away
+detach_fuse() {
+    kill -TERM "$attached"
+    ended "$attached" 15
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+    [ -z "$loop" ] || ! losetup "$loop" 2>/dev/null || fail "$loop is still there"
+}
+
+# verify FILE JOBS BSRANGE [OPTIONS]: random writes and reads, each job on 8 MiB of its own
+verify() {
+    fio --name=verify --filename="$1" --numjobs="$2" --bsrange="$3" --rw=randrw --ioengine=libaio --direct=1 \
+        --iodepth=16 --size=8M --offset_increment=8M --io_size=16M --verify=crc32c --verify_fatal=1 \
+        --group_reporting --eta=never --output="fio-$2-$3.log" "${@:4}"
+}
+
+fuse_files() {
+    serve --namespace mem:128MiB --namespace mem:64MiB,lba=4096
+    attach_fuse --lanes 2 --cores 0-1
+    [ "$(stat -c '%s %a %U' "$file")" = '134217728 600 root' ]
+    [ "$(stat -c %s "$mnt/nvme0n2")" = 67108864 ]
+    [ "$(ls "$mnt")" = $'nvme0n1\nnvme0n2' ]
+    verify "$file" 1 512-256k
+    verify "$file" 4 4k-1M
+    verify "$file" 16 512-64k
+    verify "$mnt/nvme0n2" 4 512-32k # less than a block
+    verify "$file" 2 1k-128k --direct=0 --ioengine=psync
+    # Holes read as zeroes; the size stays.
+    dd if=/dev/urandom of="$file" bs=1M count=4 conv=notrunc,fsync status=none
+    fallocate --punch-hole --offset 1000 --length 2M "$file"
+    fallocate --zero-range --offset 3M --length 5000 "$file"
+    cmp -n $((2 << 20)) "$file" /dev/zero -i 1000:0
+    cmp -n 5000 "$file" /dev/zero -i $((3 << 20)):0
+    [ "$(stat -c %s "$file")" = 134217728 ]
+    : >"$file"
+    [ "$(stat -c %s "$file")" = 134217728 ] || fail 'truncated'
+    ! truncate -s 1G "$file" 2>/dev/null || fail 'made longer'
+    ! dd if=/dev/zero of="$file" bs=1M seek=128 count=1 conv=notrunc status=none 2>/dev/null || fail 'beyond the end'
+    ! touch "$mnt/new" 2>/dev/null || fail 'a new file'
+    detach_fuse
+}
+test_fuse_files() { need_mount && each_way fuse_files; }
+
+fuse_read_only() {
+    truncate -s 16M disk.img
+    serve --namespace "file:$PWD/disk.img,ro"
+    attach_fuse
+    cmp "$file" disk.img
+    ! dd if=/dev/zero of="$file" bs=4k count=1 conv=notrunc status=none 2>/dev/null || fail 'a write succeeded'
+    detach_fuse
+}
+test_fuse_read_only() { need_mount && each_way fuse_read_only; }
+
+fuse_loop_device() {
+    serve --namespace mem:128MiB,lba=4096
+    attach_fuse --loop
+    grep -q "^ready $loop $file " attach.log
+    [ "$(blockdev --getsize64 --getss "$loop" | xargs)" = '134217728 4096' ]
+    [ "$(cat "/sys/block/${loop#/dev/}/loop/dio")" = 1 ]
+    verify "$loop" 1 4k-256k
+    verify "$loop" 8 4k-64k
+    blkdiscard --zeroout "$loop"
+    cmp -n $((128 << 20)) "$loop" /dev/zero
+    detach_fuse
+}
+test_fuse_loop_device() { need_loop && each_way fuse_loop_device; }
+
+# What was synced is in the file system after its target was killed and it was attached anew.
+fuse_file_system() {
+    serve --namespace "file:$PWD/disk.img,size=128MiB"
+    attach_fuse --loop
+    mkfs.ext4 -q "$loop"
+    mkdir fs
+    mount "$loop" fs
+    mkdir fs/a
+    dd if=/dev/urandom of=fs/a/synced bs=1M count=20 status=none
+    cp -r "$top/docs" fs/a
+    sync -f fs
+    (cd fs && find . -type f -print0 | xargs -0 sha256sum) >sums
+    background load.log dd if=/dev/zero of=fs/lost bs=64k count=500
+    kill -KILL "$target"
+    ended "$target" 5
+    kill -TERM "$attached"
+    ended "$attached" 15
+    umount -l fs
+    wait || true
+    serve --namespace "file:$PWD/disk.img"
+    attach_fuse --loop
+    e2fsck -p "$loop" || [ $? = 1 ]
+    e2fsck -fn "$loop"
+    mount "$loop" fs
+    (cd fs && sha256sum --quiet -c) <sums
+    umount fs
+    detach_fuse
+}
+test_fuse_file_system_survives_a_killed_target() { need_loop && each_way fuse_file_system; }
+
+fuse_return() {
+    serve --namespace "file:$PWD/disk.img,size=64MiB"
+    attach_fuse
+    fio --name=load --filename="$file" --rw=randwrite --bs=4k --size=32M --ioengine=libaio --direct=1 \
+        --iodepth=32 --rate=8m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
+    local load=$! n
+    echo "$load" >>"$work/.pids"
+    for n in 1 2; do
+        sleep 1
+        alive "$load" || { cat load.log; fail "fio ended before crash $n"; }
+        kill -KILL "$target"
+        ended "$target" 5
+        serve --namespace "file:$PWD/disk.img"
+    done
+    wait "$load" || { cat load.log; fail 'fio saw errors'; }
+    detach_fuse
+}
+test_fuse_target_returns_under_load() { need_mount && each_way fuse_return; }
+
+# A target that stays away: EIO, and nothing hangs.
+fuse_loss() {
+    serve --namespace mem:64MiB
+    attach_fuse --ctrl-loss-tmo 2
+    kill -KILL "$target"
+    ended "$target" 5
+    ! timeout 60 dd if="$file" of=/dev/null bs=4k count=1 iflag=direct 2>dd.log || fail 'read from nowhere'
+    grep -q 'Input/output error' dd.log
+    detach_fuse
+}
+test_fuse_target_stays_away() { need_mount && each_way fuse_loss; }
+
+fuse_resize() {
+    configure "file:$PWD/disk.img,size=64MiB"
+    background target.log "$ROADTRAIN" serve --config target.toml
+    target=$pid
+    until_line target.log '^ready' "$target"
+    attach_fuse --loop
+    configure "file:$PWD/disk.img,size=128MiB"
+    kill -HUP "$target"
+    local n
+    for n in $(seq 100); do
+        [ "$(blockdev --getsize64 "$loop")" != 134217728 ] || break
+        sleep 0.1
+    done
+    [ "$(blockdev --getsize64 "$loop")" = 134217728 ] || fail "$loop did not grow"
+    [ "$(stat -c %s "$file")" = 134217728 ] || fail "$file did not grow"
+    verify "$file" 1 4k-64k --offset=100M
+    verify "$loop" 1 4k-64k --offset=112M
+    detach_fuse
+}
+test_fuse_resize() { need_loop && each_way fuse_resize; }
+
+# Programs that are at it get errors; nobody waits for them.
+fuse_detach_under_load() {
+    serve --namespace mem:128MiB
+    attach_fuse --loop
+    local name loads=()
+    for name in "$file" "$loop"; do
+        fio --name=load --filename="$name" --rw=randrw --bs=4k --numjobs=2 --ioengine=libaio --direct=1 --iodepth=16 \
+            --size=32M --time_based --runtime=60 --eta=never --output="load-${name##*/}.log" >/dev/null 2>&1 &
+        loads+=($!)
+        echo $! >>"$work/.pids"
+    done
+    sleep 1.5
+    kill -TERM "$attached"
+    ended "$attached" 15
+    for name in "${loads[@]}"; do ended "$name" 15; done
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+    local n
+    for n in $(seq 100); do
+        losetup "$loop" >/dev/null 2>&1 || return 0
+        sleep 0.1
+    done
+    fail "$loop is still there"
+}
+test_fuse_detach_under_load() { need_loop && each_way fuse_detach_under_load; }
+
+# The same with a target that does not answer.
+fuse_detach_without_target() {
+    serve --namespace mem:64MiB
+    attach_fuse
+    kill -KILL "$target"
+    ended "$target" 5
+    background dd.log dd if="$file" of=/dev/null bs=4k count=1 iflag=direct
+    local reader=$pid
+    sleep 0.5
+    alive "$reader" || fail 'the read did not wait'
+    kill -TERM "$attached"
+    ended "$attached" 15
+    ended "$reader" 5
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+}
+test_fuse_detach_without_target() { need_mount && each_way fuse_detach_without_target; }
+
+# What is cached for a loop device cannot be written any more.
+fuse_detach_loop_without_target() {
+    serve --namespace mem:64MiB
+    attach_fuse --loop
+    dd if=/dev/urandom of="$loop" bs=1M count=8 status=none
+    kill -KILL "$target"
+    ended "$target" 5
+    kill -TERM "$attached"
+    ended "$attached" 30
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+}
+test_fuse_detach_loop_without_target() { need_loop && each_way fuse_detach_loop_without_target; }
+
+test_fuse_switch_is_turned_back() {
+    need_mount
+    local switch=/sys/module/fuse/parameters/enable_uring before
+    [ -e $switch ] || skip 'no FUSE over io_uring before Linux 6.14'
+    before=$(<$switch)
+    serve --namespace mem:64MiB
+    way=on attach_fuse
+    grep -q 'io_uring' attach.log
+    [ "$(<$switch)" = "$before" ]
+    detach_fuse
+}
