@@ -3,6 +3,7 @@
 
 mod eval;
 mod floor;
+mod floor_fuse;
 mod grid;
 mod machine;
 mod measure;
@@ -27,6 +28,8 @@ struct Cli {
 enum Command {
     /// Move an NVMe/TCP workload's bytes over a bare TCP socket: the physical limit
     Floor(floor::Args),
+    /// The limit of the FUSE front-end, and how close the product comes (as root, with fio)
+    FloorFuse(floor_fuse::Args),
     /// Run the product and the floor alternately; print what is reached, write JSON
     Table(table::Args),
     /// Reproduce the published figures and check our goals: JSON, charts, an HTML report
@@ -40,6 +43,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Floor(args) => floor::main(&args),
+        Command::FloorFuse(args) => floor_fuse::main(&args),
         Command::Table(args) => table::main(args),
         Command::Eval(args) => eval::main(&args),
         Command::Render(args) => eval::render_main(&args),
