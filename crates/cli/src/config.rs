@@ -1,7 +1,7 @@
 //! What `serve` exports: from flags or from a TOML file, in one shape.
 
 use crate::addresses::Addresses;
-use crate::args::{ExportArgs, LimitArgs, PolicyArgs, ServeArgs, WaitArgs};
+use crate::args::{ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, WaitArgs};
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use crate::namespace::NamespaceSpec;
@@ -24,6 +24,9 @@ pub struct ServeConfig {
     /// Cores to pin reactors to, one for each; `None`: one reactor, not pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreList>,
+    /// What is kept on one NUMA node.
+    #[serde(default)]
+    pub placement: PlacementName,
     /// Log level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
@@ -95,7 +98,7 @@ impl ServeConfig {
     }
 
     fn from_flags(args: &ServeArgs) -> Result<ServeConfig, String> {
-        let ExportArgs { traddr, trsvcid, nqn, namespaces, allow_hosts, cores } =
+        let ExportArgs { traddr, trsvcid, nqn, namespaces, allow_hosts, cores, placement } =
             args.export.clone();
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
         let subsystem = SubsystemSpec {
@@ -108,6 +111,7 @@ impl ServeConfig {
             address: Addresses(traddr),
             port: trsvcid,
             cores,
+            placement,
             log_level: args.log_level.clone(),
             batching: args.policy.clone(),
             waiting: args.wait,
@@ -249,7 +253,7 @@ mod tests {
     fn flags_and_their_file_are_the_same() {
         let config = flags(
             "--namespace mem:1GiB,class=latency --namespace file:x,size=8k,lba=4k,ro --policy i10 --cores 0-1 \
-             --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --caravan-bytes 96KiB --no-ddgst",
+             --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --placement none --caravan-bytes 96KiB --no-ddgst",
         )
         .unwrap();
         assert_eq!(config.batching.policy, PolicyName::I10);

@@ -60,6 +60,7 @@ pub(crate) fn with_lanes(
     HostConfig {
         lanes: lanes.count(),
         cores: lanes.cores.clone().unwrap_or_default().0,
+        placement: lanes.placement.into(),
         queue_entries: lanes.queue_size,
         policy: policy.config(),
         waiting: wait.waiting(),

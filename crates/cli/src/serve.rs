@@ -103,6 +103,7 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
         maxh2cdata: asked.max_h2c_data.unwrap_or(base.maxh2cdata),
         policy: config.batching.config(),
         cores: config.cores.clone().unwrap_or_default().0,
+        placement: config.placement.into(),
         pool_bytes: usize::try_from(pool_bytes)
             .map_err(|_| Failure::usage("--buffers is too large"))?,
         waiting: config.waiting.waiting(),

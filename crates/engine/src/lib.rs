@@ -9,6 +9,7 @@ mod gather;
 pub mod host;
 mod mailbox;
 pub mod memory;
+pub mod platform;
 pub mod ring;
 pub mod spin;
 pub mod stats;

@@ -1,6 +1,7 @@
 //! Memory that the kernel backs with huge pages: copying cold data is most of what a target does,
 //! and 2 MiB pages save most of its TLB misses.
 
+use crate::platform::numa;
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -13,7 +14,8 @@ pub const PAGE_BYTES: usize = 4096;
 /// Huge page: the grain and alignment of [`HugeMemory`].
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Anonymous memory, aligned to huge pages, zeroed, populated when first touched.
+/// Anonymous memory, aligned to huge pages, zeroed, populated when first touched, from the NUMA node that the
+/// thread that makes it was told to use.
 ///
 /// It is shared like a disk: its owner hands out raw pointers, never references, so that several
 /// reactors and the kernel may read and write it at once. Who writes the same bytes at the same
@@ -38,6 +40,7 @@ impl HugeMemory {
         let mapped_bytes =
             len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_big)?;
         let base = map_aligned(mapped_bytes)?;
+        numa::bind(base.as_ptr(), mapped_bytes);
         // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice,
         // which only costs speed.
         unsafe { libc::madvise(base.as_ptr().cast(), mapped_bytes, libc::MADV_HUGEPAGE) };

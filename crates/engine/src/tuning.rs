@@ -5,6 +5,7 @@
 //! choice here is applied to both and each constant names the measurement behind it. The figures
 //! are 4 KiB random transfers at depth 128 over loopback, one core a side, alternating runs.
 
+use crate::platform::{Cpus, numa};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::mem;
@@ -124,17 +125,7 @@ pub fn set_exact_timers() {
 /// # Errors
 /// When the core does not exist or this process may not run on it.
 pub fn pin_to_core(core: usize) -> io::Result<()> {
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no core {core}")));
-    }
-    // SAFETY: an all-zero cpu_set_t is the empty set; `core` is within it, checked above.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        set
-    };
-    // SAFETY: `set` lives through the call and its size is given; 0 is the calling thread.
-    check(unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) })
+    numa::run_on(&Cpus::from_iter([core]))
 }
 
 /// CPU time the calling thread has used, in nanoseconds.

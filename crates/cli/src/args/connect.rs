@@ -1,5 +1,6 @@
 //! Which target, as which host, over how many lanes.
 
+use super::PlacementName;
 use crate::units::{CoreList, parse_cores, parse_seconds};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
@@ -80,6 +81,9 @@ pub struct LaneArgs {
     /// Cores to pin the lanes to, such as 0 or 0-3 or 0,2 [default: not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
+    /// What to keep on one NUMA node.
+    #[arg(long, value_name = "WHAT", default_value = "full")]
+    pub placement: PlacementName,
     /// Entries of each I/O queue.
     #[arg(short = 'Q', long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u16).range(2..=1024))]

@@ -6,6 +6,7 @@ mod class;
 mod connect;
 mod generate;
 mod life;
+mod placement;
 mod policy;
 mod query;
 mod serve;
@@ -17,6 +18,7 @@ pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use generate::{CompletionsArgs, ManArgs};
 pub use life::{DetachArgs, StatusArgs};
+pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
@@ -136,6 +138,7 @@ mod tests {
             "bench -t tcp -a 127.0.0.1 -s 4420 -n nqn.x:y --rw randread --bs 4k --depth 128 --lanes 1 \
              --cores 0 --seconds 5 --policy i10 --json",
             "bench --namespace mem:1GiB --target-cores 1 --target-policy none --rate 1000 --verify",
+            "bench --cores 0 --placement buffers --verify",
             "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
              --keep-alive-tmo 5 --ctrl-loss-tmo 60 --reconnect-delay 1",
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
@@ -160,6 +163,7 @@ mod tests {
             "bench --depth 0",
             "bench -a h -n nqn.x:y --namespace mem:1GiB",
             "bench --busy-poll --spin-us 20",
+            "bench --placement some",
             "attach -a h -n nqn.x:y",
             "completions",
         ] {

@@ -1,6 +1,6 @@
 //! `roadtrain serve`
 
-use super::{PolicyArgs, WaitArgs};
+use super::{PlacementName, PolicyArgs, WaitArgs};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_size, parse_size_u32, size_field};
 use clap::Args;
@@ -33,8 +33,8 @@ Examples:
 pub struct ServeArgs {
     /// Configuration file: takes the place of the options under Export, Limits, Batching and Waiting.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "traddr", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "max_queues", "queue_size",
-        "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
+        "traddr", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues",
+        "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
         "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us"])]
@@ -94,6 +94,9 @@ pub struct ExportArgs {
     /// Cores to pin reactors to, one for each [default: one reactor, not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
+    /// What to keep on one NUMA node: buffers, memory namespaces, reactors.
+    #[arg(long, value_name = "WHAT", default_value = "full")]
+    pub placement: PlacementName,
 }
 
 /// What hosts are granted.

@@ -135,6 +135,7 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
     if let Some(cores) = &args.own.target_cores {
         add("--cores", cores.to_string());
     }
+    add("--placement", args.lanes.placement.to_string());
     let policy = PolicyArgs {
         policy: args.own.target_policy.unwrap_or(args.policy.policy),
         ..args.policy.clone()
@@ -168,7 +169,7 @@ mod tests {
     fn its_command_line_parses_and_says_the_same() {
         let args = bench(
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
-             --caravan-requests 1 --spin-us 20",
+             --caravan-requests 1 --spin-us 20 --placement buffers",
         );
         let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
         let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
@@ -177,6 +178,7 @@ mod tests {
         assert_eq!(serve.policy.config().limits.count_max, 1);
         assert_eq!(serve.policy.policy, crate::args::PolicyName::None);
         assert_eq!(serve.wait, args.wait);
+        assert_eq!(serve.export.placement, args.lanes.placement);
         assert!(serve.remote_control);
         assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);
     }

@@ -3,6 +3,7 @@
 use super::lane::{Link, LinkError};
 use crate::connection::Connection;
 use crate::gather::{Gather, Sent};
+use crate::platform::Route;
 use crate::{clock, digest, tuning};
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
@@ -198,6 +199,12 @@ impl BlockingQpair {
     #[must_use]
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// The way it takes.
+    #[must_use]
+    pub(crate) fn route(&self) -> Route {
+        Route::of(&self.socket)
     }
 
     /// Hands an idle connection over to a lane.

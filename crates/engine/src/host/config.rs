@@ -1,5 +1,6 @@
 //! What a host is told to connect to, and how.
 
+use crate::platform::Placement;
 use crate::spin::Waiting;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_wire::pdu::Digests;
@@ -19,8 +20,12 @@ pub struct HostConfig {
     pub host_id: [u8; 16],
     /// Lanes (I/O queues), each with its own connection.
     pub lanes: u32,
-    /// Cores of the reactors: lanes are dealt out to them in turn. Empty: one reactor, not pinned.
+    /// Cores of the reactors, which are dealt out to them in turn. Empty: not pinned.
     pub cores: Vec<usize>,
+    /// Reactors, to which lanes are dealt out in turn. `None`: one for each core, one without cores.
+    pub reactors: Option<usize>,
+    /// What is kept on one NUMA node.
+    pub placement: Placement,
     /// Entries of each I/O queue.
     pub queue_entries: u16,
     /// Digests to ask for.
@@ -62,6 +67,8 @@ impl HostConfig {
             host_id,
             lanes: 1,
             cores: Vec::new(),
+            reactors: None,
+            placement: Placement::default(),
             queue_entries: 128,
             digests: Digests::default(),
             policy: PolicyConfig::auto(),
@@ -73,5 +80,10 @@ impl HostConfig {
             controller_loss_timeout: Some(Duration::from_secs(600)),
             timeout: Duration::from_secs(10),
         }
+    }
+
+    /// Reactors for `lanes` lanes: none is without one.
+    pub(super) fn reactor_count(&self, lanes: usize) -> usize {
+        self.reactors.unwrap_or(self.cores.len()).clamp(1, lanes.max(1))
     }
 }

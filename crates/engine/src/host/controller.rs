@@ -13,6 +13,7 @@ use super::meter::{LaneReading, LinkReport, LinkState, Meter};
 use super::reactor::{Order, Reactor, Report};
 use crate::host::blocking::wait_readable;
 use crate::mailbox::{Inbox, Outbox, mailbox};
+use crate::platform::{Seat, Wish, host_seats, numa};
 use crate::tuning;
 use roadtrain_wire::feature::{AsyncEvent, SetFeatures, fid, notice};
 use roadtrain_wire::identify::oaes;
@@ -46,16 +47,24 @@ pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
     link: Arc<Mutex<LinkReport>>,
     meters: Arc<[Meter]>,
+    seats: Arc<[Seat]>,
 }
 
 impl ControllerView {
-    fn new(info: ControllerInfo, lanes: usize) -> Self {
+    fn new(info: ControllerInfo, lanes: usize, seats: Vec<Seat>) -> Self {
         let link = LinkReport::new(LinkState::Connected, None);
         ControllerView {
             info: Arc::new(Mutex::new(info)),
             link: Arc::new(Mutex::new(link)),
             meters: (0..lanes).map(|_| Meter::default()).collect(),
+            seats: seats.into(),
         }
+    }
+
+    /// Where the reactors' threads run and their memory is.
+    #[must_use]
+    pub fn seats(&self) -> &[Seat] {
+        &self.seats
     }
 
     /// How it stands with the target.
@@ -114,17 +123,20 @@ impl Controller {
         let mut admin = Admin::connect_patiently(&config)?;
         let info = admin.information(config.lanes)?;
         let lanes = (info.io_queues as usize).max(1);
-        let view = ControllerView::new(info, lanes);
+        let count = config.reactor_count(lanes);
+        let seats = seats(&config, count, &admin);
+        let view = ControllerView::new(info, lanes, seats.clone());
         let system = |what| move |source| HostError::System { what, source };
         let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
         let mut reactors = Vec::new();
-        let dealt = deal(lanes, config.cores.len());
-        let count = dealt.len();
-        for (index, lanes) in dealt.into_iter().enumerate() {
-            let core = config.cores.get(index).copied();
-            let front = make_front(ReactorInfo { index, count, lanes: lanes.len(), core }, &view);
+        for (index, (lanes, seat)) in deal(lanes, count).into_iter().zip(seats).enumerate() {
+            let core = seat.cpus.single();
+            let info = ReactorInfo { index, count, lanes: lanes.len(), core };
+            let near = numa::take_from(seat.node.into_iter().collect());
+            let front = make_front(info, &view);
+            drop(near);
             let meters = view.meters.clone();
-            reactors.push(spawn(&config, core, lanes, front, reports.clone(), meters)?);
+            reactors.push(spawn(&config, seat, lanes, front, reports.clone(), meters)?);
         }
         let mut keeper =
             Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
@@ -177,9 +189,14 @@ impl Drop for Controller {
     }
 }
 
-/// Deals `lanes` out to `cores` reactors (one, if none is given).
-fn deal(lanes: usize, cores: usize) -> Vec<Vec<usize>> {
-    let reactors = cores.clamp(1, lanes);
+/// Where the reactors go: they send over the interface that the admin queue uses.
+fn seats(config: &HostConfig, count: usize, admin: &Admin) -> Vec<Seat> {
+    let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
+    host_seats(Wish { placement, count, cores, allowed }, &admin.qpair.route())
+}
+
+/// Deals `lanes` out to the reactors.
+fn deal(lanes: usize, reactors: usize) -> Vec<Vec<usize>> {
     (0..reactors).map(|reactor| (reactor..lanes).step_by(reactors).collect()).collect()
 }
 
@@ -191,7 +208,7 @@ struct ReactorHandle {
 
 fn spawn(
     config: &HostConfig,
-    core: Option<usize>,
+    seat: Seat,
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
@@ -201,13 +218,10 @@ fn spawn(
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
     let numbers = lanes.clone();
     let (entries, class, waiting) = (config.queue_entries, config.class, config.waiting);
+    let core = seat.cpus.single();
     let body = move || {
         tuning::set_exact_timers();
-        if let Some(core) = core
-            && let Err(error) = tuning::pin_to_core(core)
-        {
-            warn!(core, "cannot pin the reactor: {error}");
-        }
+        numa::sit_down(&seat);
         let _ended = Goodbye(reports.clone());
         match Reactor::new(&numbers, entries, class, waiting, inbox, reports, meters) {
             Ok(reactor) => Running { reactor, front: Some(front) }.run(),

@@ -11,20 +11,25 @@ use super::config::HostConfig;
 use super::controller::{Controller, ControllerView};
 use super::error::HostError;
 use crate::buffer::Buffer;
+use crate::platform::{Seat, numa};
+use crate::stats::LaneStats;
 use clerk::Clerk;
 use desk::{Desk, Entry, Refused, Reply, own_desk};
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Most blocks of a Write Zeroes command.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// Most blocks of a Dataset Management range.
 const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
+/// Longest wait for a reactor's counters.
+const STATS_WAIT: Duration = Duration::from_secs(1);
 
 /// A connected controller for any number of threads; clones share it.
 ///
@@ -40,6 +45,8 @@ struct Inner {
     view: ControllerView,
     /// One a reactor.
     desks: Vec<Arc<Desk>>,
+    /// By core, the desk of the only reactor that is pinned there.
+    by_core: Vec<Option<usize>>,
     /// `None` only while dropping.
     controller: Option<Controller>,
 }
@@ -68,7 +75,7 @@ impl Client {
     pub fn connect(config: HostConfig) -> Result<Self, HostError> {
         let system = |source| HostError::System { what: "eventfd", source };
         let capacity = usize::from(config.queue_entries);
-        let count = config.cores.len().clamp(1, config.lanes.max(1) as usize);
+        let count = config.reactor_count(config.lanes as usize);
         let desks = (0..count).map(|_| Desk::new(capacity).map(Arc::new));
         let mut desks = desks.collect::<Result<Vec<_>, _>>().map_err(system)?;
         let mut used = 0;
@@ -78,13 +85,26 @@ impl Client {
         })?;
         desks.truncate(used);
         let view = controller.view().clone();
-        Ok(Client { inner: Arc::new(Inner { view, desks, controller: Some(controller) }) })
+        let by_core = by_core(view.seats());
+        let controller = Some(controller);
+        Ok(Client { inner: Arc::new(Inner { view, desks, by_core, controller }) })
     }
 
     /// What is known about the controller and its namespaces; follows their changes.
     #[must_use]
     pub fn view(&self) -> &ControllerView {
         &self.inner.view
+    }
+
+    /// The sum of all lanes' counters; asks their reactors. Not for a reactor's own thread (a callback).
+    #[must_use]
+    pub fn stats(&self) -> LaneStats {
+        let ask = |desk: &Arc<Desk>| {
+            let (reply, answer) = sync_channel(1);
+            desk.ask(reply);
+            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
+        };
+        self.inner.desks.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
     /// Hands a request over; `done` is called once, on the reactor's thread: it must not block there. Waits
@@ -125,9 +145,10 @@ impl Client {
             return Ok(());
         }
         let desks = &self.inner.desks;
+        let home = self.home_number();
         let mut full = false;
         for step in 0..desks.len() {
-            match desks[(home_number() + step) % desks.len()].try_put(entry) {
+            match desks[(home + step) % desks.len()].try_put(entry) {
                 Ok(()) => return Ok(()),
                 Err(Refused::Full(again)) => (full, entry) = (true, again),
                 Err(Refused::Closed(again)) => entry = again,
@@ -141,7 +162,17 @@ impl Client {
     }
 
     fn home(&self) -> &Desk {
-        &self.inner.desks[home_number() % self.inner.desks.len()]
+        &self.inner.desks[self.home_number() % self.inner.desks.len()]
+    }
+
+    /// Requests go to the reactor of the core that they come from; without one, threads are dealt out to the
+    /// desks in turn. A reactor's callbacks stay with it.
+    fn home_number(&self) -> usize {
+        let here = || {
+            let core = numa::current_core().filter(|_| self.inner.desks.len() > 1)?;
+            *self.inner.by_core.get(core)?
+        };
+        own_desk().or_else(here).unwrap_or_else(thread_number)
     }
 
     /// Runs a request and waits for its end.
@@ -285,14 +316,21 @@ thread_local! {
     static HOME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Threads are dealt out to the desks in turn; a reactor's callbacks stay with it.
-fn home_number() -> usize {
+/// Threads are numbered in the order in which they come.
+fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    own_desk().unwrap_or_else(|| {
-        let number = HOME.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
-        HOME.set(Some(number));
-        number
-    })
+    let number = HOME.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+    HOME.set(Some(number));
+    number
+}
+
+fn by_core(seats: &[Seat]) -> Vec<Option<usize>> {
+    let pinned = |core| {
+        let mut there = (0..seats.len()).filter(|&desk| seats[desk].cpus.single() == Some(core));
+        there.next().filter(|_| there.next().is_none())
+    };
+    let last = seats.iter().filter_map(|seat| seat.cpus.single()).max();
+    last.map_or_else(Vec::new, |last| (0..=last).map(pinned).collect())
 }
 
 fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {

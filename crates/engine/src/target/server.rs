@@ -6,6 +6,7 @@ use super::reactor::{Order, Parts, Reactor};
 use crate::backend::{BackendSpec, OpenError};
 use crate::clock;
 use crate::mailbox::{Outbox, mailbox};
+use crate::platform::{Placement, Seat, Wish, memory_nodes, numa, target_seats};
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
@@ -85,6 +86,8 @@ pub struct ServerConfig {
     pub policy: PolicyConfig,
     /// Cores of the reactors. Empty: one reactor, not pinned.
     pub cores: Vec<usize>,
+    /// What is kept on one NUMA node: memory namespaces, too.
+    pub placement: Placement,
     /// Buffer memory over all reactors, in octets.
     pub pool_bytes: usize,
     /// How reactors wait.
@@ -110,6 +113,7 @@ impl ServerConfig {
             maxh2cdata: 1 << 20,
             policy: PolicyConfig::auto(),
             cores: Vec::new(),
+            placement: Placement::default(),
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,
             connect_timeout: CONNECT_TIMEOUT,
@@ -175,6 +179,8 @@ pub struct Usage {
 pub struct Server {
     addresses: Vec<SocketAddr>,
     control: Arc<Control>,
+    /// Nodes that memory namespaces are taken from.
+    memory: BTreeSet<u32>,
     reactors: Vec<Handle>,
 }
 
@@ -187,8 +193,12 @@ impl Server {
         let listeners = listen(&config.listen)?;
         let addresses: Vec<SocketAddr> =
             listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let seats = seats(&config, &addresses);
+        let memory = memory_nodes(&seats);
+        let near = numa::take_from(memory.clone());
         let mut backends = Backends::default();
         let subsystems = backends.open(&config.subsystems)?;
+        drop(near);
         let listed = |(index, address): (usize, &SocketAddr)| Listener {
             portid: index as u16 + 1,
             address: *address,
@@ -197,8 +207,8 @@ impl Server {
         let target_config = TargetConfig { subsystems, listeners: listed, limits: config.limits };
         let target = Target::new(clock::now(), &target_config)?;
         let control = Arc::new(Control::new(target, backends, target_config));
-        let reactors = spawn(&config, listeners, &control)?;
-        Ok(Server { addresses, control, reactors })
+        let reactors = spawn(&config, listeners, seats, &control)?;
+        Ok(Server { addresses, control, memory, reactors })
     }
 
     /// The addresses it listens on.
@@ -213,7 +223,9 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
     pub fn reload(&self, subsystems: &[Subsystem]) -> Result<usize, ServerError> {
+        let near = numa::take_from(self.memory.clone());
         let changes = self.control.reload(subsystems)?;
+        drop(near);
         // Asked after they were told: when they answer, no lane uses what was removed for new commands.
         let _ = self.usage();
         Ok(changes)
@@ -297,20 +309,29 @@ fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
+/// Where the reactors go: connections come in over the interfaces that they listen on.
+fn seats(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Seat> {
+    let count = config.cores.len().max(1);
+    let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
+    target_seats(Wish { placement, count, cores, allowed }, addresses)
+}
+
 fn spawn(
     config: &ServerConfig,
     listeners: Vec<TcpListener>,
+    seats: Vec<Seat>,
     control: &Arc<Control>,
 ) -> Result<Vec<Handle>, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
-    let count = config.cores.len().max(1);
+    let count = seats.len();
     let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();
     let (outboxes, inboxes): (Vec<_>, Vec<_>) =
         mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
     control.set_reactors(outboxes.clone());
     let mut listeners = Some(listeners);
     let mut reactors = Vec::new();
-    for (index, (inbox, orders)) in inboxes.into_iter().zip(outboxes.clone()).enumerate() {
+    for (seat, (inbox, orders)) in seats.into_iter().zip(inboxes.into_iter().zip(outboxes.clone()))
+    {
         let parts = Parts {
             listeners: listeners.take().unwrap_or_default(),
             inbox,
@@ -328,22 +349,18 @@ fn spawn(
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,
         };
-        let core = config.cores.get(index).copied();
+        let core = seat.cpus.single();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));
-        let body = move || run(core, parts);
+        let body = move || run(&seat, parts);
         let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
         reactors.push((orders, thread));
     }
     Ok(reactors)
 }
 
-fn run(core: Option<usize>, parts: Parts) {
+fn run(seat: &Seat, parts: Parts) {
     tuning::set_exact_timers();
-    if let Some(core) = core
-        && let Err(error) = tuning::pin_to_core(core)
-    {
-        warn!(core, "cannot pin the reactor: {error}");
-    }
+    numa::sit_down(seat);
     if let Err(error) = Reactor::new(parts).and_then(|mut reactor| reactor.run()) {
         warn!("reactor: {error}");
     }

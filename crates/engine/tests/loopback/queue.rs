@@ -48,6 +48,45 @@ fn lanes_are_metered() {
     eventually("nothing is in flight", || sum(|lane| lane.in_flight.into()) == 0);
 }
 
+/// What is submitted on a lane's core goes over that lane.
+#[test]
+fn requests_stay_on_their_core() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return eprintln!("SKIPPED: a single core");
+    }
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores) = (2, vec![0, 1]);
+    let client = Client::connect(config).unwrap();
+    let writer = client.clone();
+    let thread = std::thread::spawn(move || {
+        roadtrain_engine::tuning::pin_to_core(1).unwrap();
+        for slot in 0..20 {
+            writer.write(1, slot * 8, pattern(4096, slot), false).unwrap();
+        }
+    });
+    thread.join().unwrap();
+    eventually("all went over the second lane", || {
+        client.view().lanes().iter().map(|lane| lane.requests).eq([0, 20])
+    });
+}
+
+/// Lanes' counters, from any thread.
+#[test]
+fn counters_are_asked_for() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.reactors) = (3, Some(2));
+    let client = Client::connect(config).unwrap();
+    assert_eq!(client.view().seats().len(), 2);
+    for slot in 0..10 {
+        client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
+    }
+    let stats = client.stats();
+    assert_eq!((stats.requests, stats.data_bytes), (10, 10 * 4096));
+    assert!(stats.sends >= 10 && stats.waits > 0, "{stats:?}");
+}
+
 #[test]
 fn a_full_desk_hands_requests_back_or_waits() {
     let server = serve(vec![memory(1, MIB, 512)]);

@@ -2,6 +2,7 @@
 
 use super::super::api::{Completion, Front, Interest, LaneId, Turn};
 use super::desk::{Desk, Entry, Reply, set_own_desk};
+use crate::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,6 +65,20 @@ impl Clerk {
         while turn.next_ready().is_some() {
             self.desk.event().acknowledge();
             turn.watch(self.desk.event().fd(), Interest::Readable, DESK);
+            self.answer(turn);
+        }
+    }
+
+    /// Tells the lanes' counters to those who have asked.
+    fn answer(&self, turn: &mut dyn Turn) {
+        let asking = self.desk.take_asking();
+        if asking.is_empty() {
+            return;
+        }
+        let stats = (0..self.lanes).map(|lane| turn.stats(LaneId(lane)));
+        let sum = stats.fold(LaneStats::default(), |sum, stats| sum + stats);
+        for reply in asking {
+            let _ = reply.try_send(sum); // nobody waits any more
         }
     }
 

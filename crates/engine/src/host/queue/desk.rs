@@ -2,12 +2,15 @@
 
 use super::super::api::{Completion, Request};
 use crate::mailbox::Event;
+use crate::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::Sender;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
@@ -67,20 +70,34 @@ pub(super) enum Refused {
 
 struct State {
     queue: VecDeque<Entry>,
+    /// Who wants to know the lanes' counters.
+    asking: Vec<SyncSender<LaneStats>>,
     closed: bool,
+}
+
+impl State {
+    /// Takes nothing any more.
+    fn close(&mut self) {
+        self.closed = true;
+        self.asking.clear();
+    }
 }
 
 pub(super) struct Desk {
     state: Mutex<State>,
     room: Condvar,
     event: Event,
+    /// Somebody asks for the counters: spares the reactor the lock.
+    asked: AtomicBool,
     capacity: usize,
 }
 
 impl Desk {
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
-        let state = Mutex::new(State { queue: VecDeque::with_capacity(capacity), closed: false });
-        Ok(Desk { state, room: Condvar::new(), event: Event::new()?, capacity })
+        let queue = VecDeque::with_capacity(capacity);
+        let state = Mutex::new(State { queue, asking: Vec::new(), closed: false });
+        let (room, asked) = (Condvar::new(), AtomicBool::new(false));
+        Ok(Desk { state, room, event: Event::new()?, asked, capacity })
     }
 
     pub(super) fn event(&self) -> &Event {
@@ -117,6 +134,25 @@ impl Desk {
         Ok(())
     }
 
+    /// Asks for the lanes' counters; a reactor that has ended does not answer.
+    pub(super) fn ask(&self, reply: SyncSender<LaneStats>) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.asking.push(reply);
+        }
+        drop(state);
+        self.asked.store(true, Release);
+        self.event.wake();
+    }
+
+    /// Those who have asked.
+    pub(super) fn take_asking(&self) -> Vec<SyncSender<LaneStats>> {
+        match self.asked.load(Relaxed) && self.asked.swap(false, Acquire) {
+            true => std::mem::take(&mut self.lock().asking),
+            false => Vec::new(),
+        }
+    }
+
     /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
     fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
         let is_first = state.queue.is_empty();
@@ -142,7 +178,9 @@ impl Desk {
     /// Takes nothing any more, if nothing is there; whether it is closed.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut state = self.lock();
-        state.closed |= state.queue.is_empty();
+        if state.queue.is_empty() {
+            state.close();
+        }
         let closed = state.closed;
         drop(state);
         self.room.notify_all();
@@ -152,7 +190,7 @@ impl Desk {
     /// Takes nothing any more; what was there.
     pub(super) fn close(&self) -> VecDeque<Entry> {
         let mut state = self.lock();
-        state.closed = true;
+        state.close();
         let left = std::mem::take(&mut state.queue);
         drop(state);
         self.room.notify_all();

@@ -1,0 +1,36 @@
+//! What is kept on one NUMA node.
+
+use super::word;
+use clap::ValueEnum;
+use roadtrain_engine::platform::Placement;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What is kept on one NUMA node; without effect on a machine that has but one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlacementName {
+    /// Nothing.
+    None,
+    /// Memory: on the node of the core, without --cores on that of the network interface.
+    Buffers,
+    /// Memory and threads: without --cores these run on the node of the network interface.
+    #[default]
+    Full,
+}
+
+impl From<PlacementName> for Placement {
+    fn from(name: PlacementName) -> Placement {
+        match name {
+            PlacementName::None => Placement::None,
+            PlacementName::Buffers => Placement::Buffers,
+            PlacementName::Full => Placement::Full,
+        }
+    }
+}
+
+impl fmt::Display for PlacementName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&word(self))
+    }
+}

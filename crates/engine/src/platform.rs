@@ -1,0 +1,61 @@
+//! Where threads run and memory lies: cores, NUMA nodes, and the network interface's place among them.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `cpus` | sets of cores, as the kernel writes them |
+//! | `topology` | nodes and interfaces, read from files below a directory |
+//! | `placement` | who goes where: pure, no system calls |
+//! | `numa` | the system calls: affinity and memory policy of this thread |
+//! | `route` | which interface a connection uses |
+//!
+//! On a machine with one node all of this does nothing but pin threads to the cores that were named.
+
+mod cpus;
+pub(crate) mod numa;
+mod placement;
+mod route;
+mod topology;
+
+pub use cpus::Cpus;
+pub use placement::{Placement, Seat, Wish, home, memory_nodes, seats};
+pub(crate) use route::Route;
+use route::interface_names;
+pub use topology::{Interface, Node, Topology};
+
+use std::net::SocketAddr;
+use std::path::Path;
+use tracing::info;
+
+/// Where the kernel describes the machine.
+const ROOT: &str = "/";
+
+/// The seats of a host's reactors, when its connection takes `route`.
+pub(crate) fn host_seats(wish: Wish<'_>, route: &Route) -> Vec<Seat> {
+    place("host", wish, |topology| {
+        home(topology, &interfaces(route.interface()), route.incoming_cpu)
+    })
+}
+
+/// The seats of a target's reactors, when it listens on `addresses`.
+pub(crate) fn target_seats(wish: Wish<'_>, addresses: &[SocketAddr]) -> Vec<Seat> {
+    place("target", wish, |topology| home(topology, &interfaces(interface_names(addresses)), None))
+}
+
+fn interfaces(names: impl IntoIterator<Item = String>) -> Vec<Interface> {
+    names.into_iter().map(|name| Interface::read(Path::new(ROOT), &name)).collect()
+}
+
+fn place(who: &str, wish: Wish<'_>, find_home: impl FnOnce(&Topology) -> Option<u32>) -> Vec<Seat> {
+    if wish.placement == Placement::None {
+        return seats(&Topology::default(), wish, None);
+    }
+    let topology = Topology::read(Path::new(ROOT));
+    if !topology.has_nodes() {
+        return seats(&topology, wish, None);
+    }
+    let seats = seats(&topology, wish, find_home(&topology));
+    for (index, seat) in seats.iter().enumerate() {
+        info!("{who} reactor {index}: {seat}");
+    }
+    seats
+}

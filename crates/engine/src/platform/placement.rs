@@ -1,0 +1,118 @@
+//! Who goes where. Pure: a topology and wishes in, seats out.
+
+use super::cpus::Cpus;
+use super::topology::{Interface, Topology};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What is kept on one NUMA node. Nothing is done on a machine that has but one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// Nothing: memory lies where it is first touched, threads run where they are put.
+    None,
+    /// Buffers, and a target's memory namespaces, lie on the node of the lane's core; without a core on
+    /// that of the network interface.
+    Buffers,
+    /// Besides, a lane without a core of its own runs on the node of the network interface.
+    #[default]
+    Full,
+}
+
+/// What seats are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// What to keep together.
+    pub placement: Placement,
+    /// Reactors.
+    pub count: usize,
+    /// Cores that reactors are dealt out to in turn. Who names cores has decided.
+    pub cores: &'a [usize],
+    /// Cores that this process may use.
+    pub allowed: &'a Cpus,
+}
+
+/// Where a reactor's thread runs, and where its memory is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// Its cores; none: wherever the system puts it.
+    pub cpus: Cpus,
+    /// The node that its memory is taken from while that has some.
+    pub node: Option<u32>,
+}
+
+/// Gives every reactor its seat; `home` is where those go that have no core of their own.
+#[must_use]
+pub fn seats(topology: &Topology, wish: Wish<'_>, home: Option<u32>) -> Vec<Seat> {
+    let placed = wish.placement != Placement::None && topology.has_nodes();
+    let home = home.and_then(|id| topology.node(id)).filter(|_| placed);
+    let home = home.filter(|node| !node.cpus.and(wish.allowed).is_empty());
+    let seat = |index: usize| {
+        let core = wish.cores.get(index % wish.cores.len().max(1)).copied();
+        let node = core.map_or(home, |core| topology.node_of(core).filter(|_| placed));
+        let cpus = match (core, home) {
+            (Some(core), _) => Cpus::from_iter([core]),
+            (None, Some(home)) if wish.placement == Placement::Full => home.cpus.and(wish.allowed),
+            _ => Cpus::default(),
+        };
+        Seat { cpus, node: node.filter(|node| node.has_memory).map(|node| node.id) }
+    };
+    (0..wish.count).map(seat).collect()
+}
+
+/// The node that the network is on: that of the interfaces' devices, else of their interrupts, else of the
+/// core that received last. `None`: nothing says so, or there are several.
+#[must_use]
+pub fn home(
+    topology: &Topology,
+    interfaces: &[Interface],
+    incoming_cpu: Option<usize>,
+) -> Option<u32> {
+    let devices: BTreeSet<u32> = interfaces.iter().flat_map(|i| i.nodes.clone()).collect();
+    if !devices.is_empty() {
+        return usable(topology, &devices);
+    }
+    let node = |cpu| Some(topology.node_of(cpu)?.id);
+    let interrupts = interfaces.iter().flat_map(|i| i.interrupt_cpus.iter());
+    let interrupts: BTreeSet<u32> = interrupts.filter_map(node).collect();
+    match interrupts.len() {
+        0 => incoming_cpu.and_then(node),
+        _ => usable(topology, &interrupts),
+    }
+}
+
+/// The only one of `nodes`, if threads can run there.
+fn usable(topology: &Topology, nodes: &BTreeSet<u32>) -> Option<u32> {
+    let only = nodes.first().filter(|_| nodes.len() == 1)?;
+    topology.node(*only).filter(|node| !node.cpus.is_empty()).map(|node| node.id)
+}
+
+/// The nodes for memory that all of these reactors use; empty: anywhere.
+#[must_use]
+pub fn memory_nodes(seats: &[Seat]) -> BTreeSet<u32> {
+    let all: Option<BTreeSet<u32>> = seats.iter().map(|seat| seat.node).collect();
+    all.unwrap_or_default()
+}
+
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.cpus.single(), self.cpus.is_empty()) {
+            (Some(core), _) => write!(f, "core {core}")?,
+            (None, true) => write!(f, "any core")?,
+            (None, false) => write!(f, "cores {}", self.cpus)?,
+        }
+        match self.node {
+            Some(node) => write!(f, ", memory of node {node}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Placement::None => "none",
+            Placement::Buffers => "buffers",
+            Placement::Full => "full",
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Which network interface connections use: the one that has our address.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ptr;
+
+/// What a connected socket tells about its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    /// Our address.
+    pub(crate) local: Option<IpAddr>,
+    /// The core that received last.
+    pub(crate) incoming_cpu: Option<usize>,
+}
+
+impl Route {
+    /// Of a connected socket.
+    pub(crate) fn of(socket: &socket2::Socket) -> Route {
+        let local = socket.local_addr().ok().and_then(|address| address.as_socket());
+        Route {
+            local: local.map(|address| address.ip().to_canonical()),
+            incoming_cpu: socket.cpu_affinity().ok(),
+        }
+    }
+
+    /// The interface's name.
+    pub(crate) fn interface(&self) -> Option<String> {
+        let local = self.local?;
+        addresses().ok()?.into_iter().find(|(_, ip)| *ip == local).map(|(name, _)| name)
+    }
+}
+
+/// The interfaces that have one of `listened`; all of them where one is any.
+pub(crate) fn interface_names(listened: &[SocketAddr]) -> BTreeSet<String> {
+    let any = listened.iter().any(|address| address.ip().is_unspecified());
+    let wanted = |ip: &IpAddr| any || listened.iter().any(|a| a.ip().to_canonical() == *ip);
+    let all = addresses().unwrap_or_default();
+    all.into_iter().filter(|(_, ip)| wanted(ip)).map(|(name, _)| name).collect()
+}
+
+/// All interfaces' addresses.
+fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
+    let mut first: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: `first` is a valid place for the list's start.
+    if unsafe { libc::getifaddrs(&mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: the list is valid until it is freed, and ends with a null pointer.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: an entry of the list: its name is a string, its address null or of its family's length.
+        unsafe {
+            if let Some(ip) = ip(entry.ifa_addr) {
+                let name = CStr::from_ptr(entry.ifa_name);
+                found.push((name.to_string_lossy().into_owned(), ip));
+            }
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: from getifaddrs, freed once.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// # Safety
+/// `address` is null or points to a socket address of the length that its family has.
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: every socket address begins with its family.
+    let family = unsafe { address.as_ref() }?.sa_family;
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: of this family, so of this length.
+            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: of this family, so of this length.
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn loopback_is_found_by_its_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let route = Route::of(&stream.into());
+        assert_eq!(route.interface().as_deref(), Some("lo"));
+    }
+
+    #[test]
+    fn listeners_name_their_interfaces() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!(interface_names(&[at("127.0.0.1:0")]), BTreeSet::from(["lo".to_owned()]));
+        assert!(interface_names(&[at("192.0.2.77:0")]).is_empty());
+        assert!(interface_names(&[at("0.0.0.0:0")]).contains("lo"));
+    }
+}

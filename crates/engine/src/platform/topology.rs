@@ -1,0 +1,127 @@
+//! The machine as sysfs and procfs describe it, below any root directory.
+
+use super::cpus::Cpus;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How many interfaces may lie on top of each other: VLAN on bond on device is three.
+const STACK_MAX: usize = 8;
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub id: u32,
+    /// Its cores that are online.
+    pub cpus: Cpus,
+    /// It has memory.
+    pub has_memory: bool,
+}
+
+/// The nodes and their cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    nodes: Vec<Node>,
+}
+
+/// A network interface and what it hangs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Nodes of its devices: several when it is a bond of several.
+    pub nodes: BTreeSet<u32>,
+    /// Cores that its devices' interrupts go to.
+    pub interrupt_cpus: Cpus,
+}
+
+impl Topology {
+    /// Reads it below `root` (`/` for this machine). Where the kernel knows no nodes there are none.
+    #[must_use]
+    pub fn read(root: &Path) -> Topology {
+        let system = root.join("sys/devices/system");
+        let list = |path: PathBuf| Cpus::parse(&text(&path));
+        let online = list(system.join("cpu/online"));
+        let with_memory = list(system.join("node/has_memory"));
+        let node = |id: usize| {
+            let cpus = list(system.join(format!("node/node{id}/cpulist"))).and(&online);
+            Node { id: id as u32, cpus, has_memory: with_memory.contains(id) }
+        };
+        Topology { nodes: list(system.join("node/online")).iter().map(node).collect() }
+    }
+
+    /// Whether it matters where something is: two nodes or more have cores.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        self.nodes.iter().filter(|node| !node.cpus.is_empty()).count() > 1
+    }
+
+    /// The node with that number.
+    #[must_use]
+    pub fn node(&self, id: u32) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The node of a core.
+    #[must_use]
+    pub fn node_of(&self, cpu: usize) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.cpus.contains(cpu))
+    }
+}
+
+impl Interface {
+    /// Reads it below `root`; what is not there (loopback has no device) is not known.
+    #[must_use]
+    pub fn read(root: &Path, name: &str) -> Interface {
+        let mut interface = Interface::default();
+        let mut names = vec![name.to_owned()];
+        for _ in 0..STACK_MAX {
+            let mut below = Vec::new();
+            for name in &names {
+                let folder = root.join("sys/class/net").join(name);
+                interface.add_device(root, &folder.join("device"));
+                below.extend(lower(&folder));
+            }
+            names = below;
+        }
+        interface
+    }
+
+    fn add_device(&mut self, root: &Path, device: &Path) {
+        let (Ok(device), Ok(root)) = (fs::canonicalize(device), fs::canonicalize(root)) else {
+            return;
+        };
+        // A virtio device says nothing itself, but the PCI device that it is on does.
+        let parents = device.ancestors().take_while(|path| path.starts_with(&root));
+        // -1: the firmware does not know.
+        let known = |path: &Path| text(&path.join("numa_node")).trim().parse::<u32>().ok();
+        self.nodes.extend(parents.clone().find_map(known));
+        let interrupts = parents.map(|path| path.join("msi_irqs")).find(|path| path.is_dir());
+        let numbers = interrupts.map(|path| entries(&path)).unwrap_or_default();
+        let affinity = |number: &String| {
+            let folder = root.join("proc/irq").join(number);
+            let effective = Cpus::parse(&text(&folder.join("effective_affinity_list")));
+            match effective.is_empty() {
+                true => Cpus::parse(&text(&folder.join("smp_affinity_list"))),
+                false => effective,
+            }
+        };
+        let cpus = numbers.iter().map(affinity).collect::<Vec<_>>();
+        let before = self.interrupt_cpus.iter().collect::<Vec<_>>();
+        self.interrupt_cpus = cpus.iter().flat_map(Cpus::iter).chain(before).collect();
+    }
+}
+
+/// The interfaces that one lies on.
+fn lower(folder: &Path) -> Vec<String> {
+    let names = entries(folder);
+    names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect()
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
