@@ -67,6 +67,23 @@ test_nbd_several_connections() {
         --name=a --offset=0 --name=b --offset=16M --name=c --offset=32M --name=d --offset=48M
 }
 
+# Reads, writes, holes and mappings at any block, by threads that take turns on them, through nbdfuse (which
+# refuses parts of blocks itself).
+test_nbd_random_operations() {
+    [ -c /dev/fuse ] && command -v nbdfuse >/dev/null || skip 'needs /dev/fuse and nbdfuse'
+    [ "$(id -u)" = 0 ] || skip 'needs root, for umount'
+    serve --namespace "file:$work/disk.img,size=64MiB,lba=4096"
+    attach
+    mkdir mnt
+    background nbdfuse.log nbdfuse "$work/mnt/disk" "$uri"
+    local fuse=$pid n
+    for n in $(seq 100); do [ ! -e mnt/disk ] || break; sleep 0.1; done
+    "$EXERCISE" ops mnt/disk --fixed --align 4096 --ops 3000
+    "$EXERCISE" ops mnt/disk --fixed --align 4096 --direct --jobs 4 --stripe 12288 --ops 2000
+    umount mnt
+    ended "$fuse" 10
+}
+
 test_nbd_qemu_img_round_trip() {
     make_image disk.raw
     serve --namespace "file:$work/target.img,size=64MiB"

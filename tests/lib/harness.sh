@@ -6,11 +6,14 @@
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ROADTRAIN=${ROADTRAIN:-$top/target/release/roadtrain}
+EXERCISE=${EXERCISE:-$top/target/release/roadtrain-exercise}
 readonly SKIPPED=77
 
 build_roadtrain() {
     [ "$ROADTRAIN" != "$top/target/release/roadtrain" ] ||
-        cargo build --quiet --release --package roadtrain --manifest-path "$top/Cargo.toml"
+        cargo build --quiet --release --package roadtrain --manifest-path "$top/Cargo.toml" || return
+    [ "$EXERCISE" != "$top/target/release/roadtrain-exercise" ] ||
+        cargo build --quiet --release --package roadtrain-exercise --manifest-path "$top/Cargo.toml"
 }
 
 skip() {

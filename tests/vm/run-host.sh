@@ -78,6 +78,7 @@ until_file() {
 # octets on a namespace of 4096: many writes are parts of blocks.
 test_kernel_nbd_client() {
     mkdir share
+    cp "$EXERCISE" share/exercise
     port=$(free_port) nqn=nqn.2026-11.test:e2e
     start_target 128MiB
     attach_tcp --lanes 2 --reconnect-delay 1

@@ -1,0 +1,340 @@
+//! One file or block device: random operations, each checked against a model.
+
+use crate::model::same;
+use anyhow::{Context, Result, anyhow, bail};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+mod sys;
+
+/// Of what is read and written in memory: direct I/O wants it, and other I/O may be cut at pages of memory.
+const MEMORY_ALIGNMENT: usize = 4096;
+
+/// So many operations are told when something is wrong.
+const TOLD: usize = 24;
+
+/// Read, write, punch, zero, map, truncate and sync one file or block device at random
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// a regular file (made if it is not there) or a block device; it is overwritten
+    file: PathBuf,
+    /// octets to use of it, from its beginning
+    #[arg(long, default_value_t = 2 << 20)]
+    size: u64,
+    /// operations of each job
+    #[arg(long, default_value_t = 5000)]
+    ops: u32,
+    /// the largest operation, in octets
+    #[arg(long, default_value_t = 128 << 10)]
+    largest: u64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// offsets and lengths are multiples of it
+    #[arg(long, default_value_t = 1)]
+    align: u64,
+    /// past the page cache, without mappings
+    #[arg(long)]
+    direct: bool,
+    /// the size of the file cannot be changed (block devices are known)
+    #[arg(long)]
+    fixed: bool,
+    /// threads; needs a fixed size
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// threads take turns every so many octets, so that they share blocks [default: one part for each]
+    #[arg(long)]
+    stripe: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Read(Range<u64>),
+    Write(Range<u64>),
+    MapRead(Range<u64>),
+    MapWrite(Range<u64>),
+    Punch(Range<u64>),
+    Zero(Range<u64>),
+    Truncate(u64),
+    Sync,
+    Forget,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let device = args.file.metadata().is_ok_and(|m| m.file_type().is_block_device());
+    let fixed = args.fixed || device;
+    if args.align == 0 || args.jobs == 0 || args.stripe == Some(0) || args.largest < args.align {
+        bail!("--align, --jobs, --stripe and --largest must be more than nothing");
+    }
+    if args.jobs > 1 && !fixed {
+        bail!("several jobs need a file of fixed size (--fixed)");
+    }
+    prepare(&args.file, if fixed { args.size } else { 0 }, fixed)?;
+    let skipped = std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..args.jobs)
+            .map(|job| scope.spawn(move || Job::new(args, job, fixed)?.run()))
+            .collect();
+        let mut skipped = Vec::new();
+        for job in jobs {
+            skipped.extend(job.join().map_err(|_| anyhow!("a job panicked"))??);
+        }
+        anyhow::Ok(skipped)
+    })?;
+    println!("{} operations as expected{}", u64::from(args.ops) * args.jobs, also(&skipped));
+    Ok(())
+}
+
+fn also(skipped: &[&'static str]) -> String {
+    let mut names = skipped.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() { String::new() } else { format!("; not supported: {}", names.join(", ")) }
+}
+
+/// Zeroes, as the model has them.
+fn prepare(path: &Path, size: u64, fixed: bool) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if !fixed {
+        options.create(true).truncate(true);
+    }
+    let file = options.open(path).with_context(|| path.display().to_string())?;
+    let mut zeroes = sys::Aligned::new(1 << 20, MEMORY_ALIGNMENT);
+    let zeroes = zeroes.octets();
+    let mut at = 0;
+    while at < size {
+        let length = (size - at).min(zeroes.len() as u64);
+        file.write_all_at(&zeroes[..length as usize], at)?;
+        at += length;
+    }
+    Ok(file.sync_all()?)
+}
+
+struct Job<'a> {
+    args: &'a Args,
+    number: u64,
+    fixed: bool,
+    file: File,
+    rng: fastrand::Rng,
+    /// What the file holds; only this job's stripes of it count.
+    model: Vec<u8>,
+    buffer: sys::Aligned,
+    done: Vec<Op>,
+    skipped: Vec<&'static str>,
+}
+
+impl<'a> Job<'a> {
+    fn new(args: &'a Args, number: u64, fixed: bool) -> Result<Job<'a>> {
+        let flags = if args.direct { libc::O_DIRECT } else { 0 };
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(&args.file)?;
+        Ok(Job {
+            args,
+            number,
+            fixed,
+            file,
+            rng: fastrand::Rng::with_seed(args.seed.wrapping_mul(1000).wrapping_add(number)),
+            model: if fixed { vec![0; args.size as usize] } else { Vec::new() },
+            buffer: sys::Aligned::new(args.largest as usize, MEMORY_ALIGNMENT),
+            done: Vec::new(),
+            skipped: Vec::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<Vec<&'static str>> {
+        for number in 0..self.args.ops {
+            let op = self.choose();
+            self.done.push(op.clone());
+            if let Err(error) = self.apply(&op) {
+                let last = &self.done[self.done.len().saturating_sub(TOLD)..];
+                let told: Vec<String> = last.iter().map(|op| format!("  {op:?}")).collect();
+                return Err(error.context(format!(
+                    "job {}, operation {number}, the last ones were\n{}",
+                    self.number,
+                    told.join("\n")
+                )));
+            }
+        }
+        self.file.sync_all()?;
+        Ok(self.skipped)
+    }
+
+    fn choose(&mut self) -> Op {
+        let maps = !self.args.direct;
+        match self.rng.u32(0..100) {
+            0..30 => Op::Read(self.range(false)),
+            30..65 => Op::Write(self.range(true)),
+            65..72 if maps => Op::MapRead(self.range(false)),
+            72..80 if maps => Op::MapWrite(self.range(false)),
+            80..86 => Op::Punch(self.range(false)),
+            86..92 => Op::Zero(self.range(false)),
+            92..96 if !self.fixed => {
+                let units = self.args.size / self.args.align;
+                Op::Truncate(self.rng.u64(0..=units) * self.args.align)
+            }
+            96..98 => Op::Forget,
+            98.. => Op::Sync,
+            _ => Op::Write(self.range(true)),
+        }
+    }
+
+    /// A range in one of this job's stripes; `beyond`: also past the end of a file that can grow.
+    fn range(&mut self, beyond: bool) -> Range<u64> {
+        let align = self.args.align;
+        let end = if self.fixed || beyond { self.args.size } else { self.model.len() as u64 };
+        let stripe = self.stripe(end);
+        let units = (stripe.end - stripe.start) / align;
+        if units == 0 {
+            return stripe.start..stripe.start;
+        }
+        let from = self.rng.u64(0..units);
+        let length = self.rng.u64(1..=(units - from).min(self.args.largest / align));
+        let start = stripe.start + from * align;
+        start..start + length * align
+    }
+
+    fn stripe(&mut self, end: u64) -> Range<u64> {
+        let jobs = self.args.jobs;
+        let width = self.args.stripe.unwrap_or(self.args.size / jobs).max(1);
+        let rounds = (end / (width * jobs)).max(1);
+        let start = (self.rng.u64(0..rounds) * jobs + self.number) * width;
+        start.min(end)..(start + width).min(end)
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<()> {
+        match op {
+            Op::Read(range) => self.read(range),
+            Op::Write(range) => self.write(range),
+            Op::MapRead(range) => self.map(range, false),
+            Op::MapWrite(range) => self.map(range, true),
+            Op::Punch(range) => self.clear(range, libc::FALLOC_FL_PUNCH_HOLE, "punching holes"),
+            Op::Zero(range) => self.clear(range, libc::FALLOC_FL_ZERO_RANGE, "zeroing ranges"),
+            Op::Truncate(length) => {
+                self.file.set_len(*length)?;
+                self.model.resize(*length as usize, 0);
+                Ok(())
+            }
+            Op::Sync => Ok(self.file.sync_data()?),
+            Op::Forget => Ok(sys::forget(&self.file)?),
+        }
+    }
+
+    fn read(&mut self, range: &Range<u64>) -> Result<()> {
+        let buffer = &mut self.buffer.octets()[..(range.end - range.start) as usize];
+        self.file.read_exact_at(buffer, range.start)?;
+        same(range.start, &self.model[within(range)], buffer)
+    }
+
+    fn write(&mut self, range: &Range<u64>) -> Result<()> {
+        let buffer = &mut self.buffer.octets()[..(range.end - range.start) as usize];
+        self.rng.fill(buffer);
+        self.file.write_all_at(buffer, range.start)?;
+        if self.model.len() < range.end as usize {
+            self.model.resize(range.end as usize, 0);
+        }
+        self.model[within(range)].copy_from_slice(buffer);
+        Ok(())
+    }
+
+    fn map(&mut self, range: &Range<u64>, write: bool) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut map = match sys::Map::new(self.file.as_raw_fd(), range.clone()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+                return self.skip("mappings");
+            }
+            map => map?,
+        };
+        same(range.start, &self.model[within(range)], map.octets())?;
+        if write {
+            self.rng.fill(map.octets());
+            self.model[within(range)].copy_from_slice(map.octets());
+            map.sync()?;
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, range: &Range<u64>, mode: i32, name: &'static str) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        match sys::fallocate(&self.file, mode | libc::FALLOC_FL_KEEP_SIZE, range) {
+            Ok(()) => {
+                self.model[within(range)].fill(0);
+                Ok(())
+            }
+            Err(error) if is_unsupported(&error) => self.skip(name),
+            // A block device wants whole blocks.
+            Err(error) if self.fixed && error.raw_os_error() == Some(libc::EINVAL) => {
+                self.skip("clearing parts of blocks")
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn skip(&mut self, name: &'static str) -> Result<()> {
+        if !self.skipped.contains(&name) {
+            self.skipped.push(name);
+        }
+        Ok(())
+    }
+}
+
+fn within(range: &Range<u64>) -> Range<usize> {
+    range.start as usize..range.end as usize
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(file: PathBuf) -> Args {
+        Args {
+            file,
+            size: 256 << 10,
+            ops: 800,
+            largest: 20_000,
+            seed: 5,
+            align: 1,
+            direct: false,
+            fixed: false,
+            jobs: 1,
+            stripe: None,
+        }
+    }
+
+    #[test]
+    fn a_good_file_system_is_as_expected() {
+        let folder = tempfile::tempdir().unwrap();
+        run(&args(folder.path().join("file"))).unwrap();
+    }
+
+    #[test]
+    fn jobs_that_share_blocks_do_not_meet() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, vec![1; 256 << 10]).unwrap();
+        run(&Args { fixed: true, jobs: 3, stripe: Some(700), ..args(file) }).unwrap();
+    }
+
+    #[test]
+    fn a_lost_write_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = Args { fixed: true, ..args(folder.path().join("file")) };
+        std::fs::write(&args.file, vec![0; args.size as usize]).unwrap();
+        let mut job = Job::new(&args, 0, true).unwrap();
+        job.write(&(100..300)).unwrap();
+        job.file.write_all_at(&[job.model[150] ^ 1], 150).unwrap();
+        assert!(job.read(&(0..100)).is_ok());
+        let error = job.read(&(100..300)).unwrap_err().to_string();
+        assert!(error.starts_with("octet 150 "), "{error}");
+    }
+}

@@ -1,0 +1,342 @@
+//! Many files: several threads create, write, truncate, rename, link and remove in folders of their own.
+//!
+//! The model follows from the seed alone: `--check` builds it again without touching a file, and compares, for
+//! instance after the file system was mounted anew.
+
+use crate::model::{content, same};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Names that a thread uses, for files and for folders.
+const FILES: u32 = 60;
+const FOLDERS: u32 = 6;
+
+/// Create, write, rename, link and remove files at random
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// an empty folder
+    folder: PathBuf,
+    #[arg(long, default_value_t = 4)]
+    threads: u64,
+    /// operations of each thread
+    #[arg(long, default_value_t = 2000)]
+    ops: u32,
+    /// the largest file, in octets
+    #[arg(long, default_value_t = 128 << 10)]
+    size: usize,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// do nothing; compare with what the same command has left
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..args.threads)
+            .map(|number| scope.spawn(move || Thread::new(args, number)?.run()))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })?;
+    println!("{} operations as expected", u64::from(args.ops) * args.threads);
+    Ok(())
+}
+
+/// What a name stands for.
+#[derive(Clone, PartialEq)]
+enum Node {
+    /// a file: which of `Thread::contents`
+    File(usize),
+    Link(String),
+}
+
+struct Thread<'a> {
+    args: &'a Args,
+    number: u64,
+    root: PathBuf,
+    rng: fastrand::Rng,
+    folders: BTreeSet<String>,
+    names: BTreeMap<String, Node>,
+    /// What files hold, by number; hard links share one.
+    contents: Vec<Vec<u8>>,
+}
+
+impl<'a> Thread<'a> {
+    fn new(args: &'a Args, number: u64) -> Result<Thread<'a>> {
+        let root = args.folder.join(format!("thread{number}"));
+        if !args.check {
+            fs::create_dir(&root).with_context(|| root.display().to_string())?;
+        }
+        let rng = fastrand::Rng::with_seed(args.seed.wrapping_mul(1000).wrapping_add(number));
+        let folders = BTreeSet::from([String::from(".")]);
+        Ok(Thread {
+            args,
+            number,
+            root,
+            rng,
+            folders,
+            names: BTreeMap::new(),
+            contents: Vec::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<()> {
+        for operation in 0..self.args.ops {
+            self.step()
+                .with_context(|| format!("thread {}, operation {operation}", self.number))?;
+        }
+        self.compare().with_context(|| format!("thread {}, afterwards", self.number))
+    }
+
+    /// Does `work` to the files, unless there are only to be compared.
+    fn really(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        if self.args.check { Ok(()) } else { work(&self.root) }
+    }
+
+    fn step(&mut self) -> Result<()> {
+        match self.rng.u32(0..100) {
+            0..25 => self.create(),
+            25..40 => self.write(),
+            40..48 => self.truncate(),
+            48..60 => self.rename(),
+            60..66 => self.hard_link(),
+            66..70 => self.symbolic_link(),
+            70..80 => self.unlink(),
+            80..85 => self.make_folder(),
+            85..88 => self.remove_folder(),
+            88..96 => self.read(),
+            _ => self.sync(),
+        }
+    }
+
+    /// A name that may or may not be there, in a folder that is.
+    fn name(&mut self) -> String {
+        let folder = self.rng.usize(0..self.folders.len());
+        let folder = self.folders.iter().nth(folder).expect("in range");
+        format!("{folder}/f{}", self.rng.u32(0..FILES))
+    }
+
+    fn existing_file(&mut self) -> Option<(String, usize)> {
+        let files: Vec<(&String, usize)> = self
+            .names
+            .iter()
+            .filter_map(|(name, node)| match node {
+                Node::File(number) => Some((name, *number)),
+                Node::Link(_) => None,
+            })
+            .collect();
+        if files.is_empty() {
+            return None;
+        }
+        let (name, number) = files[self.rng.usize(0..files.len())];
+        Some((name.clone(), number))
+    }
+
+    fn create(&mut self) -> Result<()> {
+        let name = self.name();
+        if let Some(Node::Link(_)) = self.names.get(&name) {
+            return Ok(());
+        }
+        let octets = content(self.rng.u64(..), self.rng.usize(0..=self.args.size));
+        self.really(|root| Ok(fs::write(root.join(&name), &octets)?))?;
+        match self.names.get(&name) {
+            Some(Node::File(number)) => self.contents[*number] = octets,
+            _ => {
+                self.names.insert(name, Node::File(self.contents.len()));
+                self.contents.push(octets);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let Some((name, number)) = self.existing_file() else { return Ok(()) };
+        let at = self.rng.usize(0..self.args.size);
+        let octets = content(self.rng.u64(..), self.rng.usize(1..=self.args.size - at));
+        self.really(|root| {
+            let file = OpenOptions::new().write(true).open(root.join(&name))?;
+            Ok(file.write_all_at(&octets, at as u64)?)
+        })?;
+        let file = &mut self.contents[number];
+        file.resize(file.len().max(at + octets.len()), 0);
+        file[at..at + octets.len()].copy_from_slice(&octets);
+        Ok(())
+    }
+
+    fn truncate(&mut self) -> Result<()> {
+        let Some((name, number)) = self.existing_file() else { return Ok(()) };
+        let length = self.rng.usize(0..=self.args.size);
+        self.really(|root| {
+            let file = OpenOptions::new().write(true).open(root.join(&name))?;
+            Ok(file.set_len(length as u64)?)
+        })?;
+        self.contents[number].resize(length, 0);
+        Ok(())
+    }
+
+    fn rename(&mut self) -> Result<()> {
+        let Some((from, number)) = self.existing_file() else { return Ok(()) };
+        let to = self.name();
+        self.really(|root| Ok(fs::rename(root.join(&from), root.join(&to))?))?;
+        // Of two links to one file, POSIX lets both stay.
+        if self.names.get(&to) != Some(&Node::File(number)) {
+            self.names.remove(&from);
+            self.names.insert(to, Node::File(number));
+        }
+        Ok(())
+    }
+
+    fn hard_link(&mut self) -> Result<()> {
+        let Some((from, number)) = self.existing_file() else { return Ok(()) };
+        let to = self.name();
+        if !self.names.contains_key(&to) {
+            self.really(|root| Ok(fs::hard_link(root.join(&from), root.join(&to))?))?;
+            self.names.insert(to, Node::File(number));
+        }
+        Ok(())
+    }
+
+    fn symbolic_link(&mut self) -> Result<()> {
+        let (name, target) = (self.name(), format!("target{}", self.rng.u32(..)));
+        if !self.names.contains_key(&name) {
+            self.really(|root| Ok(symlink(&target, root.join(&name))?))?;
+            self.names.insert(name, Node::Link(target));
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self) -> Result<()> {
+        let name = self.name();
+        if self.names.remove(&name).is_some() {
+            self.really(|root| Ok(fs::remove_file(root.join(&name))?))?;
+        }
+        Ok(())
+    }
+
+    fn make_folder(&mut self) -> Result<()> {
+        let name = format!("./d{}", self.rng.u32(0..FOLDERS));
+        if !self.folders.contains(&name) {
+            self.really(|root| Ok(fs::create_dir(root.join(&name))?))?;
+            self.folders.insert(name);
+        }
+        Ok(())
+    }
+
+    /// Folders that hold something must be refused.
+    fn remove_folder(&mut self) -> Result<()> {
+        let name = format!("./d{}", self.rng.u32(0..FOLDERS));
+        if !self.folders.contains(&name) {
+            return Ok(());
+        }
+        let prefix = format!("{name}/");
+        let full = self.names.keys().any(|file| file.starts_with(&prefix));
+        self.really(|root| match (fs::remove_dir(root.join(&name)), full) {
+            (Ok(()), true) => bail!("a folder that holds files was removed"),
+            (Err(error), false) => Err(error.into()),
+            _ => Ok(()),
+        })?;
+        if !full {
+            self.folders.remove(&name);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let Some((name, number)) = self.existing_file() else { return Ok(()) };
+        self.really(|root| {
+            same(0, &self.contents[number], &fs::read(root.join(&name))?).context(name.clone())
+        })
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let Some((name, _)) = self.existing_file() else { return Ok(()) };
+        self.really(|root| Ok(File::open(root.join(&name))?.sync_all()?))
+    }
+
+    /// The whole tree: no name more, none less, each with its octets and its number of links.
+    fn compare(&self) -> Result<()> {
+        for folder in &self.folders {
+            let prefix = format!("{folder}/");
+            let mut expected: BTreeSet<String> = self
+                .names
+                .keys()
+                .filter_map(|name| name.strip_prefix(&prefix))
+                .map(String::from)
+                .collect();
+            // The names of files in other folders have the prefix of the root, too.
+            expected.retain(|name| !name.contains('/'));
+            if folder == "." {
+                expected.extend(
+                    self.folders.iter().filter_map(|f| f.strip_prefix("./")).map(String::from),
+                );
+            }
+            let found = entries(&self.root.join(folder))?;
+            ensure!(found == expected, "{folder} holds {found:?} instead of {expected:?}");
+        }
+        self.names
+            .iter()
+            .try_for_each(|(name, node)| self.compare_node(name, node).context(name.clone()))
+    }
+
+    fn compare_node(&self, name: &str, node: &Node) -> Result<()> {
+        let path = self.root.join(name);
+        match node {
+            Node::Link(target) => {
+                ensure!(fs::read_link(&path)? == Path::new(target), "is not a link to {target}");
+            }
+            Node::File(number) => {
+                same(0, &self.contents[*number], &fs::read(&path)?)?;
+                let links = self.names.values().filter(|other| *other == node).count() as u64;
+                let found = path.metadata()?.nlink();
+                ensure!(found == links, "has {found} links instead of {links}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entries(folder: &Path) -> Result<BTreeSet<String>> {
+    fs::read_dir(folder)
+        .with_context(|| folder.display().to_string())?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(folder: &Path, check: bool) -> Args {
+        Args { folder: folder.to_owned(), threads: 2, ops: 600, size: 9000, seed: 3, check }
+    }
+
+    #[test]
+    fn a_good_file_system_is_as_expected() {
+        let folder = tempfile::tempdir().unwrap();
+        run(&args(folder.path(), false)).unwrap();
+        run(&args(folder.path(), true)).unwrap();
+    }
+
+    #[test]
+    fn what_changed_since_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        run(&args(folder.path(), false)).unwrap();
+        let more = folder.path().join("thread1/more");
+        fs::write(&more, "").unwrap();
+        assert!(run(&args(folder.path(), true)).is_err());
+        fs::remove_file(more).unwrap();
+        run(&args(folder.path(), true)).unwrap();
+        let entries = fs::read_dir(folder.path().join("thread0")).unwrap();
+        let files = entries.map(|e| e.unwrap().path()).filter(|p| p.is_file() && !p.is_symlink());
+        let file = files.max_by_key(|p| p.metadata().unwrap().len()).unwrap();
+        let mut octets = fs::read(&file).unwrap();
+        octets[0] ^= 1;
+        fs::write(&file, octets).unwrap();
+        assert!(run(&args(folder.path(), true)).is_err());
+    }
+}
