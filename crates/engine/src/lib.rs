@@ -7,7 +7,7 @@ mod connection;
 mod digest;
 mod gather;
 pub mod host;
-mod mailbox;
+pub mod mailbox;
 pub mod memory;
 pub mod platform;
 pub mod ring;

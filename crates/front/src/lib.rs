@@ -10,3 +10,4 @@ pub mod fuse;
 pub mod leftover;
 pub mod nbd;
 pub mod spec;
+pub mod vhost_user;

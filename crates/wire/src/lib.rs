@@ -1,4 +1,4 @@
-//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, NBD and FUSE.
+//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, NBD, FUSE, virtio-blk.
 //!
 //! Every format is a `#[repr(C)]` struct of little-endian fields that is viewed in place
 //! (`T::ref_from_prefix(bytes)`) and written with `as_bytes()`. Viewing never panics and never
@@ -17,5 +17,6 @@ pub mod nbd;
 pub mod pdu;
 pub mod sqe;
 pub mod status;
+pub mod virtio_blk;
 
 pub use zerocopy;

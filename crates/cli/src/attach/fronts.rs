@@ -8,6 +8,7 @@ use roadtrain_front::attachment::{AttachError, Attachment};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
 use roadtrain_front::nbd::{BUFFER_BYTES_MIN, NbdAttachment, NbdConfig};
 use roadtrain_front::spec::{FrontKind, FrontSpec};
+use roadtrain_front::vhost_user::{VhostUserAttachment, VhostUserConfig};
 use std::io::{self, ErrorKind};
 
 /// Namespace of front-ends that show one, unless said otherwise.
@@ -67,7 +68,12 @@ pub(super) fn start(
             };
             Box::new(FuseAttachment::start(host, &config)?)
         }
-        FrontSpec::Ublk(_) | FrontSpec::VhostUser(_) => {
+        FrontSpec::VhostUser(path) => {
+            let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
+            let config = VhostUserConfig { nsid, path: path.clone() };
+            Box::new(VhostUserAttachment::start(host, &config)?)
+        }
+        FrontSpec::Ublk(_) => {
             return Err(Failure::failed(format!("--as {spec}: this build has no {}", spec.kind())));
         }
     })

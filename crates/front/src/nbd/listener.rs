@@ -5,7 +5,7 @@ use roadtrain_engine::tuning::tune_socket;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,11 @@ impl Listener {
         listener.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }
 
-    fn bind_unix(path: &Path) -> io::Result<Self> {
+    /// Listens at `path`.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub(crate) fn bind_unix(path: &Path) -> io::Result<Self> {
         let at = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         match socket.bind(&at) {
@@ -96,6 +100,12 @@ impl Listener {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

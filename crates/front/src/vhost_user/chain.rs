@@ -1,0 +1,236 @@
+//! A chain of descriptors, taken from the guest's memory. Nothing in it is trusted.
+
+use super::memory::Memory;
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
+
+/// Most descriptors of a chain, in a table of its own.
+pub(crate) const CHAIN_MAX: u16 = 1024;
+/// Octets of a descriptor.
+pub(crate) const DESCRIPTOR_BYTES: u64 = size_of::<Descriptor>() as u64;
+
+/// Why a chain makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadChain {
+    #[error("descriptor {index} of {size}")]
+    NoSuchDescriptor { index: u16, size: u16 },
+    #[error("a chain without end")]
+    TooLong,
+    #[error("{length} octets at {address:#x} are not the guest's memory")]
+    OutsideMemory { address: u64, length: u32 },
+    #[error("a descriptor of no octets")]
+    Empty,
+    #[error("4 GiB or more in a chain")]
+    TooLarge,
+    #[error("octets to read behind octets to write")]
+    OutOfOrder,
+    #[error("a table of descriptors in another, or with a successor")]
+    NestedTable,
+    #[error("a table of {0} octets")]
+    BadTable(u32),
+    #[error("no header")]
+    NoHeader,
+    #[error("no place for the status")]
+    NoStatus,
+}
+
+/// Octets of the guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) address: GuestAddress,
+    pub(crate) length: u32,
+}
+
+/// Octets that are at several places.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segments {
+    list: Vec<Segment>,
+    bytes: u32,
+}
+
+/// Where one is in [`Segments`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    index: usize,
+    offset: u32,
+}
+
+/// A chain: what the device may read, then what it may write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) readable: Segments,
+    pub(crate) writable: Segments,
+}
+
+impl Segments {
+    /// Octets in all.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Where the last octet is.
+    pub(crate) fn last(&self) -> Option<GuestAddress> {
+        let last = self.list.last()?;
+        Some(GuestAddress(last.address.0 + u64::from(last.length) - 1))
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.bytes = 0;
+    }
+
+    fn push(&mut self, segment: Segment) -> Result<(), BadChain> {
+        self.bytes = self.bytes.checked_add(segment.length).ok_or(BadChain::TooLarge)?;
+        self.list.push(segment);
+        Ok(())
+    }
+
+    /// Goes on by at most `most` octets that lie together.
+    fn step(&self, cursor: &mut Cursor, most: usize) -> Option<Segment> {
+        let segment = self.list.get(cursor.index)?;
+        let left = segment.length - cursor.offset;
+        let length = usize::try_from(left).map_or(most, |left| left.min(most)) as u32;
+        let address = GuestAddress(segment.address.0 + u64::from(cursor.offset));
+        cursor.offset += length;
+        if cursor.offset == segment.length {
+            *cursor = Cursor { index: cursor.index + 1, offset: 0 };
+        }
+        Some(Segment { address, length })
+    }
+
+    /// Fills `into` with the octets at `cursor`, which moves on.
+    ///
+    /// # Errors
+    /// When there are not as many, or they are no memory any more.
+    pub(crate) fn read(
+        &self,
+        cursor: &mut Cursor,
+        memory: &Memory,
+        mut into: &mut [u8],
+    ) -> Result<(), BadChain> {
+        while !into.is_empty() {
+            let from = self.step(cursor, into.len()).ok_or(BadChain::NoHeader)?;
+            let (now, later) = into.split_at_mut(from.length as usize);
+            memory.read_slice(now, from.address).map_err(|_| from.outside())?;
+            into = later;
+        }
+        Ok(())
+    }
+
+    /// Puts `octets` at `cursor`, which moves on.
+    ///
+    /// # Errors
+    /// When there is not as much place, or it is no memory any more.
+    pub(crate) fn write(
+        &self,
+        cursor: &mut Cursor,
+        memory: &Memory,
+        mut octets: &[u8],
+    ) -> Result<(), BadChain> {
+        while !octets.is_empty() {
+            let to = self.step(cursor, octets.len()).ok_or(BadChain::NoStatus)?;
+            let (now, later) = octets.split_at(to.length as usize);
+            memory.write_slice(now, to.address).map_err(|_| to.outside())?;
+            octets = later;
+        }
+        Ok(())
+    }
+}
+
+impl Segment {
+    fn outside(&self) -> BadChain {
+        BadChain::OutsideMemory { address: self.address.0, length: self.length }
+    }
+}
+
+/// A table of descriptors in the guest's memory.
+#[derive(Clone, Copy)]
+struct Table {
+    at: GuestAddress,
+    size: u16,
+}
+
+impl Table {
+    fn get(&self, memory: &Memory, index: u16) -> Result<Descriptor, BadChain> {
+        if index >= self.size {
+            return Err(BadChain::NoSuchDescriptor { index, size: self.size });
+        }
+        let offset = u64::from(index) * DESCRIPTOR_BYTES;
+        let address = self.at.0.checked_add(offset);
+        let descriptor = address.and_then(|at| memory.read_obj(GuestAddress(at)).ok());
+        let length = DESCRIPTOR_BYTES as u32;
+        descriptor.ok_or(BadChain::OutsideMemory { address: self.at.0, length })
+    }
+
+    fn of(descriptor: &Descriptor) -> Result<Self, BadChain> {
+        let bytes = descriptor.len();
+        let size = u64::from(bytes) / DESCRIPTOR_BYTES;
+        if descriptor.has_next() {
+            return Err(BadChain::NestedTable);
+        }
+        match u16::try_from(size) {
+            Ok(size) if size > 0 && u64::from(bytes).is_multiple_of(DESCRIPTOR_BYTES) => {
+                Ok(Table { at: descriptor.addr(), size })
+            }
+            _ => Err(BadChain::BadTable(bytes)),
+        }
+    }
+}
+
+impl Chain {
+    /// Takes the chain that begins with descriptor `head` of the `size` ones at `table`. Whatever the guest
+    /// wrote there, this ends, and what it takes is inside `memory`.
+    ///
+    /// # Errors
+    /// When the chain makes no sense.
+    pub(crate) fn take(
+        &mut self,
+        memory: &Memory,
+        table: GuestAddress,
+        size: u16,
+        head: u16,
+    ) -> Result<(), BadChain> {
+        self.readable.clear();
+        self.writable.clear();
+        let (mut table, mut is_indirect) = (Table { at: table, size }, false);
+        let (mut index, mut left) = (head, size.min(CHAIN_MAX));
+        loop {
+            let descriptor = table.get(memory, index)?;
+            if descriptor.refers_to_indirect_table() {
+                if std::mem::replace(&mut is_indirect, true) {
+                    return Err(BadChain::NestedTable);
+                }
+                table = Table::of(&descriptor)?;
+                (index, left) = (0, CHAIN_MAX);
+                continue;
+            }
+            left = left.checked_sub(1).ok_or(BadChain::TooLong)?;
+            self.push(memory, &descriptor)?;
+            if !descriptor.has_next() {
+                return Ok(());
+            }
+            index = descriptor.next();
+        }
+    }
+
+    fn push(&mut self, memory: &Memory, descriptor: &Descriptor) -> Result<(), BadChain> {
+        let segment = Segment { address: descriptor.addr(), length: descriptor.len() };
+        if segment.length == 0 {
+            return Err(BadChain::Empty);
+        }
+        let writable = descriptor.is_write_only();
+        let access = if writable { Permissions::Write } else { Permissions::Read };
+        if !memory.check_range(segment.address, segment.length as usize, access) {
+            return Err(segment.outside());
+        }
+        match writable {
+            true => self.writable.push(segment),
+            false if self.writable.bytes > 0 => Err(BadChain::OutOfOrder),
+            false => self.readable.push(segment),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "chain_tests.rs"]
+mod tests;

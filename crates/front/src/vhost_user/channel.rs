@@ -1,0 +1,78 @@
+//! The frontend's channel for requests of ours: that the configuration has changed.
+//!
+//! The protocol's crate hands the channel out in a wrapping that cannot say this, so the one message that
+//! brings it is received here, before the crate sees it.
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+/// VHOST_USER_SET_BACKEND_REQ_FD
+const SET_BACKEND_REQ_FD: u32 = 21;
+/// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG
+const CONFIG_CHANGE: u32 = 2;
+const VERSION: u32 = 1;
+const IS_REPLY: u32 = 4;
+const NEEDS_REPLY: u32 = 8;
+/// Request, flags, octets that follow.
+const HEADER_BYTES: usize = 12;
+
+/// Where the frontend takes requests of ours.
+pub(crate) struct Channel(OwnedFd);
+
+impl Channel {
+    /// The channel, if the next message of `stream`, which is readable, brings one.
+    ///
+    /// # Errors
+    /// When the message is not what it should be.
+    pub(crate) fn receive(stream: &UnixStream) -> io::Result<Option<Self>> {
+        let mut octets = [0; HEADER_BYTES];
+        let (peeked, _) = recv(stream, &mut octets, RecvFlags::PEEK)?;
+        let [request, flags, size] = words(&octets);
+        if peeked < HEADER_BYTES || request != SET_BACKEND_REQ_FD {
+            return Ok(None);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut octets)];
+        recvmsg(stream, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let files = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        let file = files.flatten().next().filter(|_| size == 0);
+        if flags & NEEDS_REPLY != 0 {
+            let failed = u32::from(file.is_none());
+            let reply = [SET_BACKEND_REQ_FD, VERSION | IS_REPLY, 8, failed, 0];
+            send(stream, &octets_of(&reply), SendFlags::NOSIGNAL)?;
+        }
+        let wrong = || io::Error::new(ErrorKind::InvalidData, "a channel without a descriptor");
+        file.map(Channel).map(Some).ok_or_else(wrong)
+    }
+
+    /// Says that the configuration space has changed. No answer is asked for: the frontend reads the
+    /// configuration, from the thread that would wait for the answer.
+    ///
+    /// # Errors
+    /// When the frontend does not take it.
+    pub(crate) fn config_changed(&self) -> io::Result<()> {
+        let message = octets_of(&[CONFIG_CHANGE, VERSION, 0]);
+        send(&self.0, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+}
+
+fn words(octets: &[u8; HEADER_BYTES]) -> [u32; 3] {
+    let word = |at: usize| {
+        u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+    };
+    [word(0), word(4), word(8)]
+}
+
+fn octets_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}

@@ -1,0 +1,133 @@
+//! What the guest is told about its disk: features and the configuration space.
+
+use super::request::{DATA_BYTES_MAX, RANGE_SECTORS_MAX};
+use crate::disk::Disk;
+use roadtrain_wire::virtio_blk::{Config, ID_BYTES, SECTOR_BYTES, feature};
+
+/// Segments of a request; with header and status as many descriptors as monitors' usual queues have.
+const SEGMENTS_MAX: u32 = 126;
+/// The largest logical block that guests take: a page.
+const BLOCK_BYTES_MAX: u32 = 4096;
+
+/// Feature bits of the device.
+pub(crate) fn features(disk: &Disk) -> u64 {
+    use feature::*;
+    let info = disk.info();
+    let flag = |condition: bool, flag: u64| if condition { flag } else { 0 };
+    SIZE_MAX
+        | SEG_MAX
+        | BLK_SIZE
+        | TOPOLOGY
+        | MQ
+        | RING_INDIRECT_DESC
+        | RING_EVENT_IDX
+        | VERSION_1
+        | flag(info.read_only, RO)
+        | flag(info.flush, FLUSH)
+        | flag(info.trim && !info.read_only, DISCARD)
+        | flag(info.write_zeroes && !info.read_only, WRITE_ZEROES)
+}
+
+/// The configuration space of a device with `queues` queues.
+pub(crate) fn config(disk: &Disk, queues: u16) -> Config {
+    let info = disk.info();
+    let block_bytes = info.lba_bytes.min(BLOCK_BYTES_MAX);
+    let physical_bytes = info.physical_block_bytes.max(info.lba_bytes);
+    let in_blocks = |bytes: u32| bytes / block_bytes;
+    let most = RANGE_SECTORS_MAX.into();
+    Config {
+        capacity: (disk.bytes() / u64::from(SECTOR_BYTES)).into(),
+        size_max: (DATA_BYTES_MAX / SEGMENTS_MAX / BLOCK_BYTES_MAX * BLOCK_BYTES_MAX).into(),
+        seg_max: SEGMENTS_MAX.into(),
+        blk_size: block_bytes.into(),
+        physical_block_exp: in_blocks(physical_bytes).ilog2() as u8,
+        min_io_size: (in_blocks(physical_bytes).min(u16::MAX.into()) as u16).into(),
+        opt_io_size: in_blocks(info.optimal_io_bytes.max(physical_bytes)).into(),
+        writeback: u8::from(info.flush),
+        num_queues: queues.into(),
+        max_discard_sectors: most,
+        max_discard_seg: 1.into(),
+        discard_sector_alignment: (info.discard_granularity_bytes.max(info.lba_bytes)
+            / SECTOR_BYTES)
+            .into(),
+        max_write_zeroes_sectors: most,
+        max_write_zeroes_seg: 1.into(),
+        write_zeroes_may_unmap: 1,
+        ..Config::zeroed()
+    }
+}
+
+/// The disk's name for GET_ID, which has room for half an NGUID: its unique end, else the serial number.
+pub(crate) fn name(disk: &Disk) -> [u8; ID_BYTES] {
+    let info = disk.info();
+    let text = match info.nguid {
+        [0, ..] if info.nguid == [0; 16] => format!("{}-{}", info.serial, info.nsid),
+        nguid => nguid.iter().map(|octet| format!("{octet:02x}")).collect(),
+    };
+    let text = text.into_bytes();
+    let end = &text[text.len().saturating_sub(ID_BYTES)..];
+    let mut name = [0; ID_BYTES];
+    name[..end.len()].copy_from_slice(end);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{DiskInfo, test_info};
+
+    #[test]
+    fn sizes_and_limits_are_the_disks() {
+        let disk = Disk::new(test_info()).unwrap();
+        let told = config(&disk, 4);
+        assert_eq!((told.capacity.get(), told.blk_size.get()), (2048, 512));
+        assert_eq!((told.physical_block_exp, told.min_io_size.get()), (3, 8));
+        assert_eq!((told.num_queues.get(), told.writeback), (4, 1));
+        assert_eq!(told.discard_sector_alignment, 8);
+        assert!(told.size_max.get() * told.seg_max.get() <= DATA_BYTES_MAX);
+        disk.resize(4096);
+        assert_eq!(config(&disk, 4).capacity, 4096);
+    }
+
+    #[test]
+    fn blocks_larger_than_a_page_are_physical_ones() {
+        let lba_bytes = 16 << 10;
+        let disk =
+            Disk::new(DiskInfo { lba_bytes, physical_block_bytes: lba_bytes, ..test_info() });
+        let told = config(&disk.unwrap(), 1);
+        assert_eq!((told.blk_size.get(), told.physical_block_exp), (4096, 2));
+        assert_eq!((told.capacity.get(), told.discard_sector_alignment.get()), (2048 * 32, 32));
+    }
+
+    #[test]
+    fn what_the_disk_lacks_is_not_offered() {
+        let offered = |info: DiskInfo| features(&Disk::new(info).unwrap());
+        let all = offered(test_info());
+        assert_eq!(all & feature::RO, 0);
+        for (info, lacks) in [
+            (DiskInfo { flush: false, ..test_info() }, feature::FLUSH),
+            (DiskInfo { trim: false, ..test_info() }, feature::DISCARD),
+            (DiskInfo { write_zeroes: false, ..test_info() }, feature::WRITE_ZEROES),
+        ] {
+            assert_eq!(offered(info), all & !lacks);
+        }
+        let written = feature::DISCARD | feature::WRITE_ZEROES;
+        let read_only = offered(DiskInfo { read_only: true, ..test_info() });
+        assert_eq!(read_only, all & !written | feature::RO);
+    }
+
+    #[test]
+    fn the_name_is_unique() {
+        let named = |nguid, serial: &str| {
+            let serial = serial.to_owned();
+            let disk = Disk::new(DiskInfo { nguid, serial, ..test_info() }).unwrap();
+            String::from_utf8(name(&disk).to_vec()).unwrap()
+        };
+        let mut nguid = [0; 16];
+        assert_eq!(named(nguid, "ABC"), "ABC-1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(named(nguid, "0123456789abcdefghij"), "23456789abcdefghij-1");
+        nguid[6] = 0xab;
+        nguid[15] = 0xcd;
+        assert_eq!(named(nguid, ""), "ab0000000000000000cd");
+    }
+}

@@ -1,0 +1,146 @@
+//! The control thread: waits for frontends, one at a time, and follows what they say.
+
+use super::channel::Channel;
+use super::session::{Session, Wiring};
+use crate::disk::Watch;
+use crate::nbd::Listener;
+use roadtrain_engine::clock;
+use roadtrain_engine::mailbox::Event;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tracing::{debug, info, warn};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+/// How often the namespace is looked at.
+const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// How long a frontend may take over the rest of a message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Ends a control thread.
+pub(crate) struct Stop {
+    event: Event,
+    asked: AtomicBool,
+}
+
+impl Stop {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Stop { event: Event::new()?, asked: AtomicBool::new(false) })
+    }
+
+    /// Asks the thread to end.
+    pub(crate) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.event.wake();
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+}
+
+/// What the control thread works with.
+pub(crate) struct Control {
+    pub(crate) listener: Listener,
+    pub(crate) wiring: Wiring,
+    pub(crate) watch: Watch,
+    pub(crate) stop: Arc<Stop>,
+}
+
+type Shared = Arc<Mutex<Session>>;
+
+impl Control {
+    /// Until it is asked to stop.
+    pub(crate) fn run(mut self) {
+        while let Some(ready) = self.wait(self.listener.as_fd()) {
+            self.look(&None);
+            if !ready {
+                continue;
+            }
+            match self.listener.accept() {
+                Ok(None) => {}
+                Ok(Some(socket)) => {
+                    info!("vhost-user: a frontend connects");
+                    match self.serve(UnixStream::from(std::os::fd::OwnedFd::from(socket))) {
+                        Ok(()) => info!("vhost-user: the frontend is gone"),
+                        Err(error) => warn!("vhost-user: the frontend is sent away: {error}"),
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a vhost-user frontend");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// Waits for `fd` to be readable, not too long; `None`: the thread is to end.
+    fn wait(&self, fd: BorrowedFd<'_>) -> Option<bool> {
+        let stop = self.stop.event.as_fd();
+        let mut polled = [
+            PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        // A signal, or no memory: the next look tells.
+        let _ = poll(&mut polled, Some(&LOOK_INTERVAL));
+        (!self.stop.is_asked()).then(|| !polled[0].revents().is_empty())
+    }
+
+    /// Looks at the namespace, and tells the frontend when it has changed.
+    fn look(&mut self, channel: &Option<Channel>) {
+        if !self.watch.look_if_due(clock::now(), &self.wiring.disk) {
+            return;
+        }
+        let bytes = self.wiring.disk.bytes();
+        info!(
+            bytes,
+            removed = self.wiring.disk.is_removed(),
+            "vhost-user: the namespace has changed"
+        );
+        if let Some(Err(error)) = channel.as_ref().map(Channel::config_changed) {
+            warn!(%error, "vhost-user: the frontend does not hear of it");
+        }
+    }
+
+    fn serve(&mut self, stream: UnixStream) -> Result<(), Error> {
+        let session: Shared = Arc::new(Mutex::new(Session::new(self.wiring.clone())));
+        let served = self.talk(stream, &session);
+        session.lock().unwrap_or_else(PoisonError::into_inner).end();
+        match served {
+            Err(Error::Disconnected) => Ok(()),
+            // It ended in the middle of what it said.
+            Err(Error::SocketBroken(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
+            served => served,
+        }
+    }
+
+    fn talk(&mut self, stream: UnixStream, session: &Shared) -> Result<(), Error> {
+        let limits = || {
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
+            stream.set_write_timeout(Some(MESSAGE_TIMEOUT))?;
+            stream.try_clone()
+        };
+        let stream_too = limits().map_err(Error::SocketError)?;
+        let mut handler = BackendReqHandler::from_stream(stream_too, session.clone());
+        let mut channel = None;
+        while let Some(ready) = self.wait(stream.as_fd()) {
+            self.look(&channel);
+            if !ready {
+                continue;
+            }
+            let takes = session.lock().unwrap_or_else(PoisonError::into_inner).takes_channel();
+            if takes && let Some(new) = Channel::receive(&stream).map_err(Error::SocketError)? {
+                debug!("vhost-user: the frontend hears of changes");
+                channel = Some(new);
+                continue;
+            }
+            handler.handle_request()?;
+        }
+        Ok(())
+    }
+}

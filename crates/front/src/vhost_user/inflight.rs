@@ -1,0 +1,232 @@
+//! Which requests are in flight, kept in memory that the frontend holds while this process may die.
+//!
+//! One region for each queue, after the split virtqueue's layout in the vhost-user protocol: a header, then
+//! an entry for each descriptor that may be a head. A head is marked when it is taken and cleared after it
+//! was put into the used ring; `used_idx` repeats the used ring's index, so that a successor knows whether
+//! the last clearing was missed. The frontend may write there too: nothing read from it is trusted.
+
+use super::memory::map_file;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use vhost::vhost_user::message::VhostUserInflight;
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{AtomicAccess, Bytes, VolatileMemory};
+
+const VERSION: u16 = 1;
+/// Octets of a region's header, and of an entry.
+const ENTRY_BYTES: usize = 16;
+/// Regions begin at multiples of it.
+const REGION_ALIGNMENT: usize = 64;
+
+/// Fields of the header.
+mod header {
+    pub(super) const VERSION: usize = 8;
+    pub(super) const DESC_NUM: usize = 10;
+    pub(super) const LAST_BATCH_HEAD: usize = 12;
+    pub(super) const USED_IDX: usize = 14;
+}
+
+/// Fields of an entry.
+mod entry {
+    pub(super) const INFLIGHT: usize = 0;
+    pub(super) const COUNTER: usize = 8;
+}
+
+/// The memory of all queues.
+pub(crate) struct InflightMemory {
+    mapping: MmapRegion<()>,
+    queues: u16,
+    queue_size: u16,
+}
+
+fn region_bytes(queue_size: u16) -> usize {
+    (ENTRY_BYTES * (1 + usize::from(queue_size))).next_multiple_of(REGION_ALIGNMENT)
+}
+
+impl InflightMemory {
+    /// New memory for `queues` queues of `queue_size`, and what the frontend is to keep of it.
+    ///
+    /// # Errors
+    /// When the system has no memory or no descriptor.
+    pub(crate) fn create(
+        queues: u16,
+        queue_size: u16,
+    ) -> io::Result<(Self, VhostUserInflight, File)> {
+        let bytes = (region_bytes(queue_size) * usize::from(queues)) as u64;
+        let file = memfd_create("vhost-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, bytes)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let file = File::from(file);
+        let told = VhostUserInflight::new(bytes, 0, queues, queue_size);
+        Ok((Self::map(&told, file.try_clone()?)?, told, file))
+    }
+
+    /// The memory that the frontend kept.
+    ///
+    /// # Errors
+    /// When it is too small for what it is said to hold.
+    pub(crate) fn map(told: &VhostUserInflight, file: File) -> io::Result<Self> {
+        let (queues, queue_size) = (told.num_queues, told.queue_size);
+        let needed = (region_bytes(queue_size) * usize::from(queues)) as u64;
+        if told.mmap_size < needed {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "in-flight memory is too small",
+            ));
+        }
+        let mapping = map_file(file, told.mmap_offset, needed)?;
+        Ok(InflightMemory { mapping, queues, queue_size })
+    }
+
+    /// Forgets everything, as at the start of a new device.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.mapping.size()
+    }
+}
+
+/// One queue's region.
+pub(crate) struct Inflight {
+    memory: Arc<InflightMemory>,
+    base: usize,
+    /// Order in which the next head is taken.
+    counter: u64,
+}
+
+impl Inflight {
+    /// The region of queue `index`, if the memory has one, for heads below `size`.
+    pub(crate) fn of(memory: &Arc<InflightMemory>, index: u16, size: u16) -> Option<Self> {
+        let fits = index < memory.queues && size <= memory.queue_size;
+        let base = region_bytes(memory.queue_size) * usize::from(index);
+        fits.then(|| Inflight { memory: memory.clone(), base, counter: 0 })
+    }
+
+    fn load<T: AtomicAccess>(&self, at: usize) -> T {
+        let slice = self.memory.mapping.as_volatile_slice();
+        slice.load(self.base + at, Relaxed).expect("fields are inside the mapping, and aligned")
+    }
+
+    fn store<T: AtomicAccess>(&self, at: usize, value: T) {
+        let slice = self.memory.mapping.as_volatile_slice();
+        // Each store is after the ones before it for whoever looks when this process has died.
+        slice
+            .store(value, self.base + at, Release)
+            .expect("fields are inside the mapping, and aligned");
+    }
+
+    fn entry(head: u16) -> usize {
+        ENTRY_BYTES * (1 + usize::from(head))
+    }
+
+    /// Begins with a used ring whose index is `used_idx`; returns the heads that were in flight when its
+    /// predecessor ended, in the order in which they were taken.
+    pub(crate) fn recover(&mut self, used_idx: u16, size: u16) -> Vec<u16> {
+        if self.load::<u16>(header::VERSION) != VERSION {
+            self.store(header::VERSION, VERSION);
+            self.store(header::DESC_NUM, self.memory.queue_size);
+        }
+        if self.load::<u16>(header::USED_IDX) != used_idx {
+            let last = self.load::<u16>(header::LAST_BATCH_HEAD);
+            if last < size {
+                self.clear(last);
+            }
+            self.store(header::USED_IDX, used_idx);
+        }
+        let is_marked = |head: &u16| self.load::<u8>(Self::entry(*head) + entry::INFLIGHT) == 1;
+        let order = |head: &u16| self.load::<u64>(Self::entry(*head) + entry::COUNTER);
+        let mut heads: Vec<u16> = (0..size).filter(is_marked).collect();
+        heads.sort_by_key(order);
+        self.counter = heads.last().map_or(0, |head| order(head).wrapping_add(1));
+        heads
+    }
+
+    /// `head` is taken from the available ring.
+    pub(crate) fn mark(&mut self, head: u16) {
+        self.store(Self::entry(head) + entry::COUNTER, self.counter);
+        self.store(Self::entry(head) + entry::INFLIGHT, 1u8);
+        self.counter = self.counter.wrapping_add(1);
+    }
+
+    fn clear(&self, head: u16) {
+        self.store(Self::entry(head) + entry::INFLIGHT, 0u8);
+    }
+
+    /// `head` is about to be put into the used ring.
+    pub(crate) fn ending(&self, head: u16) {
+        self.store(header::LAST_BATCH_HEAD, head);
+    }
+
+    /// `head` is in the used ring, whose index is `used_idx` now.
+    pub(crate) fn ended(&self, head: u16, used_idx: u16) {
+        self.clear(head);
+        self.store(header::USED_IDX, used_idx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same memory as another process would see it.
+    fn again(told: &VhostUserInflight, file: &File) -> Arc<InflightMemory> {
+        Arc::new(InflightMemory::map(told, file.try_clone().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn a_successor_learns_what_was_in_flight_and_in_which_order() {
+        let (memory, told, file) = InflightMemory::create(2, 8).unwrap();
+        let memory = Arc::new(memory);
+        let mut inflight = Inflight::of(&memory, 1, 8).unwrap();
+        assert_eq!(inflight.recover(0, 8), [0u16; 0]);
+        [5, 2, 7, 3].into_iter().for_each(|head| inflight.mark(head));
+        inflight.ending(2);
+        inflight.ended(2, 1);
+        inflight.mark(2);
+        let memory = again(&told, &file);
+        assert_eq!(Inflight::of(&memory, 0, 8).unwrap().recover(0, 8), [0u16; 0]);
+        let mut inflight = Inflight::of(&memory, 1, 8).unwrap();
+        assert_eq!(inflight.recover(1, 8), [5, 7, 3, 2]);
+        inflight.mark(0);
+        assert_eq!(Inflight::of(&memory, 1, 8).unwrap().recover(1, 8), [5, 7, 3, 2, 0]);
+    }
+
+    #[test]
+    fn what_is_in_the_used_ring_is_not_done_again() {
+        let (memory, told, file) = InflightMemory::create(1, 8).unwrap();
+        let mut inflight = Inflight::of(&Arc::new(memory), 0, 8).unwrap();
+        inflight.recover(0, 8);
+        inflight.mark(1);
+        inflight.mark(2);
+        inflight.ending(1);
+        // It dies after the used ring's index went to 1: else the head is to be done again.
+        for (used_idx, heads) in [(0, vec![1, 2]), (1, vec![2])] {
+            let mut inflight = Inflight::of(&again(&told, &file), 0, 8).unwrap();
+            assert_eq!(inflight.recover(used_idx, 8), heads);
+        }
+    }
+
+    #[test]
+    fn what_the_frontend_says_is_checked() {
+        let (memory, told, file) = InflightMemory::create(2, 8).unwrap();
+        let map = |told: VhostUserInflight| {
+            InflightMemory::map(&told, file.try_clone().unwrap()).map(drop).map_err(|e| e.kind())
+        };
+        let bytes = told.mmap_size;
+        assert_eq!(bytes, memory.bytes() as u64);
+        assert!(map(told).is_ok());
+        assert!(map(VhostUserInflight::new(bytes, 0, 3, 8)).is_err());
+        assert!(map(VhostUserInflight::new(u64::MAX, 0, 3, 8)).is_err());
+        assert!(map(VhostUserInflight::new(bytes, 4096, 2, 8)).is_err());
+        assert!(map(VhostUserInflight::new(u64::MAX, u64::MAX, u16::MAX, u16::MAX)).is_err());
+        let memory = Arc::new(memory);
+        assert!(Inflight::of(&memory, 2, 8).is_none());
+        assert!(Inflight::of(&memory, 0, 16).is_none());
+        // Nonsense inside: no head beyond the ring comes of it.
+        let slice = memory.mapping.as_volatile_slice();
+        slice.write_slice(&vec![1; bytes as usize], 0).unwrap();
+        assert_eq!(Inflight::of(&memory, 0, 4).unwrap().recover(9, 4), [0, 1, 2, 3]);
+    }
+}

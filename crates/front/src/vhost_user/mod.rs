@@ -1,0 +1,43 @@
+//! A vhost-user-blk backend: a virtual machine's disk. QEMU and other monitors connect unmodified.
+//!
+//! ```text
+//! frontend's socket -> control, session -> orders -> server     (a thread of its own; the `vhost` crate)
+//!                                                      |
+//! guest's memory -> ring -> chain -> request -> disk::Jobs      (inline, on the lanes' reactors)
+//! ```
+//!
+//! The frontend shares the guest's memory, tells where the virtqueues are in it, and is then out of the way:
+//! the guest kicks an eventfd that the reactor watches, and the reactor signals another one.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `attach` | all of it: a controller's reactors with their servers, and the control thread |
+//! | `control` | waits for frontends and for changes of the namespace |
+//! | `session` | what a frontend says |
+//! | `channel` | what a frontend is told |
+//! | `config_space` | what the guest is told of its disk |
+//! | `orders` | what the control thread tells a server |
+//! | `server`, `slot` | a reactor's queues |
+//! | `ring` | a virtqueue |
+//! | `inflight` | what is in flight, remembered for a successor |
+//! | `chain` | a chain of descriptors, checked |
+//! | `request` | what a chain asks for, checked |
+//! | `memory` | the guest's memory |
+
+mod attach;
+mod chain;
+mod channel;
+mod config_space;
+mod control;
+#[cfg(test)]
+mod guest;
+mod inflight;
+mod memory;
+mod orders;
+mod request;
+mod ring;
+mod server;
+mod session;
+mod slot;
+
+pub use attach::{VhostUserAttachment, VhostUserConfig};

@@ -1,0 +1,251 @@
+//! A guest's request: what its header asks for, checked against the disk.
+
+use super::chain::{BadChain, Chain, Cursor};
+use super::memory::Memory;
+use crate::disk::{Disk, DiskOp, DiskRequest, Fault};
+use roadtrain_wire::virtio_blk::{
+    HEADER_BYTES, RANGE_BYTES, RangeSegment, RequestHeader, RequestStatus, SECTOR_BYTES, operation,
+};
+use roadtrain_wire::zerocopy::FromBytes;
+use vm_memory::GuestAddress;
+
+/// Most octets of a Read or Write, which get their buffers all at once.
+pub(crate) const DATA_BYTES_MAX: u32 = 32 << 20;
+/// Most sectors of a Discard or Write Zeroes: their octets are counted in 32 bits.
+pub(crate) const RANGE_SECTORS_MAX: u32 = 1 << 22;
+
+/// What the guest wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Something of the disk, which can do it.
+    Disk(DiskRequest),
+    /// Its name.
+    Identify,
+}
+
+/// A request, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// What to do, or why it cannot be done.
+    pub(crate) command: Result<Command, RequestStatus>,
+    /// Where the data begins: behind the header of what is readable, or at the start of what is writable.
+    pub(crate) data: Cursor,
+    /// Where the status belongs.
+    pub(crate) status_at: GuestAddress,
+}
+
+impl Request {
+    /// Takes `chain` apart, however the guest has cut it.
+    ///
+    /// # Errors
+    /// When it has no header or no place for a status, so that nobody can be told.
+    pub(crate) fn of(chain: &Chain, memory: &Memory, disk: &Disk) -> Result<Self, BadChain> {
+        let status_at = chain.writable.last().ok_or(BadChain::NoStatus)?;
+        let mut behind = Cursor::default();
+        let mut octets = [0; HEADER_BYTES];
+        chain.readable.read(&mut behind, memory, &mut octets)?;
+        let header = RequestHeader::read_from_bytes(&octets).map_err(|_| BadChain::NoHeader)?;
+        let data = if header.operation == operation::OUT { behind } else { Cursor::default() };
+        let command = match header.operation.get() {
+            operation::IN => transfer(DiskOp::Read, header.sector.get(), writable_bytes(chain)),
+            operation::OUT => transfer(DiskOp::Write, header.sector.get(), readable_bytes(chain)),
+            operation::FLUSH => Ok(Command::Disk(request(DiskOp::Flush, 0, 0))),
+            operation::GET_ID if writable_bytes(chain) > 0 => Ok(Command::Identify),
+            operation::GET_ID => Err(RequestStatus::IoError),
+            ranged @ (operation::DISCARD | operation::WRITE_ZEROES) => {
+                let mut octets = [0; RANGE_BYTES];
+                let read = chain.readable.read(&mut behind, memory, &mut octets);
+                let range = read.ok().and_then(|()| RangeSegment::read_from_bytes(&octets).ok());
+                // Only one: the configuration says so.
+                let range = range.filter(|_| readable_bytes(chain) as usize == RANGE_BYTES);
+                range.ok_or(RequestStatus::IoError).and_then(|range| cover(ranged, &range))
+            }
+            _ => Err(RequestStatus::Unsupported),
+        };
+        let command = command.and_then(|command| allow(command, disk));
+        Ok(Request { command, data, status_at })
+    }
+}
+
+/// Octets behind the header, which is there.
+fn readable_bytes(chain: &Chain) -> u32 {
+    chain.readable.bytes() - HEADER_BYTES as u32
+}
+
+/// Octets before the status, which is there.
+pub(crate) fn writable_bytes(chain: &Chain) -> u32 {
+    chain.writable.bytes() - 1
+}
+
+fn request(op: DiskOp, offset: u64, length: u32) -> DiskRequest {
+    DiskRequest { op, offset, length, fua: false }
+}
+
+/// Whole sectors, not too many.
+fn transfer(op: DiskOp, sector: u64, length: u32) -> Result<Command, RequestStatus> {
+    let offset = sector.checked_mul(SECTOR_BYTES.into());
+    let fits = length.is_multiple_of(SECTOR_BYTES) && length <= DATA_BYTES_MAX;
+    let offset = offset.filter(|_| fits).ok_or(RequestStatus::IoError)?;
+    Ok(Command::Disk(request(op, offset, length)))
+}
+
+/// A Discard's or Write Zeroes' range.
+fn cover(operation: u32, range: &RangeSegment) -> Result<Command, RequestStatus> {
+    let flags = range.flags.get();
+    let deallocate = flags & RangeSegment::UNMAP != 0;
+    let (op, known) = match operation {
+        operation::DISCARD => (DiskOp::Discard, 0),
+        _ => (DiskOp::WriteZeroes { deallocate }, RangeSegment::UNMAP),
+    };
+    if flags & !known != 0 {
+        return Err(RequestStatus::Unsupported);
+    }
+    let offset = range.sector.get().checked_mul(SECTOR_BYTES.into());
+    let few = range.sectors.get() <= RANGE_SECTORS_MAX;
+    let offset = offset.filter(|_| few).ok_or(RequestStatus::IoError)?;
+    Ok(Command::Disk(request(op, offset, range.sectors.get() * SECTOR_BYTES)))
+}
+
+/// Lets pass what the disk can do.
+fn allow(command: Command, disk: &Disk) -> Result<Command, RequestStatus> {
+    match command {
+        Command::Disk(request) => {
+            disk.check(&request).map_err(status_of)?;
+            Ok(command)
+        }
+        Command::Identify => Ok(command),
+    }
+}
+
+/// What the guest hears of `fault`.
+pub(crate) fn status_of(fault: Fault) -> RequestStatus {
+    match fault {
+        Fault::NotServed => RequestStatus::Unsupported,
+        _ => RequestStatus::IoError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::guest::{Guest, Part};
+    use super::*;
+    use crate::disk::{DiskInfo, test_info};
+    use RequestStatus::{IoError, Unsupported};
+
+    const ZEROES: DiskOp = DiskOp::WriteZeroes { deallocate: false };
+
+    fn header(operation: u32, sector: u64) -> Part {
+        Part::Read(Guest::header(operation, sector))
+    }
+
+    fn take(guest: &Guest, head: u16) -> Chain {
+        let mut chain = Chain::default();
+        chain.take(guest.memory(), guest.table(), guest.size(), head).unwrap();
+        chain
+    }
+
+    fn ask_of(info: DiskInfo, parts: &[Part]) -> Result<Command, RequestStatus> {
+        let mut guest = Guest::new(16);
+        let head = guest.lay(parts);
+        let disk = Disk::new(info).unwrap();
+        Request::of(&take(&guest, head), guest.memory(), &disk).unwrap().command
+    }
+
+    fn ask(parts: &[Part]) -> Result<Command, RequestStatus> {
+        ask_of(test_info(), parts)
+    }
+
+    fn asked(op: DiskOp, offset: u64, length: u32) -> Result<Command, RequestStatus> {
+        Ok(Command::Disk(request(op, offset, length)))
+    }
+
+    fn write(sector: u64, bytes: usize) -> [Part; 3] {
+        [header(operation::OUT, sector), Part::Read(vec![7; bytes]), Part::Write(1)]
+    }
+
+    fn read(sector: u64, bytes: u32) -> [Part; 3] {
+        [header(operation::IN, sector), Part::Write(bytes), Part::Write(1)]
+    }
+
+    fn range(operation: u32, sector: u64, sectors: u32, flags: u32) -> [Part; 3] {
+        [header(operation, 0), Part::Read(Guest::range(sector, sectors, flags)), Part::Write(1)]
+    }
+
+    #[test]
+    fn requests_inside_the_disk_are_understood() {
+        assert_eq!(ask(&read(2, 4096)), asked(DiskOp::Read, 1024, 4096));
+        assert_eq!(ask(&read(2047, 512)), asked(DiskOp::Read, 2047 * 512, 512));
+        assert_eq!(ask(&write(8, 1024)), asked(DiskOp::Write, 4096, 1024));
+        let flush = [header(operation::FLUSH, 0), Part::Write(1)];
+        assert_eq!(ask(&flush), asked(DiskOp::Flush, 0, 0));
+        let identify = [header(operation::GET_ID, 0), Part::Write(20), Part::Write(1)];
+        assert_eq!(ask(&identify), Ok(Command::Identify));
+        assert_eq!(ask(&range(operation::DISCARD, 1, 2, 0)), asked(DiskOp::Discard, 512, 1024));
+        for deallocate in [false, true] {
+            let zeroes = range(operation::WRITE_ZEROES, 1, 2, u32::from(deallocate));
+            assert_eq!(ask(&zeroes), asked(DiskOp::WriteZeroes { deallocate }, 512, 1024));
+        }
+    }
+
+    #[test]
+    fn however_a_request_is_cut_it_is_the_same() {
+        let head = Guest::header(operation::OUT, 8);
+        let rest = [&head[5..], &[7; 100]].concat();
+        let parts = [
+            Part::Read(head[..5].to_vec()),
+            Part::Read(rest),
+            Part::Read(vec![7; 412]),
+            Part::Write(1),
+        ];
+        assert_eq!(ask(&parts), asked(DiskOp::Write, 4096, 512));
+        let parts = [header(operation::IN, 0), Part::Write(100), Part::Write(413)];
+        assert_eq!(ask(&parts), asked(DiskOp::Read, 0, 512));
+    }
+
+    #[test]
+    fn what_the_disk_does_not_have_fails() {
+        for (sector, bytes) in [(2047, 1024), (2048, 512), (u64::MAX, 512), (u64::MAX / 512, 512)] {
+            assert_eq!(ask(&read(sector, bytes)), Err(IoError), "{sector}");
+            assert_eq!(ask(&write(sector, bytes as usize)), Err(IoError), "{sector}");
+            let discard = range(operation::DISCARD, sector, bytes / 512, 0);
+            assert_eq!(ask(&discard), Err(IoError), "{sector}");
+        }
+        assert_eq!(ask(&read(0, 100)), Err(IoError));
+        assert_eq!(ask(&write(0, 513)), Err(IoError));
+        assert_eq!(ask(&range(operation::DISCARD, 0, u32::MAX, 0)), Err(IoError));
+        assert_eq!(ask(&range(operation::DISCARD, 0, 8, 1)), Err(Unsupported));
+        assert_eq!(ask(&range(operation::WRITE_ZEROES, 0, 8, 2)), Err(Unsupported));
+        assert_eq!(ask(&[header(99, 0), Part::Write(1)]), Err(Unsupported));
+        assert_eq!(ask(&[header(operation::DISCARD, 0), Part::Write(1)]), Err(IoError));
+        assert_eq!(ask(&[header(operation::GET_ID, 0), Part::Write(1)]), Err(IoError));
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused() {
+        let (discard, zeroes) = (operation::DISCARD, operation::WRITE_ZEROES);
+        let read_only = DiskInfo { read_only: true, ..test_info() };
+        assert_eq!(ask_of(read_only.clone(), &write(0, 512)), Err(IoError));
+        assert_eq!(ask_of(read_only.clone(), &range(discard, 0, 8, 0)), Err(IoError));
+        assert_eq!(ask_of(read_only, &read(0, 512)), asked(DiskOp::Read, 0, 512));
+        let plain = DiskInfo { trim: false, write_zeroes: false, ..test_info() };
+        assert_eq!(ask_of(plain.clone(), &range(discard, 0, 8, 0)), Err(Unsupported));
+        assert_eq!(ask_of(plain, &range(zeroes, 0, 8, 0)), Err(Unsupported));
+        assert_eq!(ask(&range(zeroes, 0, 8, 0)), asked(ZEROES, 0, 4096));
+    }
+
+    #[test]
+    fn without_header_or_status_nobody_can_be_told() {
+        let mut guest = Guest::new(16);
+        let disk = Disk::new(test_info()).unwrap();
+        let short = Guest::header(operation::IN, 0)[..15].to_vec();
+        for (parts, error) in [
+            (vec![Part::Read(short), Part::Write(513)], BadChain::NoHeader),
+            (vec![Part::Write(513)], BadChain::NoHeader),
+            (vec![header(operation::IN, 0)], BadChain::NoStatus),
+        ] {
+            let head = guest.lay(&parts);
+            let request = Request::of(&take(&guest, head), guest.memory(), &disk);
+            assert_eq!(request.map(drop).unwrap_err(), error);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A virtqueue in the guest's memory: heads of chains come out, results go in.
+//!
+//! The guest owns the memory and may write anything there at any time. What makes no sense is an error that
+//! ends the queue's use; nothing outside the memory is touched, and never more is in flight than the queue holds.
+
+use super::chain::{BadChain, Chain};
+use super::inflight::{Inflight, InflightMemory};
+use super::memory::Memory;
+use roadtrain_wire::virtio_blk::RequestStatus;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+/// Most descriptors of a queue.
+pub(crate) const QUEUE_SIZE_MAX: u16 = 1024;
+
+/// Why a queue cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadRing {
+    #[error("{0}")]
+    Chain(#[from] BadChain),
+    #[error("{0}")]
+    Ring(#[from] virtio_queue::Error),
+    #[error("its rings are not the guest's memory")]
+    Outside,
+    #[error("descriptor {0} is available twice")]
+    Twice(u16),
+}
+
+/// What a queue begins with, as the frontend said.
+pub(crate) struct RingSetup {
+    pub(crate) index: u16,
+    pub(crate) size: u16,
+    pub(crate) descriptors: GuestAddress,
+    pub(crate) available: GuestAddress,
+    pub(crate) used: GuestAddress,
+    /// Index of the next available chain.
+    pub(crate) base: u16,
+    pub(crate) event_idx: bool,
+    pub(crate) kick: File,
+    pub(crate) signals: Signals,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) inflight: Option<Arc<InflightMemory>>,
+}
+
+/// How the guest is told.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// Chains were used.
+    pub(crate) call: Option<File>,
+    /// The queue is not served any more.
+    pub(crate) error: Option<File>,
+}
+
+/// A queue in use.
+pub(crate) struct Ring {
+    queue: Queue,
+    memory: Arc<Memory>,
+    kick: File,
+    pub(crate) signals: Signals,
+    inflight: Option<Inflight>,
+    /// Heads that a predecessor took and did not finish.
+    again: VecDeque<u16>,
+    /// Heads that are taken.
+    taken: Box<[bool]>,
+    /// Something was used since the guest was told.
+    added: bool,
+}
+
+impl Ring {
+    /// Begins where its predecessor ended.
+    ///
+    /// # Errors
+    /// When its rings are not the guest's memory.
+    pub(crate) fn start(setup: RingSetup) -> Result<Self, BadRing> {
+        let RingSetup { size, memory, .. } = setup;
+        let mut queue = Queue::new(QUEUE_SIZE_MAX)?;
+        queue.try_set_size(size)?;
+        queue.try_set_desc_table_address(setup.descriptors)?;
+        queue.try_set_avail_ring_address(setup.available)?;
+        queue.try_set_used_ring_address(setup.used)?;
+        queue.set_event_idx(setup.event_idx);
+        queue.set_ready(true);
+        if !queue.is_valid(&*memory) {
+            return Err(BadRing::Outside);
+        }
+        let used = queue.used_idx(&*memory, Ordering::Acquire)?.0;
+        let mut inflight =
+            setup.inflight.and_then(|memory| Inflight::of(&memory, setup.index, size));
+        let again = inflight.as_mut().map(|inflight| inflight.recover(used, size));
+        // What was taken but not used: the frontend, which knows only the used index, may not know it.
+        let base = again.as_ref().map(|heads| used.wrapping_add(heads.len() as u16));
+        queue.set_next_used(used);
+        queue.set_next_avail(base.unwrap_or(setup.base));
+        let again = again.unwrap_or_default().into();
+        let taken = vec![false; usize::from(size)].into();
+        let (kick, signals) = (setup.kick, setup.signals);
+        Ok(Ring { queue, memory, kick, signals, inflight, again, taken, added: false })
+    }
+
+    /// Uses other memory, which holds the same rings.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(crate) fn remap(&mut self, memory: Arc<Memory>) -> Result<(), BadRing> {
+        self.memory = memory;
+        if self.queue.is_valid(&*self.memory) { Ok(()) } else { Err(BadRing::Outside) }
+    }
+
+    /// The guest's memory.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Index of the next available chain, where a successor begins.
+    pub(crate) fn next_available(&self) -> u16 {
+        self.queue.next_avail()
+    }
+
+    /// What becomes readable when the guest made chains available.
+    pub(crate) fn kick_fd(&self) -> RawFd {
+        self.kick.as_raw_fd()
+    }
+
+    /// Resets the kick: call before looking for what it announced.
+    pub(crate) fn acknowledge(&mut self) {
+        let _ = self.kick.read(&mut [0; 8]);
+    }
+
+    /// The next chain, taken into `chain`; returns its head. With `old_only` only what a predecessor took.
+    ///
+    /// # Errors
+    /// When the ring or the chain makes no sense.
+    pub(crate) fn take(
+        &mut self,
+        chain: &mut Chain,
+        old_only: bool,
+    ) -> Result<Option<u16>, BadRing> {
+        let old = self.again.pop_front();
+        let head = match old {
+            None if old_only => None,
+            None => self.queue.iter(&*self.memory)?.next().map(|chain| chain.head_index()),
+            old => old,
+        };
+        let Some(head) = head else { return Ok(None) };
+        let (table, size) = (GuestAddress(self.queue.desc_table()), self.queue.size());
+        match self.taken.get_mut(usize::from(head)) {
+            None => return Err(BadChain::NoSuchDescriptor { index: head, size }.into()),
+            Some(taken) if *taken => return Err(BadRing::Twice(head)),
+            Some(taken) => *taken = true,
+        }
+        if let Some(inflight) = self.inflight.as_mut().filter(|_| old.is_none()) {
+            inflight.mark(head);
+        }
+        chain.take(&self.memory, table, size, head)?;
+        Ok(Some(head))
+    }
+
+    /// Whether a predecessor's chains are still to be taken.
+    pub(crate) fn has_old(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Gives the chain of `head` back with its status; `written` octets of data are in it.
+    ///
+    /// # Errors
+    /// When the places are no memory any more.
+    pub(crate) fn give(
+        &mut self,
+        head: u16,
+        status: RequestStatus,
+        status_at: GuestAddress,
+        written: u32,
+    ) -> Result<(), BadRing> {
+        let outside = BadChain::OutsideMemory { address: status_at.0, length: 1 };
+        self.memory.write_obj(status as u8, status_at).map_err(|_| outside)?;
+        if let Some(inflight) = &self.inflight {
+            inflight.ending(head);
+        }
+        self.queue.add_used(&*self.memory, head, written + 1)?;
+        if let Some(inflight) = &self.inflight {
+            inflight.ended(head, self.queue.next_used());
+        }
+        self.taken[usize::from(head)] = false;
+        self.added = true;
+        Ok(())
+    }
+
+    /// Asks the guest to kick for what it makes available next. Returns whether there is something already.
+    ///
+    /// # Errors
+    /// When the ring is no memory any more.
+    pub(crate) fn rest(&mut self) -> Result<bool, BadRing> {
+        Ok(self.queue.enable_notification(&*self.memory)?)
+    }
+
+    /// Tells the guest of what was used since it was told, if it wants to know.
+    ///
+    /// # Errors
+    /// When the ring is no memory any more.
+    pub(crate) fn signal(&mut self) -> Result<(), BadRing> {
+        if std::mem::take(&mut self.added) && self.queue.needs_notification(&*self.memory)? {
+            ring(self.signals.call.as_ref());
+        }
+        Ok(())
+    }
+
+    /// Tells the guest to look: after it got another way of being told, nothing may be lost.
+    pub(crate) fn signal_anyway(&self) {
+        ring(self.signals.call.as_ref());
+    }
+
+    /// Tells the frontend that the queue is not served any more.
+    pub(crate) fn signal_error(&self) {
+        ring(self.signals.error.as_ref());
+    }
+}
+
+fn ring(event: Option<&File>) {
+    if let Some(mut event) = event {
+        // A full counter wakes just as well.
+        let _ = event.write(&1u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

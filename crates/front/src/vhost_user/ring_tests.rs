@@ -1,0 +1,156 @@
+use super::super::guest::{Guest, Part};
+use super::*;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+const SIZE: u16 = 8;
+
+/// A ring on the guest's queue. What it signals comes out of the stream.
+fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Ring, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    far.set_nonblocking(true).unwrap();
+    let call = File::from(std::os::fd::OwnedFd::from(near));
+    let setup = RingSetup {
+        index: 0,
+        size: SIZE,
+        descriptors: guest.table(),
+        available: guest.avail_ring(),
+        used: guest.used_ring(),
+        base: guest.used_index(),
+        event_idx: true,
+        kick: call.try_clone().unwrap(),
+        signals: Signals { call: Some(call), error: None },
+        memory: guest.memory().clone(),
+        inflight: inflight.cloned(),
+    };
+    (Ring::start(setup).unwrap(), far)
+}
+
+fn offer(guest: &mut Guest) -> u16 {
+    let head = guest.lay(&[Part::Read(vec![0; 16]), Part::Write(1)]);
+    guest.offer(head);
+    head
+}
+
+fn take(ring: &mut Ring) -> Result<Option<u16>, BadRing> {
+    ring.take(&mut Chain::default(), false)
+}
+
+fn give(ring: &mut Ring, guest: &Guest, head: u16) {
+    let status_at = GuestAddress(guest.base + 0x20000);
+    ring.give(head, RequestStatus::Ok, status_at, 0).unwrap();
+}
+
+fn is_signalled(signals: &mut UnixStream) -> bool {
+    signals.read(&mut [0; 64]).is_ok()
+}
+
+#[test]
+fn a_successor_takes_what_was_not_given_back() {
+    let mut guest = Guest::new(SIZE);
+    let (memory, ..) = InflightMemory::create(1, SIZE).unwrap();
+    let memory = Arc::new(memory);
+    let heads = [0; 4].map(|_| offer(&mut guest));
+    let (mut ring, _) = start(&guest, Some(&memory));
+    (0..3).for_each(|at| assert_eq!(take(&mut ring).unwrap(), Some(heads[at])));
+    give(&mut ring, &guest, heads[1]);
+    drop(ring);
+    // The monitor knows the used index only, and would begin with the second.
+    let (mut ring, _) = start(&guest, Some(&memory));
+    assert!(ring.has_old());
+    let old = ring.take(&mut Chain::default(), true).unwrap();
+    assert_eq!((old, take(&mut ring).unwrap()), (Some(heads[0]), Some(heads[2])));
+    assert!(!ring.has_old());
+    assert_eq!(ring.take(&mut Chain::default(), true).unwrap(), None);
+    assert_eq!((take(&mut ring).unwrap(), take(&mut ring).unwrap()), (Some(heads[3]), None));
+    [0, 2, 3].into_iter().for_each(|at| give(&mut ring, &guest, heads[at]));
+    let used: Vec<u16> = std::iter::from_fn(|| guest.next_used()).map(|used| used.0).collect();
+    assert_eq!(used, [heads[1], heads[0], heads[2], heads[3]]);
+    assert!(!start(&guest, Some(&memory)).0.has_old());
+}
+
+#[test]
+fn the_guest_is_told_when_it_wants_to_be() {
+    let mut guest = Guest::new(SIZE);
+    let (mut ring, mut signals) = start(&guest, None);
+    guest.arm();
+    let heads = [0; 3].map(|_| offer(&mut guest));
+    heads.iter().for_each(|head| assert_eq!(take(&mut ring).unwrap(), Some(*head)));
+    ring.signal().unwrap();
+    assert!(!is_signalled(&mut signals), "nothing is used");
+    give(&mut ring, &guest, heads[0]);
+    ring.signal().unwrap();
+    assert!(is_signalled(&mut signals));
+    // It has not said again that it wants to know.
+    give(&mut ring, &guest, heads[1]);
+    ring.signal().unwrap();
+    assert!(!is_signalled(&mut signals));
+    (0..2).for_each(|_| drop(guest.next_used().unwrap()));
+    guest.arm();
+    give(&mut ring, &guest, heads[2]);
+    ring.signal().unwrap();
+    assert!(is_signalled(&mut signals));
+}
+
+#[test]
+fn rest_asks_for_a_kick_and_overlooks_nothing() {
+    let mut guest = Guest::new(SIZE);
+    let (mut ring, _) = start(&guest, None);
+    assert!(!ring.rest().unwrap());
+    assert_eq!(guest.avail_event(), 0);
+    offer(&mut guest);
+    assert!(ring.rest().unwrap());
+    take(&mut ring).unwrap();
+    assert!(!ring.rest().unwrap());
+    assert_eq!(guest.avail_event(), 1);
+}
+
+#[test]
+fn what_a_ring_cannot_hold_is_refused() {
+    let mut guest = Guest::new(SIZE);
+    let (mut ring, _) = start(&guest, None);
+    let head = offer(&mut guest);
+    guest.offer(head);
+    assert_eq!(take(&mut ring).unwrap(), Some(head));
+    assert!(matches!(take(&mut ring), Err(BadRing::Twice(at)) if at == head));
+    let mut guest = Guest::new(SIZE);
+    let (mut ring, _) = start(&guest, None);
+    guest.offer(SIZE);
+    assert!(matches!(take(&mut ring), Err(BadRing::Chain(_))));
+    let guest = Guest::new(SIZE);
+    let (mut ring, _) = start(&guest, None);
+    guest.set_avail(SIZE + 1);
+    assert!(matches!(take(&mut ring), Err(BadRing::Ring(_))));
+}
+
+#[test]
+fn rings_must_be_the_guests_memory() {
+    let guest = Guest::new(SIZE);
+    let start = |change: fn(&mut RingSetup)| {
+        let mut setup = RingSetup {
+            index: 0,
+            size: SIZE,
+            descriptors: guest.table(),
+            available: guest.avail_ring(),
+            used: guest.used_ring(),
+            base: 0,
+            event_idx: false,
+            kick: File::open("/dev/null").unwrap(),
+            signals: Signals::default(),
+            memory: guest.memory().clone(),
+            inflight: None,
+        };
+        change(&mut setup);
+        Ring::start(setup).map(drop)
+    };
+    assert!(start(|_| {}).is_ok());
+    let end = super::super::guest::MEMORY_BYTES;
+    assert_eq!(end, 64 << 20);
+    assert!(start(|setup| setup.descriptors.0 = (64 << 20) - 16).is_err());
+    assert!(start(|setup| setup.available.0 = (64 << 20) - 2).is_err());
+    assert!(start(|setup| setup.used.0 = u64::MAX - 3).is_err());
+    assert!(start(|setup| setup.used.0 += 1).is_err());
+    assert!(start(|setup| setup.size = 0).is_err());
+    assert!(start(|setup| setup.size = 3).is_err());
+    assert!(start(|setup| setup.size = 2048).is_err());
+}

@@ -1,0 +1,463 @@
+//! The virtqueues of one reactor: a front that takes requests from the guest's memory and puts results there.
+//!
+//! Each turn it takes the lane's completions, gives their chains back, takes new ones while the lane and the
+//! buffers have room, and tells the guest once for each queue.
+
+use super::chain::{Chain, Cursor};
+use super::config_space::name;
+use super::orders::Order;
+use super::request::{Command, Request, status_of, writable_bytes};
+use super::ring::{BadRing, Ring, RingSetup};
+use super::slot::{PendingKey, Slot};
+use crate::disk::{Disk, DiskOp, DiskRequest, Fault, JobKey, Jobs, PartKey, Started};
+use roadtrain_engine::host::{Front, Interest, LaneId, Turn};
+use roadtrain_engine::mailbox::Inbox;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::virtio_blk::{ID_BYTES, RequestStatus};
+use slab::Slab;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tracing::warn;
+
+/// Octets of buffers that one server may have in use.
+const BUFFER_BYTES_MAX: usize = 128 << 20;
+/// Chains that a queue may take in one turn.
+const TAKE_MAX: u32 = 64;
+/// How soon a part is tried again whose guard another lane holds.
+const GUARD_RETRY: Duration = Duration::from_micros(50);
+/// How soon a queue is tried again that waits for requests of its predecessors.
+const STRAY_RETRY: Duration = Duration::from_millis(1);
+/// How long a queue that is to stop waits for its requests: the frontend stands still meanwhile.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+/// How long a server that is to end waits for its requests.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// Key of the watch of the mailbox; those of queues are their serial numbers.
+const INBOX_KEY: u64 = u64::MAX;
+
+/// Requests in the lanes whose queue was abandoned, over all reactors. A write among them may reach the disk
+/// late, so nothing new begins before they have ended.
+pub(crate) type Strays = Arc<AtomicUsize>;
+
+/// A request while it is carried out.
+struct Pending {
+    /// Its queue's place, and serial number: a late end must not reach a successor.
+    at: usize,
+    serial: u64,
+    head: u16,
+    chain: Chain,
+    request: Request,
+}
+
+/// Serves the queues that the control thread gives it, over one reactor's lanes.
+pub(crate) struct VhostServer {
+    disk: Arc<Disk>,
+    jobs: Jobs<PendingKey>,
+    inbox: Inbox<Order>,
+    strays: Strays,
+    /// Queues are dealt to so many reactors.
+    reactors: usize,
+    slots: Vec<Option<Slot>>,
+    /// The one that may take first: another one each turn.
+    first: usize,
+    serial: u64,
+    pending: Slab<Pending>,
+    /// Chains for use again.
+    chains: Vec<Chain>,
+    watches_inbox: bool,
+    retry_at: Option<Instant>,
+    end_by: Option<Instant>,
+}
+
+impl VhostServer {
+    /// A server over `lanes` lanes, one of `reactors`.
+    pub(crate) fn new(
+        disk: Arc<Disk>,
+        lanes: usize,
+        reactors: usize,
+        inbox: Inbox<Order>,
+        strays: Strays,
+    ) -> Self {
+        let mut jobs = Jobs::new(disk.clone(), LaneId(0), BUFFER_BYTES_MAX);
+        jobs.set_lanes(lanes);
+        VhostServer {
+            disk,
+            jobs,
+            inbox,
+            strays,
+            reactors,
+            slots: Vec::new(),
+            first: 0,
+            serial: 0,
+            pending: Slab::new(),
+            chains: Vec::new(),
+            watches_inbox: false,
+            retry_at: None,
+            end_by: None,
+        }
+    }
+
+    fn slot(&mut self, queue: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(queue) / self.reactors)?.as_mut()
+    }
+
+    fn ring(&mut self, at: usize) -> Option<&mut Ring> {
+        self.slots[at].as_mut()?.ring()
+    }
+
+    fn take_ready(&mut self, turn: &mut dyn Turn) {
+        while let Some(key) = turn.next_ready() {
+            if key == INBOX_KEY {
+                self.watches_inbox = false;
+                self.inbox.acknowledge();
+                while let Some(order) = self.inbox.take() {
+                    self.obey(order, turn);
+                }
+                continue;
+            }
+            let slot = self.slots.iter_mut().flatten().find(|slot| slot.serial == key);
+            if let Some(slot) = slot {
+                (slot.watched, slot.kicked) = (false, true);
+                slot.ring().into_iter().for_each(Ring::acknowledge);
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, turn: &mut dyn Turn) {
+        match order {
+            Order::Start(setup) => self.start(setup, turn),
+            Order::Stop { queue, reply } => {
+                if let Some(slot) = self.slot(queue) {
+                    slot.stopping = Some((reply, turn.now() + STOP_WAIT));
+                }
+            }
+            Order::Call { queue, event } => {
+                if let Some(ring) = self.slot(queue).and_then(Slot::ring) {
+                    ring.signals.call = event;
+                    ring.signal_anyway();
+                }
+            }
+            Order::Error { queue, event } => {
+                if let Some(ring) = self.slot(queue).and_then(Slot::ring) {
+                    ring.signals.error = event;
+                }
+            }
+            Order::Remap { memory, done } => {
+                for at in 0..self.slots.len() {
+                    let slot = self.slots[at].as_mut();
+                    let remapped = slot.map_or(Ok(()), |slot| slot.remap(memory.clone()));
+                    self.note(at, remapped);
+                }
+                let _ = done.try_send(());
+            }
+            Order::Abandon { done } => {
+                (0..self.slots.len()).for_each(|at| self.abandon(at, turn));
+                let _ = done.try_send(());
+            }
+        }
+    }
+
+    fn start(&mut self, setup: Box<RingSetup>, turn: &mut dyn Turn) {
+        let at = usize::from(setup.index) / self.reactors;
+        if at >= self.slots.len() {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.abandon(at, turn);
+        self.serial += 1;
+        self.slots[at] = Some(Slot::new(self.serial, setup));
+    }
+
+    /// Forgets a queue; what it has in the lane strays.
+    fn abandon(&mut self, at: usize, turn: &mut dyn Turn) {
+        let Some(slot) = self.slots[at].take() else { return };
+        if slot.watched {
+            turn.unwatch(slot.serial);
+        }
+        slot.starved.into_iter().for_each(|key| self.forget(key));
+        self.strays.fetch_add(slot.in_flight, Ordering::AcqRel);
+    }
+
+    /// Ends the use of a queue that makes no sense.
+    fn note(&mut self, at: usize, result: Result<(), BadRing>) {
+        let Err(error) = result else { return };
+        let Some(slot) = &mut self.slots[at] else { return };
+        slot.fail(&error);
+        let starved = slot.starved.take();
+        starved.into_iter().for_each(|key| self.forget(key));
+    }
+
+    fn forget(&mut self, key: PendingKey) {
+        let pending = self.pending.remove(key);
+        self.chains.push(pending.chain);
+    }
+
+    fn take_completions(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            let Some(job) = self.jobs.complete(completion) else { continue };
+            let key = self.jobs.job(job).mark;
+            let Pending { at, serial, .. } = self.pending[key];
+            match self.slots[at].as_mut().filter(|slot| slot.serial == serial) {
+                Some(slot) => {
+                    slot.in_flight -= 1;
+                    let ended = self.end_job(at, job, key);
+                    self.note(at, ended);
+                }
+                None => {
+                    self.strays.fetch_sub(1, Ordering::AcqRel);
+                    self.jobs.remove(job, |buffer, _| Some(buffer));
+                }
+            }
+            self.forget(key);
+        }
+    }
+
+    /// Gives the chain of a job that is done back.
+    fn end_job(&mut self, at: usize, job: JobKey, key: PendingKey) -> Result<(), BadRing> {
+        let (status, op) = (self.jobs.job(job).status, self.jobs.job(job).request.op);
+        let Pending { head, ref chain, ref request, .. } = self.pending[key];
+        let Some(ring) = self.slots[at].as_mut().and_then(Slot::ring) else {
+            self.jobs.remove(job, |buffer, _| Some(buffer));
+            return Ok(()); // it made no sense and is stopped
+        };
+        let (mut cursor, mut copied, mut written) = (request.data, Ok(()), 0);
+        self.jobs.remove(job, |buffer, range| {
+            if status.is_success() && op == DiskOp::Read && copied.is_ok() {
+                written += range.len() as u32;
+                copied = chain.writable.write(&mut cursor, ring.memory(), &buffer[range]);
+            }
+            Some(buffer)
+        });
+        copied?;
+        let answer = match status.is_success() {
+            true => RequestStatus::Ok,
+            false => status_of(Fault::of(status, op)),
+        };
+        ring.give(head, answer, request.status_at, written)
+    }
+
+    /// Begins the queues that waited for strays, if there are none.
+    fn begin_waiting(&mut self) {
+        if self.strays.load(Ordering::Acquire) == 0 {
+            self.slots.iter_mut().flatten().for_each(Slot::begin);
+        }
+    }
+
+    /// Takes what a queue has, as far as there is room.
+    fn take_from(&mut self, at: usize, stopping: bool) -> Result<(), BadRing> {
+        for _ in 0..TAKE_MAX {
+            let Some(slot) = self.slots[at].as_mut().filter(|slot| slot.kicked) else { break };
+            if self.jobs.is_congested() {
+                break;
+            }
+            let key = match slot.starved.take() {
+                Some(key) => key,
+                None => match self.take_one(at, stopping)? {
+                    Some(key) => key,
+                    None => break,
+                },
+            };
+            if !self.begin(at, key)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one chain; when there is none the guest is asked to kick.
+    fn take_one(&mut self, at: usize, stopping: bool) -> Result<Option<PendingKey>, BadRing> {
+        let Some(slot) = &mut self.slots[at] else { return Ok(None) };
+        let (serial, old_only) = (slot.serial, stopping || slot.stopping.is_some());
+        let Some(ring) = slot.ring() else { return Ok(None) };
+        let mut chain = self.chains.pop().unwrap_or_default();
+        let Some(head) = ring.take(&mut chain, old_only)? else {
+            self.chains.push(chain);
+            slot.kicked = !old_only && ring.rest()?;
+            return Ok(None);
+        };
+        let request = Request::of(&chain, ring.memory(), &self.disk)?;
+        Ok(Some(self.pending.insert(Pending { at, serial, head, chain, request })))
+    }
+
+    /// Begins or answers a request; `false` when there is no buffer for it.
+    fn begin(&mut self, at: usize, key: PendingKey) -> Result<bool, BadRing> {
+        let Pending { head, request, .. } = self.pending[key];
+        let (status, status_at) = match request.command {
+            Ok(Command::Disk(asked)) => match self.begin_disk(at, key, asked)? {
+                Begun::Done => (RequestStatus::Ok, request.status_at),
+                Begun::Running => return Ok(true),
+                Begun::Starved => return Ok(false),
+            },
+            Ok(Command::Identify) => {
+                let identified = self.identify(at, key);
+                self.forget(key);
+                return identified.map(|()| true);
+            }
+            Err(status) => (status, request.status_at),
+        };
+        self.forget(key);
+        match self.ring(at) {
+            Some(ring) => ring.give(head, status, status_at, 0).map(|()| true),
+            None => Ok(true),
+        }
+    }
+
+    fn begin_disk(
+        &mut self,
+        at: usize,
+        key: PendingKey,
+        asked: DiskRequest,
+    ) -> Result<Begun, BadRing> {
+        let Some(slot) = &mut self.slots[at] else { return Ok(Begun::Running) };
+        match self.jobs.start(key, at, asked) {
+            Started::Done => return Ok(Begun::Done),
+            Started::Running(_) => slot.in_flight += 1,
+            Started::Payload(job, part) => {
+                slot.in_flight += 1;
+                self.fill(at, key, job, part)?;
+            }
+            Started::NoBuffers => {
+                slot.starved = Some(key);
+                return Ok(Begun::Starved);
+            }
+        }
+        Ok(Begun::Running)
+    }
+
+    /// Copies the octets of a Write from the guest's memory.
+    fn fill(
+        &mut self,
+        at: usize,
+        key: PendingKey,
+        job: JobKey,
+        first: PartKey,
+    ) -> Result<(), BadRing> {
+        let Pending { ref chain, ref request, .. } = self.pending[key];
+        let Some(slot) = &mut self.slots[at] else { return Ok(()) };
+        let (mut cursor, mut next) = (request.data, Some(first));
+        while let Some(part) = next {
+            let Some(ring) = slot.ring() else { return Ok(()) };
+            let octets = self.jobs.payload(part);
+            if let Err(error) = chain.readable.read(&mut cursor, ring.memory(), octets) {
+                if let Some(job) = self.jobs.payload_lost(job, part) {
+                    self.jobs.remove(job, |buffer, _| Some(buffer));
+                    slot.in_flight -= 1;
+                    self.forget(key);
+                }
+                return Err(error.into());
+            }
+            next = self.jobs.payload_filled(part);
+        }
+        Ok(())
+    }
+
+    fn identify(&mut self, at: usize, key: PendingKey) -> Result<(), BadRing> {
+        let Pending { head, ref chain, ref request, .. } = self.pending[key];
+        let Some(ring) = self.slots[at].as_mut().and_then(Slot::ring) else { return Ok(()) };
+        let written = writable_bytes(chain).min(ID_BYTES as u32);
+        let octets = &name(&self.disk)[..written as usize];
+        chain.writable.write(&mut Cursor::default(), ring.memory(), octets)?;
+        ring.give(head, RequestStatus::Ok, request.status_at, written)
+    }
+
+    fn take_from_all(&mut self, stopping: bool) {
+        let count = self.slots.len();
+        self.first = (self.first + 1) % count.max(1);
+        for at in (self.first..count).chain(0..self.first) {
+            let taken = self.take_from(at, stopping);
+            self.note(at, taken);
+        }
+    }
+
+    /// Tells the guest, and ends queues that have nothing left.
+    fn settle_all(&mut self, turn: &mut dyn Turn) {
+        for at in 0..self.slots.len() {
+            let signalled = self.ring(at).map_or(Ok(()), Ring::signal);
+            self.note(at, signalled);
+            self.settle(at, turn);
+        }
+    }
+
+    fn settle(&mut self, at: usize, turn: &mut dyn Turn) {
+        let Some(slot) = &mut self.slots[at] else { return };
+        if let Some((reply, by)) = &slot.stopping
+            && (slot.is_done() || *by <= turn.now())
+        {
+            if !slot.is_done() {
+                warn!(queue = slot.queue, "vhost-user: stopped with requests under way");
+            }
+            let _ = reply.try_send(slot.next_available());
+            return self.abandon(at, turn);
+        }
+        let watches = slot.kicked || slot.watched;
+        if let Some(ring) = slot.ring().filter(|_| !watches) {
+            let fd = ring.kick_fd();
+            slot.watched = true;
+            turn.watch(fd, Interest::Readable, slot.serial);
+        }
+    }
+
+    /// Arms the mailbox and the timers.
+    fn await_more(&mut self, turn: &mut dyn Turn) {
+        let slots = || self.slots.iter().flatten();
+        let goes_on = !self.jobs.is_congested() && slots().any(Slot::goes_on);
+        let strays = slots().any(Slot::is_waiting).then_some(STRAY_RETRY);
+        let guards = self.jobs.has_parked().then_some(GUARD_RETRY);
+        let delays = [goes_on.then_some(Duration::ZERO), guards, strays];
+        let soon = delays.into_iter().flatten().map(|delay| turn.now() + delay);
+        let stops = slots().filter_map(|slot| Some(slot.stopping.as_ref()?.1));
+        self.retry_at = soon.chain(stops).chain(self.end_by).min();
+        if turn.stopping() {
+            return self.end(turn);
+        }
+        if !std::mem::replace(&mut self.watches_inbox, true) {
+            turn.watch(self.inbox.fd(), Interest::Readable, INBOX_KEY);
+        }
+    }
+
+    /// Finishes what is taken and ends the reactor; what takes too long is left to a successor.
+    fn end(&mut self, turn: &mut dyn Turn) {
+        let by = *self.end_by.get_or_insert(turn.now() + END_WAIT);
+        self.retry_at = Some(self.retry_at.map_or(by, |at| at.min(by)));
+        let is_done = self.jobs.is_idle() && self.slots.iter().flatten().all(Slot::is_done);
+        if !is_done && turn.now() < by {
+            return;
+        }
+        (0..self.slots.len()).for_each(|at| self.abandon(at, turn));
+        if std::mem::take(&mut self.watches_inbox) {
+            turn.unwatch(INBOX_KEY);
+        }
+        turn.stop();
+    }
+}
+
+/// How a disk's request began.
+enum Begun {
+    /// There is nothing to do.
+    Done,
+    Running,
+    /// No buffer: again later.
+    Starved,
+}
+
+impl Front for VhostServer {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        self.take_ready(turn);
+        self.take_completions(turn);
+        self.begin_waiting();
+        self.jobs.submit(turn);
+        self.take_from_all(turn.stopping());
+        self.jobs.submit(turn);
+        self.settle_all(turn);
+        self.await_more(turn);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.retry_at
+    }
+}
+
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod tests;

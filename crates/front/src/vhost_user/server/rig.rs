@@ -1,0 +1,258 @@
+//! A backend on a memory disk, driven without a real reactor, and a machine whose disk it is.
+
+use super::super::attach::{ControlThread, Shared};
+use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
+use super::*;
+use crate::disk::Watch;
+use crate::disk::rig::{Mock, Options};
+use roadtrain_engine::host::ReactorInfo;
+use roadtrain_wire::virtio_blk::operation;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+/// Size of each queue.
+pub(crate) const QUEUE_SIZE: u16 = 16;
+
+/// Servers that run, and the thread that listens.
+pub(crate) struct Backend {
+    pub(crate) path: PathBuf,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) data: Arc<Mutex<Vec<u8>>>,
+    stopping: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<(Mock, VhostServer)>>,
+    control: ControlThread,
+    _directory: tempfile::TempDir,
+}
+
+impl Backend {
+    pub(crate) fn start(options: Options, reactors: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vhost.sock");
+        let mut shared = Shared::bind(&path, options.info.clone(), Watch::default()).unwrap();
+        let disk = shared.disk().clone();
+        let model = Mock::new(options.clone(), 0);
+        let (data, stopping) = (model.disk, model.stopping);
+        let threads = (0..reactors).map(|index| {
+            let reactor = ReactorInfo { index, count: reactors, lanes: options.lanes, core: None };
+            let server = shared.server(reactor).unwrap();
+            let mut mock = Mock::new(options.clone(), index as u64);
+            (mock.disk, mock.stopping) = (data.clone(), stopping.clone());
+            std::thread::spawn(move || mock.run(server))
+        });
+        let threads = threads.collect();
+        let control = ControlThread::start(shared).unwrap();
+        Backend { path, disk, data, stopping, threads, control, _directory: directory }
+    }
+
+    /// Stops everything in order; nothing may be left of any request.
+    pub(crate) fn stop(self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            let (mock, server) = thread.join().unwrap();
+            assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
+            assert!(server.jobs.is_clean() && server.pending.is_empty(), "{:?}", server.jobs);
+        }
+        drop(self.control);
+        assert!(!self.path.exists());
+    }
+}
+
+/// A queue of the machine, and its events.
+pub(crate) struct Line {
+    pub(crate) guest: Guest,
+    pub(crate) kick: EventFd,
+    call: EventFd,
+    error: EventFd,
+    /// Where the backend is to begin.
+    base: u16,
+}
+
+/// A virtual machine without anything but a disk.
+pub(crate) struct Machine {
+    pub(crate) frontend: Frontend,
+    pub(crate) lines: Vec<Line>,
+    inflight: (VhostUserInflight, File),
+}
+
+/// What a monitor says first.
+fn negotiate(path: &Path) -> Frontend {
+    let mut frontend = Frontend::connect(path, 256).unwrap();
+    frontend.set_owner().unwrap();
+    let features = frontend.get_features().unwrap();
+    frontend.set_features(features).unwrap();
+    let protocol = frontend.get_protocol_features().unwrap();
+    frontend.set_protocol_features(protocol).unwrap();
+    frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    frontend
+}
+
+impl Machine {
+    /// A machine with `queues` queues.
+    pub(crate) fn start(path: &Path, queues: usize) -> Self {
+        let mut frontend = negotiate(path);
+        let asked = VhostUserInflight::new(0, 0, queues as u16, QUEUE_SIZE);
+        let inflight = frontend.get_inflight_fd(&asked).unwrap();
+        let first = Guest::new(QUEUE_SIZE);
+        let guests: Vec<Guest> = (1..queues as u64).map(|index| first.queue(index)).collect();
+        let line = |guest| Line {
+            guest,
+            kick: EventFd::new(EFD_NONBLOCK).unwrap(),
+            call: EventFd::new(EFD_NONBLOCK).unwrap(),
+            error: EventFd::new(EFD_NONBLOCK).unwrap(),
+            base: 0,
+        };
+        let lines = std::iter::once(first).chain(guests).map(line).collect();
+        let mut machine = Machine { frontend, lines, inflight };
+        machine.set_up();
+        machine
+    }
+
+    /// The same machine on a new connection.
+    pub(crate) fn reconnect(self, path: &Path) -> Self {
+        let Machine { frontend, mut lines, inflight } = self;
+        drop(frontend);
+        // As monitors do that heard of no other base.
+        lines.iter_mut().for_each(|line| line.base = line.guest.used_index());
+        let mut machine = Machine { frontend: negotiate(path), lines, inflight };
+        machine.set_up();
+        machine
+    }
+
+    /// The driver of a queue is reset, and so is the memory of what was in flight.
+    pub(crate) fn reset_queue(&mut self, queue: usize) {
+        self.stop_queue(queue);
+        let line = &mut self.lines[queue];
+        line.guest.reset();
+        line.base = 0;
+        let asked = VhostUserInflight::new(0, 0, self.lines.len() as u16, QUEUE_SIZE);
+        self.inflight = self.frontend.get_inflight_fd(&asked).unwrap();
+        self.start_queue(queue);
+    }
+
+    fn set_up(&mut self) {
+        let (told, file) = &self.inflight;
+        self.frontend.set_inflight_fd(told, file.as_raw_fd()).unwrap();
+        self.share_memory();
+        (0..self.lines.len()).for_each(|queue| self.start_queue(queue));
+    }
+
+    /// Tells of the guest's memory.
+    pub(crate) fn share_memory(&self) {
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: MEMORY_BYTES,
+            userspace_addr: USER_BASE,
+            mmap_offset: 0,
+            mmap_handle: self.lines[0].guest.file.as_raw_fd(),
+        };
+        self.frontend.set_mem_table(&[region]).unwrap();
+    }
+
+    pub(crate) fn start_queue(&mut self, queue: usize) {
+        let (line, frontend) = (&self.lines[queue], &mut self.frontend);
+        let guest = &line.guest;
+        let addresses = VringConfigData {
+            queue_max_size: guest.size(),
+            queue_size: guest.size(),
+            flags: 0,
+            desc_table_addr: USER_BASE + guest.table().0,
+            used_ring_addr: USER_BASE + guest.used_ring().0,
+            avail_ring_addr: USER_BASE + guest.avail_ring().0,
+            log_addr: None,
+        };
+        frontend.set_vring_num(queue, guest.size()).unwrap();
+        frontend.set_vring_base(queue, line.base).unwrap();
+        frontend.set_vring_addr(queue, &addresses).unwrap();
+        frontend.set_vring_call(queue, &line.call).unwrap();
+        frontend.set_vring_err(queue, &line.error).unwrap();
+        frontend.set_vring_kick(queue, &line.kick).unwrap();
+        frontend.set_vring_enable(queue, true).unwrap();
+    }
+
+    pub(crate) fn stop_queue(&mut self, queue: usize) -> u16 {
+        self.lines[queue].base = self.frontend.get_vring_base(queue).unwrap() as u16;
+        self.lines[queue].base
+    }
+
+    /// The configuration space.
+    pub(crate) fn config(&mut self) -> Vec<u8> {
+        let octets = [0; 60];
+        let flags = VhostUserConfigFlags::WRITABLE;
+        self.frontend.get_config(0, 60, flags, &octets).unwrap().1
+    }
+
+    /// Hands a request to the device.
+    pub(crate) fn submit(&mut self, queue: usize, parts: &[Part]) -> u16 {
+        let line = &mut self.lines[queue];
+        let direct = parts.len() < 3;
+        let head = if direct { line.guest.lay(parts) } else { line.guest.lay_indirect(parts) };
+        line.guest.offer(head);
+        line.kick.write(1).unwrap();
+        head
+    }
+
+    /// The next request that is done: head, what was written, and how much the device says it is.
+    pub(crate) fn wait(&mut self, queue: usize) -> (u16, Vec<u8>, u32) {
+        let line = &mut self.lines[queue];
+        loop {
+            if let Some(used) = line.guest.next_used() {
+                return used;
+            }
+            line.guest.arm();
+            if line.guest.has_used() {
+                continue;
+            }
+            assert!(is_signalled(&line.call), "the guest is not told");
+        }
+    }
+
+    /// Waits for the sign that the queue is not served any more.
+    pub(crate) fn await_error(&self, queue: usize) {
+        assert!(is_signalled(&self.lines[queue].error), "the queue is served");
+    }
+
+    /// Carries one request out; returns what was written.
+    pub(crate) fn ask(&mut self, queue: usize, parts: &[Part]) -> Vec<u8> {
+        let head = self.submit(queue, parts);
+        let (done, octets, written) = self.wait(queue);
+        assert_eq!(done, head);
+        assert!(written as usize <= octets.len());
+        octets
+    }
+
+    /// Reads; the last octet is the status.
+    pub(crate) fn read(&mut self, queue: usize, sector: u64, bytes: u32) -> Vec<u8> {
+        let header = Part::Read(Guest::header(operation::IN, sector));
+        self.ask(queue, &[header, Part::Write(bytes), Part::Write(1)])
+    }
+
+    /// Writes; returns the status.
+    pub(crate) fn write(&mut self, queue: usize, sector: u64, octets: &[u8]) -> u8 {
+        self.ask(queue, &write_parts(sector, octets))[0]
+    }
+}
+
+/// The chain of a Write.
+pub(crate) fn write_parts(sector: u64, octets: &[u8]) -> [Part; 3] {
+    let header = Part::Read(Guest::header(operation::OUT, sector));
+    [header, Part::Read(octets.to_vec()), Part::Write(1)]
+}
+
+/// Waits for `event`, long enough for anything.
+fn is_signalled(event: &EventFd) -> bool {
+    (0..200_000).any(|_| {
+        let signalled = event.read().is_ok();
+        if !signalled {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        signalled
+    })
+}

@@ -1,0 +1,373 @@
+//! What a frontend says on its connection, and what becomes of it.
+//!
+//! The messages are received and taken apart by the `vhost` crate; here they become orders to the reactors.
+
+use super::config_space;
+use super::inflight::InflightMemory;
+use super::memory::MemoryTable;
+use super::orders::Order;
+use super::ring::{QUEUE_SIZE_MAX, RingSetup, Signals};
+use crate::disk::Disk;
+use roadtrain_engine::mailbox::Outbox;
+use roadtrain_wire::virtio_blk::feature;
+use roadtrain_wire::zerocopy::IntoBytes;
+use rustix::io::ioctl_fionbio;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use tracing::debug;
+use vhost::vhost_user::message::*;
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+
+/// Most queues of a device; the frontend chooses how many it uses.
+pub(crate) const QUEUES_MAX: u16 = 128;
+
+/// What a session acts on.
+#[derive(Clone)]
+pub(crate) struct Wiring {
+    pub(crate) disk: Arc<Disk>,
+    /// The reactors' servers. Queues are dealt to them.
+    pub(crate) servers: Vec<Outbox<Order>>,
+}
+
+/// One queue, as far as it was told of.
+#[derive(Default)]
+struct QueuePlan {
+    size: u16,
+    /// Descriptors, available ring and used ring in the frontend's address space.
+    rings: Option<[u64; 3]>,
+    base: u16,
+    kick: Option<File>,
+    call: Option<File>,
+    error: Option<File>,
+    enabled: bool,
+    running: bool,
+}
+
+/// One frontend's connection.
+pub(crate) struct Session {
+    wiring: Wiring,
+    features: u64,
+    protocol_features: u64,
+    memory: Option<MemoryTable>,
+    inflight: Option<Arc<InflightMemory>>,
+    queues: Vec<QueuePlan>,
+}
+
+impl Session {
+    pub(crate) fn new(wiring: Wiring) -> Self {
+        let queues = (0..QUEUES_MAX).map(|_| QueuePlan::default()).collect();
+        let (features, protocol_features) = (0, 0);
+        Session { wiring, features, protocol_features, memory: None, inflight: None, queues }
+    }
+
+    /// Whether the frontend may send a channel for requests of ours.
+    pub(crate) fn takes_channel(&self) -> bool {
+        self.protocol_features & VhostUserProtocolFeatures::BACKEND_REQ.bits() != 0
+    }
+
+    /// The frontend is gone: nobody touches the guest's memory when this returns.
+    pub(crate) fn end(&mut self) {
+        for server in &self.wiring.servers {
+            ask(server, |done| Order::Abandon { done });
+        }
+    }
+
+    fn server(&self, queue: u16) -> &Outbox<Order> {
+        &self.wiring.servers[usize::from(queue) % self.wiring.servers.len()]
+    }
+
+    fn queue(&mut self, index: u32) -> Result<(u16, &mut QueuePlan)> {
+        let plan = self.queues.get_mut(index as usize).ok_or(Error::InvalidParam)?;
+        Ok((index as u16, plan))
+    }
+
+    fn has_protocol_features(&self) -> bool {
+        self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
+    }
+
+    /// Starts a queue of which everything is known.
+    fn start_if_ready(&mut self, index: u16) -> Result<()> {
+        let (event_idx, inflight) = (self.features & feature::RING_EVENT_IDX != 0, &self.inflight);
+        let plan = &self.queues[usize::from(index)];
+        let (Some(table), Some(rings)) = (&self.memory, plan.rings) else { return Ok(()) };
+        let (Some(kick), false) = (&plan.kick, plan.running || !plan.enabled) else {
+            return Ok(());
+        };
+        let clone = |file: &Option<File>| file.as_ref().map(File::try_clone).transpose();
+        let signals = Signals {
+            call: clone(&plan.call).map_err(internal)?,
+            error: clone(&plan.error).map_err(internal)?,
+        };
+        let place = |user| table.guest_address(user).ok_or(Error::InvalidParam);
+        let setup = RingSetup {
+            index,
+            size: plan.size,
+            descriptors: place(rings[0])?,
+            available: place(rings[1])?,
+            used: place(rings[2])?,
+            base: plan.base,
+            event_idx,
+            kick: kick.try_clone().map_err(internal)?,
+            signals,
+            memory: table.memory().clone(),
+            inflight: inflight.clone(),
+        };
+        debug!(queue = index, size = setup.size, base = setup.base, "vhost-user: queue starts");
+        self.queues[usize::from(index)].running = true;
+        self.server(index).send(Order::Start(Box::new(setup)));
+        Ok(())
+    }
+
+    /// Stops a queue and notes where it would go on.
+    fn stop(&mut self, index: u16) -> Result<u16> {
+        if std::mem::take(&mut self.queues[usize::from(index)].running) {
+            let stopped = ask(self.server(index), |reply| Order::Stop { queue: index, reply });
+            // The reactor has ended: nobody knows where.
+            let base = stopped.ok_or(Error::BackendInternalError)?;
+            self.queues[usize::from(index)].base = base;
+            debug!(queue = index, base, "vhost-user: queue stopped");
+        }
+        Ok(self.queues[usize::from(index)].base)
+    }
+
+    /// A signal's event for a queue, to the plan and to who serves it.
+    fn signal(
+        &mut self,
+        index: u8,
+        event: Option<File>,
+        place: fn(&mut QueuePlan) -> &mut Option<File>,
+        order: fn(u16, Option<File>) -> Order,
+    ) -> Result<()> {
+        if let Some(event) = &event {
+            ioctl_fionbio(event, true).map_err(|error| internal(error.into()))?;
+        }
+        let (queue, plan) = self.queue(index.into())?;
+        let running = plan.running;
+        let copy = event.as_ref().filter(|_| running).map(File::try_clone);
+        *place(plan) = event;
+        if running {
+            let copy = copy.transpose().map_err(internal)?;
+            self.server(queue).send(order(queue, copy));
+        }
+        Ok(())
+    }
+}
+
+/// Sends an order and waits for its answer; `None` when the reactor has ended.
+fn ask<T>(server: &Outbox<Order>, order: impl FnOnce(SyncSender<T>) -> Order) -> Option<T> {
+    let (reply, answer) = sync_channel(1);
+    server.send(order(reply)).then(|| answer.recv().ok())?
+}
+
+fn internal(error: io::Error) -> Error {
+    Error::ReqHandlerError(error)
+}
+
+fn not_served<T>() -> Result<T> {
+    Err(Error::InvalidOperation("not served"))
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        (0..QUEUES_MAX).try_for_each(|index| self.stop(index).map(drop))
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        not_served()
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        Ok(config_space::features(&self.wiring.disk) | protocol)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.get_features()? != 0 {
+            return Err(Error::FeatureMismatch);
+        }
+        self.features = features;
+        if !self.has_protocol_features() {
+            // There is no message to enable queues, then.
+            self.queues.iter_mut().for_each(|plan| plan.enabled = true);
+        }
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        use VhostUserProtocolFeatures as F;
+        Ok(F::MQ | F::REPLY_ACK | F::CONFIG | F::INFLIGHT_SHMFD | F::BACKEND_REQ)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        self.protocol_features = features;
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _: Option<bool>,
+    ) -> Result<Option<Vec<vhost::VhostUserMemoryRegionBase>>> {
+        let table = MemoryTable::map(regions, files).map_err(internal)?;
+        for server in &self.wiring.servers {
+            let memory = table.memory().clone();
+            ask(server, |done| Order::Remap { memory, done });
+        }
+        self.memory = Some(table);
+        Ok(None)
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(QUEUES_MAX.into())
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let size = u16::try_from(num).ok().filter(|size| *size <= QUEUE_SIZE_MAX);
+        self.queue(index)?.1.size =
+            size.filter(|n| n.is_power_of_two()).ok_or(Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _: u64,
+    ) -> Result<()> {
+        self.queue(index)?.1.rings = Some([descriptor, available, used]);
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        self.queue(index)?.1.base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let (queue, plan) = self.queue(index)?;
+        plan.kick = None;
+        let base = self.stop(queue)?;
+        Ok(VhostUserVringState::new(index, base.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, event: Option<File>) -> Result<()> {
+        let (queue, _) = self.queue(index.into())?;
+        // Without it the queue would have to be polled.
+        let event = event.ok_or(Error::InvalidOperation("a queue without kicks"))?;
+        ioctl_fionbio(&event, true).map_err(|error| internal(error.into()))?;
+        self.stop(queue)?;
+        self.queues[usize::from(queue)].kick = Some(event);
+        self.start_if_ready(queue)
+    }
+
+    fn set_vring_call(&mut self, index: u8, event: Option<File>) -> Result<()> {
+        let order = |queue, event| Order::Call { queue, event };
+        self.signal(index, event, |plan| &mut plan.call, order)
+    }
+
+    fn set_vring_err(&mut self, index: u8, event: Option<File>) -> Result<()> {
+        let order = |queue, event| Order::Error { queue, event };
+        self.signal(index, event, |plan| &mut plan.error, order)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        let (queue, plan) = self.queue(index)?;
+        plan.enabled = enable;
+        match enable {
+            true => self.start_if_ready(queue),
+            false => self.stop(queue).map(drop),
+        }
+    }
+
+    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let config = config_space::config(&self.wiring.disk, QUEUES_MAX);
+        // What the device does not have is zero.
+        let octets = config.as_bytes().iter().copied().chain(std::iter::repeat(0));
+        Ok(octets.skip(offset as usize).take(size as usize).collect())
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        // There is nothing to be set, and a guest must not be able to end the connection.
+        Ok(())
+    }
+
+    fn get_inflight_fd(
+        &mut self,
+        inflight: &VhostUserInflight,
+    ) -> Result<(VhostUserInflight, File)> {
+        let (queues, size) = checked(inflight)?;
+        let (memory, told, file) = InflightMemory::create(queues, size).map_err(internal)?;
+        self.inflight = Some(Arc::new(memory));
+        Ok((told, file))
+    }
+
+    fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
+        checked(inflight)?;
+        let memory = InflightMemory::map(inflight, file).map_err(internal)?;
+        self.inflight = Some(Arc::new(memory));
+        Ok(())
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        not_served()
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        not_served()
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        not_served()
+    }
+
+    fn add_mem_region(
+        &mut self,
+        _: &VhostUserSingleMemoryRegion,
+        _: File,
+        _: Option<bool>,
+    ) -> Result<Option<vhost::VhostUserMemoryRegionBase>> {
+        not_served()
+    }
+
+    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
+        not_served()
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        not_served()
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        not_served()
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        not_served()
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        not_served()
+    }
+}
+
+/// The number and size of queues whose requests are to be remembered.
+fn checked(inflight: &VhostUserInflight) -> Result<(u16, u16)> {
+    let (queues, size) = (inflight.num_queues, inflight.queue_size);
+    let fits = (1..=QUEUES_MAX).contains(&queues) && (1..=QUEUE_SIZE_MAX).contains(&size);
+    fits.then_some((queues, size)).ok_or(Error::InvalidParam)
+}
