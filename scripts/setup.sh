@@ -8,7 +8,7 @@ set -euo pipefail
 
 declare -A packages=(
     [build]='gcc libc6-dev make'
-    [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux'
+    [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs'
     [lint]='shellcheck'
     [fuzz]='g++'
     [eval]='linux-perf'

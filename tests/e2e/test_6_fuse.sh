@@ -41,6 +41,7 @@ attach_fuse() {
 clean_up() {
     local device backing
     kill -KILL "$attached" 2>/dev/null || true
+    ! mountpoint -q fs || umount -l fs
     losetup -n -O NAME,BACK-FILE | while read -r device backing; do
         case $backing in "$mnt"/*) losetup -d "$device" ;; esac
     done

@@ -1,0 +1,73 @@
+# shellcheck shell=bash
+# Every octet against a model: the files of the FUSE front-end, and file systems on its loop devices.
+
+# Parts of blocks, by threads that share them; mappings, holes; all on a namespace of 4096-octet blocks.
+fuse_operations() {
+    serve --namespace "file:$PWD/disk.img,size=64MiB,lba=4096"
+    attach_fuse --loop --lanes 2
+    "$EXERCISE" ops "$file" --fixed --ops 2000
+    "$EXERCISE" ops "$file" --fixed --direct --jobs 4 --stripe 700 --ops 1000
+    "$EXERCISE" ops "$loop" --ops 2000
+    "$EXERCISE" ops "$loop" --direct --align 4096 --jobs 4 --stripe 8192 --ops 1000
+    detach_fuse
+}
+test_exercise_fuse_operations() { need_loop && each_way fuse_operations; }
+
+# file_systems OPERATIONS...: each on ext4 and on XFS
+fuse_file_systems() {
+    serve --namespace "file:$PWD/disk.img,size=512MiB"
+    attach_fuse --loop --lanes 2
+    local fs
+    mkdir fs
+    for fs in ext4 xfs; do
+        "mkfs.$fs" -q "$([ $fs = ext4 ] && echo -F || echo -f)" "$loop"
+        mount "$loop" fs
+        mkdir fs/tree
+        "$EXERCISE" ops fs/file --ops 2000
+        "$EXERCISE" ops fs/file --direct --align 4096 --ops 1000
+        "$EXERCISE" tree fs/tree
+        fstrim fs
+        umount fs
+        mount "$loop" fs
+        "$EXERCISE" tree fs/tree --check
+        umount fs
+    done
+    xfs_repair -n "$loop" >repair.log 2>&1 || { cat repair.log; fail 'xfs_repair is not content'; }
+    detach_fuse
+}
+test_exercise_fuse_file_systems() { need_loop && each_way fuse_file_systems; }
+
+# Target and attachment are killed while files are written and synced, three times on one file system.
+fuse_synced() {
+    serve --namespace "file:$PWD/disk.img,size=256MiB"
+    attach_fuse --loop
+    mkfs.ext4 -q "$loop"
+    mkdir fs
+    touch record
+    local n files
+    for n in 1 2 3; do
+        mount "$loop" fs
+        files=$(wc -l <record)
+        background synced.log "$EXERCISE" synced fs --record record --size 100000
+        local load=$pid
+        until [ "$(wc -l <record)" -ge $((files + 20)) ]; do
+            alive "$load" || { cat synced.log; fail "ended before crash $n"; }
+            sleep 0.05
+        done
+        kill -KILL "$target"
+        ended "$target" 5
+        kill -TERM "$attached"
+        ended "$attached" 15
+        ended "$load" 15
+        umount -l fs
+        serve --namespace "file:$PWD/disk.img"
+        attach_fuse --loop
+        e2fsck -p "$loop" || [ $? = 1 ]
+        mount "$loop" fs
+        "$EXERCISE" synced fs --record record --check
+        umount fs
+        e2fsck -fn "$loop"
+    done
+    detach_fuse
+}
+test_exercise_fuse_synced_files() { need_loop && each_way fuse_synced; }
