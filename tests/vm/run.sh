@@ -9,6 +9,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/run-host.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-target.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$here/run-ublk.sh"
 build_roadtrain
 "$here/vm.sh" prepare || exit 1
 run_tests "${1-}"

@@ -31,9 +31,7 @@ impl Leftover {
             Leftover::Socket(path) => remove_socket(path),
             Leftover::Mount(path) => fuse::remove_mount(path),
             Leftover::Loop(path) => fuse::remove_loop_device(path),
-            Leftover::Ublk(_) => {
-                Err(io::Error::new(ErrorKind::Unsupported, "this build cannot remove it"))
-            }
+            Leftover::Ublk(id) => crate::ublk::remove(*id),
         }
     }
 

@@ -10,4 +10,5 @@ pub mod fuse;
 pub mod leftover;
 pub mod nbd;
 pub mod spec;
+pub mod ublk;
 pub mod vhost_user;

@@ -33,6 +33,9 @@ pub struct FrontArgs {
     /// wait [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub buffers: Option<u64>,
+    /// ublk: take over a device that another process has left in use; fail when there is none.
+    #[arg(long)]
+    pub recover: bool,
 }
 
 /// Options of `roadtrain attach`.

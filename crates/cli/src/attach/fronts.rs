@@ -8,6 +8,7 @@ use roadtrain_front::attachment::{AttachError, Attachment};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
 use roadtrain_front::nbd::{BUFFER_BYTES_MIN, NbdAttachment, NbdConfig};
 use roadtrain_front::spec::{FrontKind, FrontSpec};
+use roadtrain_front::ublk::{UblkAttachment, UblkConfig};
 use roadtrain_front::vhost_user::{VhostUserAttachment, VhostUserConfig};
 use std::io::{self, ErrorKind};
 
@@ -26,10 +27,11 @@ pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
 
 /// Each option and the front-ends that have it.
 fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
-    let all: [(&str, bool, &[FrontKind]); 3] = [
+    let all: [(&str, bool, &[FrontKind]); 4] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
         ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
         ("--buffers", options.buffers.is_some(), &[FrontKind::Nbd]),
+        ("--recover", options.recover, &[FrontKind::Ublk]),
     ];
     for (option, given, kinds) in all {
         if given && !kinds.contains(&kind) {
@@ -73,8 +75,10 @@ pub(super) fn start(
             let config = VhostUserConfig { nsid, path: path.clone() };
             Box::new(VhostUserAttachment::start(host, &config)?)
         }
-        FrontSpec::Ublk(_) => {
-            return Err(Failure::failed(format!("--as {spec}: this build has no {}", spec.kind())));
+        FrontSpec::Ublk(id) => {
+            let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
+            let config = UblkConfig { recover: options.recover, ..UblkConfig::new(nsid, *id) };
+            Box::new(UblkAttachment::start(host, &config)?)
         }
     })
 }
@@ -137,6 +141,8 @@ mod tests {
             ("--as fuse:/m --fuse-uring on", true),
             ("--as ublk --fuse-uring off", false),
             ("--as ublk --loop", false),
+            ("--as ublk:0 --recover", true),
+            ("--as nbd:unix:/a --recover", false),
             ("--as vhost-user:/v --loop", false),
         ] {
             let chosen = choice(options);

@@ -1,0 +1,218 @@
+//! A remote namespace as a ublk device: connects a controller, makes the device or takes it over, and has its
+//! queues served on the controller's reactors.
+
+use super::control::Control;
+use super::device::{self, Prepared, Wanted};
+use super::end::{self, HowItGoes};
+use super::follow::{self, Follower};
+use super::params;
+use super::seat::Seat;
+use super::server::UblkServer;
+use super::shared::Shared;
+use super::tags::Tags;
+use crate::attachment::{AttachError, Attachment, Device};
+use crate::disk::{Disk, DiskInfo};
+use crate::leftover::Leftover;
+use roadtrain_engine::host::{Controller, HostConfig};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// Requests that a queue has at a time, by default.
+pub const QUEUE_DEPTH: u16 = 128;
+/// Octets of the largest read or write, where the target does not take less: each tag has a buffer that large.
+const IO_BYTES_MAX: u32 = 512 << 10;
+/// How often a start looks whether it has failed.
+const START_LOOK: Duration = Duration::from_millis(50);
+
+/// What to show, and how.
+#[derive(Clone, Debug)]
+pub struct UblkConfig {
+    /// The namespace.
+    pub nsid: u32,
+    /// Number of the device; `None`: the driver chooses.
+    pub id: Option<u32>,
+    /// Only a device that a process which is gone has left.
+    pub recover: bool,
+    /// Requests that a queue has at a time.
+    pub queue_depth: u16,
+}
+
+impl UblkConfig {
+    /// Namespace `nsid` as device `id`, everything else by default.
+    #[must_use]
+    pub fn new(nsid: u32, id: Option<u32>) -> Self {
+        UblkConfig { nsid, id, recover: false, queue_depth: QUEUE_DEPTH }
+    }
+}
+
+/// A namespace that is shown as a ublk device. Dropping it stops it.
+pub struct UblkAttachment {
+    controller: Option<Controller>,
+    nsid: u32,
+    id: u32,
+    recovered: bool,
+    /// The device has been started.
+    started: bool,
+    disk: Arc<Disk>,
+    shared: Arc<Shared>,
+    file: Option<Arc<File>>,
+    follower: Option<Follower>,
+}
+
+/// A reactor that waits for its server.
+struct Vacancy {
+    lanes: usize,
+    seat: Sender<UblkServer>,
+}
+
+impl UblkAttachment {
+    /// Connects as `host` says and shows what `config` says: programs can open the device when this returns.
+    ///
+    /// # Errors
+    /// When the controller, the namespace or the device is not to be had; nothing keeps running.
+    pub fn start(host: HostConfig, config: &UblkConfig) -> Result<Self, AttachError> {
+        let what = config.id.map_or("ublk".into(), |id| format!("ublk device {id}"));
+        let show = |source| AttachError::Show { what: what.clone(), source };
+        let mut control = Control::open().map_err(show)?;
+        let nqn = host.subsystem_nqn.clone();
+        let mut vacancies = Vec::new();
+        let controller = Controller::connect(host, |reactor, _| {
+            let (seat, coming) = channel();
+            vacancies.push(Vacancy { lanes: reactor.lanes, seat });
+            Box::new(Seat::new(coming))
+        })?;
+        let info = DiskInfo::of(&controller.view().info(), config.nsid)?;
+        let wanted = wanted(config, &info, &nqn, vacancies.len());
+        let disk = Arc::new(Disk::new(info).map_err(show)?);
+        let prepared = device::prepare(&mut control, &wanted).map_err(show)?;
+        let mut attachment = UblkAttachment {
+            controller: Some(controller),
+            nsid: config.nsid,
+            id: prepared.info.dev_id,
+            recovered: prepared.recovered,
+            started: false,
+            disk,
+            shared: Arc::default(),
+            file: None,
+            follower: None,
+        };
+        attachment.begin(&mut control, &prepared, vacancies).map_err(show)?;
+        Ok(attachment)
+    }
+
+    /// The block device.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        device::block_path(self.id)
+    }
+
+    /// Whether the device was left by another process.
+    #[must_use]
+    pub fn is_recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// Gives the reactors their queues and starts the device.
+    fn begin(
+        &mut self,
+        control: &mut Control,
+        prepared: &Prepared,
+        vacancies: Vec<Vacancy>,
+    ) -> io::Result<()> {
+        let file = Arc::new(device::open(self.id)?);
+        self.file = Some(Arc::clone(&file));
+        let servers = self.servers(&file, prepared, &vacancies, control.is_encoded())?;
+        for (vacancy, server) in vacancies.into_iter().zip(servers) {
+            vacancy.seat.send(server).map_err(|_| io::Error::other("a reactor has ended"))?;
+        }
+        let pending = control.begin_start(self.id, self.recovered);
+        loop {
+            if let Some(result) = control.wait(pending, START_LOOK)? {
+                result?;
+                break;
+            }
+            if let Some(error) = self.shared.refusal() {
+                return Err(error);
+            }
+        }
+        self.started = true;
+        let view = self.controller().view().clone();
+        if self.recovered && control.can_resize() {
+            follow::tell(self.id, &self.disk);
+        }
+        self.follower = Some(Follower::start(self.id, Arc::clone(&self.disk), view)?);
+        Ok(())
+    }
+
+    /// A server for each reactor, which has every so many of the device's queues.
+    fn servers(
+        &self,
+        file: &Arc<File>,
+        prepared: &Prepared,
+        vacancies: &[Vacancy],
+        encoded: bool,
+    ) -> io::Result<Vec<UblkServer>> {
+        let info = &prepared.info;
+        let io_bytes = info.max_io_buf_bytes;
+        let mut servers = Vec::new();
+        for (index, vacancy) in vacancies.iter().enumerate().take(info.nr_hw_queues.into()) {
+            let queues = (index as u16..info.nr_hw_queues).step_by(vacancies.len());
+            let queues: io::Result<Vec<Tags>> = queues
+                .map(|q| Tags::new(Arc::clone(file), q, info.queue_depth, io_bytes, encoded))
+                .collect();
+            let (disk, shared) = (Arc::clone(&self.disk), Arc::clone(&self.shared));
+            let server = UblkServer::new(disk, shared, queues?, io_bytes, vacancy.lanes);
+            servers.push(server);
+        }
+        Ok(servers)
+    }
+}
+
+fn wanted(config: &UblkConfig, disk: &DiskInfo, nqn: &str, reactors: usize) -> Wanted {
+    let io_bytes = params::io_bytes_max(disk, IO_BYTES_MAX);
+    Wanted {
+        id: config.id,
+        recover: config.recover,
+        queues: u16::try_from(reactors).unwrap_or(u16::MAX),
+        queue_depth: config.queue_depth,
+        io_bytes,
+        params: params::params(disk, io_bytes),
+        identity: device::identity(nqn, disk.nsid, disk.nguid, disk.lba_bytes),
+    }
+}
+
+impl Attachment for UblkAttachment {
+    fn devices(&self) -> Vec<Device> {
+        vec![Device { nsid: self.nsid, names: vec![self.path().display().to_string()] }]
+    }
+
+    /// # Panics
+    /// Never: only the end takes it away.
+    fn controller(&self) -> &Controller {
+        self.controller.as_ref().expect("an attachment has its controller")
+    }
+
+    fn leftovers(&self) -> Vec<Leftover> {
+        vec![Leftover::Ublk(self.id)]
+    }
+
+    fn stop(self: Box<Self>) {}
+}
+
+impl Drop for UblkAttachment {
+    fn drop(&mut self) {
+        self.follower = None;
+        let how = match (self.started, self.recovered) {
+            (true, _) => HowItGoes::InUse,
+            (false, false) => HowItGoes::NotStarted,
+            (false, true) => HowItGoes::LeftAgain,
+        };
+        if let Some(controller) = self.controller.take() {
+            end::end(self.id, how, controller, &self.shared, self.file.take());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The driver's control device: what can be asked of devices, one call for each command.
+
+use super::abi::{
+    ANY_DEVICE, ControlCommand, ControlOp, DeviceInfo, F_UPDATE_SIZE, NO_QUEUE, Params,
+};
+use super::control_ring::{ControlRing, Pending, done};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// The control device.
+pub(crate) const CONTROL_PATH: &str = "/dev/ublk-control";
+
+/// The control device, open; for one thread.
+pub(crate) struct Control {
+    ring: ControlRing,
+    /// Whether the driver knows encoded command numbers.
+    encoded: bool,
+    features: u64,
+}
+
+impl Control {
+    /// Opens the control device and asks what its driver can do.
+    ///
+    /// # Errors
+    /// The system's, with what to do about it.
+    pub(crate) fn open() -> io::Result<Self> {
+        let ring = ControlRing::open(Path::new(CONTROL_PATH)).map_err(advise)?;
+        let mut control = Control { ring, encoded: true, features: 0 };
+        let mut features = 0u64;
+        match control.call(ControlOp::GET_FEATURES, 0, features.as_mut_bytes()) {
+            Ok(()) => control.features = features,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(advise(error)),
+            // Before Linux 6.5: nothing that we would use beside the first commands.
+            Err(_) => control.encoded = false,
+        }
+        Ok(control)
+    }
+
+    /// Whether commands are to be given by their encoded numbers.
+    pub(crate) fn is_encoded(&self) -> bool {
+        self.encoded
+    }
+
+    /// Whether the size of a device in use can change.
+    pub(crate) fn can_resize(&self) -> bool {
+        self.features & F_UPDATE_SIZE != 0
+    }
+
+    /// Adds a device; returns what the driver made of `info`.
+    pub(crate) fn add(&mut self, mut info: DeviceInfo) -> io::Result<DeviceInfo> {
+        let id = info.dev_id;
+        self.call(ControlOp::ADD_DEV, id, info.as_mut_bytes()).map_err(advise)?;
+        debug_assert_ne!(info.dev_id, ANY_DEVICE);
+        Ok(info)
+    }
+
+    /// What the driver knows of device `id`; `None`: there is none.
+    pub(crate) fn info(&mut self, id: u32) -> io::Result<Option<DeviceInfo>> {
+        let mut info = DeviceInfo::default();
+        match self.call(ControlOp::GET_DEV_INFO, id, info.as_mut_bytes()) {
+            Ok(()) => Ok(Some(info)),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENODEV | libc::EINVAL | libc::ENOENT) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Says what device `id` is like, before it is started.
+    pub(crate) fn set_params(&mut self, id: u32, mut params: Params) -> io::Result<()> {
+        self.call(ControlOp::SET_PARAMS, id, params.as_mut_bytes())
+    }
+
+    /// What was said.
+    pub(crate) fn params(&mut self, id: u32) -> io::Result<Params> {
+        let mut params = Params { len: size_of::<Params>() as u32, ..Params::default() };
+        self.call(ControlOp::GET_PARAMS, id, params.as_mut_bytes())?;
+        Ok(params)
+    }
+
+    /// Lets this process take device `id` over from one that is gone.
+    pub(crate) fn start_recovery(&mut self, id: u32) -> io::Result<()> {
+        let pending = self.begin(ControlOp::START_USER_RECOVERY, id, 0);
+        self.ring.wait(pending, None).and_then(|result| done(result.unwrap_or(0)))
+    }
+
+    /// Tells the system the new size of device `id`.
+    pub(crate) fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
+        let pending = self.begin(ControlOp::UPDATE_SIZE, id, sectors);
+        self.ring.wait(pending, None).and_then(|result| done(result.unwrap_or(0)))
+    }
+
+    /// Begins to start device `id`, which waits until its queues have asked for all their tags.
+    pub(crate) fn begin_start(&mut self, id: u32, recovery: bool) -> Pending {
+        let op = if recovery { ControlOp::END_USER_RECOVERY } else { ControlOp::START_DEV };
+        self.begin(op, id, std::process::id().into())
+    }
+
+    /// Begins to stop device `id`, which waits until its requests are answered.
+    pub(crate) fn begin_stop(&mut self, id: u32) -> Pending {
+        self.begin(ControlOp::STOP_DEV, id, 0)
+    }
+
+    /// Begins to delete device `id`, which waits until nobody has it open.
+    pub(crate) fn begin_delete(&mut self, id: u32) -> Pending {
+        self.begin(ControlOp::DEL_DEV, id, 0)
+    }
+
+    /// Waits for the end of what was begun, not longer than `limit`; `None`: it is still under way. A
+    /// device that is gone is an error (`ENODEV`).
+    pub(crate) fn wait(
+        &mut self,
+        pending: Pending,
+        limit: Duration,
+    ) -> io::Result<Option<io::Result<()>>> {
+        Ok(self.ring.wait(pending, Some(limit))?.map(done))
+    }
+
+    fn begin(&mut self, op: ControlOp, id: u32, data: u64) -> Pending {
+        let command = ControlCommand { dev_id: id, queue_id: NO_QUEUE, data, ..Default::default() };
+        self.ring.begin(op.code(self.encoded), command)
+    }
+
+    fn call(&mut self, op: ControlOp, id: u32, octets: &mut [u8]) -> io::Result<()> {
+        let command = ControlCommand { dev_id: id, queue_id: NO_QUEUE, ..Default::default() };
+        self.ring.call(op.code(self.encoded), command, octets)
+    }
+}
+
+/// Adds what to do about it.
+fn advise(error: io::Error) -> io::Error {
+    let advice = match error.kind() {
+        ErrorKind::NotFound => {
+            "this kernel has no ublk, or its driver is not loaded: run `modprobe ublk_drv` as root \
+             (Linux 6.0 or newer with CONFIG_BLK_DEV_UBLK)"
+        }
+        ErrorKind::PermissionDenied => "ublk devices are made by root (CAP_SYS_ADMIN)",
+        ErrorKind::Unsupported => "ublk needs io_uring commands (Linux 6.0)",
+        _ => return error,
+    };
+    io::Error::other(format!("{CONTROL_PATH}: {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let advice = |errno| advise(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(advice(libc::ENOENT).contains("modprobe ublk_drv"));
+        assert!(advice(libc::EPERM).contains("root"));
+        assert!(advice(libc::EACCES).contains("root"));
+        assert!(!advice(libc::EEXIST).contains(CONTROL_PATH));
+    }
+}

@@ -1,0 +1,157 @@
+//! A ring for commands to the control device, which takes them no other way.
+
+#![allow(unsafe_code)]
+
+use super::abi::ControlCommand;
+use roadtrain_engine::ring::{Ring, RingCommand};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// Commands at a time; one is usual.
+const ENTRIES: u32 = 4;
+
+/// The control device and the ring that leads there; for one thread.
+pub(crate) struct ControlRing {
+    ring: Ring,
+    device: File,
+    begun: u64,
+    /// Of commands that have ended, until somebody asks.
+    results: HashMap<u64, i32>,
+}
+
+/// A command under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending(u64);
+
+impl ControlRing {
+    /// Opens the control device at `path`.
+    ///
+    /// # Errors
+    /// The system's: no such device, no right to it, no io_uring.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let device = File::options().read(true).write(true).open(path)?;
+        let ring = Ring::wide(ENTRIES)?;
+        Ok(ControlRing { ring, device, begun: 0, results: HashMap::new() })
+    }
+
+    /// Begins a command that uses no memory of ours; [`ControlRing::wait`] tells its end.
+    pub(crate) fn begin(&mut self, code: u32, command: ControlCommand) -> Pending {
+        // SAFETY: points to nothing.
+        unsafe { self.push(code, ControlCommand { len: 0, addr: 0, ..command }) }
+    }
+
+    /// # Safety
+    /// What `command` points to stays valid until the command has ended.
+    unsafe fn push(&mut self, code: u32, command: ControlCommand) -> Pending {
+        self.begun += 1;
+        let mut payload = [0; 80];
+        payload[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
+        let fd = self.device.as_raw_fd();
+        let command = RingCommand { fd, op: code, address: 0, length: 0, payload };
+        // SAFETY: passed on to our caller.
+        if !unsafe { self.ring.command(&command, self.begun) } {
+            self.results.insert(self.begun, -libc::EOPNOTSUPP);
+        }
+        Pending(self.begun)
+    }
+
+    /// Waits for a command's end, not longer than `limit`; `None`: it is still under way.
+    ///
+    /// # Errors
+    /// The ring's; what the command ended with is in the result.
+    pub(crate) fn wait(
+        &mut self,
+        pending: Pending,
+        limit: Option<Duration>,
+    ) -> io::Result<Option<i32>> {
+        let end = limit.map(|limit| Instant::now() + limit);
+        let mut last_look = false;
+        loop {
+            while let Some(cqe) = self.ring.next_completion() {
+                self.results.insert(cqe.user_data, cqe.result);
+            }
+            if let Some(result) = self.results.remove(&pending.0) {
+                return Ok(Some(result));
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if last_look {
+                return Ok(None);
+            }
+            last_look = left == Some(Duration::ZERO);
+            self.ring.submit_and_wait(usize::from(!last_look), left)?;
+        }
+    }
+
+    /// Carries out a command with `octets` that the driver reads or writes; waits for its end.
+    ///
+    /// # Errors
+    /// The ring's, or the driver's.
+    pub(crate) fn call(
+        &mut self,
+        code: u32,
+        command: ControlCommand,
+        octets: &mut [u8],
+    ) -> io::Result<()> {
+        let mut shared = octets.to_vec();
+        let (len, addr) = (octets.len() as u16, shared.as_mut_ptr() as u64);
+        // SAFETY: `shared` stays where it is until the command has ended, or for ever.
+        let pending = unsafe { self.push(code, ControlCommand { len, addr, ..command }) };
+        match self.wait(pending, None) {
+            Ok(result) => {
+                octets.copy_from_slice(&shared);
+                done(result.unwrap_or(0))
+            }
+            Err(error) => {
+                mem::forget(shared);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A command's result as others are.
+pub(crate) fn done(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NULL: &str = "/dev/null"; // takes every command
+
+    fn ring() -> Option<ControlRing> {
+        let mut ring = ControlRing::open(Path::new(NULL)).unwrap();
+        let pending = ring.begin(1, ControlCommand::default());
+        if ring.wait(pending, None).unwrap() == Some(-libc::EOPNOTSUPP) {
+            println!("SKIPPED: no ring commands before Linux 5.19");
+            return None;
+        }
+        Some(ring)
+    }
+
+    #[test]
+    fn commands_end_each_with_its_own_result() {
+        let Some(mut ring) = ring() else { return };
+        let first = ring.begin(1, ControlCommand::default());
+        let second = ring.begin(2, ControlCommand::default());
+        assert_eq!(ring.wait(second, None).unwrap(), Some(0));
+        assert_eq!(ring.wait(first, Some(Duration::ZERO)).unwrap(), Some(0));
+        let mut octets = [1, 2, 3];
+        ring.call(1, ControlCommand::default(), &mut octets).unwrap();
+        assert_eq!(octets, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_command_that_was_never_begun_does_not_end() {
+        let Some(mut ring) = ring() else { return };
+        let never = Pending(99);
+        assert_eq!(ring.wait(never, Some(Duration::from_millis(1))).unwrap(), None);
+    }
+}

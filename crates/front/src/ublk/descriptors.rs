@@ -1,0 +1,96 @@
+//! What the driver writes of each tag's request, mapped read-only.
+
+#![allow(unsafe_code)]
+
+use super::abi::{IoDescriptor, QUEUE_DEPTH_MAX};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+/// The descriptors of one queue.
+pub(crate) struct Descriptors {
+    start: NonNull<IoDescriptor>,
+    bytes: usize,
+    depth: u16,
+}
+
+// SAFETY: the mapping belongs to no thread, and is only read.
+unsafe impl Send for Descriptors {}
+
+impl Descriptors {
+    /// Those of queue `queue` of `depth` tags, of the device open at `device`.
+    ///
+    /// # Errors
+    /// The driver's refusal: another size than its own, for one.
+    pub(crate) fn map(device: BorrowedFd<'_>, queue: u16, depth: u16) -> io::Result<Self> {
+        let bytes = rounded(depth);
+        let offset = usize::from(queue) * rounded(QUEUE_DEPTH_MAX);
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping of a descriptor that is open.
+        let start = unsafe {
+            let offset = offset as libc::off_t;
+            libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, flags, device.as_raw_fd(), offset)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Descriptors { start, bytes, depth })
+    }
+
+    /// What `tag` is asked for, as long as it is ours.
+    ///
+    /// # Panics
+    /// When there is no such tag.
+    pub(crate) fn get(&self, tag: u16) -> IoDescriptor {
+        assert!(tag < self.depth, "tag {tag} of {}", self.depth);
+        // SAFETY: inside the mapping. The driver writes it only before it hands the tag over, and if it
+        // does otherwise this is some value of plain integers, which is checked.
+        unsafe { self.start.as_ptr().add(usize::from(tag)).read_volatile() }
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; no reference into it was ever given out.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Octets of the descriptors of `depth` tags, in whole pages.
+fn rounded(depth: u16) -> usize {
+    // SAFETY: asks for a number.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = usize::from(depth) * size_of::<IoDescriptor>();
+    bytes.next_multiple_of(usize::try_from(page_bytes).unwrap_or(4096))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn each_queue_has_its_place() {
+        let mut file = tempfile::tempfile().unwrap();
+        let of_queue = |queue: u64| IoDescriptor { start_sector: queue, ..IoDescriptor::default() };
+        let mut octets = vec![0u8; 2 * rounded(QUEUE_DEPTH_MAX)];
+        let at = rounded(QUEUE_DEPTH_MAX) + 2 * size_of::<IoDescriptor>() + 8;
+        octets[at..at + 8].copy_from_slice(&7u64.to_ne_bytes());
+        file.write_all(&octets).unwrap();
+        let first = Descriptors::map(file.as_fd(), 0, 128).unwrap();
+        let second = Descriptors::map(file.as_fd(), 1, 128).unwrap();
+        assert_eq!(first.get(2), of_queue(0));
+        assert_eq!(second.get(2), of_queue(7));
+        assert_eq!(second.get(127), of_queue(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "tag 2 of 2")]
+    fn tags_beyond_the_queue_have_none() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[0; 4096]).unwrap();
+        Descriptors::map(file.as_fd(), 0, 2).unwrap().get(2);
+    }
+}

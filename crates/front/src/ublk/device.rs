@@ -1,0 +1,267 @@
+//! A device of the driver's: made, taken over from a process that is gone, deleted.
+
+use super::abi::{
+    ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE, Params,
+    STATE_LIVE, STATE_QUIESCED,
+};
+use super::control::{CONTROL_PATH, Control};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How long the driver may take to notice that a device's process is gone; the first ones look every 5 s.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often we look whether it has.
+const SETTLE_LOOK: Duration = Duration::from_millis(50);
+/// How long a device that is stopped may take to go; longer only while somebody has it open.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a device without a process may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is wanted of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Its number; `None`: the driver chooses.
+    pub(crate) id: Option<u32>,
+    /// Only one that another process has left.
+    pub(crate) recover: bool,
+    pub(crate) queues: u16,
+    pub(crate) queue_depth: u16,
+    /// Octets of the largest read or write.
+    pub(crate) io_bytes: u32,
+    pub(crate) params: Params,
+    /// Which namespace it shows.
+    pub(crate) identity: u64,
+}
+
+/// A device that is there, but not started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) info: DeviceInfo,
+    /// It was another process's.
+    pub(crate) recovered: bool,
+}
+
+/// What became of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Absent,
+    /// Its process is gone, its requests wait.
+    Left,
+    /// Never started, or stopped.
+    Dead,
+    /// Its process is gone, but the driver has not noticed.
+    Dying,
+    /// It has a process.
+    Used(i32),
+}
+
+/// Makes the device that is wanted, or takes it over.
+///
+/// # Errors
+/// It is somebody's, or shows another namespace, or the driver refuses.
+pub(crate) fn prepare(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
+    let Some(id) = wanted.id else {
+        if wanted.recover {
+            return Err(failure("which device is to be recovered? Write `--as ublk:ID`"));
+        }
+        return add(control, wanted);
+    };
+    let (found, info) = settled(control, id)?;
+    match found {
+        Found::Left => take_over(control, wanted, info),
+        Found::Used(pid) => Err(failure(format!("process {pid} serves it"))),
+        Found::Dying => Err(failure("its process is gone, but the driver does not let it go")),
+        Found::Absent | Found::Dead if wanted.recover => {
+            Err(failure("no process has left it in use: attach it without --recover"))
+        }
+        Found::Dead => {
+            delete(control, id)?;
+            add(control, wanted)
+        }
+        Found::Absent => add(control, wanted),
+    }
+}
+
+fn failure(what: impl Into<String>) -> io::Error {
+    io::Error::other(what.into())
+}
+
+fn add(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
+    let info = control.add(DeviceInfo {
+        nr_hw_queues: wanted.queues,
+        queue_depth: wanted.queue_depth,
+        max_io_buf_bytes: wanted.io_bytes,
+        dev_id: wanted.id.unwrap_or(ANY_DEVICE),
+        ublksrv_pid: std::process::id().cast_signed(),
+        flags: F_USER_RECOVERY | F_USER_RECOVERY_REISSUE | F_CMD_IOCTL_ENCODE,
+        ublksrv_flags: wanted.identity,
+        ..DeviceInfo::default()
+    })?;
+    if let Err(error) = control.set_params(info.dev_id, wanted.params) {
+        delete(control, info.dev_id)?;
+        return Err(error);
+    }
+    Ok(Prepared { info, recovered: false })
+}
+
+fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Result<Prepared> {
+    let id = info.dev_id;
+    if info.ublksrv_flags != wanted.identity {
+        return Err(failure("it was left in use, but shows another namespace"));
+    }
+    let told = control.params(id)?.basic;
+    if told.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {
+        warn!(id, "the namespace's size has changed; the device keeps its own");
+    }
+    let end = Instant::now() + SETTLE_TIMEOUT;
+    loop {
+        match control.start_recovery(id) {
+            // Its process is still on its way out.
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
+                thread::sleep(SETTLE_LOOK);
+            }
+            Err(error) => return Err(error),
+            Ok(()) => break,
+        }
+    }
+    info!(id, "taking the device over");
+    Ok(Prepared { info, recovered: true })
+}
+
+/// What became of device `id`, when that is settled.
+fn settled(control: &mut Control, id: u32) -> io::Result<(Found, DeviceInfo)> {
+    let end = Instant::now() + SETTLE_TIMEOUT;
+    loop {
+        let info = control.info(id)?;
+        let found = info.as_ref().map_or(Found::Absent, |info| judge(info, is_running));
+        if found != Found::Dying || Instant::now() >= end {
+            return Ok((found, info.unwrap_or_default()));
+        }
+        thread::sleep(SETTLE_LOOK);
+    }
+}
+
+fn judge(info: &DeviceInfo, is_running: impl FnOnce(i32) -> bool) -> Found {
+    match info.state {
+        STATE_QUIESCED => Found::Left,
+        STATE_LIVE if is_running(info.ublksrv_pid) => Found::Used(info.ublksrv_pid),
+        STATE_LIVE => Found::Dying,
+        _ => Found::Dead,
+    }
+}
+
+/// Whether there is such a process, other than as a zombie.
+fn is_running(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    // The name, in parentheses, may contain anything.
+    stat.is_ok_and(|stat| {
+        let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        !rest.starts_with(['Z', 'X'])
+    })
+}
+
+/// Deletes a device that is stopped. One that somebody has open goes when it is closed.
+///
+/// # Errors
+/// The driver's refusal.
+pub(crate) fn delete(control: &mut Control, id: u32) -> io::Result<()> {
+    let pending = control.begin_delete(id);
+    match control.wait(pending, DELETE_TIMEOUT)? {
+        Some(result) => result,
+        None => {
+            info!(id, "somebody has the device open: it goes when it is closed");
+            Ok(())
+        }
+    }
+}
+
+/// Stops and deletes a device whose process is gone; `false`: it is not there, or it has a process.
+///
+/// # Errors
+/// The driver's refusal.
+pub fn remove(id: u32) -> io::Result<bool> {
+    if !Path::new(CONTROL_PATH).exists() {
+        return Ok(false); // and so no device
+    }
+    let mut control = Control::open()?;
+    if let (Found::Absent | Found::Used(_), _) = settled(&mut control, id)? {
+        return Ok(false);
+    }
+    let pending = control.begin_stop(id);
+    match control.wait(pending, STOP_TIMEOUT)? {
+        Some(result) => result?,
+        None => return Err(failure("the device does not stop")),
+    }
+    delete(&mut control, id).map(|()| true)
+}
+
+/// Opens the character device that leads to the queues of device `id`.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn open(id: u32) -> io::Result<File> {
+    let path = format!("/dev/ublkc{id}");
+    let opened = File::options().read(true).write(true).open(&path);
+    opened.map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+}
+
+/// The block device.
+pub(crate) fn block_path(id: u32) -> PathBuf {
+    format!("/dev/ublkb{id}").into()
+}
+
+/// A number for a namespace that the driver keeps with the device: FNV-1a of what makes it this one.
+pub(crate) fn identity(nqn: &str, nsid: u32, nguid: [u8; 16], lba_bytes: u32) -> u64 {
+    let numbers = [nsid.to_le_bytes(), lba_bytes.to_le_bytes()];
+    let octets = numbers.iter().flatten().chain(&nguid).chain(nqn.as_bytes());
+    octets.fold(0xcbf2_9ce4_8422_2325, |hash, &octet| {
+        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_taken_only_from_a_process_that_is_gone() {
+        let device = |state| DeviceInfo { state, ublksrv_pid: 7, ..DeviceInfo::default() };
+        assert_eq!(judge(&device(STATE_QUIESCED), |_| true), Found::Left);
+        assert_eq!(judge(&device(STATE_LIVE), |_| true), Found::Used(7));
+        assert_eq!(judge(&device(STATE_LIVE), |_| false), Found::Dying);
+        assert_eq!(judge(&device(0), |_| true), Found::Dead);
+    }
+
+    #[test]
+    fn zombies_do_not_run() {
+        assert!(is_running(std::process::id().cast_signed()));
+        assert!(!is_running(-1));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let end = Instant::now() + Duration::from_secs(10);
+        while is_running(pid) {
+            assert!(Instant::now() < end, "a zombie counts as running");
+            thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
+        assert!(!is_running(pid));
+    }
+
+    #[test]
+    fn namespaces_have_different_identities() {
+        let one = identity("nqn.a", 1, [0; 16], 512);
+        assert_eq!(one, identity("nqn.a", 1, [0; 16], 512));
+        for other in [
+            identity("nqn.b", 1, [0; 16], 512),
+            identity("nqn.a", 2, [0; 16], 512),
+            identity("nqn.a", 1, [1; 16], 512),
+            identity("nqn.a", 1, [0; 16], 4096),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A reactor's place for a server that comes when its controller is connected.
+
+use super::server::UblkServer;
+use roadtrain_engine::host::{Front, Turn};
+use roadtrain_proto::time::Instant;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+/// How often it looks whether the server has come.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Runs the server that comes, if one does.
+pub(crate) struct Seat {
+    coming: Option<Receiver<UblkServer>>,
+    server: Option<UblkServer>,
+    now: Instant,
+}
+
+impl Seat {
+    pub(crate) fn new(coming: Receiver<UblkServer>) -> Self {
+        Seat { coming: Some(coming), server: None, now: Instant(0) }
+    }
+}
+
+impl Front for Seat {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        if let Some(server) = &mut self.server {
+            return server.turn(turn);
+        }
+        self.now = turn.now();
+        match self.coming.as_ref().map(Receiver::try_recv) {
+            Some(Ok(server)) => {
+                (self.server, self.coming) = (Some(server), None);
+                return self.turn(turn);
+            }
+            Some(Err(TryRecvError::Disconnected)) => self.coming = None,
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
+        while turn.next_completion().is_some() {}
+        if turn.stopping() {
+            turn.stop();
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match &self.server {
+            Some(server) => server.deadline(),
+            None => self.coming.as_ref().map(|_| self.now + LOOK),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A device's queues on one reactor: the system's requests come by the reactor's own ring and leave by its
+//! lanes.
+//!
+//! Each tag has a buffer whose address the driver knows. A request for whole blocks sends that very buffer
+//! through the lane and is answered when it comes back; others are cut and patched by [`Jobs`].
+
+use super::abi::IoDescriptor;
+use super::request::request;
+use super::shared::Shared;
+use super::tags::{Returned, Tags};
+use crate::disk::{Disk, DiskRequest, Fault, JobKey, Jobs, Started};
+use roadtrain_engine::buffer::{Buffer, Pool};
+use roadtrain_engine::host::{Front, LaneId, Turn};
+use roadtrain_proto::time::Instant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::warn;
+
+/// Octets of buffers for requests that are cut or patched.
+const PATCH_BYTES_MAX: usize = 16 << 20;
+/// How soon a part is tried again whose guard another lane holds.
+const GUARD_RETRY: Duration = Duration::from_micros(50);
+/// How often a server that is to end looks whether it is time.
+const END_LOOK: Duration = Duration::from_millis(50);
+
+/// One tag of one of the server's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// Index into the server's queues.
+    queue: u16,
+    tag: u16,
+}
+
+impl Mark {
+    fn key(self) -> u64 {
+        u64::from(self.queue) << 16 | u64::from(self.tag)
+    }
+
+    fn of(key: u64) -> Self {
+        Mark { queue: (key >> 16) as u16, tag: key as u16 }
+    }
+}
+
+/// The queues of a device that one reactor serves.
+pub(crate) struct UblkServer {
+    disk: Arc<Disk>,
+    shared: Arc<Shared>,
+    jobs: Jobs<Mark>,
+    queues: Vec<Tags>,
+    io_bytes: u32,
+    /// Where the tags' buffers come from.
+    pool: Pool,
+    /// Requests that wait for memory, longest first.
+    starved: VecDeque<(Mark, DiskRequest)>,
+    begun: bool,
+    stopping: bool,
+    retry_at: Option<Instant>,
+    now: Instant,
+}
+
+impl UblkServer {
+    /// Serves `queues`, whose requests move up to `io_bytes`, over `lanes` lanes of the reactor.
+    pub(crate) fn new(
+        disk: Arc<Disk>,
+        shared: Arc<Shared>,
+        queues: Vec<Tags>,
+        io_bytes: u32,
+        lanes: usize,
+    ) -> Self {
+        let mut jobs = Jobs::new(Arc::clone(&disk), LaneId(0), PATCH_BYTES_MAX);
+        jobs.set_lanes(lanes);
+        let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
+        let class_bytes = (io_bytes as usize).next_power_of_two();
+        UblkServer {
+            disk,
+            shared,
+            jobs,
+            queues,
+            io_bytes,
+            pool: Pool::new(tags * class_bytes + (2 << 20)),
+            starved: VecDeque::new(),
+            begun: false,
+            stopping: false,
+            retry_at: None,
+            now: Instant(0),
+        }
+    }
+
+    fn begin_all(&mut self, turn: &mut dyn Turn) {
+        let (pool, bytes) = (&mut self.pool, self.io_bytes as usize);
+        for (index, queue) in self.queues.iter_mut().enumerate() {
+            let take = || pool.take(bytes).unwrap_or_else(|| Buffer::alloc(bytes));
+            queue.fetch_all(turn, take, |tag| Mark { queue: index as u16, tag }.key());
+        }
+    }
+
+    fn returned(&mut self, turn: &mut dyn Turn, key: u64, result: i32) {
+        let mark = Mark::of(key);
+        let Some(queue) = self.queues.get_mut(usize::from(mark.queue)) else { return };
+        match queue.returned(mark.tag, result) {
+            Returned::Request(descriptor) => self.begin(turn, mark, &descriptor),
+            Returned::Gone => {}
+            Returned::Refused(errno) => {
+                warn!(tag = mark.tag, "the ublk driver refuses a command: errno {}", errno.abs());
+                self.shared.refuse(errno);
+            }
+        }
+    }
+
+    fn begin(&mut self, turn: &mut dyn Turn, mark: Mark, descriptor: &IoDescriptor) {
+        let request = request(descriptor, self.io_bytes);
+        let checked = request.and_then(|request| self.disk.check(&request).map(|()| request));
+        match checked {
+            Ok(request) => self.start(turn, mark, request),
+            Err(fault) => self.answer(turn, mark, Err(fault)),
+        }
+    }
+
+    fn start(&mut self, turn: &mut dyn Turn, mark: Mark, request: DiskRequest) {
+        let queue = &mut self.queues[usize::from(mark.queue)];
+        let lane = usize::from(mark.queue);
+        if self.jobs.is_whole(&request)
+            && let Some(buffer) = queue.take(mark.tag)
+        {
+            self.jobs.start_with(mark, lane, request, buffer);
+            return;
+        }
+        match self.jobs.start(mark, lane, request) {
+            Started::Done => self.answer(turn, mark, Ok(request)),
+            Started::Running(_) => {}
+            Started::Payload(_, part) => {
+                let mut octets = &*queue.octets(mark.tag, request.length);
+                self.jobs.fill(part, |window| {
+                    let (head, rest) = octets.split_at(window.len());
+                    window.copy_from_slice(head);
+                    octets = rest;
+                });
+            }
+            Started::NoBuffers => self.starved.push_back((mark, request)),
+        }
+    }
+
+    /// A job has ended: its data goes to the tag's buffer, if it is not there.
+    fn finish(&mut self, turn: &mut dyn Turn, key: JobKey) {
+        let job = self.jobs.job(key);
+        let (mark, request, status) = (job.mark, job.request, job.status);
+        let queue = &mut self.queues[usize::from(mark.queue)];
+        if queue.is_out(mark.tag) {
+            self.jobs.remove(key, |buffer, _| {
+                queue.put(mark.tag, buffer);
+                None
+            });
+        } else {
+            let length = if request.op.has_data() { request.length } else { 0 };
+            let mut octets = queue.octets(mark.tag, length);
+            let reads = status.is_success() && !request.op.writes();
+            self.jobs.remove(key, |buffer, window| {
+                if reads && window.len() <= octets.len() {
+                    let (head, rest) = std::mem::take(&mut octets).split_at_mut(window.len());
+                    head.copy_from_slice(&buffer[window]);
+                    octets = rest;
+                }
+                Some(buffer)
+            });
+        }
+        let ended =
+            if status.is_success() { Ok(request) } else { Err(Fault::of(status, request.op)) };
+        self.answer(turn, mark, ended);
+    }
+
+    fn answer(&mut self, turn: &mut dyn Turn, mark: Mark, ended: Result<DiskRequest, Fault>) {
+        let result = match ended {
+            Ok(request) if request.op.has_data() => request.length.cast_signed(),
+            Ok(_) => 0,
+            Err(fault) => -fault.errno(),
+        };
+        self.queues[usize::from(mark.queue)].commit(turn, mark.tag, result, mark.key());
+    }
+
+    fn start_starved(&mut self, turn: &mut dyn Turn) {
+        for _ in 0..self.starved.len() {
+            let Some((mark, request)) = self.starved.pop_front() else { return };
+            self.start(turn, mark, request);
+        }
+    }
+
+    /// Whether the driver gives no more requests and all are answered.
+    fn is_over(&self) -> bool {
+        self.begun && self.queues.iter().all(Tags::are_gone)
+    }
+}
+
+impl Front for UblkServer {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        self.now = turn.now();
+        if !std::mem::replace(&mut self.begun, true) {
+            self.begin_all(turn);
+        }
+        while let Some(completion) = turn.next_completion() {
+            if let Some(job) = self.jobs.complete(completion) {
+                self.finish(turn, job);
+            }
+        }
+        self.start_starved(turn);
+        while let Some((key, result)) = turn.next_command() {
+            self.returned(turn, key, result);
+        }
+        self.jobs.submit(turn);
+        self.retry_at = self.jobs.has_parked().then(|| self.now + GUARD_RETRY);
+        self.stopping = turn.stopping();
+        if self.is_over() || self.stopping && self.shared.is_overdue(self.now) {
+            turn.stop();
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let look_at = self.stopping.then(|| self.now + END_LOOK);
+        self.retry_at.into_iter().chain(look_at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+//! The server between a driver that is none and the memory disk's lane.
+
+#![allow(unsafe_code)]
+
+use super::super::abi::{IoCommand, QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, flag, op};
+use super::*;
+use crate::disk::rig::{Mock, Options, pattern};
+use crate::disk::{DiskInfo, test_info};
+use proptest::prelude::*;
+use roadtrain_engine::host::{Completion, Interest, Op, Request, RingCommand};
+use roadtrain_engine::stats::LaneStats;
+use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
+use zerocopy::FromBytes;
+
+const DEPTH: u16 = 4;
+const IO_BYTES: u32 = 64 << 10;
+
+/// A queue and a tag of it.
+type At = (u16, u16);
+
+/// What the driver does: keeps tags, copies data into and out of their buffers.
+struct Driver {
+    descriptors: Arc<File>,
+    /// Tags at the driver: the address of their buffer, and their key.
+    idle: BTreeMap<At, (u64, u64)>,
+    back: VecDeque<(u64, i32)>,
+    /// Answered requests: the result, and what a read brought.
+    answered: BTreeMap<At, (i32, Vec<u8>)>,
+    /// Refuses every command so.
+    refusal: Option<i32>,
+}
+
+impl Driver {
+    fn new(queues: u16) -> Self {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(offset(queues, 0)).unwrap();
+        Driver {
+            descriptors: Arc::new(file),
+            idle: BTreeMap::new(),
+            back: VecDeque::new(),
+            answered: BTreeMap::new(),
+            refusal: None,
+        }
+    }
+
+    /// Hands a request to a tag that is idle.
+    fn ask(&mut self, at: At, op_flags: u32, start_sector: u64, nr_sectors: u32, data: &[u8]) {
+        let (address, key) = self.idle.remove(&at).expect("the tag is idle");
+        // SAFETY: the server lent the buffer, which has room for the largest request.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len()) };
+        let mut octets = [op_flags.to_ne_bytes(), nr_sectors.to_ne_bytes()].concat();
+        octets.extend(start_sector.to_ne_bytes());
+        octets.extend(address.to_ne_bytes());
+        self.descriptors.write_all_at(&octets, offset(at.0, at.1)).unwrap();
+        self.back.push_back((key, 0));
+    }
+
+    fn abort_idle(&mut self) {
+        let idle = std::mem::take(&mut self.idle);
+        self.back.extend(idle.into_values().map(|(_, key)| (key, RESULT_ABORT)));
+    }
+
+    fn command(&mut self, command: &RingCommand, key: u64) {
+        let (asked, _) = IoCommand::read_from_prefix(&command.payload).unwrap();
+        let at = (asked.q_id, asked.tag);
+        assert_eq!(command.fd, std::os::fd::AsRawFd::as_raw_fd(&*self.descriptors));
+        if let Some(errno) = self.refusal {
+            return self.back.push_back((key, errno));
+        }
+        assert!(self.idle.insert(at, (asked.addr, key)).is_none(), "{at:?} is at the driver");
+        if command.op == QueueOp::CommitAndFetch.code(true) {
+            let mut data = vec![0; asked.result.max(0) as usize];
+            // SAFETY: the server lends the buffer with this command.
+            unsafe {
+                let from = asked.addr as *const u8;
+                std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len());
+            }
+            assert!(self.answered.insert(at, (asked.result, data)).is_none());
+        } else {
+            assert_eq!(command.op, QueueOp::Fetch.code(true));
+        }
+    }
+}
+
+fn offset(queue: u16, tag: u16) -> u64 {
+    let queue_bytes = (usize::from(QUEUE_DEPTH_MAX) * 24).next_multiple_of(4096);
+    (usize::from(queue) * queue_bytes + usize::from(tag) * 24) as u64
+}
+
+/// A turn of the mock's, with the driver's commands.
+struct Both<'a> {
+    turn: &'a mut dyn Turn,
+    driver: &'a mut Driver,
+    stopped: &'a mut bool,
+}
+
+impl Turn for Both<'_> {
+    fn now(&self) -> Instant {
+        self.turn.now()
+    }
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.turn.next_completion()
+    }
+    fn room(&self, lane: LaneId) -> u32 {
+        self.turn.room(lane)
+    }
+    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+        self.turn.submit(lane, request)
+    }
+    fn watch(&mut self, _: RawFd, _: Interest, _: u64) {}
+    fn unwatch(&mut self, _: u64) {}
+    fn next_ready(&mut self) -> Option<u64> {
+        None
+    }
+    unsafe fn command(&mut self, command: &RingCommand, key: u64) {
+        self.driver.command(command, key);
+    }
+    fn next_command(&mut self) -> Option<(u64, i32)> {
+        self.driver.back.pop_front()
+    }
+    fn stats(&mut self, lane: LaneId) -> LaneStats {
+        self.turn.stats(lane)
+    }
+    fn stop(&mut self) {
+        *self.stopped = true;
+    }
+    fn stopping(&self) -> bool {
+        self.turn.stopping()
+    }
+}
+
+/// Server, driver and lane.
+struct Rig {
+    mock: Mock,
+    driver: Driver,
+    server: UblkServer,
+    shared: Arc<Shared>,
+    stopped: bool,
+}
+
+impl Rig {
+    fn new(options: Options, queues: u16, seed: u64) -> Self {
+        let driver = Driver::new(queues);
+        let disk = Arc::new(Disk::new(options.info.clone()).unwrap());
+        let shared = Arc::<Shared>::default();
+        let tags = |queue| {
+            Tags::new(Arc::clone(&driver.descriptors), queue, DEPTH, IO_BYTES, true).unwrap()
+        };
+        let queues = (0..queues).map(tags).collect();
+        let server =
+            UblkServer::new(disk, Arc::clone(&shared), queues, IO_BYTES, options.lanes.max(1));
+        let mut rig =
+            Rig { mock: Mock::new(options, seed), driver, server, shared, stopped: false };
+        rig.turn();
+        rig
+    }
+
+    fn turn(&mut self) {
+        struct Adapter<'a>(&'a mut UblkServer, &'a mut Driver, &'a mut bool);
+        impl Front for Adapter<'_> {
+            fn turn(&mut self, turn: &mut dyn Turn) {
+                self.0.turn(&mut Both { turn, driver: self.1, stopped: self.2 });
+            }
+        }
+        self.mock.turn(&mut Adapter(&mut self.server, &mut self.driver, &mut self.stopped));
+    }
+
+    /// Turns until `at` is answered.
+    fn answer(&mut self, at: At) -> (i32, Vec<u8>) {
+        for _ in 0..10_000 {
+            if let Some(answer) = self.driver.answered.remove(&at) {
+                return answer;
+            }
+            self.turn();
+        }
+        panic!("{at:?} is never answered");
+    }
+
+    fn call(&mut self, op_flags: u32, sector: u64, sectors: u32, data: &[u8]) -> (i32, Vec<u8>) {
+        self.driver.ask((0, 0), op_flags, sector, sectors, data);
+        self.answer((0, 0))
+    }
+}
+
+fn rig(options: Options) -> Rig {
+    Rig::new(options, 1, 1)
+}
+
+#[test]
+fn every_tag_is_asked_for_once() {
+    let rig = Rig::new(Options::default(), 2, 1);
+    assert_eq!(rig.driver.idle.len(), 2 * usize::from(DEPTH));
+}
+
+#[test]
+fn the_tags_own_buffer_goes_through_the_lane() {
+    let mut rig = rig(Options::default());
+    let (address, _) = rig.driver.idle[&(0, 1)];
+    rig.driver.ask((0, 1), op::WRITE, 8, 16, &[7; 8192]);
+    while rig.mock.in_flight.is_empty() {
+        rig.turn();
+    }
+    let buffer = rig.mock.in_flight[0].buffer.as_ref().unwrap();
+    assert_eq!((buffer.as_ptr() as u64, buffer.len()), (address, 8192));
+    assert_eq!(rig.answer((0, 1)).0, 8192);
+    assert_eq!(rig.driver.idle[&(0, 1)].0, address, "and is the tag's again");
+    assert_eq!(rig.mock.disk.lock().unwrap()[4096..12_288], [7; 8192]);
+}
+
+#[test]
+fn each_operation_reaches_the_lane_as_it_was_asked() {
+    let mut rig = rig(Options::default());
+    let expected: Vec<u8> = (512..1536).map(pattern).collect();
+    assert_eq!(rig.call(op::READ, 1, 2, &[]), (1024, expected));
+    assert_eq!(rig.call(op::WRITE | flag::FUA, 1, 1, &[1; 512]).0, 512);
+    assert_eq!(rig.call(op::FLUSH, 0, 0, &[]), (0, vec![]));
+    assert_eq!(rig.call(op::DISCARD, 0, 2048, &[]), (0, vec![]));
+    assert_eq!(rig.call(op::WRITE_ZEROES | flag::NO_UNMAP, 4, 2, &[]), (0, vec![]));
+    let asked: Vec<_> = rig.mock.asked.iter().map(|a| (a.0, a.1, a.2, a.3)).collect();
+    let expected = [
+        (Op::Read, 1, 2, false),
+        (Op::Write, 1, 1, true),
+        (Op::Flush, 0, 0, false),
+        (Op::Discard, 0, 2048, false),
+        (Op::WriteZeroes { deallocate: false }, 4, 2, false),
+    ];
+    assert_eq!(asked, expected);
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error_and_the_tag_goes_on() {
+    let fails = Some((3, Status::UNRECOVERED_READ_ERROR));
+    let mut rig = rig(Options { fails, ..Options::default() });
+    assert_eq!(rig.call(op::READ, 3, 1, &[]).0, -libc::EIO);
+    assert_eq!(rig.call(op::READ, 2048, 1, &[]).0, -libc::EINVAL, "beyond the end");
+    assert_eq!(rig.call(op::WRITE, 2047, 2, &[0; 1024]).0, -libc::ENOSPC);
+    assert_eq!(rig.call(op::READ, 0, 129, &[]).0, -libc::EINVAL, "larger than the buffer");
+    assert_eq!(rig.call(9, 0, 1, &[]).0, -libc::EOPNOTSUPP);
+    assert_eq!(rig.call(op::READ, 2, 1, &[]).0, 512);
+    let mut fixed = self::rig(Options {
+        info: DiskInfo { read_only: true, ..test_info() },
+        ..Options::default()
+    });
+    assert_eq!(fixed.call(op::WRITE, 0, 1, &[0; 512]).0, -libc::EROFS);
+}
+
+#[test]
+fn it_ends_when_the_driver_has_no_more_requests() {
+    let mut rig = Rig::new(Options::default(), 2, 3);
+    rig.driver.ask((1, 2), op::WRITE, 0, 8, &[1; 4096]);
+    rig.driver.abort_idle();
+    while rig.driver.answered.is_empty() {
+        assert!(!rig.stopped, "a request is under way");
+        rig.turn();
+    }
+    assert!(!rig.stopped, "a tag is still at the driver");
+    rig.driver.abort_idle();
+    rig.turn();
+    assert!(rig.stopped);
+    assert!(rig.shared.refusal().is_none());
+}
+
+#[test]
+fn being_asked_to_end_is_not_enough_until_it_is_time() {
+    let mut rig = rig(Options::default());
+    rig.mock.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+    rig.turn();
+    assert!(!rig.stopped);
+    assert!(rig.server.deadline().is_some(), "it looks again by itself");
+    rig.shared.end_at(Instant(0));
+    rig.turn();
+    assert!(rig.stopped);
+}
+
+#[test]
+fn a_refusal_of_the_driver_is_told() {
+    let mut rig = rig(Options::default());
+    rig.driver.refusal = Some(-libc::EINVAL);
+    rig.driver.ask((0, 0), op::FLUSH, 0, 0, &[]);
+    (0..100).for_each(|_| rig.turn());
+    assert_eq!(rig.shared.refusal().unwrap().raw_os_error(), Some(libc::EINVAL));
+}
+
+/// One request in a tag's own part of the disk, in units of 4 KiB: operation, offset, length.
+type Step = (u8, u64, u32);
+
+/// Tags run through their steps side by side; each sees only its own writes.
+fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
+    let info = DiskInfo { lba_bytes, blocks: (1 << 20) / u64::from(lba_bytes), ..test_info() };
+    let mut rig = Rig::new(Options { info, ..Options::default() }, 2, seed);
+    let mut model: Vec<u8> = (0..1 << 20).map(pattern).collect();
+    let mut expected: BTreeMap<At, (i32, Vec<u8>)> = BTreeMap::new();
+    for (number, &(tag, (kind, offset, length))) in steps.iter().enumerate() {
+        let at = (tag / DEPTH, tag % DEPTH);
+        if let Some(answer) = expected.remove(&at) {
+            assert_eq!(rig.answer(at), answer);
+        }
+        // Parts of 128 KiB that begin off the large blocks: neighbours share some.
+        let start = (u64::from(tag) * 31 + offset) * 4096;
+        let range = start as usize..start as usize + length as usize * 4096;
+        let (sector, sectors) = (start / 512, length * 8);
+        let data = vec![number as u8; range.len()];
+        let answer = match kind {
+            0 => {
+                rig.driver.ask(at, op::READ, sector, sectors, &[]);
+                (range.len() as i32, model[range].to_vec())
+            }
+            1 => {
+                rig.driver.ask(at, op::WRITE, sector, sectors, &data);
+                model[range].copy_from_slice(&data);
+                (data.len() as i32, data)
+            }
+            _ => {
+                rig.driver.ask(at, op::WRITE_ZEROES, sector, sectors, &[]);
+                model[range].fill(0);
+                (0, vec![])
+            }
+        };
+        expected.insert(at, answer);
+        rig.turn();
+    }
+    for (at, answer) in expected {
+        assert_eq!(rig.answer(at), answer);
+    }
+    assert!(*rig.mock.disk.lock().unwrap() == model);
+    assert!(rig.server.jobs.is_clean());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn tags_keep_their_data(
+        lba_shift in 9u32..=16,
+        seed: u64,
+        steps in prop::collection::vec((0u16..8, (0u8..3, 0u64..16, 1u32..=16)), 1..60),
+    ) {
+        run_steps(1 << lba_shift, seed % 1000, &steps);
+    }
+}

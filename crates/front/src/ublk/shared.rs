@@ -1,0 +1,41 @@
+//! What the queues of a device and those who begin and end it tell each other.
+
+use roadtrain_proto::time::Instant;
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// Shared by all queues of a device.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    refused: AtomicI32,
+    end_at_ns: AtomicU64,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared { refused: AtomicI32::new(0), end_at_ns: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Shared {
+    /// The driver did not take a queue's command.
+    pub(crate) fn refuse(&self, errno: i32) {
+        self.refused.store(errno.abs(), Ordering::Release);
+    }
+
+    /// The error with which the driver refused a command, if it has.
+    pub(crate) fn refusal(&self) -> Option<io::Error> {
+        let errno = self.refused.load(Ordering::Acquire);
+        (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+    }
+
+    /// Servers that are asked to end do so at this time, whatever the driver still has.
+    pub(crate) fn end_at(&self, at: Instant) {
+        self.end_at_ns.store(at.0, Ordering::Release);
+    }
+
+    /// Whether it is time for that.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        now.0 >= self.end_at_ns.load(Ordering::Acquire)
+    }
+}
