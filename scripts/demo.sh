@@ -1,6 +1,6 @@
 #!/bin/bash
 # The main job on real data: exports a file over NVMe/TCP, attaches it as a local block device, lets
-# unmodified programs use it, verifies what they wrote, and measures with and without i10's batching.
+# unmodified programs and a file system use it, verifies what they wrote, and measures batching policies.
 # Everything is removed at the end. Takes about two minutes after the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,10 +10,13 @@ roadtrain=target/release/roadtrain
 nqn=nqn.2026-11.org.example:demo
 port=${PORT:-4420}
 work=$(mktemp -d)
+export ROADTRAIN_RUNTIME_DIR=$work/run
 target='' attached=''
 
 clean_up() {
     local p
+    ! mountpoint -q "$work/fs" 2>/dev/null || umount -l "$work/fs"
+    [ ! -d "$work/run" ] || "$roadtrain" detach --all --timeout 5 >/dev/null 2>&1 || true
     for p in $attached $target; do
         kill "$p" 2>/dev/null && wait "$p" 2>/dev/null || true
     done
@@ -51,10 +54,10 @@ ls -lsh "$work/image.raw" | sed 's/^/  /'
 
 say '3. Export a sparse file over NVMe/TCP, find it, attach it as a block device'
 start target "$work/target.log" "$roadtrain" serve -a 127.0.0.1 -s "$port" -n "$nqn" \
-    --namespace "file:$work/disk.img,size=256MiB" --policy i10
+    --namespace "file:$work/disk.img,size=256MiB"
 run "$roadtrain" discover -t tcp -a 127.0.0.1 -s "$port"
 start attached "$work/attach.log" "$roadtrain" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
-    --as "nbd:unix:$work/nbd.sock" --policy i10
+    --as "nbd:unix:$work/nbd.sock"
 uri="nbd+unix:///?socket=$work/nbd.sock"
 
 say '4. Unmodified programs use it'
@@ -67,10 +70,36 @@ run fio --name=verify --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=64M
     --verify=crc32c --verify_fatal=1 --verify_state_save=0 --eta=never --output="$work/fio.log"
 grep -E 'err=|(READ|WRITE):' "$work/fio.log" | sed 's/^/  /'
 kill "$attached" && wait "$attached"
-kill "$target" && wait "$target"
-attached='' target=''
+attached=''
 
-say "5. Batching: 4 KiB random reads from memory, target on core 1, host on core 0, loopback, $SECONDS_EACH s each"
+say '5. A file system on it: a loop device over a FUSE file, in the background'
+why_no_file_system() {
+    [ "$(id -u)" = 0 ] || { echo 'needs root'; return; }
+    [ -c /dev/fuse ] || { echo 'needs /dev/fuse'; return; }
+    [ -c /dev/loop-control ] || echo 'needs loop devices'
+}
+file_system() {
+    mkdir "$work/fs"
+    run "$roadtrain" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "fuse:$work/mnt" --loop --background |
+        tee "$work/attach.log"
+    local device
+    device=$(sed -n 's/^ready \([^ ]*\).*/\1/p' "$work/attach.log")
+    run mkfs.ext4 -q -F "$device"
+    run mount "$device" "$work/fs"
+    run cp -r crates docs "$work/fs"
+    run umount "$work/fs"
+    run mount "$device" "$work/fs"
+    run diff -r crates "$work/fs/crates" && run diff -r docs "$work/fs/docs"
+    run "$roadtrain" list
+    run umount "$work/fs"
+    run "$roadtrain" detach --all
+}
+reason=$(why_no_file_system)
+if [ -n "$reason" ]; then echo "  SKIPPED: $reason"; else file_system; fi
+kill "$target" && wait "$target"
+target=''
+
+say "6. Batching: 4 KiB random reads from memory, target on core 1, host on core 0, loopback, $SECONDS_EACH s each"
 # measure NAME DEPTH OPTIONS...
 measure() {
     local name=$1 depth=$2
@@ -89,6 +118,7 @@ for depth in 1 8 32 128; do
     measure 'one request per send' $depth --policy none --caravan-requests 1
     measure 'none' $depth --policy none --target-policy none
     measure 'i10' $depth --policy i10 --target-policy i10
+    measure 'auto, the default' $depth
 done
 
 say 'Done: the data came back unchanged.'

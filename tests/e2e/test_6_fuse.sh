@@ -28,7 +28,6 @@ each_way() {
 # attach_fuse [OPTIONS]: mounts at $mnt, over io_uring if $way is on
 attach_fuse() {
     mnt=$PWD/mnt file=$PWD/mnt/nvme0n1 loop=
-    mkdir -p "$mnt"
     trap clean_up EXIT
     background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "fuse:$mnt" \
         --fuse-uring "$way" --reconnect-delay 1 "$@"
@@ -97,6 +96,7 @@ fuse_read_only() {
     cmp "$file" disk.img
     ! dd if=/dev/zero of="$file" bs=4k count=1 conv=notrunc status=none 2>/dev/null || fail 'a write succeeded'
     detach_fuse
+    [ ! -e "$mnt" ] || fail 'the mountpoint was made and is still there'
 }
 test_fuse_read_only() { need_mount && each_way fuse_read_only; }
 

@@ -22,11 +22,37 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Mount {
     path: PathBuf,
+    // After `Drop`, thus without the mount.
+    _made: Option<MadeFolder>,
+}
+
+/// A mountpoint that was not there before. Dropping it removes it, if it is empty.
+#[derive(Debug)]
+struct MadeFolder(PathBuf);
+
+impl MadeFolder {
+    /// `None`: the folder is there.
+    fn new(path: &Path) -> io::Result<Option<Self>> {
+        if path.exists() {
+            return Ok(None);
+        }
+        std::fs::create_dir_all(path)?;
+        path.canonicalize().map(|path| Some(MadeFolder(path)))
+    }
+}
+
+impl Drop for MadeFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir(&self.0) {
+            debug!("{} stays: {error}", self.0.display());
+        }
+    }
 }
 
 impl Mount {
-    /// Mounts at `path`.
+    /// Mounts at `path`, which is made if it is not there.
     pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, Mounted)> {
+        let made = MadeFolder::new(path)?;
         let path = path.canonicalize()?;
         let switch = UringSwitch::set(uring)?;
         let device = Device::open()?;
@@ -37,7 +63,7 @@ impl Mount {
             handshake::TRANSFER_BYTES_MAX
         );
         sys::mount(KIND, SOURCE, &path, &options).map_err(explain)?;
-        let mount = Mount { path };
+        let mount = Mount { path, _made: made };
         let agreed = greet(&device, uring != Uring::Off)?;
         drop(switch);
         if uring == Uring::On && !agreed {
@@ -125,6 +151,17 @@ fn explain(error: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_made_folder_goes_again_and_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let made = MadeFolder::new(&path).unwrap().expect("it was not there");
+        assert!(MadeFolder::new(&path).unwrap().is_none());
+        assert!(path.is_dir());
+        drop(made);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn only_our_own_mounts_are_ours() {
