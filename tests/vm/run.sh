@@ -11,6 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/run-target.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-ublk.sh"
+. "$here/run-vhost.sh"
 build_roadtrain
 "$here/vm.sh" prepare || exit 1
 run_tests "${1-}"

@@ -16,7 +16,10 @@ Examples:
   qemu-img info 'nbd+unix:///?socket=/tmp/disk.sock'
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock --background
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 --as nbd:tcp:127.0.0.1:10809 \\
-      --lanes 2 --cores 0-1 --policy i10";
+      --lanes 2 --cores 0-1 --policy i10
+  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as vhost-user:/run/disk.sock
+  qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
+      -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 -device vhost-user-blk-pci,chardev=disk ...";
 
 /// What only some front-ends have.
 #[derive(Args, Clone, Debug)]
