@@ -95,21 +95,46 @@ is write_zeroes_max_bytes $((32 << 20))
 say 'verified: mixed sizes, several jobs'
 job mixed --rw=randrw --bsrange=512-512k --bs_unaligned=0 --numjobs=4 --size=8M --offset_increment=32M \
     --iodepth=16 --group_reporting
+/share/exercise ops $dev --direct --align 512 --jobs 3 --stripe 1536 --ops 200
+/share/exercise ops $dev --size 1048576 --ops 200
 say 'zeroes and discard'
 dd if=/dev/urandom of=$dev bs=1M count=4 conv=fsync 2>/dev/null
 blkdiscard -z -o 1M -l 1M $dev
 dd if=$dev bs=1M count=1 skip=1 2>/dev/null | cmp -n 1048576 - /dev/zero
 blkdiscard $dev
 
-say 'a file system'
+say 'a file system, served by two processes, one after the other'
 mkfs.ext4 -q -F $dev
 mount $dev /mnt
-for i in $(seq 10); do dd if=/dev/urandom of=/mnt/f"$i" bs=64k count="$i" 2>/dev/null; done
-(cd /mnt && md5sum f* >/tmp/sums)
+mkdir /mnt/tree
+/share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000 &
+load=$!
+sleep 0.5
+kill -KILL $attached
+attach ublk:0
+wait $load
 fstrim /mnt
 umount /mnt
 mount $dev /mnt
-(cd /mnt && md5sum -c /tmp/sums >/dev/null)
+/share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000 --check
+
+say 'both ends killed: what was synced is there'
+mkdir /mnt/synced
+/share/exercise synced /mnt/synced --record /tmp/record >/dev/null 2>&1 &
+load=$!
+until [ "$(cat /tmp/record 2>/dev/null | wc -l)" -ge 10 ]; do
+    kill -0 $load || failed 'the load ended'
+    sleep 0.1
+done
+kill_target
+kill -KILL $attached
+/share/roadtrain detach --all
+wait $load || true
+umount /mnt
+serve
+attach ublk
+mount $dev /mnt
+/share/exercise synced /mnt/synced --record /tmp/record --check
 umount /mnt
 e2fsck -fn $dev
 

@@ -84,6 +84,21 @@ fn exit_status_says_what_kind_of_failure() {
 }
 
 #[test]
+fn a_machine_without_ublk_says_what_to_do() {
+    if Path::new("/dev/ublk-control").exists() {
+        return println!("SKIPPED: this machine has ublk; tests/vm uses it");
+    }
+    let target = Target::memory();
+    for options in ["", "--recover"] {
+        let output = target.ask("attach", &format!("-n {NQN} --as ublk:0 {options}"));
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("modprobe ublk_drv"), "{said}");
+        assert!(said.contains("CONFIG_BLK_DEV_UBLK"), "{said}");
+    }
+}
+
+#[test]
 fn hosts_that_are_not_allowed_are_told() {
     let target = Target::start(&[
         "-a",
