@@ -11,7 +11,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/run-target.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-ublk.sh"
+# shellcheck source-path=SCRIPTDIR
 . "$here/run-vhost.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$here/run-numa.sh"
 build_roadtrain
 "$here/vm.sh" prepare || exit 1
 run_tests "${1-}"

@@ -1,0 +1,90 @@
+# shellcheck shell=bash
+# Runs in a guest with two nodes, processors 0-1 and 2-3, and eth1 on node 1: where do threads and memory go?
+set -eu
+
+nqn=nqn.2024-01.test:numa
+roadtrain() { LD_LIBRARY_PATH=/share/lib /share/roadtrain "$@"; }
+
+# pages PID POLICY NODE: pages on the node, of the mappings with the policy
+pages() {
+    awk -v policy="$2" -v node="N$3" '$2 == policy {
+        for (i = 3; i <= NF; i++) if (split($i, part, "=") == 2 && part[1] == node) sum += part[2]
+    } END { print sum + 0 }' "/proc/$1/numa_maps"
+}
+
+# cores PID: where its reactors may run
+cores() {
+    local task
+    for task in "/proc/$1/task"/*; do
+        ! grep -q '^roadtrain-[0-9ht]' "$task/comm" || sed -n 's/^Cpus_allowed_list:\t//p' "$task/status"
+    done | grep -v ctl | sort -u
+}
+
+# expect WHAT ACTUAL WANTED
+expect() {
+    echo "$1: $2"
+    [ "$2" = "$3" ] || { echo "FAILED: $1 is '$2', not '$3'"; exit 1; }
+}
+
+# on_node WHO PID NODE: what it has bound is there and nowhere else
+on_node() {
+    local here there
+    here=$(pages "$2" "prefer:$3" "$3") there=$(pages "$2" "prefer:$3" $((1 - $3)))
+    echo "$1: $here pages of memory bound to node $3 are there, $there on the other"
+    [ "$here" -gt 500 ] || { echo "FAILED: too few"; exit 1; }
+    expect "$1: pages elsewhere" "$there" 0
+}
+
+# serve [OPTIONS]: leaves its process in $target
+serve() {
+    LD_LIBRARY_PATH=/share/lib /share/roadtrain serve -a 10.0.3.15 -n $nqn --namespace mem:64MiB "$@" \
+        >/tmp/target.log 2>&1 &
+    target=$!
+    until grep -q '^ready' /tmp/target.log; do
+        [ -e /proc/$target ] || { cat /tmp/target.log; exit 1; }
+        sleep 0.1
+    done
+}
+
+# load [OPTIONS]: writes for some seconds; leaves its process in $host
+load() {
+    LD_LIBRARY_PATH=/share/lib /share/roadtrain bench -a 10.0.3.15 -n $nqn --rw randwrite --bs 64k --depth 32 \
+        --ramp 2 --seconds 4 --json "$@" >/tmp/bench.json &
+    host=$!
+    sleep 4
+}
+
+expect 'node of eth1' "$(cat /sys/class/net/eth1/device/../numa_node)" 1
+ip addr add 10.0.3.15/24 dev eth1
+ip link set eth1 up
+
+serve
+grep reactor /tmp/target.log
+load
+expect 'full: cores of the target' "$(cores $target)" 2-3
+expect 'full: cores of the host' "$(cores $host)" 2-3
+on_node 'full: target' $target 1
+on_node 'full: host' $host 1
+wait $host
+grep -q 'cores 2-3, memory of node 1' /tmp/bench.json
+
+load --cores 0
+expect 'full, --cores 0: cores of the host' "$(cores $host)" 0
+on_node 'full, --cores 0: host' $host 0
+wait $host
+
+load --placement buffers
+expect 'buffers: cores of the host' "$(cores $host)" 0-3
+on_node 'buffers: host' $host 1
+wait $host
+kill $target
+wait $target
+
+serve --placement none
+load --placement none
+expect 'none: cores of the target' "$(cores $target)" 0-3
+expect 'none: bound pages of the target' "$(grep -c prefer /proc/$target/numa_maps)" 0
+expect 'none: bound pages of the host' "$(grep -c prefer /proc/$host/numa_maps)" 0
+wait $host
+kill $target
+wait $target
