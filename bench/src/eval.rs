@@ -41,9 +41,6 @@ const MIB: usize = 256;
 const FULL: Budget = Budget { rounds: 5, seconds: 0.35, ramp_seconds: 0.15, profile_rounds: 3 };
 const QUICK: Budget = Budget { rounds: 3, seconds: 0.2, ramp_seconds: 0.15, profile_rounds: 1 };
 
-const BEGIN: &str = "<!-- begin eval -->";
-const END: &str = "<!-- end eval -->";
-
 /// Runs the evaluation.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -86,6 +83,9 @@ pub(crate) struct RenderArgs {
     /// Put the claims into this page, too: docs/PERFORMANCE.md
     #[arg(long)]
     page: Option<PathBuf>,
+    /// The part of the page that it is put into
+    #[arg(long, default_value = "eval")]
+    section: String,
     /// Say whether the page is up to date instead of writing anything
     #[arg(long, requires = "page")]
     check: bool,
@@ -193,7 +193,7 @@ pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
         .collect();
     if let Some(page) = &args.page {
         let measured = page::markdown(&figures, &Data::new(&evaluation));
-        report::update(page, [BEGIN, END], &measured, args.check)?;
+        report::update(page, &args.section, &measured, args.check)?;
     }
     if args.check {
         return Ok(());

@@ -19,6 +19,9 @@ pub(crate) struct Measure {
     pub(crate) target_bytes_per_send: Option<f64>,
     pub(crate) syscalls_per_io: Option<f64>,
     pub(crate) context_switches_per_io: Option<f64>,
+    /// The host's voluntary ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host_wake_ups_per_io: Option<f64>,
     /// After the depth has changed, until the IOPS have followed, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) settle_ms: Option<f64>,
@@ -67,6 +70,7 @@ impl Measure {
             target_bytes_per_send: opt(|m| m.target_bytes_per_send),
             syscalls_per_io: opt(|m| m.syscalls_per_io),
             context_switches_per_io: opt(|m| m.context_switches_per_io),
+            host_wake_ups_per_io: opt(|m| m.host_wake_ups_per_io),
             settle_ms: opt(|m| m.settle_ms),
             beside: Beside::median(runs.iter().filter_map(|m| m.beside.as_ref())),
             foreign_cores: of(|m| m.foreign_cores),
@@ -103,6 +107,7 @@ impl From<&FloorResult> for Measure {
             target_bytes_per_send: Some(r.target_bytes_per_send),
             syscalls_per_io: Some(r.syscalls_per_io),
             context_switches_per_io: Some(r.context_switches_per_io),
+            host_wake_ups_per_io: None,
             settle_ms: None,
             beside: None,
             foreign_cores: 0.0,

@@ -1,7 +1,7 @@
 //! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
 
 use crate::measure::{Beside, Measure};
-use crate::workload::{self, Load, Setup, Waiting};
+use crate::workload::{self, Load, Mode, Setup, Waiting};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -31,10 +31,9 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
         None => format!(" --rw randrw --rwmixread {}", load.reads_percent),
     };
     text += &format!(
-        " --bs {} {} --lanes {} --cores 0 --target-cores 1 --seconds {}",
+        " --bs {} {} --cores 0 --target-cores 1 --seconds {}",
         load.bs,
-        depth(load),
-        load.lanes,
+        flights(load, setup),
         timing.seconds,
     );
     let mut add = |option: &str, value: Option<String>| {
@@ -63,12 +62,19 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// How many requests each lane has in flight, as options.
-fn depth(load: &Load) -> String {
-    let depth = (load.depth / load.lanes).max(1);
-    match load.steps {
-        true => format!("--step depth=1:{depth},period-ms={}", workload::STEP_PERIOD_MS),
-        false => format!("--depth {depth}"),
+/// Where requests come from and how many are in flight, as options.
+fn flights(load: &Load, setup: &Setup) -> String {
+    let (lanes, depth) = (load.lanes, (load.depth / load.lanes).max(1));
+    match (load.threads, setup.mode) {
+        (Some(threads), Mode::Inline) => format!("--threads {threads}"),
+        (Some(threads), Mode::Queue) => {
+            format!("--threads {threads} --mode queue --lanes {lanes}")
+        }
+        (None, _) if load.steps => {
+            let period_ms = workload::STEP_PERIOD_MS;
+            format!("--step depth=1:{depth},period-ms={period_ms} --lanes {lanes}")
+        }
+        (None, _) => format!("--depth {depth} --lanes {lanes}"),
     }
 }
 
@@ -135,6 +141,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         target_bytes_per_send: number("/target_bytes_per_send"),
         syscalls_per_io: number("/syscalls_per_io"),
         context_switches_per_io: number("/context_switches_per_io"),
+        host_wake_ups_per_io: number("/host/voluntary_switches_per_io"),
         settle_ms: number("/step/settle_ms"),
         beside: number("/streams/0/iops").map(|iops| Beside {
             iops,
@@ -218,6 +225,16 @@ mod tests {
         let mut json = output();
         json["step"] = json!({ "settle_ms": 2.5 });
         assert_eq!(read(&json).expect("complete").settle_ms, Some(2.5));
+    }
+
+    #[test]
+    fn threads_have_no_depth() {
+        let load = Load::of_threads(100, 512 << 10, 16);
+        let line = |setup: &Setup| arguments(&load, setup, &CLOSED).join(" ");
+        let inline = line(&Setup::new("auto"));
+        assert!(inline.contains("--bs 524288 --threads 16 --cores 0"), "{inline}");
+        let queue = line(&Setup { mode: Mode::Queue, ..Setup::new("auto") });
+        assert!(queue.contains("--threads 16 --mode queue --lanes 1 --cores 0"), "{queue}");
     }
 
     #[test]

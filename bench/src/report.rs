@@ -5,9 +5,6 @@ use anyhow::{Context, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const BEGIN: &str = "<!-- begin measured -->";
-const END: &str = "<!-- end measured -->";
-
 /// Writes the page.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -27,18 +24,18 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     let json = fs::read_to_string(&args.input)
         .with_context(|| format!("read {}", args.input.display()))?;
     let table: Table = serde_json::from_str(&json).context("a table's JSON")?;
-    update(&args.page, [BEGIN, END], &markdown(&table), args.check)
+    update(&args.page, "measured", &markdown(&table), args.check)
 }
 
-/// Replaces what is between two markers of a page, or checks that it is the same.
+/// Replaces what is between the two markers of a section of a page, or checks that it is the same.
 pub(crate) fn update(
     path: &Path,
-    markers: [&str; 2],
+    section: &str,
     measured: &str,
     check: bool,
 ) -> anyhow::Result<()> {
     let page = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    let updated = replace(&page, markers, measured)?;
+    let updated = replace(&page, section, measured)?;
     if check {
         ensure!(page == updated, "{} differs from what was measured", path.display());
         return Ok(());
@@ -47,9 +44,11 @@ pub(crate) fn update(
 }
 
 /// `page` with what is between the markers replaced.
-fn replace(page: &str, [begin, end]: [&str; 2], measured: &str) -> anyhow::Result<String> {
-    let (before, rest) = page.split_once(begin).context("no begin marker in the page")?;
-    let (_, after) = rest.split_once(end).context("no end marker in the page")?;
+fn replace(page: &str, section: &str, measured: &str) -> anyhow::Result<String> {
+    let [begin, end] = ["begin", "end"].map(|edge| format!("<!-- {edge} {section} -->"));
+    let missing = |marker: &str| format!("no {marker} in the page");
+    let (before, rest) = page.split_once(&begin).with_context(|| missing(&begin))?;
+    let (_, after) = rest.split_once(&end).with_context(|| missing(&end))?;
     Ok(format!("{before}{begin}\n{measured}{end}{after}"))
 }
 
@@ -59,10 +58,10 @@ mod tests {
 
     #[test]
     fn only_the_marked_part_changes() {
-        let page = format!("top\n{BEGIN}\nold\n{END}\nbottom\n");
-        let new = replace(&page, [BEGIN, END], "new\n").expect("marked");
-        assert_eq!(new, format!("top\n{BEGIN}\nnew\n{END}\nbottom\n"));
-        assert_eq!(replace(&new, [BEGIN, END], "new\n").expect("marked"), new);
-        assert!(replace("no markers", [BEGIN, END], "new").is_err());
+        let page = "top\n<!-- begin eval -->\nold\n<!-- end eval -->\nbottom\n";
+        let new = replace(page, "eval", "new\n").expect("marked");
+        assert_eq!(new, page.replace("old", "new"));
+        assert_eq!(replace(&new, "eval", "new\n").expect("marked"), new);
+        assert!(replace(page, "modes", "new").is_err());
     }
 }

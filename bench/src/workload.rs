@@ -49,6 +49,8 @@ pub(crate) struct Load {
     pub(crate) peak_percent: Option<u8>,
     pub(crate) class: Option<Class>,
     pub(crate) beside: Option<Stream>,
+    /// Threads with one request each at a time; the requests arise on the lanes' reactors without.
+    pub(crate) threads: Option<usize>,
     /// The depth changes between 1 and `depth`, each for half of [`STEP_PERIOD_MS`].
     pub(crate) steps: bool,
 }
@@ -64,6 +66,15 @@ pub(crate) enum Waiting {
     BusyPoll,
 }
 
+/// Who sends the requests of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    /// They themselves, each over a lane of its own.
+    Inline,
+    /// A reactor that they hand over to.
+    Queue,
+}
+
 /// How the product is set, at both ends; what is absent is left to its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Setup {
@@ -77,6 +88,7 @@ pub(crate) struct Setup {
     /// How often tyche adapts.
     pub(crate) batch_interval_ms: Option<usize>,
     pub(crate) waiting: Waiting,
+    pub(crate) mode: Mode,
 }
 
 impl Backend {
@@ -129,8 +141,14 @@ impl Load {
             peak_percent: None,
             class: None,
             beside: None,
+            threads: None,
             steps: false,
         }
+    }
+
+    /// A closed loop of threads, on memory.
+    pub(crate) const fn of_threads(reads_percent: u8, bs: usize, threads: usize) -> Self {
+        Self { threads: Some(threads), ..Self::new(reads_percent, bs, threads) }
     }
 
     /// 4 KiB requests in a closed loop over one lane, on memory.
@@ -167,6 +185,7 @@ impl Setup {
             batch_level: None,
             batch_interval_ms: None,
             waiting: Waiting::Sleep,
+            mode: Mode::Inline,
         }
     }
 
@@ -200,9 +219,13 @@ impl fmt::Display for Load {
             0 => "writes".to_owned(),
             percent => format!("{percent} % reads"),
         };
-        let from = if self.steps { "1 to " } else { "" };
-        write!(f, "{}: {} {what}, depth {from}", self.backend.name(), size(self.bs))?;
-        write!(f, "{}", self.depth)?;
+        write!(f, "{}: {} {what}, ", self.backend.name(), size(self.bs))?;
+        match self.threads {
+            Some(1) => f.write_str("1 thread")?,
+            Some(threads) => write!(f, "{threads} threads")?,
+            None if self.steps => write!(f, "depth 1 to {}", self.depth)?,
+            None => write!(f, "depth {}", self.depth)?,
+        }
         if self.lanes > 1 {
             write!(f, " over {} lanes", self.lanes)?;
         }
@@ -252,9 +275,13 @@ impl fmt::Display for Setup {
             write!(f, ", every {ms} ms")?;
         }
         match self.waiting {
-            Waiting::Sleep => Ok(()),
-            Waiting::SpinUs(us) => write!(f, ", spinning {us} us"),
-            Waiting::BusyPoll => f.write_str(", polling"),
+            Waiting::Sleep => {}
+            Waiting::SpinUs(us) => write!(f, ", spinning {us} us")?,
+            Waiting::BusyPoll => f.write_str(", polling")?,
+        }
+        match self.mode {
+            Mode::Inline => Ok(()),
+            Mode::Queue => f.write_str(", queue mode"),
         }
     }
 }
@@ -267,6 +294,8 @@ mod tests {
     fn names_tell_loads_apart() {
         let plain = Load::small(70, 8).on(Backend::Ssd);
         assert_eq!(plain.to_string(), "ssd: 4 KiB 70 % reads, depth 8");
+        let threads = Load::of_threads(0, 512 * KIB, 64);
+        assert_eq!(threads.to_string(), "mem: 512 KiB writes, 64 threads");
         let open = Load { peak_percent: Some(30), lanes: 4, ..Load::small(100, 128) };
         assert_eq!(
             open.to_string(),
@@ -295,5 +324,7 @@ mod tests {
             ..Setup::new("i10").limited(128, 512 * KIB)
         };
         assert_eq!(lifted.to_string(), "i10 128 / 512 KiB, 0 us, polling");
+        let queue = Setup { mode: Mode::Queue, ..Setup::new("auto") };
+        assert_eq!(queue.to_string(), "auto, queue mode");
     }
 }

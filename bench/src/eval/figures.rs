@@ -3,6 +3,7 @@
 mod elsewhere;
 mod goals;
 mod i10;
+mod modes;
 mod pinof;
 mod sweeps;
 mod tyche;
@@ -15,6 +16,7 @@ pub(crate) fn all(extent: Extent) -> Vec<Figure> {
     figures.extend(i10::figures(extent));
     figures.extend(pinof::figures(extent));
     figures.extend(tyche::figures(extent));
+    figures.extend(modes::figures(extent));
     figures.extend(sweeps::figures(extent));
     figures.push(elsewhere::figure());
     figures
@@ -27,7 +29,7 @@ mod tests {
     use std::collections::HashSet;
 
     /// What the evaluation has to have.
-    const WANTED: [&str; 23] = [
+    const WANTED: [&str; 24] = [
         "i10-fig6",
         "i10-fig8",
         "i10-fig9",
@@ -39,6 +41,7 @@ mod tests {
         "pinof-fig8",
         "tyche-fig5",
         "tyche-fig8",
+        "tyche-fig12",
         "sweep-aggregation",
         "sweep-timer",
         "sweep-size",

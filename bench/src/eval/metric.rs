@@ -21,6 +21,8 @@ pub(crate) enum Metric {
     TargetBytesPerSend,
     Syscalls,
     Switches,
+    /// The host's voluntary ones: each is a wake-up.
+    HostWakeUps,
     /// The load beside the main one.
     BesideIops,
     BesideBandwidth,
@@ -66,6 +68,7 @@ impl Metric {
             Self::TargetBytesPerSend => m.target_bytes_per_send,
             Self::Syscalls => m.syscalls_per_io,
             Self::Switches => m.context_switches_per_io,
+            Self::HostWakeUps => m.host_wake_ups_per_io,
             Self::BesideIops => beside.map(|b| b.iops / 1e3),
             Self::BesideBandwidth => beside.map(|b| b.bytes_per_second / 1e9),
             Self::BesideP99 => beside.map(|b| b.latency_us_p99),
@@ -89,6 +92,7 @@ impl Metric {
             Self::TargetBytesPerSend => "target bytes per send",
             Self::Syscalls => "syscalls per I/O",
             Self::Switches => "context switches per I/O",
+            Self::HostWakeUps => "host wake-ups per I/O",
             Self::BesideIops => "beside: kIOPS",
             Self::BesideBandwidth => "beside: GB/s",
             Self::BesideP99 => "beside: p99 us",
@@ -106,7 +110,7 @@ impl Metric {
             Self::Bandwidth | Self::BandwidthTotal | Self::BesideBandwidth => format!("{value:.2}"),
             Self::Cpu | Self::BytesPerSend | Self::TargetBytesPerSend => format!("{value:.0}"),
             Self::Syscalls => format!("{value:.3}"),
-            Self::Switches => format!("{value:.4}"),
+            Self::Switches | Self::HostWakeUps => format!("{value:.4}"),
             _ => format!("{value:.1}"),
         }
     }

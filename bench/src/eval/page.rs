@@ -19,6 +19,7 @@ pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
     .expect("a string takes all");
     claims(&mut out, figures, data);
     goals(&mut out, figures, data);
+    points(&mut out, figures, data);
     out
 }
 
@@ -59,6 +60,16 @@ fn goals(out: &mut String, figures: &[Figure], data: &Data) {
         table(out, &matrix);
         if judge::missed(&figure.bars, data) && !figure.why.is_empty() {
             writeln!(out, "\nWhat is missed: {}", figure.why).expect("a string takes all");
+        }
+    }
+}
+
+/// All that was measured, of the figures that want it told.
+fn points(out: &mut String, figures: &[Figure], data: &Data) {
+    for figure in figures.iter().filter(|figure| !figure.tabled.is_empty()) {
+        for panel in &figure.panels {
+            writeln!(out, "\n{}:\n", panel.title).expect("a string takes all");
+            table(out, &tables::side_by_side(panel, figure.tabled, data));
         }
     }
 }

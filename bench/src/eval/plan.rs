@@ -170,6 +170,8 @@ pub(crate) struct Figure {
     pub(crate) bars: Vec<Bar>,
     /// Why bars are missed where they are.
     pub(crate) why: &'static str,
+    /// What docs/PERFORMANCE.md tells of every point; nothing: only claims and bars.
+    pub(crate) tabled: &'static [Metric],
 }
 
 /// One request a send, as NVMe/TCP of 2019.
@@ -223,6 +225,14 @@ impl Pair {
 impl Panel {
     pub(crate) fn new(title: impl Into<String>, x: XAxis) -> Self {
         Self { title: title.into(), x, cells: Vec::new(), charts: Vec::new() }
+    }
+
+    /// What the ticks are.
+    pub(crate) fn x_title(&self) -> &'static str {
+        match self.x {
+            XAxis::Ticks(title) => title,
+            XAxis::Measured(_) => "of the peak",
+        }
     }
 
     /// Adds a chart.

@@ -3,7 +3,7 @@
 
 use super::judge::{self, BarResult};
 use super::metric::Metric;
-use super::plan::{Bar, Limit, Panel, Part, Point, XAxis};
+use super::plan::{Bar, Limit, Panel, Part, Point};
 use super::result::Data;
 use crate::grid::Grid;
 
@@ -17,11 +17,10 @@ pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
     if beside {
         metrics.extend(Metric::BESIDE);
     }
-    let first = match panel.x {
-        XAxis::Ticks(title) => title,
-        XAxis::Measured(_) => "of the peak",
-    };
-    let mut grid = vec![vec![first.to_owned(), "policy".to_owned()]];
+    if panel.cells.iter().any(|cell| cell.point.load.threads.is_some()) {
+        metrics.push(Metric::HostWakeUps);
+    }
+    let mut grid = vec![vec![panel.x_title().to_owned(), "policy".to_owned()]];
     grid[0].extend(metrics.iter().map(|metric| metric.title().to_owned()));
     for cell in &panel.cells {
         let mut line = vec![cell.tick.clone(), cell.series.clone()];
@@ -39,6 +38,24 @@ pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
             }
         }
         grid.push(line);
+    }
+    grid
+}
+
+/// A panel's series side by side: some figures of each, a line for each tick.
+pub(crate) fn side_by_side(panel: &Panel, metrics: &[Metric], data: &Data) -> Grid {
+    let ticks = distinct(panel.cells.iter().map(|cell| cell.tick.clone()));
+    let series = distinct(panel.cells.iter().map(|cell| cell.series.clone()));
+    let columns = || series.iter().flat_map(|one| metrics.iter().map(move |metric| (one, *metric)));
+    let mut grid = vec![vec![panel.x_title().to_owned()]];
+    grid[0].extend(columns().map(|(one, metric)| format!("{one}: {}", metric.title())));
+    for tick in ticks {
+        let value = |(one, metric): (&String, Metric)| {
+            let cell = panel.cells.iter().find(|c| c.tick == tick && c.series == *one)?;
+            metric.of(data.run(&cell.point)?.median.as_ref()?).map(|value| metric.show(value))
+        };
+        let values = columns().map(|column| value(column).unwrap_or_else(|| "-".into()));
+        grid.push(std::iter::once(tick.clone()).chain(values).collect());
     }
     grid
 }
@@ -135,9 +152,23 @@ pub(crate) fn profile(points: &[Point], data: &Data) -> Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::plan::{AUTO, NONE};
+    use crate::eval::plan::{AUTO, NONE, XAxis};
     use crate::eval::result::tests::evaluation;
     use crate::workload::Load;
+
+    #[test]
+    fn series_stand_side_by_side() {
+        let (one, two) = (Load::small(100, 1), Load::small(100, 2));
+        let evaluation = evaluation(&[(one, AUTO, &[1e5]), (one, NONE, &[5e4])]);
+        let panel = Panel::new("", XAxis::Ticks("depth")).loads(1, one, &[AUTO, NONE]).loads(
+            2,
+            two,
+            &[AUTO],
+        );
+        let grid = side_by_side(&panel, &[Metric::Iops], &Data::new(&evaluation));
+        assert_eq!(grid[0], ["depth", "auto: kIOPS", "none: kIOPS"]);
+        assert_eq!(grid[1..], [["1", "100", "50.0"], ["2", "-", "-"]]);
+    }
 
     #[test]
     fn a_matrix_marks_what_is_missed() {

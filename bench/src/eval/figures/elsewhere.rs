@@ -41,7 +41,7 @@ pub(super) fn figure() -> Figure {
                 "One reactor a core runs everything to completion: there is no hand-over to remove.",
             ),
             claim(
-                "Tyche (2014), figs. 9 to 12: line rate, NUMA, receive threads, inline and queue",
+                "Tyche (2014), figs. 9 to 11: line rate, NUMA, receive threads",
                 "6.2 GB/s",
                 ethernet,
             ),

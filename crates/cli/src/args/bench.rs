@@ -21,6 +21,11 @@ A --stream is a load beside the main one, as one word:
                                                          connection on each core used
 IOPS, bandwidth and latency are the main load's, and each stream's own; all else covers everything.
 
+With --threads the load comes from so many threads, one request each at a time, on --cores in turn.
+In inline mode each has a lane of its own and drives it itself: it sends, and sleeps on its connection.
+In queue mode they hand requests over to the lanes' reactors (--lanes, on the same --cores) and sleep
+until these hand the answers back. Without --threads the load runs on the lanes' reactors.
+
 With --step the main load's depth changes between two values, each for half a period; it is told how
 soon the IOPS follow.
 
@@ -37,6 +42,7 @@ Examples:
   roadtrain bench --rw randrw --rwmixread 70 --rate 100k --cores 0 --target-cores 1
   roadtrain bench --rw randread --depth 1 --class latency \\
       --stream rw=randwrite,bs=128k,depth=128,class=bulk,lane=own
+  roadtrain bench --mode queue --threads 16 --cores 0 --target-cores 1 --rw randread --bs 512k
   roadtrain bench --namespace ssd:1GiB,service-us=100,parallel=64 --step depth=1:128,period-ms=200
   roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB --verify";
 
@@ -56,6 +62,16 @@ pub enum ReadWrite {
     /// Read and write in order.
     #[value(alias = "readwrite")]
     Rw,
+}
+
+/// Who drives the lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The thread whose requests they carry.
+    #[default]
+    Inline,
+    /// Reactors, to which other threads hand requests over.
+    Queue,
 }
 
 /// Options of `roadtrain bench`.
@@ -119,6 +135,14 @@ pub struct LoadArgs {
     /// How long to measure [default: 5, or without limit with --ios].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub seconds: Option<Duration>,
+    /// Threads that the load comes from, with one request each at a time [default: the load runs on the
+    /// lanes' reactors].
+    #[arg(long, value_name = "N", conflicts_with_all = ["depth", "step", "streams"],
+          value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub threads: Option<u32>,
+    /// Whether each thread drives a lane of its own or hands over to reactors.
+    #[arg(long, value_name = "MODE", default_value = "inline", requires_if("queue", "threads"))]
+    pub mode: Mode,
     /// End after so many requests (over all lanes).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ios: Option<u64>,
@@ -160,11 +184,26 @@ impl LoadArgs {
             rw: self.rw,
             rwmixread: self.rwmixread,
             bs: self.bs,
-            depth: self.step.map_or(self.depth, |step| step.high),
+            depth: match (self.threads, self.step) {
+                (Some(_), _) => 1,
+                (None, step) => step.map_or(self.depth, |step| step.high),
+            },
             class: self.class,
             lane: LaneChoice::Shared,
             rate: self.rate,
         }
+    }
+
+    /// Threads that hand over to reactors.
+    #[must_use]
+    pub fn queue_threads(&self) -> Option<u32> {
+        self.threads.filter(|_| self.mode == Mode::Queue)
+    }
+
+    /// Threads that drive a lane each.
+    #[must_use]
+    pub fn inline_threads(&self) -> Option<u32> {
+        self.threads.filter(|_| self.mode == Mode::Inline)
     }
 
     /// The main load and the streams.

@@ -13,7 +13,7 @@ mod serve;
 mod stream;
 
 pub use attach::{AttachArgs, FrontArgs};
-pub use bench::{BenchArgs, LoadArgs, OwnTargetArgs, ReadWrite};
+pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs, ReadWrite};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use generate::{CompletionsArgs, ManArgs};
@@ -138,7 +138,7 @@ mod tests {
             "bench -t tcp -a 127.0.0.1 -s 4420 -n nqn.x:y --rw randread --bs 4k --depth 128 --lanes 1 \
              --cores 0 --seconds 5 --policy i10 --json",
             "bench --namespace mem:1GiB --target-cores 1 --target-policy none --rate 1000 --verify",
-            "bench --cores 0 --placement buffers --verify",
+            "bench --mode queue --threads 64 --cores 0 --placement buffers --verify",
             "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
              --keep-alive-tmo 5 --ctrl-loss-tmo 60 --reconnect-delay 1",
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
@@ -163,6 +163,10 @@ mod tests {
             "bench --depth 0",
             "bench -a h -n nqn.x:y --namespace mem:1GiB",
             "bench --busy-poll --spin-us 20",
+            "bench --mode queue",
+            "bench --threads 0",
+            "bench --threads 4 --depth 2",
+            "bench --threads 4 --stream bs=4k",
             "bench --placement some",
             "attach -a h -n nqn.x:y",
             "completions",

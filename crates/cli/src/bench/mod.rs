@@ -6,6 +6,7 @@
 //! | `workload`, `rng`, `schedule`, `step` | which block next, when, and how many at once |
 //! | `generator`, `lane` | the front, and each load on each lane: keeps requests in flight, times them |
 //! | `verify`, `sweep` | data that tells where it belongs; filling and reading back |
+//! | `threads` | queue mode: the load on threads of its own |
 //! | `board` | what the main thread and the lanes tell each other |
 //! | `run` | ramp, measurement, end |
 //! | `own_target`, `usage` | the target in a process of its own, and what both ends use |
@@ -29,11 +30,12 @@ mod sweep;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod usage;
 mod verify;
 mod workload;
 
-use crate::args::{BenchArgs, GlobalArgs};
+use crate::args::{BenchArgs, GlobalArgs, word};
 use crate::config::number;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::Kind;
@@ -45,14 +47,15 @@ use generator::{Generator, ReactorLanes};
 use lane::LaneResult;
 use own_target::OwnTarget;
 use plan::{Place, Plan, Topology};
-use report::Report;
+use report::{Manner, Measured, Report};
 use roadtrain_engine::clock;
 use roadtrain_engine::host::{
-    Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
+    Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use threads::Threads;
 
 /// `roadtrain bench`
 pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
@@ -73,14 +76,13 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         next_lane: 0,
         bench: None,
     };
-    let connect = || Controller::connect(config, |reactor, view| fronts.make(reactor, view));
-    let controller = signals.guard(connect)?;
+    let host = signals.guard(|| Host::start(config, &mut fronts))?;
     fronts.results = None; // the inbox closes with the last front
     let bench = fronts.bench.take().unwrap_or_else(|| Err(Failure::failed("no reactor")))?;
     let report = measure(args, global, &signals, &bench, &inbox, own.as_mut());
+    let report = report.map(|measured| Report::new(&bench.plans, host.manner(args), &measured));
     bench.board.abandoned.store(report.is_err(), Ordering::Relaxed);
-    controller.stop();
-    controller.join();
+    host.end();
     let report = report?;
     drop(own);
     if global.json { output::json(&report) } else { output::line(&report.text()) }?;
@@ -97,10 +99,9 @@ fn measure(
     bench: &Bench,
     inbox: &Receiver<LaneResult>,
     own: Option<&mut OwnTarget>,
-) -> Outcome<Report> {
+) -> Outcome<Measured> {
     let run = run::Run { args: &args.load, plans: &bench.plans, board: &bench.board, signals };
-    let measured = run.measure(inbox, own, global.json)?;
-    Ok(Report::new(&bench.plans, args.policy.policy.as_str(), &measured))
+    run.measure(inbox, own, global.json)
 }
 
 fn verdict(report: &Report) -> String {
@@ -120,8 +121,12 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
     };
     let mut config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
     let topology = topology(args);
+    if args.load.inline_threads().is_some() && args.lanes.lanes.is_some() {
+        let text = "--lanes: in inline mode each of --threads has a lane of its own";
+        return Err(Failure::usage(text));
+    }
+    config.reactors = Some(topology.reactors as usize);
     // A lane of its own for each stream that wants one, on the reactors of the main load.
-    config.cores.truncate(topology.reactors as usize);
     config.lanes = topology.lanes + args.load.own_lanes() * topology.reactors;
     // One entry of a queue always stays empty.
     let entries = u16::try_from(args.load.lane_depth() + 1).unwrap_or(u16::MAX);
@@ -129,8 +134,57 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
     Ok(config)
 }
 
+/// What keeps the load going.
+enum Host {
+    /// Reactors, the load on them.
+    Inline(Controller),
+    /// Threads of the load, and reactors that it is handed over to.
+    Queue(Threads),
+}
+
+impl Host {
+    fn start(config: HostConfig, fronts: &mut Fronts) -> Outcome<Host> {
+        let Some(threads) = fronts.args.load.queue_threads() else {
+            let make = |reactor, view: &ControllerView| fronts.make(reactor, view);
+            return Ok(Host::Inline(Controller::connect(config, make)?));
+        };
+        let cores = config.cores.clone();
+        let client = Client::connect(config)?;
+        let generators = fronts.of_threads(threads, client.view())?;
+        Ok(Host::Queue(Threads::start(client, generators, &cores)?))
+    }
+
+    fn manner(&self, args: &BenchArgs) -> Manner {
+        let view = match self {
+            Host::Inline(controller) => controller.view(),
+            Host::Queue(threads) => threads.view(),
+        };
+        Manner {
+            policy: args.policy.policy.as_str().to_owned(),
+            mode: word(&args.load.mode),
+            threads: args.load.threads,
+            placement: args.lanes.placement.to_string(),
+            reactors: view.seats().iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// After the load has ended, or was told to.
+    fn end(self) {
+        match self {
+            Host::Inline(controller) => {
+                controller.stop();
+                controller.join();
+            }
+            Host::Queue(threads) => threads.join(),
+        }
+    }
+}
+
 /// Lanes of the main load, and the reactors that they are on.
 fn topology(args: &BenchArgs) -> Topology {
+    if let Some(threads) = args.load.inline_threads() {
+        return Topology { lanes: threads, reactors: threads };
+    }
     let lanes = args.lanes.count();
     let cores = args.lanes.cores.as_ref().map_or(1, |list| list.0.len() as u32);
     Topology { lanes, reactors: cores.clamp(1, lanes) }
@@ -167,6 +221,13 @@ impl Fronts<'_> {
         }
     }
 
+    /// The load of each of `threads`, which see it as a lane of theirs.
+    fn of_threads(&mut self, threads: u32, view: &ControllerView) -> Outcome<Vec<Generator>> {
+        self.bench = Some(self.plan(view));
+        let lanes = |thread| ReactorLanes { reactor: thread, first: thread, main: 1 };
+        (0..threads).map(|thread| self.generator(lanes(thread))).collect()
+    }
+
     fn plan(&self, view: &ControllerView) -> Outcome<Bench> {
         let (args, info) = (self.args, view.info());
         let nsid = args.nsid;
@@ -195,18 +256,25 @@ impl Fronts<'_> {
 
     /// A target may grant fewer lanes than asked for; a stream's own cannot be left out.
     fn topology_granted(&self, info: &ControllerInfo) -> Outcome<Topology> {
+        let load = &self.args.load;
+        if let Some(threads) = load.queue_threads() {
+            return Ok(Topology { lanes: threads, reactors: threads });
+        }
         let asked = topology(self.args);
-        let own = self.args.load.own_lanes() * asked.reactors;
+        let own = load.own_lanes() * asked.reactors;
         let granted = info.io_queues.max(1);
-        if own == 0 {
+        if own == 0 && load.threads.is_none() {
             let reactors = asked.reactors.min(granted);
             return Ok(Topology { lanes: granted, reactors });
         }
-        if granted < asked.lanes + own {
+        let needed = asked.lanes + own;
+        if granted < needed {
+            let (what, advice) = match load.threads {
+                Some(_) => ("--threads", "--mode queue or fewer of them"),
+                None => ("--stream lane=own", "lane=shared or fewer --lanes"),
+            };
             return Err(Failure::usage(format!(
-                "--stream lane=own: the target grants {granted} I/O queues, {} are needed: use \
-                 lane=shared or fewer --lanes",
-                asked.lanes + own
+                "{what}: the target grants {granted} I/O queues, {needed} are needed: use {advice}"
             )));
         }
         Ok(asked)
@@ -228,14 +296,18 @@ impl Fronts<'_> {
     }
 
     fn loads(&mut self, reactor: ReactorInfo) -> Outcome<Generator> {
+        let main = reactor.lanes as u32 - self.args.load.own_lanes();
+        let lanes = ReactorLanes { reactor: reactor.index as u32, first: self.next_lane, main };
+        self.next_lane += main;
+        self.generator(lanes)
+    }
+
+    fn generator(&self, lanes: ReactorLanes) -> Outcome<Generator> {
         let bench = match &self.bench {
             Some(Ok(bench)) => bench,
             Some(Err(failure)) => return Err(failure.clone()),
             None => return Err(Failure::failed("no plan")),
         };
-        let main = reactor.lanes as u32 - self.args.load.own_lanes();
-        let lanes = ReactorLanes { reactor: reactor.index as u32, first: self.next_lane, main };
-        self.next_lane += main;
         let results = self.results.clone().ok_or_else(|| Failure::failed("too late"))?;
         Generator::new(&bench.plans, &bench.board, lanes, results)
             .map_err(|e| Failure::failed(format!("buffers: {e}")))

@@ -89,7 +89,7 @@ pub(super) struct Report {
     pub unsent: u64,
     /// What was asked for.
     pub settings: Settings,
-    /// Each lane.
+    /// Each lane; in queue mode each thread, and the first has all lanes' counters.
     pub lanes: Vec<Lane>,
 }
 
@@ -138,6 +138,8 @@ pub(super) struct Instruments {
     pub syscalls_per_io: f64,
     /// Of all threads of the process.
     pub context_switches_per_io: f64,
+    /// Those because a thread waited: each has a wake-up.
+    pub voluntary_switches_per_io: f64,
 }
 
 /// Doorbells by cause.
@@ -158,10 +160,24 @@ pub(super) struct Settings {
     pub depth: u32,
     pub class: String,
     pub lanes: u32,
-    pub policy: String,
     pub rate: Option<f64>,
     pub verify: bool,
     pub seed: u64,
+    #[serde(flatten)]
+    pub manner: Manner,
+}
+
+/// How it was driven.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Manner {
+    pub policy: String,
+    /// Who drives the lanes.
+    pub mode: String,
+    /// Threads that the load came from; the lanes' reactors without.
+    pub threads: Option<u32>,
+    pub placement: String,
+    /// Where each reactor ran and had its memory.
+    pub reactors: Vec<String>,
 }
 
 /// One lane, with all that ran over it.
@@ -209,7 +225,7 @@ impl Sum {
 impl Report {
     /// Adds it all up.
     #[must_use]
-    pub(super) fn new(plans: &[Arc<Plan>], policy: &str, measured: &Measured) -> Report {
+    pub(super) fn new(plans: &[Arc<Plan>], manner: Manner, measured: &Measured) -> Report {
         let (results, seconds) = (&measured.results, measured.seconds);
         let sum_of = |plan: &Plan| Sum::of(results.iter().filter(|r| r.load == plan.number));
         let (plan, sum) = (&plans[0], sum_of(&plans[0]));
@@ -219,9 +235,8 @@ impl Report {
         let cpu = |usage: &Usage| usage.cpu.as_secs_f64();
         let end = measured.target.as_ref();
         let cpu_seconds = cpu(&measured.host) + end.map_or(0.0, |(usage, _)| cpu(usage));
-        let host = Instruments::new(&stats, requests_total, measured.host.switches);
-        let target =
-            end.map(|(usage, stats)| Instruments::new(stats, requests_total, usage.switches));
+        let host = Instruments::new(&stats, requests_total, &measured.host);
+        let target = end.map(|(usage, stats)| Instruments::new(stats, requests_total, usage));
         let both =
             |count: fn(&Instruments) -> f64| count(&host) + target.as_ref().map_or(0.0, count);
         Report {
@@ -253,7 +268,7 @@ impl Report {
             reconnects: stats.reconnects,
             blocks_checked: results.iter().map(|result| result.blocks_checked).sum(),
             unsent: sum.unsent,
-            settings: Settings::new(plan, policy),
+            settings: Settings::new(plan, manner),
             lanes: lanes(results, seconds),
         }
     }
@@ -316,7 +331,7 @@ impl Direction {
 }
 
 impl Instruments {
-    fn new(stats: &LaneStats, requests: u64, switches: u64) -> Instruments {
+    fn new(stats: &LaneStats, requests: u64, usage: &Usage) -> Instruments {
         let per_io = |count: u64| ratio(count as f64, requests as f64);
         Instruments {
             requests_per_caravan: ratio(stats.caravan_requests as f64, stats.caravans as f64),
@@ -324,7 +339,8 @@ impl Instruments {
             bytes_per_send: ratio(stats.caravan_bytes as f64, stats.sends as f64),
             doorbells: Doorbells::new(stats),
             syscalls_per_io: per_io(stats.sends + stats.receives + stats.waits),
-            context_switches_per_io: per_io(switches),
+            context_switches_per_io: per_io(usage.switches()),
+            voluntary_switches_per_io: per_io(usage.switches_voluntary),
         }
     }
 }
@@ -341,7 +357,7 @@ impl Doorbells {
 }
 
 impl Settings {
-    fn new(plan: &Plan, policy: &str) -> Settings {
+    fn new(plan: &Plan, manner: Manner) -> Settings {
         Settings {
             rw: word(&plan.load.rw),
             rwmixread: plan.load.rw.read_percent(plan.load.rwmixread),
@@ -349,10 +365,10 @@ impl Settings {
             depth: plan.load.depth,
             class: plan.load.class.to_string(),
             lanes: plan.lanes,
-            policy: policy.to_owned(),
             rate: plan.load.rate,
             verify: plan.verify,
             seed: plan.author.seed,
+            manner,
         }
     }
 }
@@ -364,7 +380,7 @@ impl Lane {
         let requests = all.count();
         // Of the loads on a lane one has its counters.
         let stats = results.iter().fold(LaneStats::default(), |stats, r| stats + r.stats);
-        let i = Instruments::new(&stats, requests, 0);
+        let i = Instruments::new(&stats, requests, &Usage::default());
         Lane {
             lane,
             requests,

@@ -47,8 +47,10 @@ impl Sweep {
     /// No memory.
     pub(super) fn new(plan: &Plan, kind: Kind, share: Range<u64>) -> io::Result<Sweep> {
         let chunk_slots = u64::from(plan.sweep_slots);
+        let chunks = (share.end - share.start).div_ceil(chunk_slots);
+        let count = chunks.min(SWEEP_DEPTH as u64) as usize;
         let mut buffers: Vec<Buffer> =
-            Arena::new(SWEEP_DEPTH, plan.slot_bytes() * chunk_slots as usize)?.collect();
+            Arena::new(count, plan.slot_bytes() * chunk_slots as usize)?.collect();
         let mut rng = Rng::new(plan.author.seed, share.start);
         if kind == Kind::Fill && !plan.verify {
             buffers.iter_mut().for_each(|buffer| randomise(buffer, &mut rng));

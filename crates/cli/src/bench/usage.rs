@@ -9,8 +9,10 @@ use std::time::Duration;
 pub(super) struct Usage {
     /// CPU time, user and system, to the nanosecond.
     pub cpu: Duration,
-    /// Context switches of the threads that live, voluntary or not.
-    pub switches: u64,
+    /// Context switches of the threads that live because they waited: as many wake-ups.
+    pub switches_voluntary: u64,
+    /// Those because another thread wanted the core.
+    pub switches_involuntary: u64,
 }
 
 impl Usage {
@@ -20,8 +22,8 @@ impl Usage {
     /// It has gone.
     pub(super) fn of(pid: u32) -> io::Result<Usage> {
         // The clock is read last, or first, right at the edge of the measured time; see `since`.
-        let switches = switches(pid)?;
-        Ok(Usage { cpu: cpu_time(pid)?, switches })
+        let usage = switches(pid)?;
+        Ok(Usage { cpu: cpu_time(pid)?, ..usage })
     }
 
     /// What was used since `earlier`.
@@ -29,8 +31,17 @@ impl Usage {
     pub(super) fn since(self, earlier: Usage) -> Usage {
         Usage {
             cpu: self.cpu.saturating_sub(earlier.cpu),
-            switches: self.switches.saturating_sub(earlier.switches),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
+            switches_involuntary: self
+                .switches_involuntary
+                .saturating_sub(earlier.switches_involuntary),
         }
+    }
+
+    /// Context switches of both kinds.
+    #[must_use]
+    pub(super) fn switches(&self) -> u64 {
+        self.switches_voluntary + self.switches_involuntary
     }
 }
 
@@ -49,14 +60,18 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-fn switches(pid: u32) -> io::Result<u64> {
-    let mut sum = 0;
+/// The context switches alone.
+fn switches(pid: u32) -> io::Result<Usage> {
+    let mut sum = Usage::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end between the listing and the reading.
         let status = fs::read_to_string(task?.path().join("status")).unwrap_or_default();
-        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
-        let number = |line: &str| line.rsplit('\t').next()?.trim().parse::<u64>().ok();
-        sum += counts.filter_map(number).sum::<u64>();
+        let number = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+            value.trim().parse::<u64>().ok()
+        };
+        sum.switches_voluntary += number("voluntary_ctxt_switches:").unwrap_or(0);
+        sum.switches_involuntary += number("nonvoluntary_ctxt_switches:").unwrap_or(0);
     }
     Ok(sum)
 }
@@ -75,6 +90,15 @@ mod tests {
         let after = Usage::of(std::process::id()).unwrap();
         assert!(after.since(before).cpu >= Duration::from_millis(5));
         assert_eq!(before.since(after), Usage::default(), "never negative");
+    }
+
+    #[test]
+    fn waiting_is_a_voluntary_switch() {
+        let before = Usage::of(std::process::id()).unwrap();
+        (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+        let used = Usage::of(std::process::id()).unwrap().since(before);
+        assert!(used.switches_voluntary >= 20, "{used:?}");
+        assert_eq!(used.switches(), used.switches_voluntary + used.switches_involuntary);
     }
 
     #[test]

@@ -39,11 +39,12 @@ fn report(results: Vec<LaneResult>, own_target: bool) -> Report {
 
 fn report_of(line: &str, results: Vec<LaneResult>, own_target: bool) -> Report {
     let cpu = Duration::from_millis(800);
-    let usage = Usage { cpu, switches: 16 };
+    let usage = Usage { cpu, switches_voluntary: 12, switches_involuntary: 4 };
     let target = own_target.then(|| (usage, results[0].stats));
     let measured = Measured { seconds: 2.0, results, host: usage, target };
     let plans: Vec<_> = plans(line, 1).unwrap().into_iter().map(Arc::new).collect();
-    Report::new(&plans, "i10", &measured)
+    let manner = Manner { policy: "i10".into(), threads: Some(2), ..Manner::default() };
+    Report::new(&plans, manner, &measured)
 }
 
 #[test]
@@ -53,6 +54,10 @@ fn json_has_what_scripts_rely_on() {
     assert_eq!(json["bytes_per_second"], 80.0 * 4096.0);
     assert_eq!(json["requests"], 160);
     assert_eq!(json["errors"], 0);
+    assert_eq!(
+        (&json["settings"]["policy"], &json["settings"]["threads"]),
+        (&"i10".into(), &2.into())
+    );
     assert_eq!(json["host_cpu_seconds"], 0.8);
     assert_eq!(json["target_cpu_seconds"], 0.8);
     assert_eq!(json["cpu_ns_per_io"], 10_000_000.0);
@@ -65,6 +70,7 @@ fn json_has_what_scripts_rely_on() {
     assert_eq!(json["doorbells"]["size"], 9);
     assert_eq!(json["host"]["syscalls_per_io"], 0.2);
     assert_eq!(json["target"]["context_switches_per_io"], 0.1);
+    assert_eq!(json["host"]["voluntary_switches_per_io"], 0.075);
     assert_eq!(json["read"]["requests"], 120);
     assert_eq!(json["write"]["iops"], 20.0);
     assert_eq!(json["lanes"].as_array().unwrap().len(), 1);

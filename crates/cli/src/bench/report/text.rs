@@ -16,6 +16,9 @@ impl Report {
             format!("{:.2} s ({:.2} cores)", seconds, seconds / self.seconds.max(1e-9))
         };
         let mut lines = Vec::new();
+        if let Some(threads) = self.settings.manner.threads {
+            lines.push(("threads", format!("{threads}, {} mode", self.settings.manner.mode)));
+        }
         if let Some(step) = &self.step {
             lines.push(("load step", step.text()));
         }
@@ -85,7 +88,7 @@ impl Instruments {
         let d = &self.doorbells;
         format!(
             "{:.1} requests a caravan, {} a send; doorbells {} size, {} timer, {} urgent, {} drained; \
-             {:.2} syscalls and {:.3} switches a request",
+             {:.2} syscalls and {:.3} switches ({:.3} voluntary) a request",
             self.requests_per_caravan,
             show_bytes(self.bytes_per_send as u64),
             d.size,
@@ -94,6 +97,7 @@ impl Instruments {
             d.drained,
             self.syscalls_per_io,
             self.context_switches_per_io,
+            self.voluntary_switches_per_io,
         )
     }
 }

@@ -1,0 +1,172 @@
+//! Queue mode: the load comes from threads that hand requests over to the lanes' reactors, and sleep until
+//! these hand the answers back.
+
+use super::generator::Generator;
+use crate::failure::{Failure, Outcome};
+use roadtrain_engine::host::{
+    Client, Completion, ControllerView, Front, Interest, LaneId, Request, RingCommand, Turn,
+};
+use roadtrain_engine::stats::LaneStats;
+use roadtrain_engine::{clock, tuning};
+use roadtrain_proto::time::Instant;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tracing::warn;
+
+/// Longest sleep: the end of it all is seen between two answers, too.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// The threads, and the connection that they share.
+pub(super) struct Threads {
+    client: Client,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts one for each of `generators`, on `cores` in turn.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub(super) fn start(
+        client: Client,
+        generators: Vec<Generator>,
+        cores: &[usize],
+    ) -> Outcome<Threads> {
+        let mut started = Threads { client, threads: Vec::new() };
+        for (number, mut generator) in generators.into_iter().enumerate() {
+            let core = cores.get(number % cores.len().max(1)).copied();
+            let mut turn = ClientTurn::new(started.client.clone(), number == 0);
+            let body = move || {
+                if let Some(core) = core
+                    && let Err(error) = tuning::pin_to_core(core)
+                {
+                    warn!(core, "cannot pin a thread: {error}");
+                }
+                turn.run(&mut generator);
+            };
+            let builder = thread::Builder::new().name(format!("load-{number}"));
+            let thread = builder.spawn(body);
+            started
+                .threads
+                .push(thread.map_err(|e| Failure::failed(format!("thread {number}: {e}")))?);
+        }
+        Ok(started)
+    }
+
+    /// What they are connected to.
+    pub(super) fn view(&self) -> &ControllerView {
+        self.client.view()
+    }
+
+    /// Waits for the threads, which have been told to end, and disconnects.
+    pub(super) fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                warn!("a thread of the load panicked");
+            }
+        }
+        drop(self.client);
+    }
+}
+
+/// A thread's requests on their way: what a load on a reactor would see, over a [`Client`].
+struct ClientTurn {
+    client: Client,
+    /// Where answers go and come from.
+    ends: (Sender<Completion>, Receiver<Completion>),
+    answers: VecDeque<Completion>,
+    /// Tokens of what is in flight, and when it was handed over.
+    flights: Vec<(u64, Instant)>,
+    now: Instant,
+    /// Tells the lanes' counters: one thread for all.
+    counts: bool,
+    stopped: bool,
+}
+
+impl ClientTurn {
+    fn new(client: Client, counts: bool) -> ClientTurn {
+        ClientTurn {
+            client,
+            ends: channel(),
+            answers: VecDeque::new(),
+            flights: Vec::new(),
+            now: Instant::default(),
+            counts,
+            stopped: false,
+        }
+    }
+
+    fn run(&mut self, load: &mut dyn Front) {
+        while !self.stopped {
+            self.now = clock::now();
+            load.turn(self);
+            if !self.stopped {
+                self.sleep(load.deadline());
+            }
+        }
+    }
+
+    /// Until an answer comes or the load wants a turn.
+    fn sleep(&mut self, deadline: Option<Instant>) {
+        let left = deadline.map_or(SLEEP_MAX, |at| at.since(clock::now()).min(SLEEP_MAX));
+        let first = self.ends.1.recv_timeout(left).ok();
+        let now = clock::now();
+        for answer in first.into_iter().chain(self.ends.1.try_iter()) {
+            let found = self.flights.iter().position(|&(token, _)| token == answer.token);
+            let Some(index) = found else { continue };
+            let (_, began) = self.flights.swap_remove(index);
+            let latency_ns = now.0.saturating_sub(began.0);
+            self.answers.push_back(Completion { latency_ns, ..answer });
+        }
+    }
+}
+
+impl Turn for ClientTurn {
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.answers.pop_front()
+    }
+
+    fn room(&self, _: LaneId) -> u32 {
+        u32::MAX
+    }
+
+    fn submit(&mut self, _: LaneId, request: Request) -> Result<(), Request> {
+        let flight = (request.token, clock::now());
+        self.client.try_submit_to(request, &self.ends.0)?;
+        self.flights.push(flight);
+        Ok(())
+    }
+
+    fn watch(&mut self, _: RawFd, _: Interest, _: u64) {}
+
+    fn unwatch(&mut self, _: u64) {}
+
+    fn next_ready(&mut self) -> Option<u64> {
+        None
+    }
+
+    unsafe fn command(&mut self, _: &RingCommand, _: u64) {}
+
+    fn next_command(&mut self) -> Option<(u64, i32)> {
+        None
+    }
+
+    fn stats(&mut self, _: LaneId) -> LaneStats {
+        if self.counts { self.client.stats() } else { LaneStats::default() }
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    fn stopping(&self) -> bool {
+        false
+    }
+}
