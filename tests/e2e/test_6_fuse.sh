@@ -55,10 +55,20 @@ detach_fuse() {
     [ -z "$loop" ] || ! losetup "$loop" 2>/dev/null || fail "$loop is still there"
 }
 
-# verify FILE JOBS BSRANGE [OPTIONS]: random writes and reads, each job on 8 MiB of its own
+# loop_gone: it ends when the last one who has it open has closed it
+loop_gone() {
+    local n
+    for n in $(seq 100); do
+        losetup "$loop" >/dev/null 2>&1 || return 0
+        sleep 0.1
+    done
+    fail "$loop is still there"
+}
+
+# verify FILE JOBS BSRANGE [OPTIONS]: random writes and reads, each job on 4 MiB of its own
 verify() {
     fio --name=verify --filename="$1" --numjobs="$2" --bsrange="$3" --rw=randrw --ioengine=libaio --direct=1 \
-        --iodepth=16 --size=8M --offset_increment=8M --io_size=16M --verify=crc32c --verify_fatal=1 \
+        --iodepth=16 --size=4M --offset_increment=8M --io_size=6M --verify=crc32c --verify_fatal=1 \
         --group_reporting --eta=never --output="fio-$2-$3.log" "${@:4}"
 }
 
@@ -101,15 +111,15 @@ fuse_read_only() {
 test_fuse_read_only() { need_mount && each_way fuse_read_only; }
 
 fuse_loop_device() {
-    serve --namespace mem:128MiB,lba=4096
+    serve --namespace mem:64MiB,lba=4096
     attach_fuse --loop
     grep -q "^ready $loop $file " attach.log
-    [ "$(blockdev --getsize64 --getss "$loop" | xargs)" = '134217728 4096' ]
+    [ "$(blockdev --getsize64 --getss "$loop" | xargs)" = '67108864 4096' ]
     [ "$(cat "/sys/block/${loop#/dev/}/loop/dio")" = 1 ]
     verify "$loop" 1 4k-256k
     verify "$loop" 8 4k-64k
     blkdiscard --zeroout "$loop"
-    cmp -n $((128 << 20)) "$loop" /dev/zero
+    cmp -n $((64 << 20)) "$loop" /dev/zero
     detach_fuse
 }
 test_fuse_loop_device() { need_loop && each_way fuse_loop_device; }
@@ -148,16 +158,14 @@ fuse_return() {
     serve --namespace "file:$PWD/disk.img,size=64MiB"
     attach_fuse
     fio --name=load --filename="$file" --rw=randwrite --bs=4k --size=32M --ioengine=libaio --direct=1 \
-        --iodepth=32 --rate=8m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
-    local load=$! n
+        --iodepth=32 --rate=16m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
+    local load=$!
     echo "$load" >>"$work/.pids"
-    for n in 1 2; do
-        sleep 1
-        alive "$load" || { cat load.log; fail "fio ended before crash $n"; }
-        kill -KILL "$target"
-        ended "$target" 5
-        serve --namespace "file:$PWD/disk.img"
-    done
+    sleep 1
+    alive "$load" || { cat load.log; fail 'fio ended before the crash'; }
+    kill -KILL "$target"
+    ended "$target" 5
+    serve --namespace "file:$PWD/disk.img"
     wait "$load" || { cat load.log; fail 'fio saw errors'; }
     detach_fuse
 }
@@ -212,12 +220,7 @@ fuse_detach_under_load() {
     ended "$attached" 15
     for name in "${loads[@]}"; do ended "$name" 15; done
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
-    local n
-    for n in $(seq 100); do
-        losetup "$loop" >/dev/null 2>&1 || return 0
-        sleep 0.1
-    done
-    fail "$loop is still there"
+    loop_gone
 }
 test_fuse_detach_under_load() { need_loop && each_way fuse_detach_under_load; }
 
@@ -261,4 +264,61 @@ test_fuse_switch_is_turned_back() {
     grep -q 'io_uring' attach.log
     [ "$(<$switch)" = "$before" ]
     detach_fuse
+}
+
+# kill_attached: as it may happen, with a file system mounted from its loop device
+kill_attached() {
+    attach_fuse --loop --id killed
+    mkfs.ext4 -q "$loop"
+    mkdir -p fs
+    mount "$loop" fs
+    echo data >fs/a
+    kill -KILL "$attached"
+    ended "$attached" 5
+    ! ls "$mnt" 2>/dev/null || fail 'the mount lives'
+    ! sync -f fs 2>/dev/null || fail 'synced to nowhere'
+    umount fs
+}
+
+fuse_leftovers() {
+    serve --namespace mem:64MiB
+    kill_attached
+    "$ROADTRAIN" list | grep -q '^killed *gone'
+    "$ROADTRAIN" detach --all
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+    loop_gone
+    [ "$("$ROADTRAIN" list --json)" = '[]' ]
+    # The next one at the same place removes them, too, even when nobody has written them down.
+    kill_attached
+    local old=$loop
+    attach_fuse
+    cmp -n 65536 "$file" "$file"
+    loop=$old loop_gone
+    kill -KILL "$attached"
+    ended "$attached" 5
+    rm -r "$ROADTRAIN_RUNTIME_DIR"
+    attach_fuse
+    cmp -n 65536 "$file" "$file"
+    detach_fuse
+}
+test_fuse_leftovers_of_a_killed_process() { need_loop && each_way fuse_leftovers; }
+
+# One target at two places, and a file that somebody has open: all end with one command.
+test_fuse_detach_all() {
+    need_loop
+    local n at
+    serve --namespace mem:64MiB --namespace mem:32MiB
+    for n in 1 2; do
+        at=$PWD/mnt$n
+        "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "fuse:$at" --loop --background >ready$n.log
+        grep -q "^ready /dev/loop[0-9]* $at/nvme0n1 /dev/loop[0-9]* $at/nvme0n2 " ready$n.log || fail "$(cat ready$n.log)"
+        cmp -n 65536 "$at/nvme0n2" /dev/zero
+    done
+    exec 9<"$PWD/mnt1/nvme0n1"
+    "$ROADTRAIN" detach --all
+    ! mountpoint -q mnt1 || fail 'mnt1 is still mounted'
+    ! mountpoint -q mnt2 || fail 'mnt2 is still mounted'
+    ! losetup -n -O BACK-FILE | grep -q "^$PWD/" || fail "$(losetup)"
+    [ "$("$ROADTRAIN" list --json)" = '[]' ]
+    exec 9<&-
 }

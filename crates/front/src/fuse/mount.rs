@@ -52,6 +52,9 @@ impl Drop for MadeFolder {
 impl Mount {
     /// Mounts at `path`, which is made if it is not there.
     pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, Mounted)> {
+        if is_dead(path) {
+            remove_leftover(path)?;
+        }
         let made = MadeFolder::new(path)?;
         let path = path.canonicalize()?;
         let switch = UringSwitch::set(uring)?;
@@ -100,6 +103,12 @@ pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     sys::unmount(path, true).map(|()| true)
+}
+
+/// Whether what is mounted at `path` has lost the process that served it.
+fn is_dead(path: &Path) -> bool {
+    let found = std::fs::metadata(path);
+    found.is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }
 
 /// Whether there is a mount of this program at `path`.
