@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # A virtual machine whose disk is a remote namespace: QEMU's vhost-user-blk and the guest's virtio_blk.
 
-# start_backend: leaves its process in $attached
+# start_backend: sockets of all namespaces in disks/; leaves its process in $attached
 start_backend() {
     background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
-        --lanes 2 --cores 0,1 --as "vhost-user:$work/vhost.sock"
+        --lanes 2 --cores 0,1 --as "vhost-user:$work/disks/"
     attached=$pid
     until_line attach.log '^ready' "$attached"
 }
@@ -16,23 +16,27 @@ start_target() {
     until_line target.log '^ready' "$target"
 }
 
-# start_vhost_guest SCRIPT [OPTIONS]: leaves vm.sh's process in $vm
+# start_vhost_guest DISKS SCRIPT [OPTIONS]: with so many of them; leaves vm.sh's process in $vm
 start_vhost_guest() {
-    background guest.log "$here/vm.sh" run -s "$work/share" "${@:2}" \
-        -q '-object memory-backend-memfd,id=mem,size=1024M,share=on -machine memory-backend=mem' \
-        -q "-chardev socket,id=disk,path=$work/vhost.sock,reconnect=1" \
-        -q '-device vhost-user-blk-pci,chardev=disk,num-queues=2' "$1"
+    local n disks=()
+    for n in $(seq "$1"); do
+        disks+=(-q "-chardev socket,id=disk$n,path=$work/disks/nvme0n$n.sock,reconnect=1"
+            -q "-device vhost-user-blk-pci,chardev=disk$n,num-queues=2")
+    done
+    background guest.log "$here/vm.sh" run -s "$work/share" "${@:3}" "${disks[@]}" \
+        -q '-object memory-backend-memfd,id=mem,size=1024M,share=on -machine memory-backend=mem' "$2"
     vm=$pid
 }
 
 test_vhost_user_disk() {
-    mkdir share
-    configure "file:$work/disk.img,size=128MiB,lba=4096"
+    mkdir share disks
+    truncate -s 16M ro.img
+    configure "file:$work/disk.img,size=128MiB,lba=4096" "file:$work/ro.img,size=16MiB,ro"
     start_target
     start_backend
-    start_vhost_guest "$here/guest-vhost.sh" -e SECTORS=$((128 * 2048)) -e GROWN=$((192 * 2048))
+    start_vhost_guest 1 "$here/guest-vhost.sh" -e SECTORS=$((128 * 2048)) -e GROWN=$((192 * 2048))
     until_file share/grow "$vm"
-    configure "file:$work/disk.img,size=192MiB,lba=4096"
+    configure "file:$work/disk.img,size=192MiB,lba=4096" "file:$work/ro.img,size=16MiB,ro"
     kill -HUP "$target"
     local n
     for n in 1 2; do
@@ -52,18 +56,22 @@ test_vhost_user_disk() {
     until_file share/stop "$vm"
     kill -TERM "$attached"
     ended "$attached" 20
-    [ ! -e vhost.sock ] || fail 'the socket stays'
+    [ -z "$(ls disks)" ] || fail 'the sockets stay'
     start_backend
     touch share/stopped
     wait "$vm" || { cat guest.log attach.log; fail 'the guest is not content'; }
-    # Another machine, when the first one is off, finds what that one wrote.
+    # Another machine, when the first one is off, finds what that one wrote, and a disk that it may not write.
     cat >again.sh <<'E'
+set -eu
 modprobe -a virtio_blk ext4
-for n in $(seq 100); do [ ! -e /dev/vda ] || break; sleep 0.1; done
+for n in $(seq 100); do [ ! -e /dev/vdb ] || break; sleep 0.1; done
 mkdir -p /mnt && mount -o ro /dev/vda /mnt && cd /mnt && [ "$(md5sum -c sums | grep -c OK)" = 40 ]
+[ "$(cat /sys/block/vdb/size) $(cat /sys/block/vdb/ro)" = '32768 1' ]
+if dd if=/dev/zero of=/dev/vdb bs=4k count=1 2>/dev/null; then exit 1; fi
+dd if=/dev/vdb bs=1M iflag=direct 2>/dev/null | cmp -n 16777216 - /dev/zero
 E
-    start_vhost_guest again.sh
+    start_vhost_guest 2 again.sh
     wait "$vm" || { cat guest.log attach.log; fail 'the second guest is not content'; }
-    [ "$(grep -c 'frontend connects' attach.log)" = 2 ]
+    [ "$(grep -c 'frontend connects' attach.log)" = 3 ]
     alive "$attached"
 }

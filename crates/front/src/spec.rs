@@ -2,6 +2,7 @@
 
 use crate::leftover::Leftover;
 use crate::nbd::NbdAddress;
+use crate::vhost_user;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,7 +16,8 @@ pub enum FrontSpec {
     Fuse(PathBuf),
     /// A kernel block device, `/dev/ublkbN`; `None`: the kernel chooses the number.
     Ublk(Option<u32>),
-    /// A disk of virtual machines whose monitor connects to this Unix socket.
+    /// A disk of virtual machines whose monitor connects to this Unix socket; with a slash at the end a
+    /// directory with a socket for each namespace.
     VhostUser(PathBuf),
 }
 
@@ -49,6 +51,7 @@ impl FrontSpec {
     #[must_use]
     pub fn leftovers(&self) -> Vec<Leftover> {
         match self {
+            FrontSpec::VhostUser(path) if vhost_user::is_directory(path) => Vec::new(),
             FrontSpec::Nbd(NbdAddress::Unix(path)) | FrontSpec::VhostUser(path) => {
                 vec![Leftover::Socket(path.clone())]
             }
@@ -167,6 +170,7 @@ mod tests {
             spec.leftovers().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(leftovers("nbd:unix:/a"), leftovers("vhost-user:/a"), "the same socket");
+        assert_eq!(leftovers("vhost-user:/d/"), "", "sockets in a directory are not known yet");
         assert_eq!(leftovers("fuse:/m"), "mount:/m");
         assert_eq!(leftovers("ublk:2"), "ublk:2");
         assert_eq!(leftovers("ublk"), "");
@@ -178,5 +182,7 @@ mod tests {
         let spec: FrontSpec = "fuse:x".parse().unwrap();
         let FrontSpec::Fuse(path) = spec.absolute().unwrap() else { panic!() };
         assert!(path.is_absolute() && path.ends_with("x"));
+        let spec: FrontSpec = "vhost-user:d/".parse().unwrap();
+        assert!(spec.absolute().unwrap().to_string().ends_with("/d/"), "it stays a directory");
     }
 }

@@ -51,11 +51,11 @@ pub struct AttachArgs {
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
     pub nqn: String,
-    /// Namespace [default: 1; fuse: all].
+    /// Namespace [default: 1; fuse and directories of vhost-user: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nsid: Option<u32>,
     /// What to show it as: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk, ublk:ID
-    /// or vhost-user:/PATH.
+    /// or vhost-user:/PATH (with a slash at the end a directory: a socket for each namespace).
     #[arg(long = "as", value_name = "FRONT-END")]
     pub front: String,
     /// What only some front-ends have.

@@ -71,8 +71,7 @@ pub(super) fn start(
             Box::new(FuseAttachment::start(host, &config)?)
         }
         FrontSpec::VhostUser(path) => {
-            let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
-            let config = VhostUserConfig { nsid, path: path.clone() };
+            let config = VhostUserConfig { nsid: args.nsid, path: path.clone() };
             Box::new(VhostUserAttachment::start(host, &config)?)
         }
         FrontSpec::Ublk(id) => {

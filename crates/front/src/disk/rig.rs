@@ -46,8 +46,10 @@ pub(crate) struct Mock {
     pub(crate) asked: Vec<Asked>,
     /// The lane of each request asked.
     pub(crate) lanes: Vec<LaneId>,
+    /// The target does not answer.
+    pub(crate) silent: bool,
     pub(crate) stopping: Arc<AtomicBool>,
-    stopped: bool,
+    pub(crate) stopped: bool,
 }
 
 impl Mock {
@@ -65,6 +67,7 @@ impl Mock {
             ready: VecDeque::new(),
             asked: Vec::new(),
             lanes: Vec::new(),
+            silent: false,
             stopping: Arc::default(),
             stopped: false,
         }
@@ -111,7 +114,9 @@ impl Mock {
     /// One turn of `front`.
     pub(crate) fn turn(&mut self, front: &mut impl Front) {
         self.turns += 1;
-        self.complete_some();
+        if !self.silent {
+            self.complete_some();
+        }
         self.ready.extend(self.watches.drain(..));
         front.turn(self);
     }

@@ -1,82 +1,123 @@
-//! A remote namespace as a vhost-user disk: connects a controller and serves queues on each of its reactors.
+//! Remote namespaces as vhost-user disks: connects a controller and serves queues on each of its reactors.
 
 use super::control::{Control, Stop};
-use super::server::{Strays, VhostServer};
+use super::orders::Order;
+use super::server::{Served, Strays, VhostServer};
 use super::session::Wiring;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{Disk, DiskInfo, Nothing, Watch};
+use crate::disk::{Disk, DiskInfo, NoNamespace, Nothing, Watch};
 use crate::leftover::Leftover;
 use crate::nbd::Listener;
 use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, ReactorInfo};
-use roadtrain_engine::mailbox::mailbox;
+use roadtrain_engine::mailbox::{Outbox, mailbox};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+/// Namespace of a socket, unless said otherwise.
+const NSID_DEFAULT: u32 = 1;
+
 /// What to serve, and where.
 #[derive(Clone, Debug)]
 pub struct VhostUserConfig {
-    /// The namespace.
-    pub nsid: u32,
-    /// The Unix socket that a virtual machine's monitor connects to.
+    /// The namespace; `None`: all of them in a directory, else the first one.
+    pub nsid: Option<u32>,
+    /// The Unix socket that a virtual machine's monitor connects to. A path that ends with a slash is a
+    /// directory: it gets a socket `nvme0nN.sock` for each namespace N.
     pub path: PathBuf,
 }
 
-/// A namespace that is served. Dropping it stops it.
-pub struct VhostUserAttachment {
-    config: VhostUserConfig,
-    // Ends before the control thread: its reactors finish what the guest waits for.
-    controller: Controller,
-    control: ControlThread,
+/// Whether `path` means a directory for sockets.
+pub(crate) fn is_directory(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-/// What the reactors' servers and the control thread have in common.
+impl VhostUserConfig {
+    /// The namespaces to serve, of those that there are, and their sockets.
+    fn sockets(&self, present: impl Iterator<Item = u32>) -> Vec<(u32, PathBuf)> {
+        if !is_directory(&self.path) {
+            return vec![(self.nsid.unwrap_or(NSID_DEFAULT), self.path.clone())];
+        }
+        let nsids: Vec<u32> = match self.nsid {
+            Some(nsid) => vec![nsid],
+            None => present.collect(),
+        };
+        nsids.into_iter().map(|nsid| (nsid, self.path.join(format!("nvme0n{nsid}.sock")))).collect()
+    }
+}
+
+/// Namespaces that are served. Dropping it stops it.
+pub struct VhostUserAttachment {
+    sockets: Vec<(u32, PathBuf)>,
+    // Ends before the control threads: its reactors finish what the guests wait for.
+    controller: Controller,
+    controls: Vec<ControlThread>,
+}
+
+/// What the reactors' servers and the control threads have in common.
+#[derive(Default)]
 pub(super) struct Shared {
-    wiring: Wiring,
-    listener: Listener,
-    watch: Watch,
-    strays: Strays,
+    sockets: Vec<(u32, PathBuf)>,
+    disks: Vec<(Served, Listener, Watch)>,
+    servers: Vec<Outbox<Order>>,
 }
 
 impl Shared {
     fn new(config: &VhostUserConfig, view: &ControllerView) -> Result<Self, AttachError> {
-        let info = DiskInfo::of(&view.info(), config.nsid)?;
-        Self::bind(&config.path, info, Watch::new(view.clone())).map_err(system)
+        let (mut shared, controller) = (Shared::default(), view.info());
+        let present = controller.namespaces.iter().map(|namespace| namespace.nsid);
+        shared.sockets = config.sockets(present);
+        if shared.sockets.is_empty() {
+            return Err(NoNamespace { nsid: NSID_DEFAULT, present: "none".into() }.into());
+        }
+        for (nsid, path) in shared.sockets.clone() {
+            let info = DiskInfo::of(&controller, nsid)?;
+            shared.add(&path, info, Watch::new(view.clone())).map_err(system)?;
+        }
+        Ok(shared)
     }
 
     /// Listens at `path` for who is to be served `info`.
-    pub(super) fn bind(path: &Path, info: DiskInfo, watch: Watch) -> io::Result<Self> {
-        let disk = Arc::new(Disk::new(info)?);
-        let wiring = Wiring { disk, servers: Vec::new() };
+    pub(super) fn add(
+        &mut self,
+        path: &Path,
+        info: DiskInfo,
+        watch: Watch,
+    ) -> io::Result<&Arc<Disk>> {
+        let served = Served { disk: Arc::new(Disk::new(info)?), strays: Strays::default() };
         let listener = Listener::bind_unix(path)?;
-        Ok(Shared { wiring, listener, watch, strays: Strays::default() })
-    }
-
-    #[cfg(test)]
-    pub(super) fn disk(&self) -> &Arc<Disk> {
-        &self.wiring.disk
+        self.disks.push((served, listener, watch));
+        Ok(&self.disks[self.disks.len() - 1].0.disk)
     }
 
     /// The next reactor's server.
     pub(super) fn server(&mut self, reactor: ReactorInfo) -> io::Result<VhostServer> {
         let (outbox, inbox) = mailbox()?;
-        self.wiring.servers.push(outbox);
-        let (disk, strays) = (self.wiring.disk.clone(), self.strays.clone());
-        Ok(VhostServer::new(disk, reactor.lanes, reactor.count, inbox, strays))
+        self.servers.push(outbox);
+        let disks = self.disks.iter().map(|(served, ..)| served.clone());
+        Ok(VhostServer::new(disks, reactor.lanes, inbox))
+    }
+
+    /// Waits for frontends from now on.
+    pub(super) fn listen(self) -> io::Result<Vec<ControlThread>> {
+        let servers = self.servers;
+        let control = |(place, (served, listener, watch)): (usize, (Served, Listener, Watch))| {
+            let wiring = Wiring { disk: served.disk, place, servers: servers.clone() };
+            ControlThread::start(listener, wiring, watch)
+        };
+        self.disks.into_iter().enumerate().map(control).collect()
     }
 }
 
-/// The control thread. Dropping it ends it.
+/// A control thread: one for each disk. Dropping it ends it.
 pub(super) struct ControlThread {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlThread {
-    /// Waits for frontends from now on.
-    pub(super) fn start(shared: Shared) -> io::Result<Self> {
-        let Shared { wiring, listener, watch, .. } = shared;
+    fn start(listener: Listener, wiring: Wiring, watch: Watch) -> io::Result<Self> {
         let stop = Arc::new(Stop::new()?);
         let control = Control { listener, wiring, watch, stop: stop.clone() };
         let thread = thread::Builder::new().name("roadtrain-vhost".into());
@@ -119,8 +160,9 @@ impl VhostUserAttachment {
             }
         })?;
         let shared = shared.expect("a controller has at least one reactor")?;
-        let control = ControlThread::start(shared).map_err(system)?;
-        Ok(VhostUserAttachment { config: config.clone(), controller, control })
+        let sockets = shared.sockets.clone();
+        let controls = shared.listen().map_err(system)?;
+        Ok(VhostUserAttachment { sockets, controller, controls })
     }
 }
 
@@ -130,8 +172,11 @@ fn system(source: io::Error) -> AttachError {
 
 impl Attachment for VhostUserAttachment {
     fn devices(&self) -> Vec<Device> {
-        let names = vec![self.config.path.display().to_string()];
-        vec![Device { nsid: self.config.nsid, names }]
+        let device = |(nsid, path): &(u32, PathBuf)| Device {
+            nsid: *nsid,
+            names: vec![path.display().to_string()],
+        };
+        self.sockets.iter().map(device).collect()
     }
 
     fn controller(&self) -> &Controller {
@@ -139,13 +184,36 @@ impl Attachment for VhostUserAttachment {
     }
 
     fn leftovers(&self) -> Vec<Leftover> {
-        vec![Leftover::Socket(self.config.path.clone())]
+        self.sockets.iter().map(|(_, path)| Leftover::Socket(path.clone())).collect()
     }
 
     fn stop(self: Box<Self>) {
-        let VhostUserAttachment { controller, control, .. } = *self;
+        let VhostUserAttachment { controller, controls, .. } = *self;
         controller.stop();
         controller.join();
-        drop(control);
+        drop(controls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_a_socket_for_each_namespace() {
+        let sockets = |path: &str, nsid| {
+            let config = VhostUserConfig { nsid, path: path.into() };
+            let sockets = config.sockets([1, 7].into_iter());
+            sockets.iter().map(|(nsid, path)| format!("{nsid} {}", path.display())).collect()
+        };
+        let [one, chosen, all, one_of]: [Vec<String>; 4] = [
+            sockets("/run/d", None),
+            sockets("/run/d", Some(7)),
+            sockets("/run/d/", None),
+            sockets("/run/d/", Some(7)),
+        ];
+        assert_eq!((one[0].as_str(), chosen[0].as_str()), ("1 /run/d", "7 /run/d"));
+        assert_eq!(all, ["1 /run/d/nvme0n1.sock", "7 /run/d/nvme0n7.sock"]);
+        assert_eq!(one_of, all[1..]);
     }
 }

@@ -8,10 +8,11 @@ use roadtrain_engine::clock;
 use roadtrain_engine::mailbox::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -25,17 +26,26 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Stop {
     event: Event,
     asked: AtomicBool,
+    /// The frontend that is listened to, perhaps in the middle of a message.
+    stream: Mutex<Option<UnixStream>>,
 }
 
 impl Stop {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Stop { event: Event::new()?, asked: AtomicBool::new(false) })
+        Ok(Stop { event: Event::new()?, asked: AtomicBool::new(false), stream: Mutex::default() })
     }
 
     /// Asks the thread to end.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         self.event.wake();
+        if let Some(stream) = &*self.stream() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn stream(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_asked(&self) -> bool {
@@ -109,6 +119,7 @@ impl Control {
     fn serve(&mut self, stream: UnixStream) -> Result<(), Error> {
         let session: Shared = Arc::new(Mutex::new(Session::new(self.wiring.clone())));
         let served = self.talk(stream, &session);
+        *self.stop.stream() = None;
         session.lock().unwrap_or_else(PoisonError::into_inner).end();
         match served {
             Err(Error::Disconnected) => Ok(()),
@@ -126,6 +137,7 @@ impl Control {
             stream.try_clone()
         };
         let stream_too = limits().map_err(Error::SocketError)?;
+        *self.stop.stream() = Some(stream.try_clone().map_err(Error::SocketError)?);
         let mut handler = BackendReqHandler::from_stream(stream_too, session.clone());
         let mut channel = None;
         while let Some(ready) = self.wait(stream.as_fd()) {

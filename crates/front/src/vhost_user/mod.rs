@@ -40,4 +40,5 @@ mod server;
 mod session;
 mod slot;
 
+pub(crate) use attach::is_directory;
 pub use attach::{VhostUserAttachment, VhostUserConfig};

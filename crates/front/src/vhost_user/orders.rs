@@ -6,8 +6,15 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// An order. Who waits for an answer gets it, or sees the channel close because the reactor has ended.
-pub(crate) enum Order {
+/// An order about one disk's queues.
+pub(crate) struct Order {
+    /// The disk's place among those that are served.
+    pub(crate) disk: usize,
+    pub(crate) what: What,
+}
+
+/// What is ordered. Who waits for an answer gets it, or sees the channel close because the reactor has ended.
+pub(crate) enum What {
     /// Serve this queue.
     Start(Box<RingSetup>),
     /// Take nothing new from a queue, finish what is taken, forget it; answer with where a successor begins.

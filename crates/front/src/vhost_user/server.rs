@@ -5,12 +5,12 @@
 
 use super::chain::{Chain, Cursor};
 use super::config_space::name;
-use super::orders::Order;
+use super::orders::{Order, What};
 use super::request::{Command, Request, status_of, writable_bytes};
 use super::ring::{BadRing, Ring, RingSetup};
 use super::slot::{PendingKey, Slot};
-use crate::disk::{Disk, DiskOp, DiskRequest, Fault, JobKey, Jobs, PartKey, Started};
-use roadtrain_engine::host::{Front, Interest, LaneId, Turn};
+use crate::disk::{Disk, DiskOp, DiskRequest, Fault, JobKey, Jobs, PartKey, Started, tag_of};
+use roadtrain_engine::host::{Completion, Front, Interest, LaneId, Turn};
 use roadtrain_engine::mailbox::Inbox;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::virtio_blk::{ID_BYTES, RequestStatus};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tracing::warn;
 
-/// Octets of buffers that one server may have in use.
+/// Octets of buffers that one server may have in use for a disk.
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Chains that a queue may take in one turn.
 const TAKE_MAX: u32 = 64;
@@ -36,8 +36,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 /// Key of the watch of the mailbox; those of queues are their serial numbers.
 const INBOX_KEY: u64 = u64::MAX;
 
-/// Requests in the lanes whose queue was abandoned, over all reactors. A write among them may reach the disk
-/// late, so nothing new begins before they have ended.
+/// Requests of a disk in the lanes whose queue was abandoned, over all reactors. A write among them may reach
+/// the disk late, so nothing new begins before they have ended.
 pub(crate) type Strays = Arc<AtomicUsize>;
 
 /// A request while it is carried out.
@@ -50,17 +50,27 @@ struct Pending {
     request: Request,
 }
 
-/// Serves the queues that the control thread gives it, over one reactor's lanes.
-pub(crate) struct VhostServer {
-    disk: Arc<Disk>,
+/// A disk that is served.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) strays: Strays,
+}
+
+/// A disk, and its requests on this reactor.
+struct Unit {
+    served: Served,
     jobs: Jobs<PendingKey>,
+}
+
+/// Serves the queues that the control threads give it, over one reactor's lanes.
+pub(crate) struct VhostServer {
+    units: Vec<Unit>,
     inbox: Inbox<Order>,
-    strays: Strays,
-    /// Queues are dealt to so many reactors.
-    reactors: usize,
+    /// Queues, wherever there was a place.
     slots: Vec<Option<Slot>>,
-    /// The one that may take first: another one each turn.
-    first: usize,
+    /// Counts turns: another queue and another disk may be the first one in each.
+    turns: usize,
     serial: u64,
     pending: Slab<Pending>,
     /// Chains for use again.
@@ -71,24 +81,23 @@ pub(crate) struct VhostServer {
 }
 
 impl VhostServer {
-    /// A server over `lanes` lanes, one of `reactors`.
+    /// A server of `disks` over `lanes` lanes.
     pub(crate) fn new(
-        disk: Arc<Disk>,
+        disks: impl Iterator<Item = Served>,
         lanes: usize,
-        reactors: usize,
         inbox: Inbox<Order>,
-        strays: Strays,
     ) -> Self {
-        let mut jobs = Jobs::new(disk.clone(), LaneId(0), BUFFER_BYTES_MAX);
-        jobs.set_lanes(lanes);
+        let unit = |(place, served): (usize, Served)| {
+            let mut jobs = Jobs::new(served.disk.clone(), LaneId(0), BUFFER_BYTES_MAX);
+            jobs.set_lanes(lanes);
+            jobs.set_tag(place as u16);
+            Unit { served, jobs }
+        };
         VhostServer {
-            disk,
-            jobs,
+            units: disks.enumerate().map(unit).collect(),
             inbox,
-            strays,
-            reactors,
             slots: Vec::new(),
-            first: 0,
+            turns: 0,
             serial: 0,
             pending: Slab::new(),
             chains: Vec::new(),
@@ -98,8 +107,21 @@ impl VhostServer {
         }
     }
 
-    fn slot(&mut self, queue: u16) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::from(queue) / self.reactors)?.as_mut()
+    /// Where a disk's queue is.
+    fn find(&self, disk: usize, queue: u16) -> Option<usize> {
+        let is_it = |slot: &Slot| slot.disk == disk && slot.queue == queue;
+        self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_it))
+    }
+
+    fn slot(&mut self, disk: usize, queue: u16) -> Option<&mut Slot> {
+        let at = self.find(disk, queue)?;
+        self.slots[at].as_mut()
+    }
+
+    /// The places of a disk's queues.
+    fn places(&self, disk: usize) -> Vec<usize> {
+        let is_its = |at: &usize| self.slots[*at].as_ref().is_some_and(|slot| slot.disk == disk);
+        (0..self.slots.len()).filter(is_its).collect()
     }
 
     fn ring(&mut self, at: usize) -> Option<&mut Ring> {
@@ -124,48 +146,50 @@ impl VhostServer {
         }
     }
 
-    fn obey(&mut self, order: Order, turn: &mut dyn Turn) {
-        match order {
-            Order::Start(setup) => self.start(setup, turn),
-            Order::Stop { queue, reply } => {
-                if let Some(slot) = self.slot(queue) {
+    fn obey(&mut self, Order { disk, what }: Order, turn: &mut dyn Turn) {
+        match what {
+            What::Start(setup) => self.start(disk, setup, turn),
+            What::Stop { queue, reply } => {
+                if let Some(slot) = self.slot(disk, queue) {
                     slot.stopping = Some((reply, turn.now() + STOP_WAIT));
                 }
             }
-            Order::Call { queue, event } => {
-                if let Some(ring) = self.slot(queue).and_then(Slot::ring) {
+            What::Call { queue, event } => {
+                if let Some(ring) = self.slot(disk, queue).and_then(Slot::ring) {
                     ring.signals.call = event;
                     ring.signal_anyway();
                 }
             }
-            Order::Error { queue, event } => {
-                if let Some(ring) = self.slot(queue).and_then(Slot::ring) {
+            What::Error { queue, event } => {
+                if let Some(ring) = self.slot(disk, queue).and_then(Slot::ring) {
                     ring.signals.error = event;
                 }
             }
-            Order::Remap { memory, done } => {
-                for at in 0..self.slots.len() {
+            What::Remap { memory, done } => {
+                for at in self.places(disk) {
                     let slot = self.slots[at].as_mut();
                     let remapped = slot.map_or(Ok(()), |slot| slot.remap(memory.clone()));
                     self.note(at, remapped);
                 }
                 let _ = done.try_send(());
             }
-            Order::Abandon { done } => {
-                (0..self.slots.len()).for_each(|at| self.abandon(at, turn));
+            What::Abandon { done } => {
+                self.places(disk).into_iter().for_each(|at| self.abandon(at, turn));
                 let _ = done.try_send(());
             }
         }
     }
 
-    fn start(&mut self, setup: Box<RingSetup>, turn: &mut dyn Turn) {
-        let at = usize::from(setup.index) / self.reactors;
-        if at >= self.slots.len() {
-            self.slots.resize_with(at + 1, || None);
+    fn start(&mut self, disk: usize, setup: Box<RingSetup>, turn: &mut dyn Turn) {
+        if let Some(at) = self.find(disk, setup.index) {
+            self.abandon(at, turn);
         }
-        self.abandon(at, turn);
+        let at = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
         self.serial += 1;
-        self.slots[at] = Some(Slot::new(self.serial, setup));
+        self.slots[at] = Some(Slot::new(disk, self.serial, setup));
     }
 
     /// Forgets a queue; what it has in the lane strays.
@@ -175,7 +199,7 @@ impl VhostServer {
             turn.unwatch(slot.serial);
         }
         slot.starved.into_iter().for_each(|key| self.forget(key));
-        self.strays.fetch_add(slot.in_flight, Ordering::AcqRel);
+        self.units[slot.disk].served.strays.fetch_add(slot.in_flight, Ordering::AcqRel);
     }
 
     /// Ends the use of a queue that makes no sense.
@@ -194,34 +218,41 @@ impl VhostServer {
 
     fn take_completions(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
-            let Some(job) = self.jobs.complete(completion) else { continue };
-            let key = self.jobs.job(job).mark;
-            let Pending { at, serial, .. } = self.pending[key];
-            match self.slots[at].as_mut().filter(|slot| slot.serial == serial) {
-                Some(slot) => {
-                    slot.in_flight -= 1;
-                    let ended = self.end_job(at, job, key);
-                    self.note(at, ended);
-                }
-                None => {
-                    self.strays.fetch_sub(1, Ordering::AcqRel);
-                    self.jobs.remove(job, |buffer, _| Some(buffer));
-                }
-            }
-            self.forget(key);
+            self.take_completion(completion);
         }
+    }
+
+    fn take_completion(&mut self, completion: Completion) {
+        let unit = &mut self.units[usize::from(tag_of(&completion))];
+        let Some(job) = unit.jobs.complete(completion) else { return };
+        let key = unit.jobs.job(job).mark;
+        let Pending { at, serial, .. } = self.pending[key];
+        match self.slots[at].as_mut().filter(|slot| slot.serial == serial) {
+            Some(slot) => {
+                slot.in_flight -= 1;
+                let ended = self.end_job(at, job, key);
+                self.note(at, ended);
+            }
+            None => {
+                unit.served.strays.fetch_sub(1, Ordering::AcqRel);
+                unit.jobs.remove(job, |buffer, _| Some(buffer));
+            }
+        }
+        self.forget(key);
     }
 
     /// Gives the chain of a job that is done back.
     fn end_job(&mut self, at: usize, job: JobKey, key: PendingKey) -> Result<(), BadRing> {
-        let (status, op) = (self.jobs.job(job).status, self.jobs.job(job).request.op);
         let Pending { head, ref chain, ref request, .. } = self.pending[key];
-        let Some(ring) = self.slots[at].as_mut().and_then(Slot::ring) else {
-            self.jobs.remove(job, |buffer, _| Some(buffer));
+        let Some(slot) = &mut self.slots[at] else { return Ok(()) };
+        let jobs = &mut self.units[slot.disk].jobs;
+        let (status, op) = (jobs.job(job).status, jobs.job(job).request.op);
+        let Some(ring) = slot.ring() else {
+            jobs.remove(job, |buffer, _| Some(buffer));
             return Ok(()); // it made no sense and is stopped
         };
         let (mut cursor, mut copied, mut written) = (request.data, Ok(()), 0);
-        self.jobs.remove(job, |buffer, range| {
+        jobs.remove(job, |buffer, range| {
             if status.is_success() && op == DiskOp::Read && copied.is_ok() {
                 written += range.len() as u32;
                 copied = chain.writable.write(&mut cursor, ring.memory(), &buffer[range]);
@@ -238,8 +269,10 @@ impl VhostServer {
 
     /// Begins the queues that waited for strays, if there are none.
     fn begin_waiting(&mut self) {
-        if self.strays.load(Ordering::Acquire) == 0 {
-            self.slots.iter_mut().flatten().for_each(Slot::begin);
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.is_waiting()) {
+            if self.units[slot.disk].served.strays.load(Ordering::Acquire) == 0 {
+                slot.begin();
+            }
         }
     }
 
@@ -247,7 +280,7 @@ impl VhostServer {
     fn take_from(&mut self, at: usize, stopping: bool) -> Result<(), BadRing> {
         for _ in 0..TAKE_MAX {
             let Some(slot) = self.slots[at].as_mut().filter(|slot| slot.kicked) else { break };
-            if self.jobs.is_congested() {
+            if self.units[slot.disk].jobs.is_congested() {
                 break;
             }
             let key = match slot.starved.take() {
@@ -267,6 +300,7 @@ impl VhostServer {
     /// Takes one chain; when there is none the guest is asked to kick.
     fn take_one(&mut self, at: usize, stopping: bool) -> Result<Option<PendingKey>, BadRing> {
         let Some(slot) = &mut self.slots[at] else { return Ok(None) };
+        let disk = self.units[slot.disk].jobs.disk();
         let (serial, old_only) = (slot.serial, stopping || slot.stopping.is_some());
         let Some(ring) = slot.ring() else { return Ok(None) };
         let mut chain = self.chains.pop().unwrap_or_default();
@@ -275,7 +309,7 @@ impl VhostServer {
             slot.kicked = !old_only && ring.rest()?;
             return Ok(None);
         };
-        let request = Request::of(&chain, ring.memory(), &self.disk)?;
+        let request = Request::of(&chain, ring.memory(), disk)?;
         Ok(Some(self.pending.insert(Pending { at, serial, head, chain, request })))
     }
 
@@ -309,7 +343,7 @@ impl VhostServer {
         asked: DiskRequest,
     ) -> Result<Begun, BadRing> {
         let Some(slot) = &mut self.slots[at] else { return Ok(Begun::Running) };
-        match self.jobs.start(key, at, asked) {
+        match self.units[slot.disk].jobs.start(key, at, asked) {
             Started::Done => return Ok(Begun::Done),
             Started::Running(_) => slot.in_flight += 1,
             Started::Payload(job, part) => {
@@ -334,38 +368,46 @@ impl VhostServer {
     ) -> Result<(), BadRing> {
         let Pending { ref chain, ref request, .. } = self.pending[key];
         let Some(slot) = &mut self.slots[at] else { return Ok(()) };
+        let jobs = &mut self.units[slot.disk].jobs;
         let (mut cursor, mut next) = (request.data, Some(first));
         while let Some(part) = next {
             let Some(ring) = slot.ring() else { return Ok(()) };
-            let octets = self.jobs.payload(part);
+            let octets = jobs.payload(part);
             if let Err(error) = chain.readable.read(&mut cursor, ring.memory(), octets) {
-                if let Some(job) = self.jobs.payload_lost(job, part) {
-                    self.jobs.remove(job, |buffer, _| Some(buffer));
+                if let Some(job) = jobs.payload_lost(job, part) {
+                    jobs.remove(job, |buffer, _| Some(buffer));
                     slot.in_flight -= 1;
                     self.forget(key);
                 }
                 return Err(error.into());
             }
-            next = self.jobs.payload_filled(part);
+            next = jobs.payload_filled(part);
         }
         Ok(())
     }
 
     fn identify(&mut self, at: usize, key: PendingKey) -> Result<(), BadRing> {
         let Pending { head, ref chain, ref request, .. } = self.pending[key];
-        let Some(ring) = self.slots[at].as_mut().and_then(Slot::ring) else { return Ok(()) };
+        let Some(slot) = &mut self.slots[at] else { return Ok(()) };
+        let name = name(self.units[slot.disk].jobs.disk());
+        let Some(ring) = slot.ring() else { return Ok(()) };
         let written = writable_bytes(chain).min(ID_BYTES as u32);
-        let octets = &name(&self.disk)[..written as usize];
+        let octets = &name[..written as usize];
         chain.writable.write(&mut Cursor::default(), ring.memory(), octets)?;
         ring.give(head, RequestStatus::Ok, request.status_at, written)
     }
 
     fn take_from_all(&mut self, stopping: bool) {
-        let count = self.slots.len();
-        self.first = (self.first + 1) % count.max(1);
-        for at in (self.first..count).chain(0..self.first) {
+        for at in rotated(self.slots.len(), self.turns) {
             let taken = self.take_from(at, stopping);
             self.note(at, taken);
+        }
+    }
+
+    /// Hands what waits to the lanes; which disk has the last room is another one each turn.
+    fn submit(&mut self, turn: &mut dyn Turn) {
+        for place in rotated(self.units.len(), self.turns) {
+            self.units[place].jobs.submit(turn);
         }
     }
 
@@ -400,9 +442,11 @@ impl VhostServer {
     /// Arms the mailbox and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
         let slots = || self.slots.iter().flatten();
-        let goes_on = !self.jobs.is_congested() && slots().any(Slot::goes_on);
+        let congested = |slot: &Slot| self.units[slot.disk].jobs.is_congested();
+        let goes_on = slots().any(|slot| slot.goes_on() && !congested(slot));
         let strays = slots().any(Slot::is_waiting).then_some(STRAY_RETRY);
-        let guards = self.jobs.has_parked().then_some(GUARD_RETRY);
+        let has_parked = self.units.iter().any(|unit| unit.jobs.has_parked());
+        let guards = has_parked.then_some(GUARD_RETRY);
         let delays = [goes_on.then_some(Duration::ZERO), guards, strays];
         let soon = delays.into_iter().flatten().map(|delay| turn.now() + delay);
         let stops = slots().filter_map(|slot| Some(slot.stopping.as_ref()?.1));
@@ -419,7 +463,8 @@ impl VhostServer {
     fn end(&mut self, turn: &mut dyn Turn) {
         let by = *self.end_by.get_or_insert(turn.now() + END_WAIT);
         self.retry_at = Some(self.retry_at.map_or(by, |at| at.min(by)));
-        let is_done = self.jobs.is_idle() && self.slots.iter().flatten().all(Slot::is_done);
+        let is_idle = self.units.iter().all(|unit| unit.jobs.is_idle());
+        let is_done = is_idle && self.slots.iter().flatten().all(Slot::is_done);
         if !is_done && turn.now() < by {
             return;
         }
@@ -429,6 +474,12 @@ impl VhostServer {
         }
         turn.stop();
     }
+}
+
+/// All below `count`, from another one on each turn.
+fn rotated(count: usize, turns: usize) -> impl Iterator<Item = usize> {
+    let first = turns % count.max(1);
+    (first..count).chain(0..first)
 }
 
 /// How a disk's request began.
@@ -442,12 +493,13 @@ enum Begun {
 
 impl Front for VhostServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
+        self.turns = self.turns.wrapping_add(1);
         self.take_ready(turn);
         self.take_completions(turn);
         self.begin_waiting();
-        self.jobs.submit(turn);
+        self.submit(turn);
         self.take_from_all(turn.stopping());
-        self.jobs.submit(turn);
+        self.submit(turn);
         self.settle_all(turn);
         self.await_more(turn);
     }

@@ -5,7 +5,7 @@
 use super::config_space;
 use super::inflight::InflightMemory;
 use super::memory::MemoryTable;
-use super::orders::Order;
+use super::orders::{Order, What};
 use super::ring::{QUEUE_SIZE_MAX, RingSetup, Signals};
 use crate::disk::Disk;
 use roadtrain_engine::mailbox::Outbox;
@@ -27,8 +27,33 @@ pub(crate) const QUEUES_MAX: u16 = 128;
 #[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) disk: Arc<Disk>,
+    /// The disk's place among those that are served.
+    pub(crate) place: usize,
     /// The reactors' servers. Queues are dealt to them.
     pub(crate) servers: Vec<Outbox<Order>>,
+}
+
+impl Wiring {
+    /// The server of a queue. Disks begin at different ones.
+    fn server(&self, queue: u16) -> &Outbox<Order> {
+        &self.servers[(self.place + usize::from(queue)) % self.servers.len()]
+    }
+
+    /// Orders what concerns one queue; `false` when the reactor has ended.
+    fn order(&self, queue: u16, what: What) -> bool {
+        self.server(queue).send(Order { disk: self.place, what })
+    }
+
+    /// Sends an order and waits for its answer; `None` when the reactor has ended.
+    fn ask<T>(
+        &self,
+        server: &Outbox<Order>,
+        what: impl FnOnce(SyncSender<T>) -> What,
+    ) -> Option<T> {
+        let (reply, answer) = sync_channel(1);
+        let order = Order { disk: self.place, what: what(reply) };
+        server.send(order).then(|| answer.recv().ok())?
+    }
 }
 
 /// One queue, as far as it was told of.
@@ -70,12 +95,8 @@ impl Session {
     /// The frontend is gone: nobody touches the guest's memory when this returns.
     pub(crate) fn end(&mut self) {
         for server in &self.wiring.servers {
-            ask(server, |done| Order::Abandon { done });
+            self.wiring.ask(server, |done| What::Abandon { done });
         }
-    }
-
-    fn server(&self, queue: u16) -> &Outbox<Order> {
-        &self.wiring.servers[usize::from(queue) % self.wiring.servers.len()]
     }
 
     fn queue(&mut self, index: u32) -> Result<(u16, &mut QueuePlan)> {
@@ -116,14 +137,15 @@ impl Session {
         };
         debug!(queue = index, size = setup.size, base = setup.base, "vhost-user: queue starts");
         self.queues[usize::from(index)].running = true;
-        self.server(index).send(Order::Start(Box::new(setup)));
+        self.wiring.order(index, What::Start(Box::new(setup)));
         Ok(())
     }
 
     /// Stops a queue and notes where it would go on.
     fn stop(&mut self, index: u16) -> Result<u16> {
         if std::mem::take(&mut self.queues[usize::from(index)].running) {
-            let stopped = ask(self.server(index), |reply| Order::Stop { queue: index, reply });
+            let server = self.wiring.server(index);
+            let stopped = self.wiring.ask(server, |reply| What::Stop { queue: index, reply });
             // The reactor has ended: nobody knows where.
             let base = stopped.ok_or(Error::BackendInternalError)?;
             self.queues[usize::from(index)].base = base;
@@ -138,7 +160,7 @@ impl Session {
         index: u8,
         event: Option<File>,
         place: fn(&mut QueuePlan) -> &mut Option<File>,
-        order: fn(u16, Option<File>) -> Order,
+        order: fn(u16, Option<File>) -> What,
     ) -> Result<()> {
         if let Some(event) = &event {
             ioctl_fionbio(event, true).map_err(|error| internal(error.into()))?;
@@ -149,16 +171,10 @@ impl Session {
         *place(plan) = event;
         if running {
             let copy = copy.transpose().map_err(internal)?;
-            self.server(queue).send(order(queue, copy));
+            self.wiring.order(queue, order(queue, copy));
         }
         Ok(())
     }
-}
-
-/// Sends an order and waits for its answer; `None` when the reactor has ended.
-fn ask<T>(server: &Outbox<Order>, order: impl FnOnce(SyncSender<T>) -> Order) -> Option<T> {
-    let (reply, answer) = sync_channel(1);
-    server.send(order(reply)).then(|| answer.recv().ok())?
 }
 
 fn internal(error: io::Error) -> Error {
@@ -218,7 +234,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let table = MemoryTable::map(regions, files).map_err(internal)?;
         for server in &self.wiring.servers {
             let memory = table.memory().clone();
-            ask(server, |done| Order::Remap { memory, done });
+            self.wiring.ask(server, |done| What::Remap { memory, done });
         }
         self.memory = Some(table);
         Ok(None)
@@ -271,12 +287,12 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_call(&mut self, index: u8, event: Option<File>) -> Result<()> {
-        let order = |queue, event| Order::Call { queue, event };
+        let order = |queue, event| What::Call { queue, event };
         self.signal(index, event, |plan| &mut plan.call, order)
     }
 
     fn set_vring_err(&mut self, index: u8, event: Option<File>) -> Result<()> {
-        let order = |queue, event| Order::Error { queue, event };
+        let order = |queue, event| What::Error { queue, event };
         self.signal(index, event, |plan| &mut plan.error, order)
     }
 

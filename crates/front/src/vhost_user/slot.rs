@@ -21,6 +21,8 @@ enum State {
 
 /// A queue, from its start to its stop.
 pub(crate) struct Slot {
+    /// The disk's place, and the queue's number.
+    pub(crate) disk: usize,
     pub(crate) queue: u16,
     /// Tells it from its predecessors and successors.
     pub(crate) serial: u64,
@@ -36,8 +38,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(serial: u64, setup: Box<RingSetup>) -> Self {
+    pub(crate) fn new(disk: usize, serial: u64, setup: Box<RingSetup>) -> Self {
         Slot {
+            disk,
             queue: setup.index,
             serial,
             state: State::Waiting(setup),
@@ -84,7 +87,12 @@ impl Slot {
         };
         match Ring::start(*setup) {
             Ok(ring) => {
-                debug!(queue = self.queue, old = ring.has_old(), "vhost-user: queue begins");
+                debug!(
+                    disk = self.disk,
+                    queue = self.queue,
+                    old = ring.has_old(),
+                    "vhost-user: queue begins"
+                );
                 // Whatever was told while nobody was there.
                 ring.signal_anyway();
                 self.state = State::Serving(Box::new(ring));
@@ -96,8 +104,8 @@ impl Slot {
 
     /// It makes no sense: ends its use. Returns what was taken but not begun.
     pub(crate) fn fail(&mut self, error: &BadRing) {
-        let queue = self.queue;
-        warn!(queue, "vhost-user: the guest's queue makes no sense and is stopped: {error}");
+        let Slot { disk, queue, .. } = *self;
+        warn!(disk, queue, "vhost-user: the guest's queue makes no sense and is stopped: {error}");
         let next = self.next_available();
         if let Some(ring) = self.ring() {
             ring.signal_error();

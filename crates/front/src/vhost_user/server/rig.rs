@@ -3,8 +3,8 @@
 use super::super::attach::{ControlThread, Shared};
 use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
 use super::*;
-use crate::disk::Watch;
 use crate::disk::rig::{Mock, Options};
+use crate::disk::{DiskInfo, Watch};
 use roadtrain_engine::host::ReactorInfo;
 use roadtrain_wire::virtio_blk::operation;
 use std::fs::File;
@@ -18,17 +18,26 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+impl VhostServer {
+    /// Whether nothing is left of any request.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.units.iter().all(|unit| unit.jobs.is_clean()) && self.pending.is_empty()
+    }
+}
+
 /// Size of each queue.
 pub(crate) const QUEUE_SIZE: u16 = 16;
 
-/// Servers that run, and the thread that listens.
+/// Servers that run, and the threads that listen.
 pub(crate) struct Backend {
     pub(crate) path: PathBuf,
+    /// A second namespace, which is the same memory disk with other limits.
+    pub(crate) other_path: PathBuf,
     pub(crate) disk: Arc<Disk>,
     pub(crate) data: Arc<Mutex<Vec<u8>>>,
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(Mock, VhostServer)>>,
-    control: ControlThread,
+    controls: Vec<ControlThread>,
     _directory: tempfile::TempDir,
 }
 
@@ -36,8 +45,11 @@ impl Backend {
     pub(crate) fn start(options: Options, reactors: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vhost.sock");
-        let mut shared = Shared::bind(&path, options.info.clone(), Watch::default()).unwrap();
-        let disk = shared.disk().clone();
+        let other_path = directory.path().join("other.sock");
+        let mut shared = Shared::default();
+        let disk = shared.add(&path, options.info.clone(), Watch::default()).unwrap().clone();
+        let other = DiskInfo { read_only: true, ..options.info.clone() };
+        shared.add(&other_path, other, Watch::default()).unwrap();
         let model = Mock::new(options.clone(), 0);
         let (data, stopping) = (model.disk, model.stopping);
         let threads = (0..reactors).map(|index| {
@@ -48,8 +60,8 @@ impl Backend {
             std::thread::spawn(move || mock.run(server))
         });
         let threads = threads.collect();
-        let control = ControlThread::start(shared).unwrap();
-        Backend { path, disk, data, stopping, threads, control, _directory: directory }
+        let controls = shared.listen().unwrap();
+        Backend { path, other_path, disk, data, stopping, threads, controls, _directory: directory }
     }
 
     /// Stops everything in order; nothing may be left of any request.
@@ -58,10 +70,10 @@ impl Backend {
         for thread in self.threads {
             let (mock, server) = thread.join().unwrap();
             assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
-            assert!(server.jobs.is_clean() && server.pending.is_empty(), "{:?}", server.jobs);
+            assert!(server.is_clean());
         }
-        drop(self.control);
-        assert!(!self.path.exists());
+        drop(self.controls);
+        assert!(!self.path.exists() && !self.other_path.exists());
     }
 }
 

@@ -235,6 +235,51 @@ fn read_only_disks_say_so() {
     backend.stop();
 }
 
+/// Two machines with a namespace each, on the same reactors.
+#[test]
+fn namespaces_have_queues_of_their_own() {
+    let backend = Backend::start(options(512), 2);
+    let mut machine = Machine::start(&backend.path, 2);
+    let mut other = Machine::start(&backend.other_path, 3);
+    for round in 0..20u8 {
+        for queue in 0..2 {
+            for at in 0..QUEUE_SIZE as u64 {
+                machine.submit(queue, &write_parts(at, &[round; 512]));
+                other.submit(queue, &write_parts(at, &[0xee; 512]));
+            }
+        }
+        for queue in 0..2 {
+            (0..QUEUE_SIZE).for_each(|_| assert_eq!(machine.wait(queue).1, [OK]));
+            (0..QUEUE_SIZE).for_each(|_| assert_eq!(other.wait(queue).1, [FAILED], "read-only"));
+        }
+        assert_eq!(other.read(2, 3, 512)[..512], [round; 512]);
+    }
+    // One goes, the other one's queues go on.
+    drop(machine);
+    let mut machine = Machine::start(&backend.path, 1);
+    assert_eq!(machine.write(0, 3, &[77; 512]), OK);
+    assert_eq!(other.read(2, 3, 512)[..512], [77; 512]);
+    drop((machine, other));
+    backend.stop();
+}
+
+/// A frontend that never ends its message keeps nobody from stopping.
+#[test]
+fn a_message_without_end_is_not_waited_for() {
+    let backend = Backend::start(options(512), 1);
+    let mut stream = UnixStream::connect(&backend.path).unwrap();
+    // The header of a message of 4096 octets, which come one by one.
+    stream.write_all(&[5, 0, 0, 0, 1, 0, 0, 0, 0, 16, 0, 0]).unwrap();
+    let drip = std::thread::spawn(move || {
+        while stream.write_all(&[0]).is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    backend.stop();
+    drip.join().unwrap();
+}
+
 #[test]
 fn nonsense_ends_a_connection_and_not_the_backend() {
     let backend = Backend::start(options(512), 1);
@@ -279,13 +324,14 @@ fn nothing_begins_beside_strays() {
     let strays = Strays::default();
     let (outbox, inbox) = mailbox().unwrap();
     let disk = Arc::new(Disk::new(test_info()).unwrap());
-    let mut server = VhostServer::new(disk, 1, 1, inbox, strays.clone());
+    let served = Served { disk, strays: strays.clone() };
+    let mut server = VhostServer::new(std::iter::once(served), 1, inbox);
     let mut mock = Mock::new(Options::default(), 1);
     let mut guest = Guest::new(QUEUE_SIZE);
     let head = guest.lay(&write_parts(0, &[1; 512]));
     guest.offer(head);
     strays.store(1, Ordering::Relaxed);
-    outbox.send(Order::Start(setup(&guest)));
+    outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
     (0..50).for_each(|_| mock.turn(&mut server));
     assert!(mock.asked.is_empty());
     assert!(server.deadline().is_some(), "it looks again by itself");
@@ -294,13 +340,64 @@ fn nothing_begins_beside_strays() {
         mock.turn(&mut server);
     }
     // Its successor takes the same request again, after the first has ended.
-    outbox.send(Order::Start(setup(&guest)));
+    outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
     while guest.used_index() == 0 {
         assert!(mock.in_flight.len() <= 1);
         mock.turn(&mut server);
     }
     assert_eq!(mock.asked.len(), 2);
     assert_eq!(strays.load(Ordering::Relaxed), 0);
+}
+
+/// A target that does not answer keeps neither a queue nor the reactor; a successor waits for it.
+#[test]
+fn a_silent_target_is_not_waited_for_without_end() {
+    let (outbox, inbox) = mailbox().unwrap();
+    let disk = Arc::new(Disk::new(test_info()).unwrap());
+    let strays = Strays::default();
+    let served = Served { disk, strays: strays.clone() };
+    let mut server = VhostServer::new(std::iter::once(served), 1, inbox);
+    let mut mock = Mock::new(Options::default(), 1);
+    mock.silent = true;
+    let mut guest = Guest::new(QUEUE_SIZE);
+    let head = guest.lay(&write_parts(0, &[1; 512]));
+    guest.offer(head);
+    outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
+    let (reply, answer) = sync_channel(1);
+    while mock.in_flight.is_empty() {
+        mock.turn(&mut server);
+    }
+    outbox.send(Order { disk: 0, what: What::Stop { queue: 0, reply } });
+    let stopped = (0..200_000).find_map(|_| {
+        mock.turn(&mut server);
+        answer.try_recv().ok()
+    });
+    assert_eq!((stopped, strays.load(Ordering::Relaxed)), (Some(1), 1));
+    let head = guest.lay(&write_parts(1, &[2; 512]));
+    guest.offer(head);
+    outbox.send(Order {
+        disk: 0,
+        what: What::Start(Box::new(RingSetup { base: 1, ..*setup(&guest) })),
+    });
+    (0..50).for_each(|_| mock.turn(&mut server));
+    assert_eq!((mock.asked.len(), guest.used_index()), (1, 0));
+    mock.silent = false;
+    while guest.used_index() == 0 {
+        mock.turn(&mut server);
+    }
+    assert_eq!((mock.asked.len(), strays.load(Ordering::Relaxed)), (2, 0));
+    mock.silent = true;
+    let head = guest.lay(&write_parts(1, &[2; 512]));
+    guest.offer(head);
+    while mock.in_flight.is_empty() {
+        mock.turn(&mut server);
+    }
+    mock.stopping.store(true, Ordering::Relaxed);
+    let ends = (0..200_000).any(|_| {
+        mock.turn(&mut server);
+        mock.stopped
+    });
+    assert!(ends && mock.watches.is_empty());
 }
 
 /// Headers that hostile chains may refer to.
@@ -341,7 +438,8 @@ proptest! {
     ) {
         let (outbox, inbox) = mailbox().unwrap();
         let disk = Arc::new(Disk::new(test_info()).unwrap());
-        let mut server = VhostServer::new(disk, 1, 1, inbox, Strays::default());
+        let served = Served { disk, strays: Strays::default() };
+        let mut server = VhostServer::new(std::iter::once(served), 1, inbox);
         let mut mock = Mock::new(Options::default(), seed.into());
         let guest = Guest::new(QUEUE_SIZE);
         for (at, header) in headers.iter().enumerate() {
@@ -354,7 +452,7 @@ proptest! {
             let slot = guest.avail_ring().0 + 4 + 2 * at as u64;
             guest.memory().write_obj(*head, GuestAddress(slot)).unwrap();
         }
-        outbox.send(Order::Start(setup(&guest)));
+        outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
         let mut available = 0u16;
         for step in steps {
             available = available.wrapping_add(step);
@@ -365,12 +463,12 @@ proptest! {
             }
         }
         let (reply, answer) = sync_channel(1);
-        outbox.send(Order::Stop { queue: 0, reply });
+        outbox.send(Order { disk: 0, what: What::Stop { queue: 0, reply } });
         let stopped = (0..10_000).find_map(|_| {
             mock.turn(&mut server);
             answer.try_recv().ok()
         });
         prop_assert!(stopped.is_some());
-        prop_assert!(server.jobs.is_clean() && server.pending.is_empty());
+        prop_assert!(server.is_clean());
     }
 }
