@@ -136,9 +136,11 @@ fn what_cannot_be_attached_is_said_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let error = attach(&target, directory.path(), Some(2), Uring::Off).map(drop).unwrap_err();
     assert_eq!(error.to_string(), "the subsystem has no namespace 2; it has 1, 3");
-    let absent = directory.path().join("absent");
-    let error = attach(&target, &absent, None, Uring::Off).map(drop).unwrap_err();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("mountpoint");
+    let error = attach(&target, &below, None, Uring::Off).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("cannot mount at"), "{error}");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     target.stop();
 }
