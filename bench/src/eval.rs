@@ -2,7 +2,7 @@
 
 mod chart;
 mod figures;
-mod html;
+pub(crate) mod html;
 mod judge;
 mod metric;
 mod page;
@@ -12,7 +12,7 @@ mod result;
 mod run;
 mod tables;
 #[cfg(test)]
-mod xml;
+pub(crate) mod xml;
 
 use crate::machine::Machine;
 use crate::report;
@@ -228,7 +228,8 @@ fn plots(figure: &Figure, data: &Data) -> Vec<(String, String)> {
     charts.enumerate().map(|(n, svg)| (format!("{}-{}.svg", figure.id, n + 1), svg)).collect()
 }
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+/// Writes a file, and makes the folder for it.
+pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }

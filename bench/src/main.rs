@@ -1,6 +1,7 @@
 //! `roadtrain-bench`: experiments that judge the product: the floor of this machine, the comparison
 //! with it, and the page that reports both.
 
+mod apps;
 mod eval;
 mod floor;
 mod floor_fuse;
@@ -36,6 +37,11 @@ enum Command {
     Eval(eval::Args),
     /// Render an evaluation's report from its JSON again
     Render(eval::RenderArgs),
+    /// Run RocksDB, PostgreSQL and scans of files on our devices and on others': JSON, an HTML report
+    Apps(apps::Args),
+    /// Read files by threads, and say how fast
+    #[command(hide = true)]
+    Scan(apps::ScanArgs),
     /// Put a table into docs/PERFORMANCE.md
     Report(report::Args),
 }
@@ -47,6 +53,8 @@ fn main() -> anyhow::Result<()> {
         Command::Table(args) => table::main(args),
         Command::Eval(args) => eval::main(&args),
         Command::Render(args) => eval::render_main(&args),
+        Command::Apps(args) => apps::main(&args),
+        Command::Scan(args) => apps::scan_main(&args),
         Command::Report(args) => report::main(&args),
     }
 }

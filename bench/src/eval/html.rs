@@ -12,19 +12,23 @@ const STYLE: &str = include_str!("style.css");
 /// Renders everything.
 pub(crate) fn page(figures: &[Figure], data: &Data) -> String {
     let mut out = String::new();
-    out.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
-    out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
-    out.push_str("<title>Roadtrain: an evaluation</title>\n<style>\n");
-    out.push_str(STYLE);
-    out.push_str("</style>\n</head>\n<body>\n<main>\n<h1>Roadtrain: an evaluation</h1>\n");
     introduction(&mut out, data);
     claims(&mut out, figures, data);
     goals(&mut out, figures, data);
     for figure in figures {
         section(&mut out, figure, data);
     }
-    out.push_str("</main>\n</body>\n</html>\n");
-    out
+    document("Roadtrain: an evaluation", &out)
+}
+
+/// A whole page.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
+         </head>\n<body>\n<main>\n<h1>{title}</h1>\n{body}</main>\n</body>\n</html>\n"
+    )
 }
 
 /// Text as HTML.
@@ -32,7 +36,8 @@ pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn paragraph(out: &mut String, class: &str, text: &str) {
+/// Text, unless there is none.
+pub(crate) fn paragraph(out: &mut String, class: &str, text: &str) {
     if !text.is_empty() {
         // Between backticks: code.
         let text = escape(text);
@@ -210,7 +215,7 @@ fn charts(out: &mut String, panel: &Panel, data: &Data) {
 }
 
 /// A grid as a table; a cell that begins with `!` is marked, and a lone one stretches to the end.
-fn grid(out: &mut String, grid: &Grid) {
+pub(crate) fn grid(out: &mut String, grid: &Grid) {
     out.push_str("<div class=\"scroll\"><table>\n");
     for (number, line) in grid.iter().enumerate() {
         let tag = if number == 0 { "th" } else { "td" };

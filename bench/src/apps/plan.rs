@@ -1,0 +1,294 @@
+//! What is run: the rows of the tables, in groups that run one after the other on a side before the
+//! next side has its turn.
+
+use super::side::{ALTERNATIVES, OURS, Side};
+use std::fmt;
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    Full,
+    /// Fewer sides, rows and rounds: in four minutes.
+    Quick,
+}
+
+/// A kind of application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Fio,
+    Rocksdb,
+    Postgres,
+    Scan,
+}
+
+/// What is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filesystem {
+    Ext4,
+    Xfs,
+}
+
+/// An application and what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Workload {
+    /// 4 KiB random reads of the file, or of the loop device over it.
+    Reads { depth: usize, device: bool },
+    /// Random keys, beside a writer if told so.
+    Rocksdb { writing: bool },
+    /// pgbench: reads only, or the mix of TPC-B.
+    Postgres { reading: bool },
+    /// Files read in order by so many threads.
+    Scan { threads: usize },
+}
+
+/// A table: an application on all sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) workload: Workload,
+    /// None: no file system.
+    pub(super) filesystem: Option<Filesystem>,
+}
+
+/// What one figure of a row has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Figure {
+    /// Operations a second for each core that is busy.
+    PerCpuSecond,
+    P50,
+    P99,
+}
+
+/// A goal: ours against an alternative.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bar {
+    pub(super) row: Row,
+    pub(super) figure: Figure,
+    pub(super) of: Side,
+    pub(super) to: Side,
+    /// At least so many times the other; for latencies at most.
+    pub(super) ratio: f64,
+}
+
+impl Extent {
+    /// Rounds; each runs everything once.
+    pub(super) fn rounds(self) -> usize {
+        match self {
+            Self::Full => 5,
+            Self::Quick => 3,
+        }
+    }
+
+    /// What is run unless told otherwise.
+    pub(super) fn sides(self) -> Vec<Side> {
+        let quick = [Side::Local, Side::Roadtrain("i10"), OURS, Side::Nbdfuse, Side::Qemu];
+        Side::ALL
+            .into_iter()
+            .filter(|side| match self {
+                Self::Full => *side != Side::RoadtrainNbd,
+                Self::Quick => quick.contains(side),
+            })
+            .collect()
+    }
+
+    /// The rows in the order in which they are run.
+    pub(super) fn rows(self) -> Vec<Row> {
+        let mut rows = vec![Row::bare(32, false), Row::bare(1, false)];
+        match self {
+            Self::Full => {
+                rows.push(Row::bare(32, true));
+                rows.extend(Filesystem::ALL.iter().flat_map(|&on| {
+                    let scans = [1, 2, 4].map(|threads| Row::on(on, Workload::Scan { threads }));
+                    databases(on).into_iter().chain(scans)
+                }));
+            }
+            Self::Quick => {
+                rows.extend(databases(Filesystem::Ext4));
+                rows.push(Row::on(Filesystem::Xfs, Workload::Scan { threads: 2 }));
+            }
+        }
+        rows
+    }
+
+    /// The goals.
+    pub(super) fn bars(self) -> Vec<Bar> {
+        self.rows().into_iter().flat_map(Row::bars).collect()
+    }
+}
+
+fn databases(on: Filesystem) -> [Row; 4] {
+    [
+        Workload::Rocksdb { writing: false },
+        Workload::Rocksdb { writing: true },
+        Workload::Postgres { reading: true },
+        Workload::Postgres { reading: false },
+    ]
+    .map(|workload| Row::on(on, workload))
+}
+
+impl Row {
+    fn bare(depth: usize, device: bool) -> Self {
+        Self { workload: Workload::Reads { depth, device }, filesystem: None }
+    }
+
+    fn on(filesystem: Filesystem, workload: Workload) -> Self {
+        Self { workload, filesystem: Some(filesystem) }
+    }
+
+    /// What is wanted of it.
+    fn bars(self) -> Vec<Bar> {
+        let wanted: &[(Figure, f64)] = match self.workload {
+            Workload::Reads { depth: 32, device: false } => &[(Figure::PerCpuSecond, 1.5)],
+            Workload::Reads { depth: 1, device: false } => &[(Figure::P50, 1.0)],
+            Workload::Reads { .. } | Workload::Scan { .. } => &[],
+            Workload::Rocksdb { .. } | Workload::Postgres { .. } => {
+                &[(Figure::PerCpuSecond, 1.0), (Figure::P99, 1.0)]
+            }
+        };
+        let bar = |(figure, ratio), to| Bar { row: self, figure, of: OURS, to, ratio };
+        wanted.iter().flat_map(|&want| ALTERNATIVES.map(|to| bar(want, to))).collect()
+    }
+}
+
+impl Workload {
+    pub(super) fn group(self) -> Group {
+        match self {
+            Self::Reads { .. } => Group::Fio,
+            Self::Rocksdb { .. } => Group::Rocksdb,
+            Self::Postgres { .. } => Group::Postgres,
+            Self::Scan { .. } => Group::Scan,
+        }
+    }
+
+    /// What an operation is.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Reads { .. } | Self::Rocksdb { writing: false } => "read",
+            Self::Rocksdb { writing: true } => "read, the writer's beside them",
+            Self::Postgres { .. } => "transaction",
+            Self::Scan { .. } => "file",
+        }
+    }
+}
+
+impl Group {
+    /// As `--only` names it, and its data's folder.
+    pub(super) fn id(self) -> &'static str {
+        match self {
+            Self::Fio => "fio",
+            Self::Rocksdb => "rocksdb",
+            Self::Postgres => "postgres",
+            Self::Scan => "scan",
+        }
+    }
+}
+
+impl Filesystem {
+    pub(super) const ALL: [Self; 2] = [Self::Ext4, Self::Xfs];
+
+    /// As `mount -t` takes it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+        }
+    }
+
+    /// Makes it at once, so that nothing is left for later, and without discarding.
+    pub(super) fn make(self) -> &'static str {
+        match self {
+            Self::Ext4 => "mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            Self::Xfs => "mkfs.xfs -q -f -K",
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.workload {
+            Workload::Reads { depth, device } => {
+                write!(f, "fio, 4 KiB random reads, depth {depth}")?;
+                f.write_str(if device { ", through the loop device" } else { "" })?;
+            }
+            Workload::Rocksdb { writing: false } => f.write_str("RocksDB ReadRandom")?,
+            Workload::Rocksdb { writing: true } => f.write_str("RocksDB ReadWhileWriting")?,
+            Workload::Postgres { reading: true } => f.write_str("PostgreSQL, pgbench -S")?,
+            Workload::Postgres { reading: false } => f.write_str("PostgreSQL, pgbench TPC-B")?,
+            Workload::Scan { threads: 1 } => f.write_str("scan of files, 1 thread")?,
+            Workload::Scan { threads } => write!(f, "scan of files, {threads} threads")?,
+        }
+        self.filesystem.map_or(Ok(()), |on| write!(f, ", {}", on.name()))
+    }
+}
+
+impl Figure {
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::PerCpuSecond => "operations per CPU-second",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+        }
+    }
+
+    /// Whether less is better.
+    fn is_cost(self) -> bool {
+        self != Self::PerCpuSecond
+    }
+}
+
+impl Bar {
+    /// Whether a ratio is good enough.
+    pub(super) fn holds(&self, ratio: f64) -> bool {
+        if self.figure.is_cost() { ratio <= self.ratio } else { ratio >= self.ratio }
+    }
+
+    /// The bound in words.
+    pub(super) fn bound(&self) -> String {
+        let sign = if self.figure.is_cost() { "<=" } else { ">=" };
+        format!("{sign} {:.2}", self.ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn rows_and_sides_are_told_apart_by_their_names() {
+        for extent in [Extent::Full, Extent::Quick] {
+            let names: HashSet<String> = extent.rows().iter().map(Row::to_string).collect();
+            assert_eq!(names.len(), extent.rows().len());
+        }
+        let ids: HashSet<&str> = Side::ALL.iter().map(|side| side.id()).collect();
+        let names: HashSet<String> = Side::ALL.iter().map(Side::to_string).collect();
+        assert_eq!((ids.len(), names.len()), (Side::ALL.len(), Side::ALL.len()));
+    }
+
+    #[test]
+    fn quick_is_a_part_of_full() {
+        let full = Extent::Full.rows();
+        assert!(Extent::Quick.rows().iter().all(|row| full.contains(row)));
+        let full = Extent::Full.sides();
+        assert!(Extent::Quick.sides().iter().all(|side| full.contains(side)));
+        assert!(!full.contains(&Side::RoadtrainNbd));
+    }
+
+    #[test]
+    fn the_goals_are_those_of_the_applications() {
+        let bars = Extent::Quick.bars();
+        assert_eq!(bars.len(), 3 * (1 + 1 + 4 * 2));
+        let strict: Vec<&Bar> = bars.iter().filter(|bar| bar.ratio == 1.5).collect();
+        assert!(strict.iter().all(|bar| bar.figure == Figure::PerCpuSecond && bar.of == OURS));
+        assert_eq!(strict.len(), ALTERNATIVES.len());
+    }
+
+    #[test]
+    fn less_latency_and_more_per_cpu_second_are_better() {
+        let bars = Extent::Quick.bars();
+        let of = |figure| *bars.iter().find(|bar| bar.figure == figure).expect("there is one");
+        assert!(of(Figure::P99).holds(0.9) && !of(Figure::P99).holds(1.1));
+        assert!(of(Figure::PerCpuSecond).holds(1.6) && !of(Figure::PerCpuSecond).holds(1.4));
+        assert_eq!(of(Figure::P50).bound(), "<= 1.00");
+        assert_eq!(of(Figure::PerCpuSecond).bound(), ">= 1.50");
+    }
+}

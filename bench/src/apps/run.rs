@@ -1,0 +1,295 @@
+//! Measures: all sides are up all the time, and have their turns round by round, the next round the
+//! other way round.
+
+use super::data::{Data, Mounted};
+use super::plan::{Filesystem, Group, Row, Workload};
+use super::result::{Measure, RunResult, SideResult, Skipped};
+use super::side::Side;
+use super::stack::{self, Site, Stack};
+use super::undo::{Folder, Mount};
+use super::workload::{Turn, fio, rocksdb, scan};
+use super::{data, interrupt};
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Size of each device.
+pub(super) const DEVICE_BYTES: u64 = 1 << 30;
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Manner {
+    pub(super) program: PathBuf,
+    pub(super) sides: Vec<Side>,
+    pub(super) rows: Vec<Row>,
+    pub(super) rounds: usize,
+    /// Measured time of each run.
+    pub(super) seconds: u32,
+}
+
+/// What came of it.
+pub(super) struct Measured {
+    pub(super) sides: Vec<SideResult>,
+    pub(super) skipped: Vec<Skipped>,
+    pub(super) runs: Vec<RunResult>,
+}
+
+/// A side that is up.
+struct Up {
+    side: Side,
+    /// Unmounted before the device goes.
+    mounted: Option<Mounted>,
+    stack: Stack,
+}
+
+/// Everything that is there while it runs, in the order in which it goes.
+struct Bench<'a> {
+    manner: &'a Manner,
+    ups: Vec<Up>,
+    data: Data,
+    runs: Vec<RunResult>,
+    work: PathBuf,
+}
+
+/// Measures everything that this machine can run, and undoes all.
+pub(super) fn measure(manner: &Manner) -> anyhow::Result<Measured> {
+    let (rows, skipped) = possible(&manner.rows);
+    let name = format!("roadtrain-apps-{}", std::process::id());
+    let folder = Folder::new(std::env::temp_dir().join(name))?;
+    let work = folder.path().to_owned();
+    let store = work.join("store");
+    fs::create_dir(&store)?;
+    let _store = Mount::new("-t tmpfs -o size=75%,mode=1777 roadtrain-apps", &store)?;
+    eprintln!("making the data");
+    let data = Data::make(&store, &work, &groups(&rows))?;
+    let site = Site { program: &manner.program, work: &work, store: &store, bytes: DEVICE_BYTES };
+    let (ups, sides) = bring_up(&manner.sides, &site)?;
+    let mut bench = Bench { manner, ups, data, runs: Vec::new(), work: work.clone() };
+    for filesystem in [None, Some(Filesystem::Ext4), Some(Filesystem::Xfs)] {
+        let rows: Vec<Row> =
+            rows.iter().copied().filter(|row| row.filesystem == filesystem).collect();
+        bench.phase(filesystem, &rows)?;
+    }
+    let runs = std::mem::take(&mut bench.runs);
+    Ok(Measured { sides, skipped, runs })
+}
+
+/// Rows that can be run, and why others cannot.
+fn possible(rows: &[Row]) -> (Vec<Row>, Vec<Skipped>) {
+    let mut skipped: Vec<Skipped> = Vec::new();
+    let mut possible = rows.to_vec();
+    possible.retain(|&row| match data::unavailable(row) {
+        None => true,
+        Some((what, why)) => {
+            if skipped.iter().all(|known| known.what != what) {
+                eprintln!("SKIPPED {what}: {why}");
+                skipped.push(Skipped { what: what.to_owned(), why });
+            }
+            false
+        }
+    });
+    (possible, skipped)
+}
+
+/// The rows' groups, each once, in order.
+fn groups(rows: &[Row]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for group in rows.iter().map(|row| row.workload.group()) {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+fn bring_up(sides: &[Side], site: &Site) -> anyhow::Result<(Vec<Up>, Vec<SideResult>)> {
+    let (mut ups, mut results) = (Vec::new(), Vec::new());
+    for &side in sides {
+        let outcome = match side.unavailable() {
+            Some(why) => Err(anyhow::anyhow!(why)),
+            None => Stack::up(side, site),
+        };
+        interrupt::check()?;
+        let skipped = match outcome {
+            Ok(stack) => {
+                ups.push(Up { side, mounted: None, stack });
+                None
+            }
+            Err(e) => {
+                eprintln!("SKIPPED {side}: {e:#}");
+                Some(format!("{e:#}"))
+            }
+        };
+        results.push(SideResult { side: side.to_string(), how: side.how(), skipped });
+    }
+    Ok((ups, results))
+}
+
+impl Bench<'_> {
+    /// All rows on one kind of file system.
+    fn phase(&mut self, filesystem: Option<Filesystem>, rows: &[Row]) -> anyhow::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let groups = groups(rows);
+        let fits = |up: &Up| filesystem.is_none() || up.side.keeps_concurrent_writes();
+        let there: Vec<usize> =
+            (0..self.ups.len()).filter(|&index| fits(&self.ups[index])).collect();
+        let mut errors: Vec<Option<String>> = vec![None; self.ups.len()];
+        for &index in &there {
+            let up = &mut self.ups[index];
+            let what = filesystem.map_or("filling", Filesystem::name);
+            eprintln!("{what}: {}", up.side);
+            let outcome = up.prepare(filesystem, &groups, &self.data, &self.work);
+            interrupt::check()?;
+            errors[index] = outcome.err().map(|e| format!("{e:#}"));
+        }
+        for &row in rows {
+            let new = there.iter().map(|&index| RunResult::new(row, self.ups[index].side));
+            self.runs.extend(new);
+        }
+        for round in 0..self.manner.rounds {
+            for &group in &groups {
+                eprintln!("round {}/{}: {}", round + 1, self.manner.rounds, group.id());
+                let rows: Vec<Row> =
+                    rows.iter().copied().filter(|row| row.workload.group() == group).collect();
+                let mut order = there.clone();
+                if round % 2 == 1 {
+                    order.reverse();
+                }
+                for index in order {
+                    self.turn(index, &rows, round, errors[index].as_deref())?;
+                }
+            }
+        }
+        for up in &mut self.ups {
+            up.mounted = None;
+        }
+        Ok(())
+    }
+
+    /// One side's rows of one group.
+    fn turn(
+        &mut self,
+        index: usize,
+        rows: &[Row],
+        round: usize,
+        error: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let side = self.ups[index].side;
+        let hopeless = rows.iter().all(|&row| self.result(row, side).is_hopeless());
+        if hopeless {
+            return Ok(());
+        }
+        let outcomes = match error {
+            Some(error) => rows.iter().map(|_| Err(anyhow::anyhow!(error.to_owned()))).collect(),
+            None => {
+                let turn = self.ups[index].turn(self.manner.seconds);
+                self.ups[index].run(rows, &self.data, &turn, round)
+            }
+        };
+        interrupt::check()?;
+        for (&row, outcome) in rows.iter().zip(outcomes) {
+            let outcome = outcome.inspect_err(|e| eprintln!("  {side}: {row}: {e:#}"));
+            self.result(row, side).add(outcome);
+        }
+        Ok(())
+    }
+
+    fn result(&mut self, row: Row, side: Side) -> &mut RunResult {
+        let (row, side) = (row.to_string(), side.to_string());
+        let mut runs = self.runs.iter_mut();
+        runs.find(|run| run.row == row && run.side == side).expect("made for each row and side")
+    }
+}
+
+impl Up {
+    /// Brings the data onto the device.
+    fn prepare(
+        &mut self,
+        filesystem: Option<Filesystem>,
+        groups: &[Group],
+        data: &Data,
+        work: &Path,
+    ) -> anyhow::Result<()> {
+        let Some(filesystem) = filesystem else {
+            return stack::fill(&self.stack.file, &data.pattern, fio::BYTES);
+        };
+        let at = work.join(self.side.id()).join("mounted");
+        let mut mounted = Mounted::make(filesystem, &self.stack.device, at)?;
+        for &group in groups {
+            data.copy(group, mounted.path())?;
+        }
+        mounted.remount()?;
+        self.mounted = Some(mounted);
+        Ok(())
+    }
+
+    fn turn(&self, seconds: u32) -> Turn {
+        Turn { seconds, parties: self.stack.parties.clone() }
+    }
+
+    /// Runs rows of one group.
+    fn run(
+        &mut self,
+        rows: &[Row],
+        data: &Data,
+        turn: &Turn,
+        round: usize,
+    ) -> Vec<anyhow::Result<Measure>> {
+        match rows.first().map(|row| row.workload.group()) {
+            Some(Group::Postgres) => self.run_postgres(rows, data, turn).unwrap_or_else(|e| {
+                let error = format!("{e:#}");
+                rows.iter().map(|_| Err(anyhow::anyhow!(error.clone()))).collect()
+            }),
+            _ => rows.iter().map(|row| self.run_row(row.workload, turn, round)).collect(),
+        }
+    }
+
+    fn run_row(&self, workload: Workload, turn: &Turn, round: usize) -> anyhow::Result<Measure> {
+        let folder = || {
+            let mounted = self.mounted.as_ref().context("nothing is mounted")?;
+            anyhow::Ok(mounted.folder(workload.group()))
+        };
+        match workload {
+            Workload::Reads { depth, device } => {
+                let file = if device { &self.stack.device } else { &self.stack.file };
+                fio::run(file, depth, turn)
+            }
+            Workload::Rocksdb { writing } => rocksdb::run(&folder()?, writing, turn, round + 1),
+            Workload::Scan { threads } => scan::run(&folder()?, threads, turn),
+            Workload::Postgres { .. } => bail!("needs a server"),
+        }
+    }
+
+    /// A server for all rows, with nothing in the page cache at its start.
+    fn run_postgres(
+        &mut self,
+        rows: &[Row],
+        data: &Data,
+        turn: &Turn,
+    ) -> anyhow::Result<Vec<anyhow::Result<Measure>>> {
+        let mounted = self.mounted.as_mut().context("nothing is mounted")?;
+        mounted.remount()?;
+        let installation = data.postgres.as_ref().context("no PostgreSQL")?;
+        let server = installation.start(&mounted.folder(Group::Postgres))?;
+        let run = |row: &Row| match row.workload {
+            Workload::Postgres { reading } => server.run(reading, turn),
+            _ => bail!("needs no server"),
+        };
+        Ok(rows.iter().map(run).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::plan::Extent;
+
+    #[test]
+    fn groups_are_named_once_and_in_order() {
+        let all = groups(&Extent::Full.rows());
+        assert_eq!(all, [Group::Fio, Group::Rocksdb, Group::Postgres, Group::Scan]);
+        assert!(groups(&[]).is_empty());
+    }
+}

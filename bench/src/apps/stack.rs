@@ -1,0 +1,288 @@
+//! Brings a side up: server, client, the file that the client shows, and the loop device over it.
+
+use super::command::{self, run};
+use super::cpu::Parties;
+use super::service::{Service, free_port};
+use super::side::Side;
+use super::undo::{LoopDevice, Mount, is_mounted};
+use anyhow::{Context, ensure};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Without it there are no file systems in user space.
+pub(super) const FUSE: &str = "/dev/fuse";
+/// QEMU's export (7.2) mixes up the data of concurrent requests of 512 KiB and more.
+const QEMU_REQUEST_KIB: usize = 128;
+/// What tgt calls its target.
+const IQN: &str = "iqn.2026-11.test:apps";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Where sides are brought up.
+pub(super) struct Site<'a> {
+    /// The product.
+    pub(super) program: &'a Path,
+    /// For sockets, logs and mount points.
+    pub(super) work: &'a Path,
+    /// A tmpfs, for data.
+    pub(super) store: &'a Path,
+    /// Size of each device.
+    pub(super) bytes: u64,
+}
+
+/// A side that is up.
+pub(super) struct Stack {
+    /// The file, as the client shows it.
+    pub(super) file: PathBuf,
+    /// The loop device over it.
+    pub(super) device: PathBuf,
+    /// Whose processes are behind it.
+    pub(super) parties: Parties,
+    /// In the order in which they are to go.
+    _parts: Vec<Part>,
+}
+
+/// Something that ends when it is dropped.
+#[expect(dead_code, reason = "kept for their ends")]
+enum Part {
+    LoopDevice(LoopDevice),
+    Mount(Mount),
+    Service(Service),
+}
+
+/// A file that a client shows.
+struct Shown {
+    file: PathBuf,
+    /// In the order in which they are to go.
+    parts: Vec<Part>,
+}
+
+impl Stack {
+    /// Brings it up.
+    pub(super) fn up(side: Side, site: &Site) -> anyhow::Result<Self> {
+        let folder = site.work.join(side.id());
+        fs::create_dir(&folder)?;
+        let place = Place { site, folder: &folder, id: side.id() };
+        match side {
+            Side::Local => place.local(),
+            Side::Roadtrain(policy) => place.roadtrain(policy),
+            Side::RoadtrainNbd => place.roadtrain_nbd(),
+            Side::Nbdfuse => {
+                let (server, port) = place.nbdkit()?;
+                let shown = place.nbdfuse(&format!("nbd://127.0.0.1:{port}"))?;
+                Self::over(shown, server, None)
+            }
+            // Its export does nothing for a hole to be punched, and says that it has, unless discards are
+            // passed on: then file systems find old data where they expect zeroes.
+            Side::Qemu => {
+                let (server, port) = place.nbdkit()?;
+                let node = format!(
+                    "driver=nbd,node-name=disk,server.type=inet,server.host=127.0.0.1,\
+                     server.port={port},cache.direct=on,discard=unmap"
+                );
+                Self::over(place.qemu(&node)?, server, Some(QEMU_REQUEST_KIB))
+            }
+            Side::Tgt => {
+                let (server, port) = place.tgt()?;
+                let node = format!(
+                    "driver=iscsi,node-name=disk,transport=tcp,portal=127.0.0.1:{port},\
+                     target={IQN},lun=1,cache.direct=on,discard=unmap"
+                );
+                Self::over(place.qemu(&node)?, server, Some(QEMU_REQUEST_KIB))
+            }
+        }
+    }
+
+    /// With a loop device, whose requests may be limited.
+    fn over(shown: Shown, server: Service, request_kib: Option<usize>) -> anyhow::Result<Self> {
+        let mut loop_device = LoopDevice::new(&shown.file)?;
+        if let Some(kib) = request_kib {
+            loop_device.limit_requests(kib)?;
+        }
+        let device = loop_device.path().to_owned();
+        let parties = parties(&shown.parts, &server);
+        let mut parts = vec![Part::LoopDevice(loop_device)];
+        parts.extend(shown.parts);
+        parts.push(Part::Service(server));
+        Ok(Self { file: shown.file, device, parties, _parts: parts })
+    }
+}
+
+/// Where one side is brought up.
+struct Place<'a> {
+    site: &'a Site<'a>,
+    folder: &'a Path,
+    id: &'a str,
+}
+
+impl Place<'_> {
+    fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(name).with_extension("log")
+    }
+
+    /// A file of the device's size in the tmpfs.
+    fn backing(&self) -> anyhow::Result<PathBuf> {
+        let path = self.site.store.join(self.id).with_extension("img");
+        File::create(&path)?.set_len(self.site.bytes)?;
+        Ok(path)
+    }
+
+    fn local(&self) -> anyhow::Result<Stack> {
+        let file = self.backing()?;
+        let loop_device = LoopDevice::new(&file)?;
+        let device = loop_device.path().to_owned();
+        let parties = Parties::default();
+        Ok(Stack { file, device, parties, _parts: vec![Part::LoopDevice(loop_device)] })
+    }
+
+    fn serve(&self, policy: &str) -> anyhow::Result<(Service, String)> {
+        let (port, bytes) = (free_port()?, self.site.bytes);
+        let portal = format!("-a 127.0.0.1 -s {port} -n nqn.2026-11.test:apps-{}", self.id);
+        let line = format!("serve {portal} --namespace mem:{bytes} --policy {policy}");
+        let mut command = Command::new(self.site.program);
+        let mut server = Service::start(command.args(line.split(' ')), &self.log("serve"))?;
+        server.until_line("ready")?;
+        Ok((server, portal))
+    }
+
+    fn attach(&self, portal: &str, policy: &str, front: &str) -> anyhow::Result<(Service, String)> {
+        let line = format!("attach {portal} --policy {policy} {front}");
+        let mut command = Command::new(self.site.program);
+        let mut client = Service::start(command.args(line.split(' ')), &self.log("attach"))?;
+        let ready = client.until_line("ready")?;
+        Ok((client, ready))
+    }
+
+    fn roadtrain(&self, policy: &str) -> anyhow::Result<Stack> {
+        let (server, portal) = self.serve(policy)?;
+        let folder = self.mount_point()?;
+        let mount = Mount::by_others(&folder);
+        let front = format!("--as fuse:{} --loop", folder.display());
+        let (client, ready) = self.attach(&portal, policy, &front)?;
+        let (file, device) = shown(&ready, &folder).with_context(|| format!("it said: {ready}"))?;
+        // The client undoes its loop device and its mount itself.
+        let mut parts = vec![Part::Service(client), Part::Mount(mount)];
+        let parties = parties(&parts, &server);
+        parts.push(Part::Service(server));
+        Ok(Stack { file, device, parties, _parts: parts })
+    }
+
+    fn roadtrain_nbd(&self) -> anyhow::Result<Stack> {
+        let (server, portal) = self.serve("auto")?;
+        let socket = self.folder.join("nbd.sock");
+        let front = format!("--as nbd:unix:{}", socket.display());
+        let (client, _) = self.attach(&portal, "auto", &front)?;
+        let mut shown = self.nbdfuse(&format!("nbd+unix:///?socket={}", socket.display()))?;
+        shown.parts.push(Part::Service(client));
+        Stack::over(shown, server, None)
+    }
+
+    fn nbdkit(&self) -> anyhow::Result<(Service, u16)> {
+        let (port, bytes) = (free_port()?, self.site.bytes);
+        let line = format!("nbdkit -f -i 127.0.0.1 -p {port} memory {bytes} allocator=malloc");
+        let mut server = Service::start(&mut command::words(&line), &self.log("nbdkit"))?;
+        server.until_listening(port)?;
+        Ok((server, port))
+    }
+
+    fn mount_point(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.join("shown");
+        fs::create_dir(&folder)?;
+        Ok(folder)
+    }
+
+    fn nbdfuse(&self, uri: &str) -> anyhow::Result<Shown> {
+        let folder = self.mount_point()?;
+        let (mount, file) = (Mount::by_others(&folder), folder.join("disk"));
+        let mut command = Command::new("nbdfuse");
+        let mut client = Service::start(command.arg(&file).arg(uri), &self.log("nbdfuse"))?;
+        client.until(|| (is_mounted(&folder) && file.exists()).then_some(()))?;
+        // It ends by itself when it is unmounted, and not well otherwise.
+        Ok(Shown { file, parts: vec![Part::Mount(mount), Part::Service(client)] })
+    }
+
+    fn qemu(&self, node: &str) -> anyhow::Result<Shown> {
+        let file = self.folder.join("disk");
+        File::create(&file)?;
+        let mount = Mount::by_others(&file);
+        let export =
+            format!("type=fuse,id=export,node-name=disk,mountpoint={},writable=on", file.display());
+        let mut command = Command::new("qemu-storage-daemon");
+        command.args(["--blockdev", node, "--export", &export]);
+        let mut client = Service::start(&mut command, &self.log("qemu"))?;
+        client.until(|| is_mounted(&file).then_some(()))?;
+        Ok(Shown { file, parts: vec![Part::Service(client), Part::Mount(mount)] })
+    }
+
+    fn tgt(&self) -> anyhow::Result<(Service, u16)> {
+        let (port, backing) = (free_port()?, self.backing()?);
+        let socket = self.folder.join("tgt.sock");
+        let line = format!("tgtd -f --iscsi portal=127.0.0.1:{port}");
+        let mut command = command::words(&line);
+        command.env("TGT_IPC_SOCKET", &socket);
+        // It does not hear anything else.
+        let mut server = Service::start(&mut command, &self.log("tgtd"))?.stopped_by(libc::SIGKILL);
+        server.until_listening(port)?;
+        let backing = backing.display();
+        for line in [
+            format!("--op new --mode target --tid 1 -T {IQN}"),
+            format!("--op new --mode logicalunit --tid 1 --lun 1 -b {backing}"),
+            "--op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1"
+                .to_owned(),
+            "--op bind --mode target --tid 1 -I ALL".to_owned(),
+        ] {
+            let mut admin = command::words(&format!("tgtadm --lld iscsi {line}"));
+            run(admin.env("TGT_IPC_SOCKET", &socket), LIMIT)?;
+        }
+        Ok((server, port))
+    }
+}
+
+/// The services among a client's parts, and a server.
+fn parties(client: &[Part], server: &Service) -> Parties {
+    let service = |part: &Part| match part {
+        Part::Service(service) => Some(service.id()),
+        _ => None,
+    };
+    let client = client.iter().filter_map(service).collect();
+    Parties { application: Vec::new(), client, server: vec![server.id()] }
+}
+
+/// The file and the loop device that `attach` says it has made.
+fn shown(ready: &str, folder: &Path) -> Option<(PathBuf, PathBuf)> {
+    let words = || ready.split_whitespace().map(PathBuf::from);
+    let device = words().find(|word| word.starts_with("/dev"))?;
+    let named = words().find(|word| word.starts_with(folder) && word != folder);
+    Some((named.unwrap_or_else(|| folder.join("nvme0n1")), device))
+}
+
+/// Writes to a file through its client, past the page cache: memory that nobody has written may be the
+/// same page throughout.
+pub(super) fn fill(file: &Path, pattern: &Path, bytes: u64) -> anyhow::Result<()> {
+    ensure!(bytes.is_multiple_of(1 << 20), "whole MiB");
+    let line = format!(
+        "dd if={} of={} bs=1M count={} oflag=direct conv=notrunc status=none",
+        pattern.display(),
+        file.display(),
+        bytes >> 20
+    );
+    run(&mut command::words(&line), Duration::from_secs(60)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_attach_says_is_understood() {
+        let folder = Path::new("/tmp/x/shown");
+        let (file, device) =
+            shown("ready /dev/loop3 /tmp/x/shown/nvme0n1 nqn.x:y nsid 1", folder).expect("both");
+        assert_eq!(file, Path::new("/tmp/x/shown/nvme0n1"));
+        assert_eq!(device, Path::new("/dev/loop3"));
+        let (file, _) = shown("ready /dev/loop0 nqn.x:y nsid 1", folder).expect("a device");
+        assert_eq!(file, Path::new("/tmp/x/shown/nvme0n1"));
+        assert!(shown("ready /tmp/x/shown/nvme0n1 nqn.x:y nsid 1", folder).is_none());
+    }
+}
