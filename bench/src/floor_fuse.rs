@@ -49,6 +49,8 @@ struct Run {
     sample: Sample,
     /// CPU time of all but fio, for each I/O.
     cpu_us_per_io: f64,
+    /// Voluntary context switches of who serves the files, for each I/O.
+    wake_ups_per_io: f64,
 }
 
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
@@ -75,11 +77,13 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Vec<Run>> {
             let running = Running::start(contestant, &args.program, directory)
                 .with_context(|| contestant.name())?;
             for &depth in &args.depths {
-                let before = cpu_seconds(&running)?;
+                let (before, slept) = (cpu_seconds(&running)?, procfs::wake_ups(running.front())?);
                 let sample = fio::run(running.file(), &args.engine, depth, args.seconds)?;
                 let cpu = cpu_seconds(&running)? - before;
                 let cpu_us_per_io = cpu * 1e6 / sample.ios.max(1.0);
-                runs.push(Run { contestant, depth, sample, cpu_us_per_io });
+                let wake_ups = procfs::wake_ups(running.front())?.saturating_sub(slept);
+                let wake_ups_per_io = wake_ups as f64 / sample.ios.max(1.0);
+                runs.push(Run { contestant, depth, sample, cpu_us_per_io, wake_ups_per_io });
             }
             running.stop()?;
         }
@@ -92,20 +96,23 @@ fn cpu_seconds(running: &Running) -> anyhow::Result<f64> {
 }
 
 fn print(runs: &[Run], depths: &[u32]) {
-    println!("| depth | | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| depth | | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers | wake-ups/IO, front |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     for &depth in depths {
         for contestant in Contestant::ALL {
             let of = |value: fn(&Run) -> f64| median(runs, contestant, depth, value);
             let iops = of(|run| run.sample.iops);
             let floor = median(runs, contestant.floor(), depth, |run| run.sample.iops);
             println!(
-                "| {depth} | {} | {iops:.0} | {:.2} | {:.1} | {:.1} | {:.2} |",
+                "| {depth} | {} | {iops:.0} | {:.2} | {:.1} | {:.1} | {:.2} | {:.3} |",
                 contestant.name(),
                 iops / floor,
                 of(|run| run.sample.latency_us_mean),
                 of(|run| run.sample.latency_us_p99),
                 of(|run| run.cpu_us_per_io),
+                of(|run| run.wake_ups_per_io),
             );
         }
     }

@@ -20,6 +20,17 @@ pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok(ns as f64 / 1e9)
 }
 
+/// Voluntary context switches of all threads of a process that live: each is a wait, and a wake-up.
+pub(crate) fn wake_ups(pid: u32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("the process has ended")? {
+        let status = fs::read_to_string(task?.path().join("status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sum += count.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(sum)
+}
+
 /// Resident memory of a process, in bytes.
 pub(crate) fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let status =
@@ -39,5 +50,9 @@ mod tests {
         assert!(resident_bytes(pid).expect("alive") > 0);
         assert!(cpu_seconds(pid).expect("alive") > 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
+        let before = wake_ups(pid).expect("alive");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(wake_ups(pid).expect("alive") > before);
+        assert!(wake_ups(u32::MAX).is_err());
     }
 }

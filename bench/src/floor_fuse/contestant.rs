@@ -45,7 +45,7 @@ impl Contestant {
 /// A contestant that serves. Dropping it ends it.
 pub(super) struct Running {
     file: PathBuf,
-    /// In the order in which they end.
+    /// In the order in which they end: first who serves the files.
     processes: Vec<Child>,
 }
 
@@ -99,6 +99,11 @@ impl Running {
     /// Their numbers.
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
         self.processes.iter().map(Child::id)
+    }
+
+    /// Who serves the files.
+    pub(super) fn front(&self) -> u32 {
+        self.processes[0].id()
     }
 
     /// Ends it in order.
