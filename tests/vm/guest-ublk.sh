@@ -45,10 +45,19 @@ attach() { # DEVICE [OPTIONS]
     attached=$!
     until_line /tmp/attach.log "^ready $dev $nqn nsid 1" $attached
 }
-detach() {
+gone() { # SECONDS
+    local n
+    for ((n = 0; n < $1 * 10; n++)); do
+        [ -e $dev ] || return 0
+        sleep 0.1
+    done
+    failed "$dev is still there"
+}
+detach() { # [SECONDS]
     kill -TERM $attached
-    ended $attached "${1:-20}"
-    [ ! -e $dev ] || failed "$dev is still there"
+    gone "${1:-20}"
+    exec 9>&- # before Linux 6.5 it does not end while somebody has the device open
+    ended $attached 20
     [ ! -e /dev/ublkc0 ] || failed "/dev/ublkc0 is still there"
 }
 writes() { awk '{print $5}' /sys/block/ublkb0/stat; }
@@ -128,9 +137,12 @@ until [ "$(cat /tmp/record 2>/dev/null | wc -l)" -ge 10 ]; do
 done
 kill_target
 kill -KILL $attached
-/share/roadtrain detach --all
+/share/roadtrain detach --all &
+detaching=$!
+gone 30
 wait $load || true
 umount /mnt
+wait $detaching
 serve
 attach ublk
 mount $dev /mnt
@@ -172,7 +184,6 @@ dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null
 exec 9<>$dev  # closing it would write back, too
 dd if=/tmp/data bs=1M >&9 2>/dev/null
 detach
-exec 9>&-
 attach ublk
 [ "$(blockdev --getsize64 $dev)" = $((176 << 20)) ] || failed 'not larger when attached again'
 cmp -n $((16 << 20)) /tmp/data $dev

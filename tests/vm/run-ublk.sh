@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Our host's ublk devices, in a guest that has both ends.
 
-# In the kernel that has the driver as it comes; UBLK_KERNEL=stable after `vm.sh prepare-ublk`.
+# In the first kernel that has the driver as it comes. UBLK_KERNEL=newest for one that resizes devices,
+# =stable, after `vm.sh prepare-ublk`, for one of the first with the driver.
 test_kernel_ublk() {
     mkdir -p share/lib
     cp "$ROADTRAIN" share/roadtrain
