@@ -99,12 +99,13 @@ fn a_file_in_use_does_not_delay_the_end() {
     for uring in ways() {
         let directory = tempfile::tempdir().unwrap();
         let target = target();
-        let attachment = attach(&target, directory.path(), Some(1), uring).unwrap();
-        let file = open(&directory.path().join("nvme0n1"));
+        let made = directory.path().join("made");
+        let attachment = attach(&target, &made, Some(1), uring).unwrap();
+        let file = open(&made.join("nvme0n1"));
         file.write_all_at(&[5; 4096], 0).unwrap();
         attachment.stop();
         assert!(file.write_at(&[6; 4096], 0).is_err(), "{uring:?}");
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(!made.exists(), "it was not there before");
         target.stop();
     }
 }
@@ -137,9 +138,10 @@ fn what_cannot_be_attached_is_said_and_leaves_nothing() {
     let error = attach(&target, directory.path(), Some(2), Uring::Off).map(drop).unwrap_err();
     assert_eq!(error.to_string(), "the subsystem has no namespace 2; it has 1, 3");
     let file = directory.path().join("file");
-    std::fs::write(&file, "").unwrap();
-    let below = file.join("mountpoint");
-    let error = attach(&target, &below, None, Uring::Off).map(drop).unwrap_err();
+    File::create(&file).unwrap();
+    let error = attach(&target, &file, None, Uring::Off).map(drop).unwrap_err();
+    assert!(error.to_string().starts_with("cannot mount at"), "{error}");
+    let error = attach(&target, &file.join("below"), None, Uring::Off).map(drop).unwrap_err();
     assert!(error.to_string().starts_with("cannot mount at"), "{error}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     target.stop();
