@@ -157,10 +157,10 @@ sleep 0.5
 kill -0 $load || failed 'the load did not wait'
 attach ublk:0 --recover --lanes 2 --cores 0-1
 wait $load
-say 'killed and taken over with fewer lanes, without being told to'
+say 'killed and taken over with fewer lanes, by its name'
 load again --rw=randwrite --bs=4k --size=8M --iodepth=16
 kill -KILL $attached
-attach ublk:0
+attach ublk --id ublk0
 wait $load
 
 say 'the target killed under I/O; it comes back larger'
@@ -239,4 +239,11 @@ attach ublk
 is logical_block_size 4096
 cmp -n $((1 << 20)) $dev /disk.img
 detach
+
+say 'in the background'
+/share/roadtrain attach -a 127.0.0.1 -s 4420 -n $nqn --as ublk --background | grep "^ready $dev"
+/share/roadtrain list | grep $dev
+/share/roadtrain status
+/share/roadtrain detach --all
+[ ! -e $dev ] || failed "$dev is still there"
 say 'all done'
