@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Runs in the guest: its disk /dev/vda is a remote namespace, by vhost-user-blk. /share/grow asks for a larger
 # namespace, /share/killN for the backend's death and return, /share/target for the target's, /share/stop for the
-# backend's orderly end and return.
+# backend's orderly end and return, /share/crash for the end of this machine.
 set -eu
 
 step() { echo "--- $(cut -d' ' -f1 /proc/uptime) $*"; }
@@ -42,8 +42,9 @@ for bs in 4k 64k 1M; do
     step "write and verify, $bs"
     write --bs=$bs --size=16M
 done
-step 'read and write mixed, 2 jobs'
-write --rw=randrw --bs=4k --size=4M --offset_increment=16M --numjobs=2
+step 'exercise: jobs that share stretches; through the page cache'
+/share/exercise ops /dev/vda --direct --align 4096 --jobs 3 --stripe 20480 --ops 200
+/share/exercise ops /dev/vda --size 1048576 --ops 200
 
 step 'write zeroes, discard, flush'
 dd if=/dev/urandom of=/dev/vda bs=1M count=2 oflag=direct 2>/dev/null
@@ -77,6 +78,8 @@ step 'ext4, and the backend is stopped'
 mkfs.ext4 -q -F /dev/vda
 mkdir -p /mnt
 mount /dev/vda /mnt
+mkdir /mnt/tree
+/share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000
 (for i in $(seq 40); do dd if=/dev/urandom of=/mnt/f"$i" bs=64k count=8 conv=fsync 2>/dev/null; done) &
 sleep 1
 touch /share/stop
@@ -88,8 +91,13 @@ echo 3 >/proc/sys/vm/drop_caches
 mount /dev/vda /mnt
 (cd /mnt && md5sum -c /tmp/sums | grep -c OK)
 cp /tmp/sums /mnt/sums
+/share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000 --check
 fstrim /mnt
 umount /mnt
 e2fsck -fn /dev/vda
 ! dmesg | grep -E 'I/O error|EXT4-fs error'
-step 'all passed'
+step 'synced files, until the machine is killed'
+mount /dev/vda /mnt
+mkdir /mnt/synced
+touch /share/crash
+/share/exercise synced /mnt/synced --record /share/record

@@ -31,6 +31,7 @@ start_vhost_guest() {
 test_vhost_user_disk() {
     mkdir share disks
     truncate -s 16M ro.img
+    cp "$EXERCISE" share/exercise
     configure "file:$work/disk.img,size=128MiB,lba=4096" "file:$work/ro.img,size=16MiB,ro"
     start_target
     start_backend
@@ -59,13 +60,24 @@ test_vhost_user_disk() {
     [ -z "$(ls disks)" ] || fail 'the sockets stay'
     start_backend
     touch share/stopped
-    wait "$vm" || { cat guest.log attach.log; fail 'the guest is not content'; }
-    # Another machine, when the first one is off, finds what that one wrote, and a disk that it may not write.
+    until_file share/crash "$vm"
+    for n in $(seq 300); do
+        [ ! -e share/record ] || [ "$(wc -l <share/record)" -lt 20 ] || break
+        sleep 0.1
+    done
+    kill -KILL "$vm"
+    until_line attach.log 'the frontend is gone' "$attached"
+    # Another machine finds what that one wrote and synced, and a disk that it may not write.
     cat >again.sh <<'E'
 set -eu
 modprobe -a virtio_blk ext4
 for n in $(seq 100); do [ ! -e /dev/vdb ] || break; sleep 0.1; done
-mkdir -p /mnt && mount -o ro /dev/vda /mnt && cd /mnt && [ "$(md5sum -c sums | grep -c OK)" = 40 ]
+mkdir -p /mnt
+mount /dev/vda /mnt
+[ "$(cd /mnt && md5sum -c sums | grep -c OK)" = 40 ]
+/share/exercise synced /mnt/synced --record /share/record --check
+umount /mnt
+e2fsck -fn /dev/vda
 [ "$(cat /sys/block/vdb/size) $(cat /sys/block/vdb/ro)" = '32768 1' ]
 if dd if=/dev/zero of=/dev/vdb bs=4k count=1 2>/dev/null; then exit 1; fi
 dd if=/dev/vdb bs=1M iflag=direct 2>/dev/null | cmp -n 16777216 - /dev/zero
