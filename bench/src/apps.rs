@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
-    /// Fewer sides, rows and rounds: less than four minutes instead of less than half an hour
+    /// Fewer sides, rows and rounds: less than four minutes instead of a quarter of an hour
     #[arg(long)]
     quick: bool,
     /// Rounds; each runs everything once [default: 5, quick: 3]
