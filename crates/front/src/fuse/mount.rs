@@ -7,7 +7,7 @@ use super::sys;
 use super::uring::{Uring, UringSwitch};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// The file system's type.
 const KIND: &str = "fuse.roadtrain";
@@ -90,7 +90,7 @@ impl Drop for Mount {
             }
             std::thread::sleep(BUSY_PAUSE);
         }
-        info!("{} is in use: its requests fail from now on", self.path.display());
+        warn!("{} is in use: its requests fail from now on", self.path.display());
         if let Err(error) = sys::unmount(&self.path, true) {
             warn!("cannot unmount {}: {error}", self.path.display());
         }
