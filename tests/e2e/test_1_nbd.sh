@@ -155,9 +155,7 @@ test_nbd_within_its_buffers() {
 # Who connects sees the new size; who is connected may use it; a namespace that is gone is refused.
 test_nbd_follows_the_namespace() {
     configure mem:64MiB mem:32MiB
-    background target.log "$ROADTRAIN" serve --config target.toml
-    target=$pid
-    until_line target.log '^ready' "$target"
+    serve_configured
     attach
     has_size 67108864
     background fio.log fio --name=all-along --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --iodepth=8 \

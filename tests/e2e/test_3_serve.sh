@@ -65,9 +65,7 @@ test_serve_idles_cheaply() {
 # SIGHUP reads the configuration again: namespaces come and grow; a wrong file changes nothing.
 test_serve_reloads_on_sighup() {
     configure "file:$work/a.img,size=64MiB"
-    background target.log "$ROADTRAIN" serve --config target.toml
-    target=$pid
-    until_line target.log '^ready' "$target"
+    serve_configured
     local address=(-t tcp -a 127.0.0.1 -s "$port" -n "$nqn")
     attach
     has_namespaces 67108864

@@ -185,9 +185,7 @@ test_fuse_target_stays_away() { need_mount && each_way fuse_loss; }
 
 fuse_resize() {
     configure "file:$PWD/disk.img,size=64MiB"
-    background target.log "$ROADTRAIN" serve --config target.toml
-    target=$pid
-    until_line target.log '^ready' "$target"
+    serve_configured
     attach_fuse --loop
     configure "file:$PWD/disk.img,size=128MiB"
     kill -HUP "$target"

@@ -94,6 +94,13 @@ configure() {
     mv target.toml.new target.toml
 }
 
+# serve_configured: a target as target.toml says; leaves its process in $target
+serve_configured() {
+    background "$work/target.log" "$ROADTRAIN" serve --config target.toml
+    target=$pid
+    until_line "$work/target.log" '^ready' "$target"
+}
+
 # attach [OPTIONS]: a block device at the Unix socket $socket, $uri; leaves its process in $attached
 attach() {
     socket=${socket:-$work/nbd.sock}

@@ -44,9 +44,7 @@ test_kernel_host_sees_namespaces_change() {
     mkdir share
     port=$(free_port) nqn=nqn.2026-11.test:e2e
     configure "file:$work/a.img,size=64MiB"
-    background target.log "$ROADTRAIN" serve --config target.toml
-    target=$pid
-    until_line target.log '^ready' "$target"
+    serve_configured
     background guest.log "$here/vm.sh" run -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
         "$here/guest-namespaces.sh"
     local vm=$pid
@@ -80,7 +78,8 @@ test_kernel_nbd_client() {
     mkdir share
     cp "$EXERCISE" share/exercise
     port=$(free_port) nqn=nqn.2026-11.test:e2e
-    start_target 128MiB
+    configure "file:$work/disk.img,size=128MiB,lba=4096"
+    serve_configured
     attach_tcp --lanes 2 --reconnect-delay 1
     background guest.log "$here/vm.sh" run -e "PORT=${uri##*:}" -e BYTES=134217728 -s "$work/share" \
         "$here/guest-nbd.sh"
@@ -89,7 +88,7 @@ test_kernel_nbd_client() {
     kill -KILL "$target"
     ended "$target" 5
     sleep 1
-    start_target 128MiB
+    serve_configured
     touch share/restart.done
     until_file share/grow "$vm"
     configure "file:$work/disk.img,size=256MiB,lba=4096"
@@ -100,19 +99,11 @@ test_kernel_nbd_client() {
     kill -KILL "$attached" "$target"
     ended "$target" 5
     ended "$attached" 5
-    start_target 256MiB
+    serve_configured
     nbd_port=${uri##*:}
     attach_tcp --lanes 2
     touch share/crash.done
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
-}
-
-# start_target SIZE: a target on 127.0.0.1:$port with $nqn, as target.toml says; leaves its process in $target
-start_target() {
-    configure "file:$work/disk.img,size=$1,lba=4096"
-    background target.log "$ROADTRAIN" serve --config target.toml
-    target=$pid
-    until_line target.log '^ready' "$target"
 }
 
 # Through taps, where discovery names an address that the guest can reach: connect-all, a persistent

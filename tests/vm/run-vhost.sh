@@ -9,13 +9,6 @@ start_backend() {
     until_line attach.log '^ready' "$attached"
 }
 
-# start_target: as target.toml says; leaves its process in $target
-start_target() {
-    background target.log "$ROADTRAIN" serve --config target.toml
-    target=$pid
-    until_line target.log '^ready' "$target"
-}
-
 # start_vhost_guest DISKS SCRIPT [OPTIONS]: with so many of them; leaves vm.sh's process in $vm
 start_vhost_guest() {
     local n disks=()
@@ -33,7 +26,7 @@ test_vhost_user_disk() {
     truncate -s 16M ro.img
     cp "$EXERCISE" share/exercise
     configure "file:$work/disk.img,size=128MiB,lba=4096" "file:$work/ro.img,size=16MiB,ro"
-    start_target
+    serve_configured
     start_backend
     start_vhost_guest 1 "$here/guest-vhost.sh" -e SECTORS=$((128 * 2048)) -e GROWN=$((192 * 2048))
     until_file share/grow "$vm"
@@ -51,7 +44,7 @@ test_vhost_user_disk() {
     kill -KILL "$target"
     ended "$target" 5
     sleep 1
-    start_target
+    serve_configured
     touch share/returned
     # In order, too: what is under way is finished, and the guest waits for the next one.
     until_file share/stop "$vm"

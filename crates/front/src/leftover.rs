@@ -7,6 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// Something that outlives the process that made it. Written as `socket:/PATH` and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Leftover {
     /// What keeps it from being removed.
     pub fn remove(&self) -> io::Result<bool> {
         match self {
-            Leftover::Socket(path) => remove_socket(path),
+            Leftover::Socket(path) => remove_socket(path, SOCKET_PATIENCE),
             Leftover::Mount(path) => fuse::remove_mount(path),
             Leftover::Loop(path) => fuse::remove_loop_device(path),
             Leftover::Ublk(id) => crate::ublk::remove(*id),
@@ -42,20 +43,29 @@ impl Leftover {
     }
 }
 
-/// Removes a socket's file that nobody listens at.
-fn remove_socket(path: &Path) -> io::Result<bool> {
+/// How long a socket may still be answered after its process is gone: the kernel takes io_uring's rings, and what
+/// they refer to, apart in the background.
+const SOCKET_PATIENCE: Duration = Duration::from_secs(2);
+const SOCKET_PAUSE: Duration = Duration::from_millis(20);
+
+/// Removes a socket's file that nobody listens at, or soon will not.
+fn remove_socket(path: &Path, patience: Duration) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
         Ok(found) if !found.file_type().is_socket() => return Ok(false),
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map(|()| true)
+    let end = Instant::now() + patience;
+    while Instant::now() < end {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                return std::fs::remove_file(path).map(|()| true);
+            }
+            _ => std::thread::sleep(SOCKET_PAUSE),
         }
-        _ => Ok(false), // somebody else's by now
     }
+    Ok(false) // somebody else's by now
 }
 
 impl fmt::Display for Leftover {
@@ -107,9 +117,13 @@ mod tests {
         let socket = Leftover::Socket(path.clone());
         assert!(!socket.remove().unwrap(), "not there");
         let listener = UnixListener::bind(&path).unwrap();
-        assert!(!socket.remove().unwrap(), "somebody listens");
-        drop(listener);
-        assert!(socket.remove().unwrap());
+        assert!(!remove_socket(&path, SOCKET_PAUSE).unwrap(), "somebody listens");
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(3 * SOCKET_PAUSE);
+            drop(listener);
+        });
+        assert!(socket.remove().unwrap(), "nobody listens for long");
+        ends.join().unwrap();
         assert!(!path.exists());
         std::fs::write(&path, "a file").unwrap();
         assert!(!socket.remove().unwrap());
