@@ -37,7 +37,8 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     let spec = fronts::choose(args)?;
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
-    let config = HostConfig { class: args.class.into(), ..config };
+    let policy = config.policy.for_device();
+    let config = HostConfig { class: args.class.into(), policy, ..config };
     if args.background && !args.daemon {
         return background::start();
     }

@@ -12,6 +12,9 @@ use core::time::Duration;
 /// trip's two wake-ups, so that both ends are busy even when each sends all it has. With fewer they would take
 /// turns, one asleep while the other works.
 const WHOLE: u32 = 128;
+/// The same where requests come from elsewhere, such as a block device's programs: those do not wait for one
+/// another's answers, so parts form by themselves, and a processor is busy with them besides.
+const WHOLE_OF_DEVICE: u32 = 16;
 /// In so many parts a few commands in flight go round: one at each end, one on each way.
 const PARTS_MAX: u32 = 4;
 /// Most PDUs of a caravan: what one send can gather.
@@ -59,29 +62,26 @@ pub struct Auto {
     peak: Peak,
     /// PDUs that make a caravan full.
     share: u32,
+    /// Commands in flight from which on nothing is split.
+    whole: u32,
     limits: Limits,
 }
 
 impl Auto {
-    /// For one end of a lane.
+    /// For one end of a lane; `of_device`: whether its requests come from elsewhere.
     #[must_use]
-    pub fn new() -> Self {
-        Auto { peak: Peak::default(), share: 1, limits: WIDE }
-    }
-}
-
-impl Default for Auto {
-    fn default() -> Self {
-        Self::new()
+    pub fn new(of_device: bool) -> Self {
+        let whole = if of_device { WHOLE_OF_DEVICE } else { WHOLE };
+        Auto { peak: Peak::default(), share: 1, whole, limits: WIDE }
     }
 }
 
 /// PDUs that make a caravan full when so many commands are in flight.
-fn share(in_flight: u32) -> u32 {
+fn share(in_flight: u32, whole: u32) -> u32 {
     match in_flight {
         0..=2 => in_flight.max(1), // a part of its own for each would only cost sends
-        3..WHOLE => (in_flight / (WHOLE / in_flight).min(PARTS_MAX)).max(1),
-        _ => COUNT_MAX,
+        _ if in_flight >= whole => COUNT_MAX,
+        _ => (in_flight / (WHOLE / in_flight).min(PARTS_MAX)).max(1),
     }
 }
 
@@ -100,7 +100,7 @@ impl BatchPolicy for Auto {
 
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
         if self.peak.note(now, backlog.in_flight) {
-            self.share = share(self.peak.get());
+            self.share = share(self.peak.get(), self.whole);
         }
         if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
@@ -132,11 +132,17 @@ mod tests {
     #[test]
     fn a_share_leaves_work_for_the_other_end() {
         for in_flight in 3..=WHOLE / 2 {
-            let share = share(in_flight);
+            let share = share(in_flight, WHOLE);
             assert!(share >= 1 && share * 2 <= in_flight, "{in_flight}: {share}");
         }
-        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(share);
+        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(|n| share(n, WHOLE));
         assert_eq!(shares, [1, 1, 2, 1, 1, 2, 4, 8, 24, 32, 127, COUNT_MAX, COUNT_MAX]);
+    }
+
+    #[test]
+    fn a_device_s_requests_leave_together_when_they_are_many() {
+        let shares = [1, 2, 4, 8, 15, 16, 32, 128].map(|n| share(n, WHOLE_OF_DEVICE));
+        assert_eq!(shares, [1, 2, 1, 2, 3, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub struct PolicyConfig {
     pub pinof: PinofSettings,
     /// Settings of `tyche`.
     pub tyche: TycheSettings,
+    /// Requests come from elsewhere, not from the thread that hears of completions (`auto`).
+    pub of_device: bool,
 }
 
 /// The policies.
@@ -146,7 +148,13 @@ impl PolicyConfig {
             _ => (Limits { count_max: 512, bytes_max: 4 << 20 }, Duration::ZERO),
         };
         let (pinof, tyche) = (PinofSettings::published(), TycheSettings::published());
-        PolicyConfig { kind, limits, doorbell_delay, pinof, tyche }
+        PolicyConfig { kind, limits, doorbell_delay, pinof, tyche, of_device: false }
+    }
+
+    /// The same for a lane that a local block device is served over.
+    #[must_use]
+    pub const fn for_device(self) -> Self {
+        PolicyConfig { of_device: true, ..self }
     }
 
     /// No waiting; caravans as large as one send may be.
@@ -183,7 +191,7 @@ impl Policy {
             PolicyKind::I10 => Policy::I10(I10::new(config, role)),
             PolicyKind::Pinof => Policy::Pinof(Pinof::new(config.pinof)),
             PolicyKind::Tyche => Policy::Tyche(Tyche::new(config.tyche, role)),
-            PolicyKind::Auto => Policy::Auto(Auto::new()),
+            PolicyKind::Auto => Policy::Auto(Auto::new(config.of_device)),
         }
     }
 }
