@@ -107,8 +107,13 @@ pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
 
 /// Whether what is mounted at `path` has lost the process that served it.
 fn is_dead(path: &Path) -> bool {
-    let found = std::fs::metadata(path);
-    found.is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    std::fs::metadata(path).is_err_and(|error| is_of_the_dead(&error))
+}
+
+/// What a mount answers whose process is gone, and what it answers to a request that was under way when it went: the
+/// kernel takes the process's rings apart in the background, so its mount may live on for a moment.
+fn is_of_the_dead(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 /// Whether there is a mount of this program at `path`.
@@ -160,6 +165,13 @@ fn explain(error: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_that_is_dying_is_dead() {
+        let is_dead = |number| is_of_the_dead(&io::Error::from_raw_os_error(number));
+        assert!(is_dead(libc::ENOTCONN) && is_dead(libc::ECONNABORTED));
+        assert!(!is_dead(libc::ENOENT) && !is_dead(libc::EACCES));
+    }
 
     #[test]
     fn a_made_folder_goes_again_and_others_stay() {
