@@ -1,4 +1,5 @@
-//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, NBD, FUSE, virtio-blk.
+//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, frames
+//! straight on Ethernet, NBD, FUSE, virtio-blk.
 //!
 //! Every format is a `#[repr(C)]` struct of little-endian fields that is viewed in place
 //! (`T::ref_from_prefix(bytes)`) and written with `as_bytes()`. Viewing never panics and never
@@ -8,6 +9,7 @@
 
 pub mod cqe;
 pub mod discovery;
+pub mod ether;
 pub mod fabrics;
 pub mod feature;
 pub mod fuse;

@@ -1,0 +1,181 @@
+//! Ethernet's own header and ours.
+
+use crc32c::crc32c;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// IEEE 802 local experimental EtherType 1: what is used unless set otherwise.
+pub const ETHERTYPE: u16 = 0x88b5;
+/// Version of the frame format.
+pub const VERSION: u8 = 1;
+/// Octets of [`FrameHeader`].
+pub const FRAME_HEADER_BYTES: usize = 64;
+/// Group address that hosts ask for targets at.
+pub const GROUP: MacAddress = MacAddress([0x03, 0x52, 0x54, 0x4e, 0x56, 0x4d]);
+
+/// An interface's address.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(transparent)]
+pub struct MacAddress(pub [u8; 6]);
+
+/// Ethernet's header without tag.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct EthernetHeader {
+    /// Destination.
+    pub destination: MacAddress,
+    /// Source.
+    pub source: MacAddress,
+    /// EtherType, in network order.
+    pub ethertype: zerocopy::big_endian::U16,
+}
+
+/// Frame types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are those of docs/ETHERNET.md")]
+pub enum FrameType {
+    Discover = 1,
+    Offer = 2,
+    Join = 3,
+    Joined = 4,
+    Probe = 5,
+    Probed = 6,
+    Query = 7,
+    Cargo = 8,
+    Ack = 9,
+    Leave = 10,
+}
+
+impl FrameType {
+    /// The type of that octet.
+    #[must_use]
+    pub fn from_octet(octet: u8) -> Option<Self> {
+        use FrameType::*;
+        const ALL: [FrameType; 10] =
+            [Discover, Offer, Join, Joined, Probe, Probed, Query, Cargo, Ack, Leave];
+        ALL.into_iter().find(|&kind| kind as u8 == octet)
+    }
+}
+
+/// Bits of [`FrameHeader::flags`].
+pub mod flags {
+    /// BCRC is valid.
+    pub const CRC: u16 = 1;
+    /// The receiver acknowledges at once.
+    pub const ASK: u16 = 1 << 1;
+    /// SEQ is valid.
+    pub const SEQ: u16 = 1 << 2;
+}
+
+/// The header of every frame, behind the EtherType.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct FrameHeader {
+    /// VERSION.
+    pub version: u8,
+    /// TYPE.
+    pub kind: u8,
+    /// FLAGS: see [`flags`].
+    pub flags: U16,
+    /// HCRC; [`seal`] sets it.
+    pub hcrc: U32,
+    /// TOKEN: the receiver's.
+    pub token: U64,
+    /// DOOR: the receiver's.
+    pub door: U16,
+    /// REPLY: the sender's door.
+    pub reply: U16,
+    /// LINK.
+    pub link: u8,
+    /// Reserved.
+    pub reserved_1: u8,
+    /// BODY: octets behind this header.
+    pub body: U16,
+    /// SEQ.
+    pub seq: U32,
+    /// BASE.
+    pub base: U32,
+    /// ACK.
+    pub ack: U32,
+    /// DELAY, microseconds.
+    pub delay_us: U16,
+    /// CREDITS.
+    pub credits: U16,
+    /// SACK.
+    pub sack: U64,
+    /// BCRC.
+    pub bcrc: U32,
+    /// Reserved.
+    pub reserved_2: [u8; 12],
+}
+
+/// Why octets are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FrameError {
+    /// Shorter than its header, or than BODY says.
+    Truncated,
+    /// Another VERSION.
+    Version,
+    /// Unknown TYPE.
+    Type,
+    /// HCRC is wrong.
+    HeaderCrc,
+    /// BCRC is wrong.
+    BodyCrc,
+}
+
+/// Sets HCRC. BODY, BCRC and its flag are set by the caller.
+pub fn seal(header: &mut FrameHeader) {
+    header.hcrc = U32::ZERO;
+    header.hcrc = U32::new(crc32c(header.as_bytes()));
+}
+
+/// Header and body of a frame's octets behind the EtherType; padding is cut off.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(octets: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameError> {
+    let (header, rest) =
+        FrameHeader::read_from_prefix(octets).map_err(|_| FrameError::Truncated)?;
+    if header.version != VERSION {
+        return Err(FrameError::Version);
+    }
+    let mut unsealed = header;
+    unsealed.hcrc = U32::ZERO;
+    if crc32c(unsealed.as_bytes()) != header.hcrc.get() {
+        return Err(FrameError::HeaderCrc);
+    }
+    let kind = FrameType::from_octet(header.kind).ok_or(FrameError::Type)?;
+    let body = rest.get(..usize::from(header.body.get())).ok_or(FrameError::Truncated)?;
+    if header.flags.get() & flags::CRC != 0 && crc32c(body) != header.bcrc.get() {
+        return Err(FrameError::BodyCrc);
+    }
+    Ok((header, kind, body))
+}

@@ -1,0 +1,28 @@
+//! Storage straight on Ethernet: frames, their records, and set-up (docs/ETHERNET.md).
+//!
+//! | layer | type |
+//! |---|---|
+//! | Ethernet | destination, source, optional 802.1Q tag, EtherType: [`EthernetHeader`] |
+//! | frame | [`FrameHeader`], then its body |
+//! | Cargo body | records, each behind a [`RecordHead`]: [`Command`], [`Data`], [`Completion`] |
+//! | set-up bodies | [`setup::Offer`], [`setup::Join`], [`setup::Joined`], [`setup::Leave`] |
+
+mod frame;
+mod record;
+pub mod setup;
+
+pub use frame::{
+    ETHERTYPE, EthernetHeader, FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameType, GROUP,
+    MacAddress, VERSION, flags, parse, seal,
+};
+pub use record::{
+    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_IN, DATA_RECORD_BYTES,
+    Data, Record, RecordError, RecordHead, RecordKind, Records, padded,
+};
+
+/// Octets of a page of the damq.
+pub const PAGE_BYTES: usize = 4096;
+/// Most records of a frame.
+pub const RECORDS_MAX: usize = 64;
+/// Most pieces of a request's data.
+pub const PIECES_MAX: usize = 1024;

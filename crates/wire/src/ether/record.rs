@@ -1,0 +1,179 @@
+//! Records: what a Cargo frame carries.
+
+use super::RECORDS_MAX;
+use crate::cqe::Cqe;
+use crate::sqe::Sqe;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Octets of a command record.
+pub const COMMAND_RECORD_BYTES: usize = 80;
+/// Octets of a data record without its data.
+pub const DATA_RECORD_BYTES: usize = 24;
+/// Octets of a completion record.
+pub const COMPLETION_RECORD_BYTES: usize = 32;
+/// Bit of [`Command::octets`]: the data goes to the host.
+pub const DATA_IN: u32 = 1 << 31;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are those of docs/ETHERNET.md")]
+pub enum RecordKind {
+    Command = 1,
+    Data = 2,
+    Completion = 3,
+}
+
+/// The first octets of every record.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RecordHead {
+    /// KIND.
+    pub kind: u8,
+    /// Reserved.
+    pub reserved: u8,
+    /// LENGTH: octets of the record with this head, without padding.
+    pub length: U16,
+    /// SLOT.
+    pub slot: U16,
+    /// GENERATION of the slot.
+    pub generation: U16,
+}
+
+/// A command.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Command {
+    /// The head.
+    pub head: RecordHead,
+    /// SQE.
+    pub sqe: Sqe,
+    /// POSITION: first page in the target's damq.
+    pub position: U32,
+    /// OCTETS of data; [`DATA_IN`].
+    pub octets: U32,
+}
+
+/// A piece of data; the data follows.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Data {
+    /// The head.
+    pub head: RecordHead,
+    /// OFFSET in the request's data.
+    pub offset: U32,
+    /// POSITION of the request in the target's damq.
+    pub position: U32,
+    /// INDEX of the piece.
+    pub index: U16,
+    /// PIECES of the request.
+    pub pieces: U16,
+    /// OCTETS of the request's data.
+    pub octets: U32,
+}
+
+/// A completion.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Completion {
+    /// The head.
+    pub head: RecordHead,
+    /// CQE.
+    pub cqe: Cqe,
+    /// PIECES of data that belong to it.
+    pub pieces: U16,
+    /// Reserved.
+    pub reserved: [u8; 6],
+}
+
+/// A record, viewed in the body.
+#[derive(Clone, Copy, Debug)]
+pub enum Record<'a> {
+    /// A command.
+    Command(&'a Command),
+    /// A piece of data, and where it is in the body.
+    Data {
+        /// Its head.
+        data: &'a Data,
+        /// Where its octets start in the body.
+        start: usize,
+        /// Its octets.
+        octets: &'a [u8],
+    },
+    /// A completion.
+    Completion(&'a Completion),
+}
+
+/// Why a body's rest cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordError;
+
+/// The records of a Cargo body, up to the first that makes no sense.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    body: &'a [u8],
+    at: usize,
+    count: usize,
+}
+
+/// Octets of a record of `length` with its padding.
+#[must_use]
+pub const fn padded(length: usize) -> usize {
+    (length + 7) & !7
+}
+
+impl<'a> Records<'a> {
+    /// Of that body.
+    #[must_use]
+    pub fn new(body: &'a [u8]) -> Self {
+        Records { body, at: 0, count: 0 }
+    }
+
+    fn read(&self) -> Option<(Record<'a>, usize)> {
+        let rest = &self.body[self.at..];
+        let (head, _) = RecordHead::ref_from_prefix(rest).ok()?;
+        let length = usize::from(head.length.get());
+        let octets = rest.get(..length)?;
+        let record = match head.kind {
+            k if k == RecordKind::Command as u8 => {
+                Record::Command(Command::ref_from_bytes(octets).ok()?)
+            }
+            k if k == RecordKind::Data as u8 => {
+                let (data, octets) = Data::ref_from_prefix(octets).ok()?;
+                Record::Data { data, start: self.at + DATA_RECORD_BYTES, octets }
+            }
+            k if k == RecordKind::Completion as u8 => {
+                Record::Completion(Completion::ref_from_bytes(octets).ok()?)
+            }
+            _ => return None,
+        };
+        Some((record, length))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.body.len() || self.body[self.at] == 0 {
+            return None;
+        }
+        let read = if self.count < RECORDS_MAX { self.read() } else { None };
+        let Some((record, length)) = read else {
+            self.at = self.body.len();
+            return Some(Err(RecordError));
+        };
+        self.count += 1;
+        self.at = (self.at + padded(length)).min(self.body.len());
+        Some(Ok(record))
+    }
+}

@@ -1,0 +1,113 @@
+//! Bodies of the frames that make and end lanes.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bits of [`Join::flags`].
+pub mod join_flags {
+    /// Both sides send BCRC.
+    pub const CRC: u16 = 1;
+}
+
+/// Why a lane ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Reason {
+    /// The sender does not know the token.
+    UnknownToken = 1,
+    /// The host is done.
+    Done = 2,
+    /// The target ends.
+    Shutdown = 3,
+    /// The peer broke the protocol.
+    Broken = 4,
+}
+
+/// A subsystem at a port; its NQN follows.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Offer {
+    /// ENDPOINT.
+    pub endpoint: [u8; 16],
+    /// FRAME: largest frame, header and body.
+    pub frame: U16,
+    /// NQNLEN.
+    pub nqn_length: U16,
+    /// Reserved.
+    pub reserved: U32,
+}
+
+/// Adds a link to a lane; the subsystem's NQN follows.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Join {
+    /// TOKEN of the host.
+    pub token: U64,
+    /// FIRST SEQ of the host.
+    pub first: U32,
+    /// FRAME: largest that the host takes.
+    pub frame: U16,
+    /// PIECE: octets of a piece.
+    pub piece: U16,
+    /// LINK.
+    pub link: u8,
+    /// LINKS of the lane.
+    pub links: u8,
+    /// SLOTS wanted.
+    pub slots: U16,
+    /// FLAGS: see [`join_flags`].
+    pub flags: U16,
+    /// NQNLEN.
+    pub nqn_length: U16,
+}
+
+/// Answers a [`Join`].
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Joined {
+    /// STATUS: zero, or why not.
+    pub status: U16,
+    /// SLOTS of the lane.
+    pub slots: U16,
+    /// TOKEN of the target.
+    pub token: U64,
+    /// FIRST SEQ of the target.
+    pub first: U32,
+    /// PAGES of the damq.
+    pub pages: U32,
+    /// FRAME: largest that the target takes.
+    pub frame: U16,
+    /// WINDOW: numbers that it has room for.
+    pub window: U16,
+}
+
+/// Ends a lane.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Leave {
+    /// The token that the receiver puts into its own frames.
+    pub token: U64,
+    /// REASON: see [`Reason`].
+    pub reason: U16,
+    /// Reserved.
+    pub reserved: [u8; 6],
+}
+
+/// A body that begins with `T` and goes on with an NQN of the length that it says.
+#[must_use]
+pub fn with_nqn<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+    body: &[u8],
+    nqn_length: impl Fn(&T) -> u16,
+) -> Option<(&T, &str)> {
+    let (fixed, rest) = T::ref_from_prefix(body).ok()?;
+    let nqn = rest.get(..usize::from(nqn_length(fixed)))?;
+    Some((fixed, core::str::from_utf8(nqn).ok()?))
+}
