@@ -179,3 +179,8 @@ pub fn parse(octets: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameErro
     }
     Ok((header, kind, body))
 }
+
+const _: () = {
+    assert!(size_of::<EthernetHeader>() == 14);
+    assert!(size_of::<FrameHeader>() == FRAME_HEADER_BYTES);
+};

@@ -5,7 +5,7 @@
 //! | Ethernet | destination, source, optional 802.1Q tag, EtherType: [`EthernetHeader`] |
 //! | frame | [`FrameHeader`], then its body |
 //! | Cargo body | records, each behind a [`RecordHead`]: [`Command`], [`Data`], [`Completion`] |
-//! | set-up bodies | [`setup::Offer`], [`setup::Join`], [`setup::Joined`], [`setup::Leave`] |
+//! | set-up bodies | [`setup::Offer`], [`setup::Join`], [`setup::Joined`], [`setup::Query`], [`setup::Leave`] |
 
 mod frame;
 mod record;
@@ -17,7 +17,7 @@ pub use frame::{
 };
 pub use record::{
     COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_IN, DATA_RECORD_BYTES,
-    Data, Record, RecordError, RecordHead, RecordKind, Records, padded,
+    Data, GENERATION_MASK, Record, RecordError, RecordHead, RecordKind, Records, padded,
 };
 
 /// Octets of a page of the damq.

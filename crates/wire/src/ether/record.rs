@@ -14,6 +14,8 @@ pub const DATA_RECORD_BYTES: usize = 24;
 pub const COMPLETION_RECORD_BYTES: usize = 32;
 /// Bit of [`Command::octets`]: the data goes to the host.
 pub const DATA_IN: u32 = 1 << 31;
+/// Generations are counted modulo this plus one.
+pub const GENERATION_MASK: u32 = 0xff_ffff;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +35,35 @@ pub enum RecordKind {
 pub struct RecordHead {
     /// KIND.
     pub kind: u8,
-    /// Reserved.
-    pub reserved: u8,
+    /// GENERATION of the slot, bits 23:16.
+    pub generation_high: u8,
     /// LENGTH: octets of the record with this head, without padding.
     pub length: U16,
     /// SLOT.
     pub slot: U16,
+    /// GENERATION of the slot, bits 15:0.
+    pub generation_low: U16,
+}
+
+impl RecordHead {
+    /// Of a record of `length` octets (with this head); only 24 bits of `generation` count.
+    #[must_use]
+    pub fn new(kind: RecordKind, length: usize, slot: u16, generation: u32) -> Self {
+        debug_assert!(length <= usize::from(u16::MAX));
+        RecordHead {
+            kind: kind as u8,
+            generation_high: (generation >> 16) as u8,
+            length: U16::new(length as u16),
+            slot: U16::new(slot),
+            generation_low: U16::new(generation as u16),
+        }
+    }
+
     /// GENERATION of the slot.
-    pub generation: U16,
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        u32::from(self.generation_high) << 16 | u32::from(self.generation_low.get())
+    }
 }
 
 /// A command.
@@ -177,3 +200,10 @@ impl<'a> Iterator for Records<'a> {
         Some(Ok(record))
     }
 }
+
+const _: () = {
+    assert!(size_of::<RecordHead>() == 8);
+    assert!(size_of::<Command>() == COMMAND_RECORD_BYTES);
+    assert!(size_of::<Data>() == DATA_RECORD_BYTES);
+    assert!(size_of::<Completion>() == COMPLETION_RECORD_BYTES);
+};

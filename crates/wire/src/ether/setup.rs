@@ -23,6 +23,15 @@ pub enum Reason {
     Broken = 4,
 }
 
+impl Reason {
+    /// The reason of that value.
+    #[must_use]
+    pub fn from_value(value: u16) -> Option<Self> {
+        use Reason::*;
+        [UnknownToken, Done, Shutdown, Broken].into_iter().find(|&reason| reason as u16 == value)
+    }
+}
+
 /// A subsystem at a port; its NQN follows.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -87,6 +96,22 @@ pub struct Joined {
     pub window: U16,
 }
 
+/// Asks whether the target still knows a lane; the subsystem's NQN follows.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Query {
+    /// TOKEN of the target, that is asked about.
+    pub token: U64,
+    /// TOKEN of the host: goes into the answer's header.
+    pub host_token: U64,
+    /// NQNLEN.
+    pub nqn_length: U16,
+    /// Reserved.
+    pub reserved: [u8; 6],
+}
+
 /// Ends a lane.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -111,3 +136,11 @@ pub fn with_nqn<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     let nqn = rest.get(..usize::from(nqn_length(fixed)))?;
     Some((fixed, core::str::from_utf8(nqn).ok()?))
 }
+
+const _: () = {
+    assert!(size_of::<Offer>() == 24);
+    assert!(size_of::<Join>() == 24);
+    assert!(size_of::<Joined>() == 24);
+    assert!(size_of::<Query>() == 24);
+    assert!(size_of::<Leave>() == 16);
+};
