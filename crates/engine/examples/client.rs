@@ -6,6 +6,7 @@
 
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
+use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
 const COPIES: u64 = 64;
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: client ADDRESS:PORT NQN".into());
     };
     let host_nqn = "nqn.2014-08.org.nvmexpress:uuid:6c1b4f5e-8f3c-4b6a-9d8e-2f0a7c5d3e21";
-    let mut config = HostConfig::new(address.parse()?, nqn, host_nqn, [0x6c; 16]);
+    let mut config = HostConfig::new(address.parse::<SocketAddr>()?, nqn, host_nqn, [0x6c; 16]);
     config.lanes = 2;
     let client = Client::connect(config)?;
     let namespaces = client.view().info().namespaces;

@@ -10,6 +10,7 @@ use roadtrain_engine::spin::Waiting;
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_engine::tuning::thread_cpu_ns;
 use roadtrain_proto::policy::PolicyConfig;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const BLOCK_BYTES: usize = 4096;
@@ -100,7 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let depth: u32 = rest.first().map_or(Ok(128), |depth| depth.parse())?;
     let host_nqn = "nqn.2014-08.org.nvmexpress:uuid:6c1b4f5e-8f3c-4b6a-9d8e-2f0a7c5d3e21";
-    let mut config = HostConfig::new(address.parse()?, nqn, host_nqn, [0x6c; 16]);
+    let mut config = HostConfig::new(address.parse::<SocketAddr>()?, nqn, host_nqn, [0x6c; 16]);
     config.queue_entries = 1024;
     config.cores = vec![0];
     config.policy = match rest.get(1).map(String::as_str) {

@@ -3,7 +3,7 @@
 use super::blocking::BlockingQpair;
 use super::config::HostConfig;
 use super::error::{HostError, connect_hint};
-use super::lane::{Link, LinkError};
+use super::link::{Link, LinkError};
 use roadtrain_proto::host::qpair::Config as QpairConfig;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
@@ -285,13 +285,13 @@ impl Admin {
             connect_queue(&mut qpair, config, &connect, info.cntlid)?;
             Ok(qpair)
         };
-        let mut qpair = match attempt(cattr::DISABLE_SQ_FLOW_CONTROL) {
+        let qpair = match attempt(cattr::DISABLE_SQ_FLOW_CONTROL) {
             Err(HostError::Refused { .. }) => attempt(0)?, // a target that insists on flow control
             other => other?,
         };
-        qpair.qpair().set_in_capsule_bytes(info.in_capsule_bytes);
-        qpair.qpair().set_policy(config.policy);
-        qpair.into_link().map_err(|source| HostError::Lost { what: "Connect", source })
+        qpair
+            .into_link(info.in_capsule_bytes, config.policy)
+            .map_err(|source| HostError::Lost { what: "Connect", source })
     }
 
     /// Shuts the controller down in order.
@@ -318,9 +318,8 @@ fn connect_qpair(config: &HostConfig, entries: u16) -> Result<BlockingQpair, Hos
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let address = config.address;
-    BlockingQpair::connect(address, qpair, config.timeout)
-        .map_err(|source| HostError::Unreachable { address, source })
+    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
+    BlockingQpair::connect(&config.address, qpair, config.timeout).map_err(unreachable)
 }
 
 fn connect_queue(
@@ -329,7 +328,6 @@ fn connect_queue(
     connect: &Connect,
     cntlid: u16,
 ) -> Result<Cqe, HostError> {
-    let address = config.address;
     let data = ConnectData::new(config.host_id, cntlid, &config.subsystem_nqn, &config.host_nqn);
     let lost = |source: LinkError| HostError::Lost { what: "Connect", source };
     let cqe = qpair.command(&connect.emit(), data.as_bytes(), &mut []).map_err(lost)?;
@@ -337,13 +335,17 @@ fn connect_queue(
     if !status.is_success() {
         let queue = if connect.qid == 0 { "admin queue" } else { "I/O queue" };
         let what = format!("Connect of the {queue} to {}", config.subsystem_nqn);
-        return Err(HostError::Refused { address, what, status, hint: connect_hint(status) });
+        return Err(refused(config, what, status));
     }
     // Bits 17 and 18 of the result ask for authentication (AUTHREQ).
     if connect.qid == 0 && cqe.dw0.get() >> 17 & 3 != 0 && config.subsystem_nqn != DISCOVERY_NQN {
-        let (what, status) =
-            ("Connect without authentication".into(), Status::AUTHENTICATION_REQUIRED);
-        return Err(HostError::Refused { address, what, status, hint: connect_hint(status) });
+        let what = "Connect without authentication".into();
+        return Err(refused(config, what, Status::AUTHENTICATION_REQUIRED));
     }
     Ok(cqe)
+}
+
+fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
+    let address = config.address.clone();
+    HostError::Refused { address, what, status, hint: connect_hint(status) }
 }

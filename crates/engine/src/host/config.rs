@@ -1,17 +1,17 @@
 //! What a host is told to connect to, and how.
 
+use super::address::Address;
 use crate::platform::Placement;
 use crate::spin::Waiting;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_wire::pdu::Digests;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A connection to a subsystem.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Target address.
-    pub address: SocketAddr,
+    /// Where the target is.
+    pub address: Address,
     /// Subsystem to connect to.
     pub subsystem_nqn: String,
     /// Who this host says it is.
@@ -55,13 +55,13 @@ impl HostConfig {
     /// One lane, no digests, the defaults of nvme-cli for times.
     #[must_use]
     pub fn new(
-        address: SocketAddr,
+        address: impl Into<Address>,
         subsystem_nqn: &str,
         host_nqn: &str,
         host_id: [u8; 16],
     ) -> Self {
         HostConfig {
-            address,
+            address: address.into(),
             subsystem_nqn: subsystem_nqn.to_owned(),
             host_nqn: host_nqn.to_owned(),
             host_id,

@@ -322,7 +322,7 @@ impl Keeper {
         }
         loop {
             let wait = keep_alive_at.saturating_duration_since(Instant::now());
-            if let Err(error) = wait_readable(&[admin.qpair.fd(), self.inbox.fd()], wait) {
+            if let Err(error) = admin.qpair.wait(self.inbox.fd(), wait) {
                 return Event::Lost(error.to_string());
             }
             if let Some(event) = self.read_reports() {

@@ -1,9 +1,9 @@
 //! Why a host cannot work with a target, and what to do about it.
 
-use super::lane::LinkError;
+use super::address::Address;
+use super::link::LinkError;
 use roadtrain_wire::status::Status;
 use std::io;
-use std::net::SocketAddr;
 use thiserror::Error;
 
 /// A failure of the control plane.
@@ -13,7 +13,7 @@ pub enum HostError {
     #[error("cannot reach {address}: {source} (is the target running, and is this its port?)")]
     Unreachable {
         /// Where to.
-        address: SocketAddr,
+        address: Address,
         /// Why.
         source: LinkError,
     },
@@ -21,7 +21,7 @@ pub enum HostError {
     #[error("{address} refuses {what}: {status}{hint}")]
     Refused {
         /// By whom.
-        address: SocketAddr,
+        address: Address,
         /// What was asked for.
         what: String,
         /// Its answer.

@@ -7,54 +7,18 @@
 mod tests;
 
 use super::api::{Class, Completion, Op, Request};
+use super::flights::{Flight, Flights, RANGE_BYTES, completion};
+use super::link::{Link, LinkError};
 use super::meter::LaneReading;
-use crate::connection::{Connection, Heard, Place, Received, RxBuffer};
-use crate::gather::{Gather, Sent};
+use crate::connection::{Heard, RxBuffer};
+use crate::gather::Gather;
 use crate::stats::LaneStats;
-use roadtrain_proto::caravan::Caravan;
-use roadtrain_proto::error::QpairError;
-use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
+use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
-use std::io;
-use thiserror::Error;
-
-/// Times a request is tried again after a status that permits it.
-const RETRIES_MAX: u8 = 5;
-/// Octets of a Dataset Management range.
-const RANGE_BYTES: usize = 16;
-
-/// Why a connection is over.
-#[derive(Debug, Error)]
-pub enum LinkError {
-    /// The socket failed.
-    #[error("connection lost: {0}")]
-    Io(#[from] io::Error),
-    /// The peer closed it.
-    #[error("connection closed by the target")]
-    Closed,
-    /// The protocol was broken.
-    #[error(transparent)]
-    Qpair(#[from] QpairError),
-}
-
-/// A connected, ready queue pair.
-pub(crate) struct Link {
-    pub(crate) connection: Connection,
-    pub(crate) qpair: Qpair,
-}
-
-struct Flight {
-    request: Request,
-    /// Which of the lane's requests it is: what is tried again keeps its place.
-    number: u64,
-    submitted: Instant,
-    retries: u8,
-}
 
 /// What the lanes of a reactor share in a turn.
 pub(crate) struct Shared {
@@ -69,68 +33,22 @@ pub(crate) struct Lane {
     queue_entries: u16,
     /// Of requests that are of none.
     class: Class,
-    flights: Vec<Option<Flight>>,
-    /// Dataset Management ranges by slot: their place must not move while they are sent.
-    ranges: Box<[[u8; RANGE_BYTES]]>,
-    /// Requests without a slot: the connection is down, or they are tried again.
-    pending: VecDeque<Flight>,
-    /// Completed while their data was still in a blocked caravan.
-    deferred: Vec<Completion>,
+    flights: Flights,
     failing: bool,
     /// Requests taken so far.
     taken: u64,
-    /// Received octets not parsed yet: start and end in the receive buffer.
-    unparsed: (usize, usize),
     past: LaneStats,
-}
-
-struct Filler<'a> {
-    gather: &'a mut Gather,
-    flights: &'a [Option<Flight>],
-    ranges: &'a [[u8; RANGE_BYTES]],
-    requests: u64,
-}
-
-impl Caravan for Filler<'_> {
-    fn has_room(&self) -> bool {
-        self.gather.has_room()
-    }
-
-    fn header(&mut self, length: usize) -> &mut [u8] {
-        self.requests += 1;
-        self.gather.header(length)
-    }
-
-    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        let Some(flight) = &self.flights[usize::from(slot)] else { return };
-        let data: &[u8] = match &flight.request.buffer {
-            Some(buffer) => buffer,
-            None => &self.ranges[usize::from(slot)],
-        };
-        let data = &data[offset as usize..][..length as usize];
-        // SAFETY: the buffer stays with its flight, or in `deferred`, until the caravan has left.
-        unsafe { self.gather.payload(data.as_ptr(), data.len()) };
-        if digest {
-            let crc = crate::digest::crc32c(data);
-            self.gather.header(4).copy_from_slice(&crc.to_le_bytes());
-        }
-    }
 }
 
 impl Lane {
     pub(crate) fn new(queue_entries: u16, class: Class) -> Self {
-        let slots = usize::from(queue_entries);
         Lane {
             link: None,
             queue_entries,
             class,
-            flights: std::iter::repeat_with(|| None).take(slots).collect(),
-            ranges: vec![[0; RANGE_BYTES]; slots].into_boxed_slice(),
-            pending: VecDeque::new(),
-            deferred: Vec::new(),
+            flights: Flights::new(queue_entries.into()),
             failing: false,
             taken: 0,
-            unparsed: (0, 0),
             past: LaneStats::default(),
         }
     }
@@ -140,22 +58,20 @@ impl Lane {
         debug_assert!(self.link.is_none(), "attached twice");
         self.link = Some(link);
         self.failing = false;
-        self.submit_pending(now);
+        self.submit_waiting(now);
     }
 
     /// The connection is gone: its requests wait for the next one.
     pub(crate) fn detach(&mut self, shared: &mut Shared) {
-        let Some(link) = self.link.take() else { return };
-        link.connection.reset_on_close();
-        self.past = self.past + link_stats(&link);
+        let Some(mut link) = self.link.take() else { return };
+        link.end();
+        self.past = self.past + link.stats();
         self.past.reconnects += 1;
         drop(link);
-        shared.completions.extend(self.deferred.drain(..));
-        self.unparsed = (0, 0);
-        self.pending.extend(self.flights.iter_mut().filter_map(Option::take));
-        self.pending.make_contiguous().sort_unstable_by_key(|flight| flight.number);
+        shared.completions.extend(self.flights.take_deferred());
+        self.flights.unseat();
         if self.failing {
-            self.fail_pending(shared);
+            shared.completions.extend(self.flights.fail_waiting(shared.now));
         }
     }
 
@@ -163,14 +79,7 @@ impl Lane {
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         self.failing = true;
         self.detach(shared);
-        self.fail_pending(shared);
-    }
-
-    fn fail_pending(&mut self, shared: &mut Shared) {
-        let now = shared.now;
-        for flight in self.pending.drain(..) {
-            shared.completions.push_back(completion(flight, Status::HOST_PATH_ERROR, now));
-        }
+        shared.completions.extend(self.flights.fail_waiting(shared.now));
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -178,22 +87,22 @@ impl Lane {
     }
 
     pub(crate) fn fd(&self) -> Option<i32> {
-        self.link.as_ref().map(|link| link.connection.fd())
+        self.link.as_ref().and_then(Link::fd)
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.connection.is_blocked())
+        self.link.as_ref().is_some_and(Link::is_blocked)
     }
 
     /// Requests in flight or waiting.
     pub(crate) fn outstanding(&self) -> u32 {
-        let sent = self.link.as_ref().map_or(0, |link| link.qpair.in_flight());
-        sent + self.pending.len() as u32
+        let sent = self.link.as_ref().map_or(0, Link::in_flight);
+        sent + self.flights.waiting() as u32
     }
 
     pub(crate) fn room(&self) -> u32 {
         match &self.link {
-            Some(link) if self.pending.is_empty() => link.qpair.room(),
+            Some(link) if self.flights.waiting() == 0 => link.room(),
             _ => u32::from(self.queue_entries - 1).saturating_sub(self.outstanding()),
         }
     }
@@ -213,33 +122,28 @@ impl Lane {
         let flight = Flight { request, number: self.taken, submitted: shared.now, retries: 0 };
         if self.failing {
             shared.completions.push_back(completion(flight, Status::HOST_PATH_ERROR, shared.now));
-        } else if self.link.is_none() || !self.pending.is_empty() {
-            self.pending.push_back(flight);
+        } else if self.link.is_none() || self.flights.waiting() > 0 {
+            self.flights.wait(flight);
         } else {
             self.start(flight, shared.now);
         }
         Ok(())
     }
 
-    fn submit_pending(&mut self, now: Instant) {
-        while self.link.as_ref().is_some_and(|link| link.qpair.room() > 0) {
-            let Some(flight) = self.pending.pop_front() else { return };
+    fn submit_waiting(&mut self, now: Instant) {
+        while self.link.as_ref().is_some_and(|link| link.room() > 0) {
+            let Some(flight) = self.flights.next_waiting() else { return };
             self.start(flight, now);
         }
     }
 
     /// Gives a request its slot; the link is there and has room.
     fn start(&mut self, flight: Flight, now: Instant) {
-        let Some(link) = &mut self.link else { return self.pending.push_back(flight) };
+        let Some(link) = &mut self.link else { return self.flights.wait(flight) };
         let (sqe, data) = command(&flight.request);
-        let urgency = urgency(&flight.request);
-        let range = range(&flight.request);
-        match link.qpair.submit(now, &sqe, data, urgency) {
-            Some(slot) => {
-                self.ranges[usize::from(slot)] = range;
-                self.flights[usize::from(slot)] = Some(flight);
-            }
-            None => self.pending.push_back(flight),
+        match link.submit(now, &sqe, data, urgency(&flight.request)) {
+            Some(slot) => self.flights.seat(slot, flight),
+            None => self.flights.wait(flight),
         }
     }
 
@@ -250,144 +154,77 @@ impl Lane {
         limit: usize,
     ) -> Result<Heard, LinkError> {
         let Some(link) = &mut self.link else { return Ok(Heard::default()) };
-        let place = link.qpair.wanted().and_then(|(slot, offset, length)| {
-            let buffer = self.flights[usize::from(slot)].as_mut()?.request.buffer.as_mut()?;
-            let rest = &mut buffer[offset as usize..][..length as usize];
-            Some(Place { data: rest.as_mut_ptr(), length: rest.len() })
-        });
-        // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
-        let received = unsafe { link.connection.receive(&mut shared.rx, place, limit) }?;
-        match received {
-            Received::Nothing => Ok(Heard::default()),
-            Received::Closed => Err(LinkError::Closed),
-            Received::Octets { direct, buffered, more } => {
-                if let Some(place) = place {
-                    // SAFETY: just received there.
-                    let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
-                    link.qpair.placed(data);
-                }
-                self.unparsed = (0, buffered);
-                Ok(Heard { something: true, more })
-            }
-        }
+        link.receive(&mut self.flights, shared, limit)
     }
 
     /// Parses until `batch` completions are there or the input is used up; `true` when some is left.
     pub(crate) fn parse(&mut self, shared: &mut Shared, batch: usize) -> Result<bool, LinkError> {
         let Some(link) = &mut self.link else { return Ok(false) };
-        let (mut at, end) = self.unparsed;
-        let input = shared.rx.filled(end);
-        let mut completed = 0;
-        while completed < batch {
-            let Some(event) = link.qpair.poll_rx(shared.now, input, &mut at)? else {
-                link.connection.keep(&input[at..]);
-                self.unparsed = (0, 0);
-                self.submit_pending(shared.now);
-                return Ok(false);
-            };
-            match event {
-                RxEvent::Ready => {}
-                RxEvent::Data { slot, offset, start, length } => {
-                    let flight = self.flights[usize::from(slot)].as_mut();
-                    if let Some(buffer) = flight.and_then(|f| f.request.buffer.as_mut()) {
-                        let data = &input[start..start + length as usize];
-                        buffer[offset as usize..][..data.len()].copy_from_slice(data);
-                    }
-                }
-                RxEvent::Complete { slot, cqe, data_intact } => {
-                    completed += 1;
-                    if let Some(flight) = self.flights[usize::from(slot)].take() {
-                        let bytes = flight.request.buffer.as_ref().map_or(0, |b| b.len());
-                        link.connection.stats.requests += 1;
-                        link.connection.stats.data_bytes += bytes as u64;
-                        let end =
-                            Ending { cqe, data_intact, blocked: link.connection.is_blocked() };
-                        finish(flight, &end, &mut self.pending, &mut self.deferred, shared.now)
-                            .into_iter()
-                            .for_each(|c| shared.completions.push_back(c));
-                    }
-                }
-            }
-        }
-        self.unparsed = (at, end);
-        self.submit_pending(shared.now);
-        Ok(true)
+        let more = link.parse(&mut self.flights, shared, batch)?;
+        self.submit_waiting(shared.now);
+        Ok(more)
     }
 
     /// Whether it has carried something latency-critical of late.
     pub(crate) fn is_express(&mut self, now: Instant) -> bool {
-        self.link.as_mut().is_some_and(|link| link.qpair.batcher().is_express(now))
+        self.link.as_mut().is_some_and(|link| link.batcher().is_express(now))
     }
 
     /// Whether a latency-critical lane has its turns in between.
     pub(crate) fn set_yielding(&mut self, yielding: bool) {
         if let Some(link) = &mut self.link {
-            link.qpair.batcher().set_yielding(yielding);
+            link.batcher().set_yielding(yielding);
         }
     }
 
-    /// When the doorbell's timer must be looked at.
+    /// When the lane must be looked at: doorbells' timers, and those of the transport.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        self.link.as_mut().and_then(|link| link.qpair.batcher().deadline())
+        self.link.as_mut().and_then(Link::deadline)
     }
 
     /// Whether a full caravan waits.
     pub(crate) fn is_due(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.qpair.has_tx() && !link.connection.is_blocked())
+        self.link.as_ref().is_some_and(Link::is_due)
     }
 
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        link.qpair.batcher().expire(shared.now);
-        link.qpair.batcher().drained(shared.now);
-        self.flush(shared)
+        link.end_turn(shared.now);
+        link.flush(&self.flights, shared)
     }
 
     /// Sends what doorbells have released.
     pub(crate) fn flush(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        while !link.connection.is_blocked() && link.qpair.has_tx() {
-            let (flights, ranges) = (&self.flights[..], &self.ranges[..]);
-            let mut filler = Filler { gather: &mut shared.gather, flights, ranges, requests: 0 };
-            link.qpair.poll_tx(&mut filler);
-            link.connection.stats.caravan_requests += filler.requests;
-            if shared.gather.is_empty() {
-                break;
-            }
-            link.connection.send(&mut shared.gather)?;
-        }
-        Ok(())
+        link.flush(&self.flights, shared)
     }
 
     /// The socket is writable again.
     pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        if link.connection.resume()? == Sent::All {
-            shared.completions.extend(self.deferred.drain(..));
+        link.resume()?;
+        if !link.is_blocked() {
+            shared.completions.extend(self.flights.take_deferred());
         }
-        self.flush(shared)
+        link.flush(&self.flights, shared)
     }
 
     /// For other threads.
     pub(crate) fn reading(&self) -> LaneReading {
-        let now = self.link.as_ref().map(|link| link.connection.stats).unwrap_or_default();
+        let stats = self.stats();
         LaneReading {
-            requests: self.past.requests + now.requests,
-            data_bytes: self.past.data_bytes + now.data_bytes,
+            requests: stats.requests,
+            data_bytes: stats.data_bytes,
             errors: 0, // the reactor's
-            reconnects: self.past.reconnects,
+            reconnects: stats.reconnects,
             in_flight: self.outstanding(),
         }
     }
 
-    pub(crate) fn stats(&mut self) -> LaneStats {
-        self.link.as_mut().map_or(self.past, |link| self.past + link_stats(link))
+    pub(crate) fn stats(&self) -> LaneStats {
+        self.link.as_ref().map_or(self.past, |link| self.past + link.stats())
     }
-}
-
-fn link_stats(link: &Link) -> LaneStats {
-    link.connection.stats.with_doorbells(link.qpair.doorbells())
 }
 
 fn command(request: &Request) -> (Sqe, Data) {
@@ -424,64 +261,4 @@ fn urgency(request: &Request) -> Urgency {
     let plain = matches!(request.op, Op::Read | Op::Write) && !request.fua && !request.urgent;
     let at_least = if plain { Urgency::Bulk } else { Urgency::Urgent };
     request.class.urgency().max(at_least)
-}
-
-/// A Dataset Management range: context attributes, length in blocks, starting LBA.
-fn range(request: &Request) -> [u8; RANGE_BYTES] {
-    let mut range = [0; RANGE_BYTES];
-    range[4..8].copy_from_slice(&request.blocks.to_le_bytes());
-    range[8..].copy_from_slice(&request.slba.to_le_bytes());
-    range
-}
-
-struct Ending {
-    cqe: Cqe,
-    data_intact: bool,
-    blocked: bool,
-}
-
-/// Completes a request, or puts it where it waits for another try or for its caravan.
-fn finish(
-    mut flight: Flight,
-    end: &Ending,
-    pending: &mut VecDeque<Flight>,
-    deferred: &mut Vec<Completion>,
-    now: Instant,
-) -> Option<Completion> {
-    let mut status = end.cqe.status();
-    if status.is_success() && !end.data_intact {
-        status = Status::TRANSIENT_TRANSPORT_ERROR;
-    }
-    if is_retriable(status) && flight.retries < RETRIES_MAX && !end.blocked {
-        flight.retries += 1;
-        pending.push_back(flight);
-        return None;
-    }
-    let sends = matches!(flight.request.op, Op::Write | Op::Compare);
-    let completion = completion(flight, status, now);
-    if end.blocked && sends {
-        deferred.push(completion);
-        return None;
-    }
-    Some(completion)
-}
-
-/// Statuses that pass: the transport's, a namespace not ready yet, a queue that goes away.
-fn is_retriable(status: Status) -> bool {
-    let passing = [
-        Status::TRANSIENT_TRANSPORT_ERROR,
-        Status::NAMESPACE_NOT_READY,
-        Status::ABORTED_SQ_DELETION,
-        Status::ABORT_REQUESTED,
-    ];
-    !status.is_dnr() && passing.iter().any(|&s| status.is(s))
-}
-
-fn completion(flight: Flight, status: Status, now: Instant) -> Completion {
-    Completion {
-        token: flight.request.token,
-        status,
-        buffer: flight.request.buffer,
-        latency_ns: now.0.saturating_sub(flight.submitted.0),
-    }
 }

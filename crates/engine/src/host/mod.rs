@@ -1,5 +1,6 @@
 //! The host: lanes on their reactors, and the control thread that connects them.
 
+mod address;
 mod api;
 mod blocking;
 mod bringup;
@@ -7,17 +8,20 @@ mod config;
 mod controller;
 mod discovery;
 mod error;
+mod flights;
 mod lane;
+mod link;
 mod meter;
 mod queue;
 mod reactor;
 
+pub use address::Address;
 pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 pub use bringup::{Admin, ControllerInfo, NamespaceInfo};
 pub use config::{HostConfig, RECONNECT_DELAY_MAX};
 pub use controller::{Controller, ControllerView, ReactorInfo};
 pub use discovery::discover;
 pub use error::HostError;
-pub use lane::LinkError;
+pub use link::LinkError;
 pub use meter::{LaneReading, LinkReport, LinkState};
 pub use queue::{Client, RequestError};

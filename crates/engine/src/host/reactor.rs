@@ -1,7 +1,8 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
-use super::lane::{Lane, Link, LinkError, Shared};
+use super::lane::{Lane, Shared};
+use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
 use crate::clock;
 use crate::connection::RxBuffer;

@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::buffer::Buffer;
-use roadtrain_proto::host::qpair::Config;
+use crate::connection::Connection;
+use crate::host::link::TcpLink;
+use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::io::{Read, Write};
@@ -16,12 +19,11 @@ fn link(policy: PolicyConfig) -> (Link, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let config =
         Config { digests: Digests::default(), queue_entries: ENTRIES, in_capsule_bytes: 0, policy };
-    let mut link =
-        Link { connection: Connection::new(theirs.into()), qpair: Qpair::new(Instant(0), config) };
+    let mut qpair = Qpair::new(Instant(0), config);
     let welcome = IcResp::new(Digests::default(), 0, 4096);
-    let event = link.qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0);
+    let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0);
     assert!(matches!(event, Ok(Some(RxEvent::Ready))));
-    (link, ours)
+    (Link::Tcp(TcpLink::new(Connection::new(theirs.into()), qpair)), ours)
 }
 
 fn shared() -> Shared {

@@ -1,0 +1,175 @@
+//! The same over a TCP connection.
+
+use super::{poll, wait_readable};
+use crate::connection::Connection;
+use crate::gather::{Gather, Sent};
+use crate::host::link::{Link, LinkError, TcpLink};
+use crate::platform::Route;
+use crate::{clock, digest, tuning};
+use roadtrain_proto::caravan::Caravan;
+use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_wire::cqe::Cqe;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+const RX_BYTES: usize = 64 << 10;
+
+/// A connection, and the queue pair that it carries.
+pub(super) struct TcpWire {
+    socket: Socket,
+    pub(super) qpair: Qpair,
+    gather: Gather,
+    rx: Vec<u8>,
+    filled: usize,
+}
+
+struct Filler<'a> {
+    gather: &'a mut Gather,
+    slot: Option<u16>,
+    data: &'a [u8],
+}
+
+impl Caravan for Filler<'_> {
+    fn has_room(&self) -> bool {
+        self.gather.has_room()
+    }
+
+    fn header(&mut self, length: usize) -> &mut [u8] {
+        self.gather.header(length)
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
+        debug_assert_eq!(Some(slot), self.slot, "only the command waited for has data");
+        let data = &self.data[offset as usize..][..length as usize];
+        // SAFETY: `data` is borrowed for as long as the caravan is sent.
+        unsafe { self.gather.payload(data.as_ptr(), data.len()) };
+        if digest {
+            self.gather.header(4).copy_from_slice(&digest::crc32c(data).to_le_bytes());
+        }
+    }
+}
+
+impl TcpWire {
+    /// Connects the socket and initialises the NVMe/TCP connection.
+    pub(super) fn connect(
+        address: SocketAddr,
+        config: Config,
+        timeout: Duration,
+    ) -> Result<Self, LinkError> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        tuning::tune_socket(&socket)?;
+        socket.connect_timeout(&address.into(), timeout)?;
+        socket.set_nonblocking(false)?;
+        let mut wire = TcpWire {
+            socket,
+            qpair: Qpair::new(clock::now(), config),
+            gather: Gather::default(),
+            rx: vec![0; RX_BYTES],
+            filled: 0,
+        };
+        wire.flush(None, &[], timeout)?;
+        let deadline = Instant::now() + timeout;
+        while !wire.qpair.is_ready() {
+            if !wire.receive(deadline, None, &mut [], &mut Vec::new())? {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+        Ok(wire)
+    }
+
+    pub(super) fn flush(
+        &mut self,
+        slot: Option<u16>,
+        data: &[u8],
+        timeout: Duration,
+    ) -> Result<(), LinkError> {
+        self.qpair.batcher().drained(clock::now());
+        while self.qpair.has_tx() {
+            self.qpair.poll_tx(&mut Filler { gather: &mut self.gather, slot, data });
+            let mut calls = 0;
+            while self.gather.send(self.socket.as_raw_fd(), &mut calls)? == Sent::Blocked {
+                wait_writable(self.socket.as_raw_fd(), timeout)?;
+            }
+            self.gather.clear();
+        }
+        Ok(())
+    }
+
+    /// `false`: nothing has come in time.
+    pub(super) fn receive(
+        &mut self,
+        deadline: Instant,
+        slot: Option<u16>,
+        input: &mut [u8],
+        completed: &mut Vec<(u16, Cqe)>,
+    ) -> Result<bool, LinkError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || !wait_readable(&[self.socket.as_raw_fd()], left)? {
+            return Ok(false);
+        }
+        let got = (&self.socket).read(&mut self.rx[self.filled..])?;
+        if got == 0 {
+            return Err(LinkError::Closed);
+        }
+        self.filled += got;
+        let mut at = 0;
+        let received = &self.rx[..self.filled];
+        while let Some(event) = self.qpair.poll_rx(clock::now(), received, &mut at)? {
+            match event {
+                RxEvent::Ready => {}
+                RxEvent::Data { slot: number, offset, start, length } => {
+                    let data = &received[start..start + length as usize];
+                    if Some(number) == slot {
+                        input[offset as usize..][..data.len()].copy_from_slice(data);
+                    }
+                }
+                RxEvent::Complete { slot, cqe, .. } => completed.push((slot, cqe)),
+            }
+        }
+        self.rx.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        Ok(true)
+    }
+
+    pub(super) fn has_input(&self) -> io::Result<bool> {
+        wait_readable(&[self.socket.as_raw_fd()], Duration::ZERO)
+    }
+
+    pub(super) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
+        wait_readable(&[self.socket.as_raw_fd(), other], timeout)?;
+        Ok(())
+    }
+
+    pub(super) fn route(&self) -> Route {
+        Route::of(&self.socket)
+    }
+
+    pub(super) fn into_link(
+        mut self,
+        in_capsule_bytes: u32,
+        policy: PolicyConfig,
+    ) -> Result<Link, LinkError> {
+        self.qpair.set_in_capsule_bytes(in_capsule_bytes);
+        self.qpair.set_policy(policy);
+        self.socket.set_nonblocking(true)?;
+        let mut connection = Connection::new(OwnedFd::from(self.socket));
+        connection.keep(&self.rx[..self.filled]);
+        Ok(Link::Tcp(TcpLink::new(connection, self.qpair)))
+    }
+
+    pub(super) fn reset(self) {
+        let _ = self.socket.set_linger(Some(Duration::ZERO));
+    }
+}
+
+fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
+    let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+    match poll(&mut polls, timeout)? {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::TimedOut, "the target does not take data")),
+    }
+}

@@ -1,0 +1,154 @@
+//! A lane's TCP connection.
+
+use super::LinkError;
+use crate::connection::{Connection, Heard, Received};
+use crate::gather::Gather;
+use crate::host::flights::{Ending, Flights};
+use crate::host::lane::Shared;
+use crate::stats::LaneStats;
+use roadtrain_proto::caravan::Caravan;
+use roadtrain_proto::host::qpair::{Qpair, RxEvent};
+use std::os::fd::RawFd;
+
+/// A queue pair over a connection.
+pub(crate) struct TcpLink {
+    connection: Connection,
+    pub(super) qpair: Qpair,
+    /// Received octets not parsed yet: start and end in the receive buffer.
+    unparsed: (usize, usize),
+}
+
+struct Filler<'a> {
+    gather: &'a mut Gather,
+    flights: &'a Flights,
+    requests: u64,
+}
+
+impl Caravan for Filler<'_> {
+    fn has_room(&self) -> bool {
+        self.gather.has_room()
+    }
+
+    fn header(&mut self, length: usize) -> &mut [u8] {
+        self.requests += 1;
+        self.gather.header(length)
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
+        let Some(data) = self.flights.data(slot, offset, length) else { return };
+        // SAFETY: the buffer stays with its flight, or with a deferred completion, until the caravan has left.
+        unsafe { self.gather.payload(data.as_ptr(), data.len()) };
+        if digest {
+            let crc = crate::digest::crc32c(data);
+            self.gather.header(4).copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}
+
+impl TcpLink {
+    pub(crate) fn new(connection: Connection, qpair: Qpair) -> Self {
+        TcpLink { connection, qpair, unparsed: (0, 0) }
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.connection.fd()
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.connection.is_blocked()
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.qpair.has_tx() && !self.connection.is_blocked()
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        flights: &mut Flights,
+        shared: &mut Shared,
+        limit: usize,
+    ) -> Result<Heard, LinkError> {
+        let wanted = self.qpair.wanted();
+        let place = wanted.and_then(|(slot, offset, length)| flights.place(slot, offset, length));
+        // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
+        let received = unsafe { self.connection.receive(&mut shared.rx, place, limit) }?;
+        match received {
+            Received::Nothing => Ok(Heard::default()),
+            Received::Closed => Err(LinkError::Closed),
+            Received::Octets { direct, buffered, more } => {
+                if let Some(place) = place {
+                    // SAFETY: just received there.
+                    let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
+                    self.qpair.placed(data);
+                }
+                self.unparsed = (0, buffered);
+                Ok(Heard { something: true, more })
+            }
+        }
+    }
+
+    pub(super) fn parse(
+        &mut self,
+        flights: &mut Flights,
+        shared: &mut Shared,
+        batch: usize,
+    ) -> Result<bool, LinkError> {
+        let (mut at, end) = self.unparsed;
+        let input = shared.rx.filled(end);
+        let mut completed = 0;
+        while completed < batch {
+            let Some(event) = self.qpair.poll_rx(shared.now, input, &mut at)? else {
+                self.connection.keep(&input[at..]);
+                self.unparsed = (0, 0);
+                return Ok(false);
+            };
+            match event {
+                RxEvent::Ready => {}
+                RxEvent::Data { slot, offset, start, length } => {
+                    flights.fill(slot, offset, &input[start..start + length as usize]);
+                }
+                RxEvent::Complete { slot, cqe, data_intact } => {
+                    completed += 1;
+                    let blocked = self.connection.is_blocked();
+                    let end = Ending { cqe, data_intact, blocked };
+                    let (bytes, completion) = flights.end(slot, &end, shared.now);
+                    self.connection.stats.requests += u64::from(bytes.is_some());
+                    self.connection.stats.data_bytes += bytes.unwrap_or(0);
+                    shared.completions.extend(completion);
+                }
+            }
+        }
+        self.unparsed = (at, end);
+        Ok(true)
+    }
+
+    pub(super) fn flush(
+        &mut self,
+        flights: &Flights,
+        shared: &mut Shared,
+    ) -> Result<(), LinkError> {
+        while self.is_due() {
+            let mut filler = Filler { gather: &mut shared.gather, flights, requests: 0 };
+            self.qpair.poll_tx(&mut filler);
+            self.connection.stats.caravan_requests += filler.requests;
+            if shared.gather.is_empty() {
+                break;
+            }
+            self.connection.send(&mut shared.gather)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn resume(&mut self) -> Result<(), LinkError> {
+        self.connection.resume()?;
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self) {
+        self.connection.reset_on_close();
+    }
+
+    pub(super) fn stats(&self) -> LaneStats {
+        self.connection.stats.with_doorbells(self.qpair.doorbells())
+    }
+}
