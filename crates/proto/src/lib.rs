@@ -4,6 +4,7 @@
 
 pub mod caravan;
 pub mod error;
+pub mod ether;
 pub mod framing;
 pub mod host;
 pub mod manifest;

@@ -1,0 +1,209 @@
+//! How many frames may be under way: slow start, then CUBIC (RFC 9438), in frames.
+
+use super::numbers::{WINDOW, is_before};
+use crate::time::Instant;
+use core::mem;
+use core::time::Duration;
+
+const INITIAL: f64 = 16.0;
+const MINIMUM: f64 = 4.0;
+const MAXIMUM: f64 = WINDOW as f64;
+/// A loss leaves this much.
+const BETA: f64 = 0.7;
+/// Growth, frames per second cubed.
+const C: f64 = 0.4;
+/// As fast as Reno with that decrease.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// A round trip longer than its minimum by a quarter and this ends slow start.
+const DELAY_MAX: Duration = Duration::from_micros(200);
+
+/// What a cut changes.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    frames: f64,
+    /// Slow start up to here.
+    threshold: f64,
+    /// The window at the last loss.
+    plateau: f64,
+    /// What Reno would allow.
+    reno: f64,
+    /// The window before the last cut.
+    before: f64,
+    /// Seconds of growth since the last cut, and until the plateau.
+    elapsed_s: f64,
+    plateau_s: f64,
+}
+
+pub(super) struct Cubic {
+    window: Window,
+    /// Before the last cut: it comes back when nothing was lost.
+    saved: Option<Window>,
+    /// Losses of numbers before this one belong to the last cut.
+    cut_end: u32,
+    /// The present round trip ends when this number is acknowledged; its most frames and its shortest time.
+    round_end: u32,
+    most_in_flight: u32,
+    round_rtt: Duration,
+    grown_at: Instant,
+    cut_at: Option<Instant>,
+}
+
+impl Cubic {
+    pub(super) fn new(now: Instant, first: u32) -> Self {
+        let window = Window {
+            frames: INITIAL,
+            threshold: MAXIMUM,
+            plateau: INITIAL,
+            reno: INITIAL,
+            before: INITIAL,
+            elapsed_s: 0.0,
+            plateau_s: 0.0,
+        };
+        Cubic {
+            window,
+            saved: None,
+            cut_end: first,
+            round_end: first,
+            most_in_flight: 0,
+            round_rtt: Duration::MAX,
+            grown_at: now,
+            cut_at: None,
+        }
+    }
+
+    /// Frames that may be under way.
+    pub(super) fn frames(&self) -> u32 {
+        self.window.frames as u32
+    }
+
+    /// When the window was cut last.
+    pub(super) fn cut_at(&self) -> Option<Instant> {
+        self.cut_at
+    }
+
+    /// A frame has left; so many are under way.
+    pub(super) fn sent(&mut self, in_flight: u32) {
+        self.most_in_flight = self.most_in_flight.max(in_flight);
+    }
+
+    /// A round trip was measured.
+    pub(super) fn sampled(&mut self, rtt: Duration) {
+        self.round_rtt = self.round_rtt.min(rtt);
+    }
+
+    /// So many frames were acknowledged, the highest of all now `highest - 1`; `next` is sent next. The shortest
+    /// time of the round trip that has ended with that.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Instant,
+        frames: u32,
+        (highest, next, in_flight): (u32, u32, u32),
+        (smoothed, minimum): (Duration, Duration),
+    ) -> Option<Duration> {
+        let idle = now.since(self.grown_at);
+        self.grown_at = now;
+        let is_slow_start = self.window.frames < self.window.threshold;
+        let most = f64::from(self.most_in_flight);
+        if is_slow_start {
+            if most * 2.0 > self.window.frames {
+                let grown = self.window.frames + f64::from(frames);
+                self.window.frames = grown.min(self.window.threshold).min(MAXIMUM);
+            }
+        } else if most + 1.0 > self.window.frames.floor() {
+            // Time in which the window did not limit does not count.
+            let seconds = idle.min(smoothed).as_secs_f64();
+            self.window.grow(f64::from(frames), seconds, smoothed.as_secs_f64());
+        }
+        if !is_before(self.round_end, highest) {
+            return None;
+        }
+        self.round_end = next;
+        self.most_in_flight = in_flight;
+        let shortest = mem::replace(&mut self.round_rtt, Duration::MAX);
+        let is_measured = shortest != Duration::MAX;
+        if is_slow_start && is_measured && shortest > minimum + minimum / 4 + DELAY_MAX {
+            self.window.end_slow_start();
+        }
+        is_measured.then_some(shortest)
+    }
+
+    /// That number was lost; `next` is sent next.
+    pub(super) fn lost(&mut self, now: Instant, seq: u32, next: u32) {
+        if !is_before(seq, self.cut_end) {
+            self.saved = Some(self.window);
+            self.window.cut();
+            self.cut_end = next;
+            self.cut_at = Some(now);
+        }
+    }
+
+    /// Time-outs repeat: start anew.
+    pub(super) fn collapse(&mut self, now: Instant, next: u32) {
+        self.saved.get_or_insert(self.window);
+        self.window.cut();
+        self.window.frames = MINIMUM;
+        self.cut_end = next;
+        self.cut_at = Some(now);
+    }
+
+    /// That number was lost indeed.
+    pub(super) fn confirmed(&mut self, seq: u32) {
+        if is_before(seq, self.cut_end) {
+            self.saved = None;
+        }
+    }
+
+    /// That number was not lost: neither was the window to be cut for it.
+    pub(super) fn revived(&mut self, seq: u32) {
+        if is_before(seq, self.cut_end)
+            && let Some(saved) = self.saved.take()
+            && saved.frames > self.window.frames
+        {
+            self.window = saved;
+            self.cut_at = None;
+        }
+    }
+}
+
+impl Window {
+    fn cut(&mut self) {
+        let frames = self.frames;
+        // Fast convergence: who is cut below the last plateau leaves room for others.
+        self.plateau = if frames < self.plateau { frames * (1.0 + BETA) / 2.0 } else { frames };
+        self.before = frames;
+        self.frames = (frames * BETA).max(MINIMUM);
+        self.threshold = self.frames;
+        self.begin();
+    }
+
+    fn end_slow_start(&mut self) {
+        self.threshold = self.frames;
+        self.plateau = self.frames;
+        self.before = self.frames;
+        self.begin();
+    }
+
+    /// Growth begins at the present window.
+    fn begin(&mut self) {
+        self.reno = self.frames;
+        self.elapsed_s = 0.0;
+        self.plateau_s = ((self.plateau - self.frames).max(0.0) / C).cbrt();
+    }
+
+    fn cubic(&self, seconds: f64) -> f64 {
+        C * (seconds - self.plateau_s).powi(3) + self.plateau
+    }
+
+    fn grow(&mut self, acknowledged: f64, seconds: f64, rtt_s: f64) {
+        self.elapsed_s += seconds;
+        let alpha = if self.reno < self.before { ALPHA } else { 1.0 };
+        self.reno += alpha * acknowledged / self.frames;
+        let target = self.cubic(self.elapsed_s + rtt_s).clamp(self.frames, self.frames * 1.5);
+        let grown = if self.cubic(self.elapsed_s) < self.reno {
+            self.frames.max(self.reno)
+        } else {
+            self.frames + (target - self.frames) / self.frames * acknowledged
+        };
+        self.frames = grown.min(MAXIMUM);
+    }
+}

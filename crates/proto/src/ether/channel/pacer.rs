@@ -1,0 +1,47 @@
+//! When frames may leave, so that a window does not leave as one burst.
+
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Octets that may leave at once.
+const BURST_BYTES: u64 = 64 << 10;
+/// What leaves in this time may leave at once: finer timers cost more than they help.
+const BURST_TIME: Duration = Duration::from_micros(250);
+/// Pacing goes on for this long after a loss. Without losses no queue on the way is short of room.
+const LINGER: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Pacer {
+    /// When the next frame would leave if all left at the pace.
+    next_at: Instant,
+    /// Nanoseconds for 1024 octets; 0 for no pace.
+    ns_per_kib: u64,
+}
+
+impl Pacer {
+    /// The pace: 1.25 windows of so many octets in a round trip, if the window was cut not long ago.
+    pub(super) fn set(
+        &mut self,
+        now: Instant,
+        window_bytes: u64,
+        rtt: Duration,
+        cut_at: Option<Instant>,
+    ) {
+        let is_paced = cut_at.is_some_and(|at| now.since(at) < LINGER);
+        let ns = rtt.as_nanos() as u64;
+        self.ns_per_kib = if is_paced { ns * 1024 * 4 / (5 * window_bytes.max(1)) } else { 0 };
+    }
+
+    /// When one more frame may leave.
+    pub(super) fn ready_at(&self) -> Instant {
+        if self.ns_per_kib == 0 { Instant(0) } else { self.next_at }
+    }
+
+    pub(super) fn sent(&mut self, now: Instant, octets: u32) {
+        if self.ns_per_kib > 0 {
+            let burst = (BURST_BYTES * self.ns_per_kib / 1024).max(BURST_TIME.as_nanos() as u64);
+            let from = self.next_at.max(Instant(now.0.saturating_sub(burst)));
+            self.next_at = Instant(from.0 + u64::from(octets) * self.ns_per_kib / 1024);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The receiving side: which numbers have arrived, and what the peer is still to be told of that.
+
+use super::numbers::{Numbers, WINDOW, is_before};
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Frames after which an acknowledgement is owed at once.
+const FRAMES_MAX: u32 = 16;
+/// An acknowledgement waits for a frame to travel with for at most this long.
+const WAIT_MAX: Duration = Duration::from_micros(100);
+/// A BASE further ahead than this is no peer's: links are suspect, and lanes dead, long before.
+const SKIP_MAX: u32 = 1 << 16;
+
+/// What became of a frame's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It has none; what it says of the other direction has been taken.
+    Unnumbered,
+    /// It is new: the body counts.
+    New,
+    /// It has arrived before, or is no longer waited for: the body is to be dropped.
+    Duplicate,
+    /// It is beyond the window: the body is to be dropped.
+    Beyond,
+    /// The frame is not of this lane: drop it.
+    Foreign,
+}
+
+pub(super) struct Receiver {
+    /// Every number before this one has arrived or is not waited for.
+    ack: u32,
+    /// Those from `ack` on that have arrived.
+    arrived: Numbers,
+    /// After the highest that has arrived.
+    end: u32,
+    /// When the highest has arrived.
+    end_at: Instant,
+    /// Numbers from `ack` on that there is room for.
+    credits: u16,
+    /// Frames that have arrived since the peer was told.
+    owed: u32,
+    /// When it is to be told at the latest.
+    due_at: Option<Instant>,
+}
+
+impl Receiver {
+    pub(super) fn new(now: Instant, first: u32) -> Self {
+        Receiver {
+            ack: first,
+            arrived: Numbers::default(),
+            end: first,
+            end_at: now,
+            credits: WINDOW as u16,
+            owed: 0,
+            due_at: None,
+        }
+    }
+
+    pub(super) fn set_credits(&mut self, now: Instant, credits: u16) {
+        if self.credits == 0 && credits > 0 {
+            self.due_at = Some(now);
+        }
+        self.credits = credits.min(WINDOW as u16);
+    }
+
+    /// The peer's BASE; false if it makes no sense.
+    pub(super) fn settle(&mut self, base: u32) -> bool {
+        let ahead = base.wrapping_sub(self.ack);
+        if !is_before(self.ack, base) {
+            return true;
+        }
+        if ahead >= SKIP_MAX {
+            return false;
+        }
+        if ahead >= WINDOW {
+            self.arrived.clear();
+            self.ack = base;
+        } else {
+            while self.ack != base {
+                self.arrived.remove(self.ack);
+                self.ack = self.ack.wrapping_add(1);
+            }
+        }
+        self.advance();
+        true
+    }
+
+    /// A frame's number.
+    pub(super) fn arrive(&mut self, now: Instant, seq: u32) -> Arrival {
+        let ahead = seq.wrapping_sub(self.ack);
+        if is_before(seq, self.ack) || (ahead < WINDOW && self.arrived.contains(seq)) {
+            // The peer may have missed that it was acknowledged.
+            self.due_at = Some(now);
+            return Arrival::Duplicate;
+        }
+        if ahead >= WINDOW {
+            return Arrival::Beyond;
+        }
+        self.arrived.insert(seq);
+        self.advance();
+        if !is_before(seq, self.end) {
+            self.end = seq.wrapping_add(1);
+            self.end_at = now;
+        }
+        self.owed += 1;
+        let is_urgent = self.owed >= FRAMES_MAX || !self.arrived.is_empty();
+        let due_at = if is_urgent { now } else { now + WAIT_MAX };
+        self.due_at = Some(self.due_at.map_or(due_at, |at| at.min(due_at)));
+        Arrival::New
+    }
+
+    fn advance(&mut self) {
+        while self.arrived.remove(self.ack) {
+            self.ack = self.ack.wrapping_add(1);
+        }
+        if is_before(self.end, self.ack) {
+            self.end = self.ack;
+        }
+    }
+
+    /// The peer asks.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.due_at = Some(now);
+    }
+
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.due_at
+    }
+
+    /// The peer is told everything, but for what further SACK words would say unless those travel as well.
+    pub(super) fn told(&mut self, has_words: bool) {
+        if has_words || self.end.wrapping_sub(self.ack) <= 65 {
+            self.owed = 0;
+            self.due_at = None;
+        }
+    }
+
+    pub(super) fn ack(&self) -> u32 {
+        self.ack
+    }
+
+    pub(super) fn credits(&self) -> u16 {
+        self.credits
+    }
+
+    pub(super) fn delay_us(&self, now: Instant) -> u16 {
+        now.since(self.end_at).as_micros().min(u128::from(u16::MAX)) as u16
+    }
+
+    /// SACK word `index`: the header's is 0.
+    pub(super) fn sack(&self, index: u32) -> u64 {
+        // The last word's last number is a whole window after ACK, at the place of ACK itself: never in.
+        self.arrived.word(self.ack.wrapping_add(1 + 64 * index))
+    }
+
+    /// SACK words behind the header's that say something.
+    pub(super) fn further_words(&self) -> u32 {
+        self.end.wrapping_sub(self.ack).saturating_sub(65).div_ceil(64)
+    }
+}

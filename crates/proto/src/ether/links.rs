@@ -1,0 +1,274 @@
+//! A lane's channels: which link a frame takes, and what both ends call each other.
+
+use super::channel::{Arrival, Channel, ChannelConfig, ChannelStats};
+use crate::time::Instant;
+use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags};
+use roadtrain_wire::zerocopy::little_endian::{U16, U64};
+
+/// Most links of a lane.
+pub const LINKS_MAX: usize = 16;
+
+/// A channel and the peer's door to it.
+struct Link<R> {
+    channel: Channel<R>,
+    /// The peer's door, and whether a numbered frame has said so: then unnumbered ones do not change it.
+    door: u16,
+    door_seq: Option<u32>,
+}
+
+/// One lane's links, from one end. `R` is a record that frames carry; see [`Channel`].
+pub struct Links<R> {
+    links: Vec<Link<R>>,
+    /// Index in `links` of each LINK.
+    index: [Option<u8>; LINKS_MAX],
+    token: u64,
+    peer_token: u64,
+    door: u16,
+}
+
+impl<R: Copy> Links<R> {
+    /// No link yet. `token` and `door` are this end's own.
+    #[must_use]
+    pub fn new(token: u64, peer_token: u64, door: u16) -> Self {
+        Links { links: Vec::new(), index: [None; LINKS_MAX], token, peer_token, door }
+    }
+
+    /// Adds a link whose peer listens at `peer_door`. False if there is one of that number, or LINK is too high.
+    pub fn add(&mut self, now: Instant, config: &ChannelConfig, peer_door: u16) -> bool {
+        let index = self.links.len() as u8;
+        match self.index.get_mut(usize::from(config.link)) {
+            Some(place @ None) => *place = Some(index),
+            _ => return false,
+        }
+        let channel = Channel::new(now, config);
+        self.links.push(Link { channel, door: peer_door, door_seq: None });
+        true
+    }
+
+    fn get(&self, link: u8) -> Option<&Link<R>> {
+        let index = *self.index.get(usize::from(link))?;
+        self.links.get(usize::from(index?))
+    }
+
+    fn get_mut(&mut self, link: u8) -> Option<&mut Link<R>> {
+        let index = *self.index.get(usize::from(link))?;
+        self.links.get_mut(usize::from(index?))
+    }
+
+    fn channels(&self) -> impl Iterator<Item = &Channel<R>> {
+        self.links.iter().map(|link| &link.channel)
+    }
+
+    fn channels_mut(&mut self) -> impl Iterator<Item = &mut Channel<R>> {
+        self.links.iter_mut().map(|link| &mut link.channel)
+    }
+
+    /// LINK of each link, in the order in which they were added.
+    pub fn numbers(&self) -> impl Iterator<Item = u8> {
+        self.channels().map(Channel::link)
+    }
+
+    /// The channel of a link.
+    #[must_use]
+    pub fn channel(&self, link: u8) -> Option<&Channel<R>> {
+        Some(&self.get(link)?.channel)
+    }
+
+    /// This end's token.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The other end's token.
+    #[must_use]
+    pub fn peer_token(&self) -> u64 {
+        self.peer_token
+    }
+
+    /// Where this end is reached from now on.
+    pub fn set_door(&mut self, door: u16) {
+        self.door = door;
+    }
+
+    /// Where the peer of that link is reached.
+    #[must_use]
+    pub fn peer_door(&self, link: u8) -> Option<u16> {
+        Some(self.get(link)?.door)
+    }
+
+    /// Largest frame of a link, header and body.
+    #[must_use]
+    pub fn frame_bytes(&self, link: u8) -> usize {
+        self.get(link).map_or(0, |link| usize::from(link.channel.frame_bytes()))
+    }
+
+    // ---- What arrives ----
+
+    /// A frame has arrived; `ack_body` is the body of an Ack, else empty. `acked` gets the records of frames that
+    /// it acknowledges. The body of a Cargo counts if the frame is [`Arrival::New`].
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        ack_body: &[u8],
+        acked: &mut impl FnMut(R),
+    ) -> Arrival {
+        let are_all_suspect = self.are_all_suspect();
+        let is_ours = header.token.get() == self.token;
+        let Some(link) = self.get_mut(header.link).filter(|_| is_ours) else {
+            return Arrival::Foreign;
+        };
+        let arrival = link.channel.receive(now, header, ack_body, acked);
+        if arrival == Arrival::New {
+            link.follow(header);
+        }
+        if are_all_suspect && link.channel.has_answered() {
+            link.channel.trust(now);
+        }
+        arrival
+    }
+
+    // ---- What leaves ----
+
+    /// The link on which a frame of so many octets arrives first, if any has room. While all are suspect, one that
+    /// is to be asked: with this frame.
+    pub fn choose(&mut self, now: Instant, octets: u32) -> Option<u8> {
+        let free = self.channels().filter(|channel| channel.room(now));
+        if let Some(best) = free.min_by_key(|channel| channel.load(octets)) {
+            return Some(best.link());
+        }
+        if self.are_all_suspect() {
+            return self.channels().find(|channel| channel.wants_ask(now)).map(Channel::link);
+        }
+        self.channels_mut().filter(|channel| !channel.is_suspect()).for_each(|c| c.hold(now));
+        None
+    }
+
+    /// The header of a frame that leaves over `link` now, `octets` long, with these records: Cargo, numbered. BODY,
+    /// BCRC and HCRC are left to the caller.
+    ///
+    /// # Panics
+    /// If the lane has no such link.
+    pub fn send(&mut self, now: Instant, link: u8, octets: u32, records: &[R]) -> FrameHeader {
+        let mut header = self.header(link, FrameType::Cargo);
+        self.channel_mut(link).send(now, octets, records, &mut header);
+        header
+    }
+
+    /// A link whose peer is to be told now what has arrived, and whether it is to be asked.
+    #[must_use]
+    pub fn ack_due(&self, now: Instant) -> Option<(u8, bool)> {
+        let due = |c: &Channel<R>| (c.ack_is_due(now) || c.wants_ask(now)).then(|| c.link());
+        let link = self.channels().find_map(due)?;
+        Some((link, self.channel(link)?.wants_ask(now)))
+    }
+
+    /// The further SACK words of an Ack's body, before [`Links::send_ack`]; its octets.
+    #[must_use]
+    pub fn ack_body(&self, link: u8, body: &mut [u8]) -> usize {
+        self.get(link).map_or(0, |link| link.channel.ack_body(body))
+    }
+
+    /// The header of an Ack that leaves over `link` now, `octets` long: numbered if it asks. BODY, BCRC and HCRC are
+    /// left to the caller.
+    ///
+    /// # Panics
+    /// If the lane has no such link.
+    pub fn send_ack(&mut self, now: Instant, link: u8, octets: u32, asks: bool) -> FrameHeader {
+        let mut header = self.header(link, FrameType::Ack);
+        let channel = self.channel_mut(link);
+        if asks {
+            channel.send_ask(now, octets, &mut header);
+        } else {
+            channel.fill(now, &mut header);
+        }
+        header
+    }
+
+    /// A header with what all frames of the lane have.
+    ///
+    /// # Panics
+    /// If the lane has no such link.
+    #[must_use]
+    pub fn header(&self, link: u8, kind: FrameType) -> FrameHeader {
+        let peer = self.get(link).expect("a link of the lane");
+        FrameHeader {
+            version: VERSION,
+            kind: kind as u8,
+            token: U64::new(self.peer_token),
+            door: U16::new(peer.door),
+            reply: U16::new(self.door),
+            link,
+            ..FrameHeader::default()
+        }
+    }
+
+    fn channel_mut(&mut self, link: u8) -> &mut Channel<R> {
+        &mut self.get_mut(link).expect("a link of the lane").channel
+    }
+
+    /// A record of a lost frame, to be sent in another.
+    pub fn next_lost(&mut self) -> Option<R> {
+        self.channels_mut().find_map(Channel::next_lost)
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        self.channels().any(Channel::has_lost)
+    }
+
+    // ---- Time and links ----
+
+    /// When [`Links::expire`] has something to do, or an acknowledgement is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.channels().filter_map(Channel::deadline).min()
+    }
+
+    /// Time-outs: may make records lost, questions due, and links suspect.
+    pub fn expire(&mut self, now: Instant) {
+        self.channels_mut().for_each(|channel| channel.expire(now));
+    }
+
+    /// The interface of a link has a carrier, or not.
+    pub fn set_carrier(&mut self, now: Instant, link: u8, has_carrier: bool) {
+        if let Some(link) = self.get_mut(link) {
+            link.channel.set_carrier(now, has_carrier);
+        }
+    }
+
+    /// Numbers from ACK on that there is room for here, on each link.
+    pub fn set_credits(&mut self, now: Instant, credits: u16) {
+        self.channels_mut().for_each(|channel| channel.set_credits(now, credits));
+    }
+
+    /// Whether a link is suspect.
+    #[must_use]
+    pub fn has_suspect(&self) -> bool {
+        self.channels().any(Channel::is_suspect)
+    }
+
+    fn are_all_suspect(&self) -> bool {
+        self.channels().all(Channel::is_suspect)
+    }
+
+    /// What has happened on a link so far.
+    #[must_use]
+    pub fn stats(&self, link: u8) -> Option<ChannelStats> {
+        Some(self.get(link)?.channel.stats())
+    }
+}
+
+impl<R> Link<R> {
+    /// Where the newest numbered frame says that the peer is reached.
+    fn follow(&mut self, header: &FrameHeader) {
+        let seq = header.seq.get();
+        let is_newest = self.door_seq.is_none_or(|newest| super::channel::is_before(newest, seq));
+        if is_newest && header.flags.get() & flags::SEQ != 0 {
+            self.door_seq = Some(seq);
+            self.door = header.reply.get();
+        }
+    }
+}
