@@ -1,0 +1,4 @@
+//! Frames, records and set-up bodies of docs/ETHERNET.md.
+
+mod golden;
+mod properties;

@@ -1,0 +1,42 @@
+//! Any octets as a frame, behind right check sums too, and as every body: refused or consistent.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use roadtrain_wire::ether::setup::{Join, Offer, Query, with_nqn};
+use roadtrain_wire::ether::{
+    FRAME_HEADER_BYTES, FrameHeader, RECORDS_MAX, Record, Records, VERSION, flags, parse, seal,
+};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+fuzz_target!(|input: &[u8]| {
+    check(input);
+    // A fuzzer does not guess a CRC: the same octets as somebody would send who means harm.
+    let Ok((mut header, body)) = FrameHeader::read_from_prefix(input) else { return };
+    header.version = VERSION;
+    header.kind = header.kind % 10 + 1;
+    header.flags = (header.flags.get() & !flags::CRC).into();
+    seal(&mut header);
+    check(&[header.as_bytes(), body].concat());
+    check_body(body);
+});
+
+fn check(frame: &[u8]) {
+    let Ok((header, _, body)) = parse(frame) else { return };
+    assert_eq!(body.len(), usize::from(header.body.get()));
+    assert!(FRAME_HEADER_BYTES + body.len() <= frame.len());
+    check_body(body);
+}
+
+fn check_body(body: &[u8]) {
+    let mut count = 0;
+    for record in Records::new(body) {
+        count += 1;
+        if let Ok(Record::Data { start, octets, .. }) = record {
+            assert_eq!(&body[start..start + octets.len()], octets);
+        }
+    }
+    assert!(count <= RECORDS_MAX + 1);
+    let _ = with_nqn(body, |offer: &Offer| offer.nqn_length.get());
+    let _ = with_nqn(body, |join: &Join| join.nqn_length.get());
+    let _ = with_nqn(body, |query: &Query| query.nqn_length.get());
+}
