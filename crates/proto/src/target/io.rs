@@ -178,7 +178,8 @@ fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<()
         _ => out,
     };
     if length == 0 {
-        return Ok(());
+        let is_alone = in_capsule_bytes == 0;
+        return if is_alone { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.dnr()) };
     }
     match sqe.sgl.kind {
         SGL_OFFSET if out == 0 || sqe.sgl.address.get() != 0 => {
@@ -206,6 +207,14 @@ mod tests {
         sqe.cdw11 = 4.into();
         sqe.set_in_capsule(data_bytes);
         IoCommand::parse(&sqe, &GEOMETRY, data_bytes)
+    }
+
+    #[test]
+    fn commands_without_data_bring_none() {
+        let flush = Sqe::new(opcode::FLUSH, 1);
+        assert_eq!(IoCommand::parse(&flush, &GEOMETRY, 0), Ok(IoCommand::Flush));
+        let refused = Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+        assert_eq!(IoCommand::parse(&flush, &GEOMETRY, 512), refused);
     }
 
     #[test]
