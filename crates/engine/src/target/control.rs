@@ -50,7 +50,8 @@ pub(super) struct Control {
 pub(super) struct Port {
     /// Our address of the connection.
     pub(super) local: SocketAddr,
-    pub(super) socket: RawFd,
+    /// The connection's, if it has one of its own.
+    pub(super) socket: Option<RawFd>,
 }
 
 /// What a lane is to do after an admin or fabrics command.

@@ -18,7 +18,8 @@ pub(super) struct Pass {
 
 struct Presence {
     number: u64,
-    socket: RawFd,
+    /// `None`: the host says itself when the lane is over.
+    socket: Option<RawFd>,
     /// Its lane has ended, but commands are in a backend.
     drains: bool,
 }
@@ -42,7 +43,7 @@ pub(super) struct Presences {
 
 impl Presences {
     /// A queue of the host was connected.
-    pub(super) fn enter(&mut self, hostnqn: &Arc<str>, socket: RawFd) -> Pass {
+    pub(super) fn enter(&mut self, hostnqn: &Arc<str>, socket: Option<RawFd>) -> Pass {
         self.last += 1;
         let presence = Presence { number: self.last, socket, drains: false };
         self.hosts.entry(hostnqn.clone()).or_default().push(presence);
@@ -73,7 +74,7 @@ impl Presences {
         if present.iter().any(|presence| presence.drains) {
             return Remains::Commands;
         }
-        let hung_up = any_hung_up(present.iter().map(|presence| presence.socket));
+        let hung_up = any_hung_up(present.iter().filter_map(|presence| presence.socket));
         if hung_up { Remains::Lanes } else { Remains::Nothing }
     }
 }
@@ -97,8 +98,8 @@ mod tests {
         let (far, socket) = pair();
         let (_other_far, other) = pair();
         assert_eq!(presences.remains(&host), Remains::Nothing);
-        let pass = presences.enter(&host, socket.as_raw_fd());
-        let stays = presences.enter(&host, other.as_raw_fd());
+        let pass = presences.enter(&host, Some(socket.as_raw_fd()));
+        let stays = presences.enter(&host, Some(other.as_raw_fd()));
         assert_eq!(presences.remains(&host), Remains::Nothing);
         drop(far);
         socket.peek(&mut [0]).unwrap(); // its end has arrived

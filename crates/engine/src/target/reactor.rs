@@ -379,7 +379,7 @@ impl Reactor {
         let ends = Ends { peer, local };
         let deadline = clock::now() + self.connect_timeout;
         self.newcomers.push_back((deadline, index, *generation));
-        let lane = Lane::new((index, *generation), ends, stream.into(), self.qpair);
+        let lane = Lane::over_tcp((index, *generation), ends, stream.into(), self.qpair);
         debug!(peer = %lane.peer, "connected");
         self.seats[index as usize] = Some(Seat {
             lane,
@@ -407,7 +407,7 @@ impl Reactor {
         let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
             return;
         };
-        let fd = seat.lane.fd();
+        let Some(fd) = seat.lane.fd() else { return };
         let listens = !seat.hot && !seat.lane.is_stalled();
         let read = listens && !std::mem::replace(&mut seat.polling_in, true);
         let blocked = seat.lane.is_blocked();

@@ -1,7 +1,7 @@
 //! What a command in execution holds at the target.
 
 use super::namespace::LocalNamespace;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Pool};
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
@@ -59,4 +59,14 @@ pub(super) struct Slot {
     pub(super) data: Data,
     /// When its buffer was last given to it, by the lane's own clock.
     pub(super) held_since: Instant,
+}
+
+impl Slot {
+    /// The command is answered: what it holds goes back.
+    pub(super) fn release(&mut self, pool: &mut Pool) {
+        self.work = Work::None;
+        if let Data::Pooled(buffer) = std::mem::take(&mut self.data) {
+            pool.give(buffer);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Admin and fabrics commands: collected, handed to the control plane, answered.
 
+use super::payload::Payload;
 use super::{Lane, LaneError, Shared};
-use crate::target::control::Port;
 use crate::target::slot::{Data, Work};
 use roadtrain_proto::target::Connected;
 use roadtrain_proto::time::Instant;
@@ -18,24 +18,29 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        in_capsule_bytes: u32,
+        payload: Payload,
     ) -> Result<(), LaneError> {
         // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
         let is_fabrics = sqe.opcode == opcode::FABRICS;
         let direction = if is_fabrics { sqe.fctype() } else { sqe.opcode };
         let out = if direction & 1 != 0 { sqe.sgl.length.get() } else { 0 };
-        let out = if in_capsule_bytes > 0 { in_capsule_bytes } else { out };
+        let along = payload.bytes();
+        let out = if along > 0 { along } else { out };
         if out > ADMIN_DATA_BYTES_MAX {
-            self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), in_capsule_bytes);
+            self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), &payload);
             return Ok(());
         }
         let s = self.slot(slot);
         s.work = Work::Admin(Box::new(*sqe));
+        if let Payload::Here(buffer) = payload {
+            s.data = Data::Page(buffer.to_vec());
+            return self.run_admin(shared, slot);
+        }
         s.data = Data::Page(vec![0; out as usize]);
-        match (out, in_capsule_bytes) {
+        match (out, payload) {
             (0, _) => self.run_admin(shared, slot),
-            (_, 0) => {
-                self.qpair.request_data(shared.now, slot, out);
+            (_, Payload::Asked) => {
+                self.transport.request_data(shared.now, slot, out);
                 Ok(())
             }
             _ => Ok(()),
@@ -67,7 +72,7 @@ impl Lane {
             return Ok(());
         };
         let control = shared.control.clone();
-        let port = Port { local: self.local, socket: self.fd() };
+        let port = self.transport.port();
         let (now, mut page) = (shared.now, Vec::new());
         let answer = control.command(now, &mut self.association, port, &sqe, &data, &mut page);
         if answer.postponed {
@@ -81,7 +86,7 @@ impl Lane {
         {
             self.pass = Some(pass);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
-            self.qpair.set_connected(qid, entries, sq_flow_control, class);
+            self.transport.set_connected(qid, entries, sq_flow_control, class);
             self.namespaces = control.table(self.association.as_ref());
         }
         if let Some((status, result)) = answer.completion {
@@ -115,11 +120,11 @@ impl Lane {
         page: Vec<u8>,
     ) {
         if page.is_empty() || !status.is_success() {
-            return self.qpair.respond(shared.now, slot, status, result);
+            return self.transport.respond(shared.now, slot, status, result);
         }
         let length = page.len() as u32;
         self.slots[usize::from(slot)].data = Data::Page(page);
-        self.qpair.respond_with_data(shared.now, slot, length, result);
+        self.transport.respond_with_data(shared.now, slot, length, result);
     }
 
     /// Completes an asynchronous event request.
@@ -130,8 +135,8 @@ impl Lane {
         status: Status,
         result: u64,
     ) {
-        if let Some(slot) = self.qpair.slot_of(cid) {
-            self.qpair.respond(now, slot, status, result);
+        if let Some(slot) = self.transport.slot_of(cid) {
+            self.transport.respond(now, slot, status, result);
         }
     }
 }

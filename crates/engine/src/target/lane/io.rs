@@ -1,5 +1,6 @@
 //! I/O commands: checked, given their data, executed, answered.
 
+use super::payload::Payload;
 use super::{Lane, Shared};
 use crate::backend::Backend;
 use crate::buffer::Buffer;
@@ -19,42 +20,47 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        in_capsule_bytes: u32,
+        payload: Payload,
     ) {
         let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
-            return self.handle_io_without_namespace(shared, slot, sqe, in_capsule_bytes);
+            return self.handle_io_without_namespace(shared, slot, sqe, &payload);
         };
         if let Some(class) = namespace.class {
-            self.qpair.set_class(slot, class);
+            self.transport.set_class(slot, class);
         }
-        let command = match IoCommand::parse(sqe, &namespace.geometry, in_capsule_bytes) {
+        let command = match IoCommand::parse(sqe, &namespace.geometry, payload.bytes()) {
             Ok(command) => command,
             Err(status) => {
                 self.record_error(shared, sqe, status);
-                return self.fail(shared, slot, status, in_capsule_bytes);
+                return self.fail(shared, slot, status, &payload);
             }
         };
         self.account(&command);
+        let has_digest = self.transport.has_data_digest();
+        let Some((start, length)) = in_place(&command, &namespace, has_digest) else {
+            self.slots[usize::from(slot)].work = Work::Io { command, namespace, sqe: *sqe };
+            return self.begin(shared, slot, payload);
+        };
+        let backend = namespace.backend.clone();
         let s = &mut self.slots[usize::from(slot)];
-        if let Some((start, length)) = in_place(&command, &namespace, self.qpair.digests().data) {
-            s.data = Data::InPlace { start, length: length as usize };
-            if namespace.backend.station().is_some() {
-                let backend = namespace.backend.clone();
-                s.work = Work::InPlace(namespace);
-                return self.let_time_pass(shared, slot, backend);
-            }
-            s.work = Work::InPlace(namespace);
-            return match (command, in_capsule_bytes) {
-                (IoCommand::Read { .. }, _) => {
-                    prefetch_read(start, PREFETCH_LINES);
-                    self.qpair.respond_with_data(shared.now, slot, length, 0);
-                }
-                (_, 0) => self.qpair.request_data(shared.now, slot, length),
-                _ => {} // its data follows in the capsule
-            };
+        s.data = Data::InPlace { start, length: length as usize };
+        s.work = Work::InPlace(namespace);
+        if backend.station().is_some() {
+            return self.let_time_pass(shared, slot, backend);
         }
-        s.work = Work::Io { command, namespace, sqe: *sqe };
-        self.begin(shared, slot, in_capsule_bytes);
+        match (command, payload) {
+            (IoCommand::Read { .. }, _) => {
+                prefetch_read(start, PREFETCH_LINES);
+                self.transport.respond_with_data(shared.now, slot, length, 0);
+            }
+            (_, Payload::Asked) => self.transport.request_data(shared.now, slot, length),
+            (_, Payload::Follows(_)) => {} // received there
+            (_, Payload::Here(buffer)) => {
+                // SAFETY: `in_place` checked the range, whose length `IoCommand::parse` found to be the buffer's.
+                unsafe { start.copy_from_nonoverlapping(buffer.as_ptr(), buffer.len()) };
+                self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
+            }
+        }
     }
 
     /// A read from an emulated SSD: sent in place as well, when its time has come.
@@ -92,7 +98,7 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        in_capsule_bytes: u32,
+        payload: &Payload,
     ) {
         if sqe.opcode != opcode::FLUSH || sqe.nsid.get() != u32::MAX {
             let known = matches!(
@@ -105,7 +111,10 @@ impl Lane {
                     | opcode::DATASET_MANAGEMENT
             );
             let status = if known { Status::INVALID_NAMESPACE } else { Status::INVALID_OPCODE };
-            return self.fail(shared, slot, status.dnr(), in_capsule_bytes);
+            return self.fail(shared, slot, status.dnr(), payload);
+        }
+        if payload.bytes() > 0 {
+            return self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), payload);
         }
         let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
         match shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends) {
@@ -115,53 +124,47 @@ impl Lane {
     }
 
     /// Answers with an error, when the data that came along has passed.
-    pub(super) fn fail(
-        &mut self,
-        shared: &Shared,
-        slot: u16,
-        status: Status,
-        in_capsule_bytes: u32,
-    ) {
-        if in_capsule_bytes == 0 {
-            return self.qpair.respond(shared.now, slot, status, 0);
-        }
+    pub(super) fn fail(&mut self, shared: &Shared, slot: u16, status: Status, payload: &Payload) {
+        let Payload::Follows(_) = payload else {
+            return self.transport.respond(shared.now, slot, status, 0);
+        };
         let s = self.slot(slot);
         s.work = Work::Failed(status);
         s.data = Data::Discarded;
     }
 
     /// Gets the command its buffer, then its data, then executes it.
-    pub(super) fn begin(&mut self, shared: &mut Shared, slot: u16, in_capsule_bytes: u32) {
+    pub(super) fn begin(&mut self, shared: &mut Shared, slot: u16, payload: Payload) {
         let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
-        let (out, staged) = (command.data_out_bytes(), staged_bytes(command));
+        let (out, staged, along) =
+            (command.data_out_bytes(), staged_bytes(command), payload.bytes());
+        if let Payload::Here(buffer) = payload {
+            self.hold(shared.now, slot, buffer);
+            return self.execute(shared, slot);
+        }
         if staged > 0 {
-            let Some(buffer) = self.take_buffer(shared, staged, in_capsule_bytes) else {
+            let Some(buffer) = self.take_buffer(shared, staged, along) else {
                 self.starved.push_back(slot);
-                if in_capsule_bytes > 0 {
-                    self.stalled = Some(shared.now);
+                if along > 0 {
+                    self.transport.stall(shared.now);
                 }
                 return;
             };
             self.hold(shared.now, slot, buffer);
         }
-        match (out, in_capsule_bytes) {
+        match (out, along) {
             (0, _) => self.execute(shared, slot),
-            (_, 0) => self.qpair.request_data(shared.now, slot, out),
+            (_, 0) => self.transport.request_data(shared.now, slot, out),
             _ => {} // its data follows in the capsule
         }
     }
 
     /// First come, first served; but data that is here already may use the reserve, because what the other
     /// buffers wait for may be behind it.
-    fn take_buffer(
-        &self,
-        shared: &mut Shared,
-        length: u32,
-        in_capsule_bytes: u32,
-    ) -> Option<Buffer> {
+    fn take_buffer(&self, shared: &mut Shared, length: u32, along: u32) -> Option<Buffer> {
         let pooled = if self.starved.is_empty() { shared.pool.take(length as usize) } else { None };
         match pooled {
-            None if in_capsule_bytes > 0 => shared.pool.take_reserved(length as usize),
+            None if along > 0 => shared.pool.take_reserved(length as usize),
             _ => pooled,
         }
     }
@@ -187,7 +190,7 @@ impl Lane {
 
     /// The backend is done with a command.
     pub(in crate::target) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
-        self.qpair.set_in_backend(self.tasks);
+        self.transport.set_in_backend(self.tasks);
         let s = &mut self.slots[usize::from(slot)];
         if let Work::Admin(_) = s.work {
             // A shutdown, now that all is flushed; Property Set never ends a connection.
@@ -196,7 +199,7 @@ impl Lane {
         }
         if let Data::InPlace { start, length } = s.data {
             prefetch_read(start, PREFETCH_LINES);
-            return self.qpair.respond_with_data(shared.now, slot, length as u32, 0);
+            return self.transport.respond_with_data(shared.now, slot, length as u32, 0);
         }
         let read_bytes = match &s.work {
             Work::Io { command: IoCommand::Read { length, .. }, .. } => *length,
@@ -205,7 +208,7 @@ impl Lane {
         match (outcome.result, outcome.buffer) {
             (Ok(()), Some(buffer)) if read_bytes > 0 => {
                 self.hold(shared.now, slot, buffer);
-                self.qpair.respond_with_data(shared.now, slot, read_bytes, 0);
+                self.transport.respond_with_data(shared.now, slot, read_bytes, 0);
             }
             (result, buffer) => {
                 if let Some(buffer) = buffer {
@@ -216,7 +219,7 @@ impl Lane {
                     let sqe = *sqe;
                     self.record_error(shared, &sqe, status);
                 }
-                self.qpair.respond(shared.now, slot, status, 0);
+                self.transport.respond(shared.now, slot, status, 0);
             }
         }
     }
