@@ -5,6 +5,7 @@ pub mod buffer;
 pub mod clock;
 mod connection;
 mod digest;
+pub mod ether;
 mod gather;
 pub mod host;
 pub mod mailbox;

@@ -1,0 +1,7 @@
+//! Storage straight on Ethernet, without TCP and IP (docs/ETHERNET.md).
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`port`] | a reactor's socket at an interface: frames out, frames in |
+
+pub mod port;

@@ -1,0 +1,324 @@
+//! A reactor's socket at an interface: it sends and receives frames, of any number of lanes.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `packet`, `packet_ring`, `outgoing` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
+//! | `filter` | which frames the kernel gives to a packet socket |
+//! | `interface` | what a port must know about its interface |
+//! | `sys` | the system calls |
+//!
+//! A frame is built by [`Port::begin`], any of [`Port::octets`] and [`Port::payload`], then [`Port::end`];
+//! [`Port::flush`] sends all that were built. A port drops what the kernel does not take at once, as a network does:
+//! who needs it sends it again.
+
+mod filter;
+mod interface;
+mod outgoing;
+mod packet;
+mod packet_ring;
+mod sys;
+
+pub use interface::Interface;
+
+use packet::PacketPort;
+use packet_ring::Arrived;
+use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Octets of Ethernet's header without a tag: what every received frame begins with.
+pub const ETHERNET_HEADER_BYTES: usize = 14;
+/// Octets of a tag.
+const TAG_BYTES: usize = 4;
+/// EtherType of a tag.
+const TAG_ETHERTYPE: u16 = 0x8100;
+/// Where DOOR is, in a frame without tag.
+const DOOR_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, door);
+/// Largest frame that FRAME can name.
+const FRAME_MAX: usize = u16::MAX as usize;
+/// The VLANs that there are.
+const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
+
+/// What a port is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PortKind {
+    /// What is best for the interface.
+    #[default]
+    Auto,
+    /// AF_PACKET.
+    Packet,
+}
+
+/// How a port is made.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// What it is made of.
+    pub kind: PortKind,
+    /// EtherType of its frames.
+    pub ethertype: u16,
+    /// VLAN whose tag its frames carry.
+    pub vlan: Option<u16>,
+    /// About how much memory frames that arrive may take.
+    pub receive_bytes: usize,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        PortConfig {
+            kind: PortKind::Auto,
+            ethertype: ETHERTYPE,
+            vlan: None,
+            receive_bytes: 4 << 20,
+        }
+    }
+}
+
+/// How a flush went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Frames that the kernel has taken.
+    pub frames: usize,
+    /// Their octets, Ethernet's header included.
+    pub octets: usize,
+    /// Frames that were dropped here: the interface's queue is full, it is down, or its MTU has become smaller.
+    pub refused: usize,
+    /// System calls.
+    pub calls: usize,
+}
+
+/// What a port has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounts {
+    /// Frames that the kernel has taken.
+    pub sent: u64,
+    /// Their octets.
+    pub sent_octets: u64,
+    /// Frames that were dropped before they left.
+    pub refused: u64,
+    /// Frames that arrived whole.
+    pub received: u64,
+    /// Their octets.
+    pub received_octets: u64,
+    /// Frames that arrived and are no frames of ours: too short, or larger than the MTU.
+    pub malformed: u64,
+    /// Frames for which there was no memory.
+    pub dropped: u64,
+    /// System calls of sends.
+    pub send_calls: u64,
+}
+
+/// The outside of a frame: addresses, tag, EtherType, and how large it may be.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    source: MacAddress,
+    ethertype: u16,
+    vlan: Option<u16>,
+    /// Most octets behind Ethernet's header.
+    frame: usize,
+}
+
+impl Shape {
+    /// Octets before our own header.
+    fn header_bytes(&self) -> usize {
+        ETHERNET_HEADER_BYTES + if self.vlan.is_some() { TAG_BYTES } else { 0 }
+    }
+
+    /// Octets of the largest frame, all included.
+    fn frame_bytes(&self) -> usize {
+        self.header_bytes() + self.frame
+    }
+
+    /// Writes Ethernet's header; its octets.
+    fn write_header(&self, place: &mut [u8], destination: MacAddress) -> usize {
+        place[..6].copy_from_slice(&destination.0);
+        place[6..12].copy_from_slice(&self.source.0);
+        let mut at = 12;
+        if let Some(vlan) = self.vlan {
+            place[at..at + 2].copy_from_slice(&TAG_ETHERTYPE.to_be_bytes());
+            place[at + 2..at + 4].copy_from_slice(&vlan.to_be_bytes());
+            at += TAG_BYTES;
+        }
+        place[at..at + 2].copy_from_slice(&self.ethertype.to_be_bytes());
+        at + 2
+    }
+}
+
+/// A socket at an interface.
+pub struct Port {
+    interface: Interface,
+    door: u16,
+    shape: Shape,
+    packet: PacketPort,
+    counts: PortCounts,
+}
+
+impl Port {
+    /// Opens a port for the frames with `door` in them. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// There is no such Ethernet interface, it is not allowed, or there is no memory.
+    pub fn open(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
+        let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        if config.vlan.is_some_and(|vlan| !VLANS.contains(&vlan)) {
+            return Err(invalid("a VLAN is 1 to 4094"));
+        }
+        if usize::from(config.ethertype) < 0x600 || config.ethertype == TAG_ETHERTYPE {
+            return Err(invalid("not an EtherType for frames: 0x600 or more, but not 0x8100"));
+        }
+        let socket = sys::socket(libc::AF_PACKET)?;
+        let interface = Interface::read(&socket, interface)?;
+        let shape = Shape {
+            source: interface.mac,
+            ethertype: config.ethertype,
+            vlan: config.vlan,
+            frame: interface.mtu.min(FRAME_MAX),
+        };
+        let packet = PacketPort::open(socket, &interface, door, config, shape)?;
+        Ok(Port { interface, door, shape, packet, counts: PortCounts::default() })
+    }
+
+    /// What it is made of: never [`PortKind::Auto`].
+    #[must_use]
+    pub fn kind(&self) -> PortKind {
+        PortKind::Packet
+    }
+
+    /// Its interface, as it was when the port was opened.
+    #[must_use]
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The interface's address: the source of the frames.
+    #[must_use]
+    pub fn mac(&self) -> MacAddress {
+        self.interface.mac
+    }
+
+    /// The interface's MTU.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.interface.mtu
+    }
+
+    /// Largest frame: our header and body, without Ethernet's header.
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        self.shape.frame
+    }
+
+    /// Frames that may arrive before the oldest is taken.
+    #[must_use]
+    pub fn ring_frames(&self) -> usize {
+        self.packet.ring_frames()
+    }
+
+    /// Which frames are for it.
+    #[must_use]
+    pub fn door(&self) -> u16 {
+        self.door
+    }
+
+    /// Whether the interface is up and its cable too. A system call.
+    #[must_use]
+    pub fn has_carrier(&self) -> bool {
+        self.interface.has_carrier(self.packet.socket())
+    }
+
+    /// Ready (POLLIN) as long as a frame waits. After POLLERR, [`take_error`](Self::take_error) makes it unready.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.packet.socket().as_fd()
+    }
+
+    /// Takes the error that POLLERR told of: the interface went down. The port works again when it is back.
+    pub fn take_error(&mut self) -> Option<io::Error> {
+        self.packet.take_error()
+    }
+
+    /// What has been counted since it was opened.
+    pub fn counts(&mut self) -> PortCounts {
+        self.counts.dropped += self.packet.dropped();
+        self.counts
+    }
+
+    /// Whether one more frame of any content can be built before a [`flush`](Self::flush).
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.packet.outgoing.has_room()
+    }
+
+    /// Whether no frame waits for a flush.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packet.outgoing.is_empty()
+    }
+
+    /// Starts a frame, for which there [is room](Self::has_room).
+    pub fn begin(&mut self) {
+        self.packet.outgoing.begin();
+    }
+
+    /// Appends octets to the frame's body for the caller to fill; what they hold at first is undefined.
+    pub fn octets(&mut self, length: usize) -> &mut [u8] {
+        self.packet.outgoing.octets(length)
+    }
+
+    /// Appends payload to the frame's body, from where it lies.
+    ///
+    /// # Safety
+    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
+    pub unsafe fn payload(&mut self, at: *const u8, length: usize) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.packet.outgoing.payload(at, length) }
+    }
+
+    /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
+    pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
+        self.packet.outgoing.end(destination, header);
+    }
+
+    /// Sends what was built.
+    ///
+    /// # Errors
+    /// The port is of no use any more. An interface that is down or full is no error: see [`Sent::refused`].
+    pub fn flush(&mut self) -> io::Result<Sent> {
+        if self.packet.outgoing.is_empty() {
+            return Ok(Sent::default());
+        }
+        let sent = self.packet.flush()?;
+        self.counts.sent += sent.frames as u64;
+        self.counts.sent_octets += sent.octets as u64;
+        self.counts.refused += sent.refused as u64;
+        self.counts.send_calls += sent.calls as u64;
+        Ok(sent)
+    }
+
+    /// Shows up to `max` frames that have arrived, each from Ethernet's header (14 octets, without tag) on, and at
+    /// least as long as our header needs; how many there were. No system call.
+    pub fn receive(&mut self, max: usize, mut show: impl FnMut(&[u8])) -> usize {
+        let counts = &mut self.counts;
+        let mut taken = 0;
+        while taken < max {
+            let one = self.packet.take(|arrived| match arrived {
+                Arrived::Frame(octets)
+                    if octets.len() >= ETHERNET_HEADER_BYTES + FRAME_HEADER_BYTES =>
+                {
+                    counts.received += 1;
+                    counts.received_octets += octets.len() as u64;
+                    show(octets);
+                }
+                Arrived::Frame(_) | Arrived::Cut => counts.malformed += 1,
+            });
+            if !one {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Frames that wait for a packet socket's send: their own octets, and payload where it lies.
+//!
+//! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
+
+use super::{Sent, Shape};
+use crc_fast::{CrcAlgorithm, Digest};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, seal};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::slice;
+
+/// Most frames of one send.
+const FRAMES_MAX: usize = 128;
+/// Pieces that one frame may have: a head and a payload for each of 64 records, and some to spare.
+const FRAME_PIECES_MAX: usize = 132;
+/// Pieces of one send.
+const PIECES_MAX: usize = 2048;
+/// Own octets of one send.
+const OCTETS: usize = 128 << 10;
+
+/// Part of a frame.
+#[derive(Clone, Copy)]
+enum Piece {
+    /// Octets of our own, from this place on.
+    Own { at: usize, length: usize },
+    /// Payload where it lies.
+    Payload { at: *const u8, length: usize },
+}
+
+impl Piece {
+    fn length(&self) -> usize {
+        match *self {
+            Piece::Own { length, .. } | Piece::Payload { length, .. } => length,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Frame {
+    /// Where its pieces and its own octets begin.
+    piece: usize,
+    at: usize,
+    octets: usize,
+}
+
+pub(super) struct Outgoing {
+    shape: Shape,
+    own: Box<[u8]>,
+    used: usize,
+    pieces: Vec<Piece>,
+    frames: Vec<Frame>,
+    open: Frame,
+    iov: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    oversized: usize,
+}
+
+// SAFETY: the pointers are to payload that `payload`'s caller answers for on whatever thread, or are made and
+// used within one `send`.
+unsafe impl Send for Outgoing {}
+
+impl Outgoing {
+    pub(super) fn new(shape: Shape) -> Outgoing {
+        Outgoing {
+            shape,
+            own: vec![0; OCTETS + shape.frame_bytes()].into_boxed_slice(),
+            used: 0,
+            pieces: Vec::with_capacity(PIECES_MAX),
+            frames: Vec::with_capacity(FRAMES_MAX),
+            open: Frame::default(),
+            iov: Vec::with_capacity(PIECES_MAX),
+            messages: Vec::with_capacity(FRAMES_MAX),
+            oversized: 0,
+        }
+    }
+
+    /// Whether one more frame of any content fits.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.frames.len() < FRAMES_MAX
+            && self.pieces.len() + FRAME_PIECES_MAX <= PIECES_MAX
+            && self.used + self.shape.frame_bytes() <= self.own.len()
+    }
+
+    /// Starts a frame.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.open = Frame { piece: self.pieces.len(), at: self.used, octets: 0 };
+        self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
+    }
+
+    /// Appends octets for the caller to fill: what they hold is undefined.
+    #[inline]
+    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
+        let at = self.used;
+        self.used += length;
+        self.open.octets += length;
+        let in_frame = self.pieces.len() > self.open.piece;
+        match self.pieces.last_mut() {
+            Some(Piece::Own { length: before, .. }) if in_frame => *before += length,
+            _ => self.pieces.push(Piece::Own { at, length }),
+        }
+        &mut self.own[at..at + length]
+    }
+
+    /// Appends payload at its place.
+    ///
+    /// # Safety
+    /// The `length` octets at `at` stay readable until the frames are sent.
+    #[inline]
+    pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
+        self.open.octets += length;
+        self.pieces.push(Piece::Payload { at, length });
+    }
+
+    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted.
+    #[inline]
+    pub(super) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
+        let frame = self.open;
+        if frame.octets > self.shape.frame_bytes() {
+            debug_assert!(false, "a frame of {} octets", frame.octets);
+            self.pieces.truncate(frame.piece);
+            self.used = frame.at;
+            self.oversized += 1;
+            return;
+        }
+        let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
+        header.body.set((frame.octets - head) as u16);
+        if header.flags.get() & flags::CRC != 0 {
+            header.bcrc.set(self.body_crc(frame, head));
+        }
+        seal(&mut header);
+        let own = &mut self.own[frame.at..];
+        let behind = self.shape.write_header(own, destination);
+        own[behind..behind + FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
+        self.frames.push(frame);
+    }
+
+    fn body_crc(&self, frame: Frame, head: usize) -> u32 {
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let mut skip = head;
+        for piece in &self.pieces[frame.piece..] {
+            match *piece {
+                Piece::Own { at, length } => digest.update(&self.own[at + skip..at + length]),
+                Piece::Payload { at, length } => {
+                    // SAFETY: readable by `payload`'s contract.
+                    digest.update(unsafe { slice::from_raw_parts(at, length) });
+                }
+            }
+            skip = 0;
+        }
+        digest.finalize() as u32
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.oversized == 0
+    }
+
+    /// Sends all that waits. What the kernel does not take now is dropped and counted, as the network may do.
+    ///
+    /// # Errors
+    /// The socket is of no use any more.
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
+        self.describe();
+        let mut sent = Sent { refused: self.oversized, ..Sent::default() };
+        let outcome = self.send_messages(socket, &mut sent);
+        sent.refused += self.frames.len() - sent.frames;
+        self.iov.clear();
+        self.messages.clear();
+        self.pieces.clear();
+        self.frames.clear();
+        (self.used, self.oversized) = (0, 0);
+        outcome.map(|()| sent)
+    }
+
+    /// Turns pieces into what the kernel reads.
+    fn describe(&mut self) {
+        for piece in &self.pieces {
+            let base = match *piece {
+                Piece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
+                Piece::Payload { at, .. } => at.cast_mut().cast(),
+            };
+            self.iov.push(libc::iovec { iov_base: base, iov_len: piece.length() });
+        }
+        let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
+        for (frame, end) in self.frames.iter().zip(ends) {
+            // SAFETY: an all-zero header is valid: no address, no control data.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            message.msg_hdr.msg_iov = ptr::from_mut(&mut self.iov[frame.piece]);
+            message.msg_hdr.msg_iovlen = (end - frame.piece) as _;
+            self.messages.push(message);
+        }
+        debug_assert!(self.iov.len() == self.pieces.len());
+    }
+
+    fn send_messages(&mut self, socket: &OwnedFd, sent: &mut Sent) -> io::Result<()> {
+        let (mut next, mut was_down) = (0, false);
+        while next < self.messages.len() {
+            let left = &mut self.messages[next..];
+            sent.calls += 1;
+            // SAFETY: every message names entries of `iov`, each readable: `own`, or payload by `payload`'s contract.
+            let taken = unsafe {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                let count = left.len() as libc::c_uint;
+                libc::sendmmsg(socket.as_raw_fd(), left.as_mut_ptr(), count, flags as _)
+            };
+            if taken < 0 {
+                match after(&io::Error::last_os_error()) {
+                    After::Again => {}
+                    // The first time it may be the error that the socket kept since the interface was down.
+                    After::Down if !was_down => was_down = true,
+                    After::Down => return Ok(()),
+                    After::Skip => next += 1,
+                    After::Stop => return Ok(()),
+                    After::Fail(error) => return Err(io::Error::from_raw_os_error(error)),
+                }
+                continue;
+            }
+            let range = next..next + taken as usize;
+            sent.frames += range.len();
+            sent.octets += self.frames[range.clone()].iter().map(|f| f.octets).sum::<usize>();
+            next = range.end;
+        }
+        Ok(())
+    }
+}
+
+/// What to do after an error about the first frame.
+#[derive(Debug, PartialEq, Eq)]
+enum After {
+    /// Try it again.
+    Again,
+    /// Try the next one.
+    Skip,
+    /// Nothing will be taken while the interface is down.
+    Down,
+    /// Nothing will be taken now.
+    Stop,
+    /// Nothing will be taken ever.
+    Fail(c_int),
+}
+
+fn after(error: &io::Error) -> After {
+    match error.raw_os_error().unwrap_or(0) {
+        libc::EINTR => After::Again,
+        // The interface's queue is full; the MTU has become smaller.
+        libc::ENOBUFS | libc::EMSGSIZE => After::Skip,
+        libc::ENETDOWN => After::Down,
+        // The socket's buffer is full; no memory; the interface is down or gone (it may come back).
+        libc::EAGAIN | libc::ENOMEM | libc::ENXIO | libc::ENODEV => After::Stop,
+        error => After::Fail(error),
+    }
+}

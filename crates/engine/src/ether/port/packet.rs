@@ -1,0 +1,108 @@
+//! A port over a packet socket (AF_PACKET): works at every interface, for any number of reactors.
+
+use super::outgoing::Outgoing;
+use super::packet_ring::{Arrived, PacketRing};
+use super::{Interface, PortConfig, Sent, Shape, filter, sys};
+use libc::{SOL_PACKET, SOL_SOCKET};
+use roadtrain_wire::ether::GROUP;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Octets (as the kernel counts, twice the frames' own) that may wait at an interface.
+const SEND_BUFFER_BYTES: c_int = 8 << 20;
+
+pub(super) struct PacketPort {
+    ring: PacketRing,
+    pub(super) outgoing: Outgoing,
+    socket: OwnedFd,
+}
+
+impl PacketPort {
+    /// `socket` is of the packet family and not bound.
+    pub(super) fn open(
+        socket: OwnedFd,
+        interface: &Interface,
+        door: u16,
+        config: &PortConfig,
+        shape: Shape,
+    ) -> io::Result<PacketPort> {
+        let filter = filter::program(config.ethertype, door, config.vlan);
+        sys::attach_filter(&socket, &filter)?;
+        let on: c_int = 1;
+        sys::set_option(&socket, SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &on)?;
+        let forced = sys::set_option(&socket, SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
+        forced.or_else(|_| {
+            sys::set_option(&socket, SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER_BYTES)
+        })?;
+        let ring = PacketRing::new(&socket, shape.frame_bytes(), config.receive_bytes)?;
+        if door == 0 {
+            join_group(&socket, interface)?;
+        }
+        // Only now do frames arrive. A tag is seen only by who asks for all protocols.
+        let protocol = match config.vlan {
+            Some(_) => libc::ETH_P_ALL as u16,
+            None => config.ethertype,
+        };
+        sys::bind(&socket, &address(interface, protocol))?;
+        Ok(PacketPort { ring, outgoing: Outgoing::new(shape), socket })
+    }
+
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Frames that may arrive before the oldest is taken.
+    pub(super) fn ring_frames(&self) -> usize {
+        self.ring.slots()
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+        self.outgoing.send(&self.socket)
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, show: impl FnOnce(Arrived<'_>)) -> bool {
+        self.ring.take(show)
+    }
+
+    /// Frames that found the ring full since it was last asked.
+    pub(super) fn dropped(&self) -> u64 {
+        let stats = sys::get_option::<libc::tpacket_stats>(
+            &self.socket,
+            SOL_PACKET,
+            libc::PACKET_STATISTICS,
+        );
+        stats.map_or(0, |stats| u64::from(stats.tp_drops))
+    }
+
+    /// Takes the error that makes the socket ready without frames: the interface went down.
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        let error = sys::get_option::<c_int>(&self.socket, SOL_SOCKET, libc::SO_ERROR).ok()?;
+        (error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+}
+
+fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: interface.index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}
+
+/// Has the interface take frames to the address that hosts ask for targets at.
+fn join_group(socket: &OwnedFd, interface: &Interface) -> io::Result<()> {
+    let mut membership = libc::packet_mreq {
+        mr_ifindex: interface.index,
+        mr_type: libc::PACKET_MR_MULTICAST as u16,
+        mr_alen: GROUP.0.len() as u16,
+        mr_address: [0; 8],
+    };
+    membership.mr_address[..GROUP.0.len()].copy_from_slice(&GROUP.0);
+    sys::set_option(socket, SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
+}

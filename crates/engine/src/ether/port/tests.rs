@@ -1,0 +1,231 @@
+//! Ports at both ends of a veth pair, in a network namespace that a test makes for itself.
+
+mod lab;
+
+use super::*;
+use lab::{Lab, frame_of, in_lab};
+use roadtrain_wire::ether::{self, FrameType, GROUP, flags};
+
+const DOOR: u16 = 0xd00f;
+const BROADCAST: MacAddress = MacAddress([0xff; 6]);
+
+fn config(kind: PortKind) -> PortConfig {
+    PortConfig { kind, ..PortConfig::default() }
+}
+
+fn open(interface: &str) -> Port {
+    Port::open(interface, DOOR, &config(PortKind::Packet)).expect("as root, in a lab")
+}
+
+fn header(flags: u16) -> FrameHeader {
+    let mut header =
+        FrameHeader { version: ether::VERSION, kind: FrameType::Cargo as u8, ..Default::default() };
+    header.flags.set(flags);
+    header.door.set(DOOR);
+    header
+}
+
+/// Sends one frame: `head`, then `payload` from where it lies.
+fn send(port: &mut Port, to: MacAddress, head: &[u8], payload: &[u8], flags: u16) -> Sent {
+    assert!(port.has_room());
+    port.begin();
+    port.octets(head.len()).copy_from_slice(head);
+    // SAFETY: `payload` outlives the flush below.
+    unsafe { port.payload(payload.as_ptr(), payload.len()) };
+    port.end(to, header(flags));
+    port.flush().expect("the port works")
+}
+
+fn received(port: &mut Port) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    while port.receive(3, |frame| frames.push(frame.to_vec())) > 0 {}
+    frames
+}
+
+#[test]
+fn frames_arrive_as_they_were_built() {
+    in_lab(9000, |lab| {
+        let (mut a, mut b) = (open(Lab::A), open(Lab::B));
+        assert!(a.has_carrier() && a.is_empty());
+        assert_eq!((a.frame_bytes(), a.mtu()), (9000, 9000));
+        let payload: Vec<u8> = (0..8192).map(|n| (n * 7 % 251) as u8).collect();
+        let sent = send(&mut a, b.mac(), b"head", &payload, flags::CRC);
+        assert_eq!((sent.frames, sent.refused), (1, 0));
+        assert_eq!(sent.octets, 14 + 64 + 4 + 8192);
+        lab.wait(&b);
+        let frames = received(&mut b);
+        assert_eq!(frames.len(), 1);
+        assert_eq!(frames[0][..6], b.mac().0);
+        assert_eq!(frames[0][6..12], a.mac().0);
+        assert_eq!(frames[0][12..14], ether::ETHERTYPE.to_be_bytes());
+        let (header, kind, body) = ether::parse(&frames[0][14..]).expect("sealed");
+        assert_eq!((kind, header.door.get()), (FrameType::Cargo, DOOR));
+        assert_eq!(body, [b"head".as_slice(), &payload].concat());
+        assert!(!lab.is_ready(&b), "nothing waits any more");
+        assert_eq!(b.counts().received_octets, a.counts().sent_octets);
+    });
+}
+
+#[test]
+fn a_send_carries_many_frames_in_order() {
+    in_lab(1500, |lab| {
+        let (mut a, mut b) = (open(Lab::A), open(Lab::B));
+        let mut built = 0u32;
+        while a.has_room() {
+            a.begin();
+            a.octets(4).copy_from_slice(&built.to_le_bytes());
+            a.end(b.mac(), header(0));
+            built += 1;
+        }
+        assert!(built >= 64, "{built}");
+        let sent = a.flush().unwrap();
+        assert_eq!((sent.frames as u32, sent.calls), (built, 1));
+        assert!(a.has_room());
+        lab.wait(&b);
+        let numbers = received(&mut b);
+        let numbers = numbers.iter().map(|f| u32::from_le_bytes(f[78..82].try_into().unwrap()));
+        assert!(numbers.eq(0..built));
+    });
+}
+
+#[test]
+fn the_largest_frames_fit() {
+    for mtu in [576, 1500, 9000, 65535] {
+        in_lab(mtu, |lab| {
+            let (mut a, mut b) = (open(Lab::A), open(Lab::B));
+            assert_eq!(a.frame_bytes(), mtu);
+            let payload = vec![7; mtu - FRAME_HEADER_BYTES];
+            assert_eq!(send(&mut a, b.mac(), &[], &payload, 0).frames, 1, "MTU {mtu}");
+            lab.wait(&b);
+            let frames = received(&mut b);
+            assert_eq!(frames.len(), 1, "MTU {mtu}");
+            assert_eq!(frames[0][78..], payload);
+        });
+    }
+}
+
+#[test]
+fn only_its_own_frames_reach_a_port() {
+    in_lab(1500, |lab| {
+        let mut b = open(Lab::B);
+        let to = b.mac();
+        let good = frame_of(to, None, ether::ETHERTYPE, DOOR, 100);
+        lab.throw(&frame_of(to, None, ether::ETHERTYPE, DOOR + 1, 100));
+        lab.throw(&frame_of(to, None, ether::ETHERTYPE, DOOR.swap_bytes(), 100));
+        lab.throw(&frame_of(to, None, 0x88b6, DOOR, 100));
+        lab.throw(&frame_of(to, Some(5), ether::ETHERTYPE, DOOR, 100));
+        lab.throw(&frame_of(MacAddress([2, 0, 0, 0, 0, 9]), None, ether::ETHERTYPE, DOOR, 100));
+        lab.throw(&good[..31]); // ends within DOOR
+        lab.throw(&good[..14]);
+        lab.throw(&good);
+        lab.throw(&frame_of(BROADCAST, None, ether::ETHERTYPE, DOOR, 0));
+        lab.wait(&b);
+        let frames = received(&mut b);
+        assert_eq!(frames.len(), 2);
+        assert_eq!(frames[0], good);
+        assert_eq!(b.counts().malformed, 0);
+    });
+}
+
+#[test]
+fn short_and_oversized_frames_are_counted() {
+    in_lab(1500, |lab| {
+        let mut b = open(Lab::B);
+        let good = frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100);
+        lab.throw(&good[..32]);
+        lab.throw(&good[..77]);
+        lab.set_mtu(4000);
+        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 3000));
+        lab.throw(&good);
+        lab.wait(&b);
+        assert_eq!(received(&mut b), [good]);
+        assert_eq!(b.counts().malformed, 3);
+    });
+}
+
+#[test]
+fn a_port_of_a_vlan_takes_its_frames_only() {
+    in_lab(1500, |lab| {
+        let of = |vlan| PortConfig { vlan: Some(vlan), ..config(PortKind::Packet) };
+        let mut a = Port::open(Lab::A, DOOR, &of(5)).unwrap();
+        let mut b = Port::open(Lab::B, DOOR, &of(5)).unwrap();
+        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100));
+        lab.throw(&frame_of(b.mac(), Some(6), ether::ETHERTYPE, DOOR, 100));
+        lab.throw(&frame_of(b.mac(), Some(5), 0x88b6, DOOR, 100));
+        let body = vec![3; a.frame_bytes() - FRAME_HEADER_BYTES];
+        assert_eq!(send(&mut a, b.mac(), &body, &[], 0).frames, 1);
+        lab.wait(&b);
+        let frames = received(&mut b);
+        assert_eq!(frames.len(), 1);
+        assert_eq!(frames[0][12..14], ether::ETHERTYPE.to_be_bytes(), "without the tag");
+        assert_eq!(frames[0][78..], body);
+        assert!(received(&mut a).is_empty(), "not what it sent itself");
+    });
+}
+
+#[test]
+fn a_full_ring_drops_and_goes_on() {
+    in_lab(1500, |lab| {
+        let mut a = open(Lab::A);
+        let small = PortConfig { receive_bytes: 0, ..config(PortKind::Packet) };
+        let mut b = Port::open(Lab::B, DOOR, &small).unwrap();
+        let room = b.ring_frames();
+        for number in 0..room as u32 + 10 {
+            send(&mut a, b.mac(), &number.to_le_bytes(), &[], 0);
+        }
+        lab.wait(&b);
+        assert_eq!(received(&mut b).len(), room);
+        assert_eq!(b.counts().dropped, 10);
+        send(&mut a, b.mac(), b"more", &[], 0);
+        lab.wait(&b);
+        assert_eq!(received(&mut b).len(), 1);
+    });
+}
+
+#[test]
+fn a_port_survives_its_interface_going_down() {
+    in_lab(1500, |lab| {
+        let (mut a, mut b) = (open(Lab::A), open(Lab::B));
+        lab.set_up(false);
+        assert!(!a.has_carrier() && !b.has_carrier());
+        assert!(b.take_error().is_some());
+        assert!(b.take_error().is_none());
+        let sent = send(&mut a, b.mac(), b"lost", &[], 0);
+        assert_eq!((sent.frames, sent.refused), (0, 1));
+        assert_eq!(a.counts().refused, 1);
+        lab.set_up(true);
+        assert!(a.has_carrier() && b.has_carrier());
+        send(&mut a, b.mac(), b"back", &[], 0);
+        lab.wait(&b);
+        assert_eq!(received(&mut b).len(), 1);
+    });
+}
+
+#[test]
+fn door_zero_hears_the_group() {
+    in_lab(1500, |lab| {
+        let mut listener = Port::open(Lab::B, 0, &config(PortKind::Auto)).unwrap();
+        assert_eq!(listener.kind(), PortKind::Packet);
+        lab.throw(&frame_of(GROUP, None, ether::ETHERTYPE, 0, 40));
+        lab.wait(&listener);
+        assert_eq!(received(&mut listener).len(), 1);
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    in_lab(1500, |_| {
+        let refused = |name: &str, config: &PortConfig| {
+            Port::open(name, DOOR, config).err().expect("refused").to_string()
+        };
+        let plain = PortConfig::default();
+        assert!(refused("lo", &plain).contains("lo is no Ethernet interface"));
+        refused("absent", &plain);
+        refused("a name that is much too long for an interface", &plain);
+        refused("", &plain);
+        refused(Lab::A, &PortConfig { vlan: Some(0), ..plain.clone() });
+        refused(Lab::A, &PortConfig { vlan: Some(4095), ..plain.clone() });
+        refused(Lab::A, &PortConfig { ethertype: 1500, ..plain.clone() });
+        refused(Lab::A, &PortConfig { ethertype: TAG_ETHERTYPE, ..plain });
+    });
+}

@@ -1,0 +1,114 @@
+//! A network namespace with a veth pair, for as long as a test's thread lives.
+
+use crate::ether::port::Port;
+use crate::ether::port::sys;
+use roadtrain_wire::ether::MacAddress;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::thread;
+
+pub(super) struct Lab {
+    /// Throws any octets at end B.
+    thrower: OwnedFd,
+}
+
+/// Runs `test` in a new namespace, on a thread of its own; prints SKIPPED where that is not allowed.
+pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&Lab) + Send) {
+    let in_namespace = || {
+        // SAFETY: takes a number; moves this thread alone.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            let error = std::io::Error::last_os_error();
+            eprintln!("SKIPPED: no network namespace of our own: {error}");
+            return;
+        }
+        if !ip(&["link", "add", Lab::A, "type", "veth", "peer", "name", Lab::B]) {
+            eprintln!("SKIPPED: no veth pairs here");
+            return;
+        }
+        let mut lab = Lab { thrower: sys::socket(libc::AF_PACKET).expect("root") };
+        lab.set_mtu(mtu);
+        lab.set_up(true);
+        lab.thrower = thrower();
+        test(&lab);
+    };
+    thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(in_namespace).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn ip(words: &[&str]) -> bool {
+    Command::new("ip").args(words).status().is_ok_and(|status| status.success())
+}
+
+fn thrower() -> OwnedFd {
+    let socket = sys::socket(libc::AF_PACKET).expect("root");
+    // SAFETY: an all-zero address is valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = sys::index(&socket, Lab::A).expect("made");
+    sys::bind(&socket, &address).expect("up");
+    socket
+}
+
+impl Lab {
+    pub(super) const A: &'static str = "rt-port-a";
+    pub(super) const B: &'static str = "rt-port-b";
+
+    pub(super) fn set_mtu(&self, mtu: usize) {
+        for end in [Self::A, Self::B] {
+            assert!(ip(&["link", "set", end, "mtu", &mtu.to_string()]));
+        }
+    }
+
+    pub(super) fn set_up(&self, up: bool) {
+        for end in [Self::A, Self::B] {
+            assert!(ip(&["link", "set", end, if up { "up" } else { "down" }]));
+        }
+    }
+
+    /// Sends these octets from end A to end B.
+    pub(super) fn throw(&self, octets: &[u8]) {
+        // SAFETY: the pointer and the length describe `octets`.
+        let sent = unsafe {
+            libc::send(self.thrower.as_raw_fd(), octets.as_ptr().cast(), octets.len(), 0)
+        };
+        assert_eq!(sent, octets.len() as isize, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Waits until a frame has arrived.
+    pub(super) fn wait(&self, port: &Port) {
+        assert!(poll(port, 10_000), "nothing arrived");
+    }
+
+    pub(super) fn is_ready(&self, port: &Port) -> bool {
+        poll(port, 0)
+    }
+}
+
+fn poll(port: &Port, timeout_ms: i32) -> bool {
+    let mut wanted = libc::pollfd { fd: port.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&mut wanted, 1, timeout_ms) == 1 }
+}
+
+/// A frame with any header but for its DOOR, and `body` octets behind it.
+pub(super) fn frame_of(
+    to: MacAddress,
+    vlan: Option<u16>,
+    ethertype: u16,
+    door: u16,
+    body: usize,
+) -> Vec<u8> {
+    let mut frame = [to.0, [2, 0, 0, 0, 0, 1]].concat();
+    if let Some(vlan) = vlan {
+        frame.extend(0x8100u16.to_be_bytes());
+        frame.extend(vlan.to_be_bytes());
+    }
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend([0x5a; 16]);
+    frame.extend(door.to_le_bytes());
+    frame.extend(vec![0xa5; 46 + body]);
+    frame
+}
