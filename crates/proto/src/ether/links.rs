@@ -86,9 +86,10 @@ impl<R: Copy> Links<R> {
         self.peer_token
     }
 
-    /// Where this end is reached from now on.
+    /// Where this end is reached from now on: the peer is asked on each link, and so told.
     pub fn set_door(&mut self, door: u16) {
         self.door = door;
+        self.channels_mut().for_each(Channel::ask);
     }
 
     /// Where the peer of that link is reached.
@@ -133,16 +134,23 @@ impl<R: Copy> Links<R> {
 
     /// The link on which a frame of so many octets arrives first, if any has room. While all are suspect, one that
     /// is to be asked: with this frame.
-    pub fn choose(&mut self, now: Instant, octets: u32) -> Option<u8> {
+    #[must_use]
+    pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
         let free = self.channels().filter(|channel| channel.room(now));
         if let Some(best) = free.min_by_key(|channel| channel.load(octets)) {
             return Some(best.link());
         }
-        if self.are_all_suspect() {
-            return self.channels().find(|channel| channel.wants_ask(now)).map(Channel::link);
-        }
-        self.channels_mut().filter(|channel| !channel.is_suspect()).for_each(|c| c.hold(now));
-        None
+        let are_all_suspect = self.are_all_suspect();
+        let asks = |channel: &&Channel<R>| are_all_suspect && channel.wants_ask();
+        self.channels().find(asks).map(Channel::link)
+    }
+
+    /// Whether [`Links::choose`] has a link for a frame. If not, [`Links::deadline`] or a frame that arrives says
+    /// when to try again.
+    #[must_use]
+    pub fn has_room(&self, now: Instant) -> bool {
+        let are_all_suspect = self.are_all_suspect();
+        self.channels().any(|channel| channel.room(now) || are_all_suspect && channel.wants_ask())
     }
 
     /// The header of a frame that leaves over `link` now, `octets` long, with these records: Cargo, numbered. BODY,
@@ -159,9 +167,15 @@ impl<R: Copy> Links<R> {
     /// A link whose peer is to be told now what has arrived, and whether it is to be asked.
     #[must_use]
     pub fn ack_due(&self, now: Instant) -> Option<(u8, bool)> {
-        let due = |c: &Channel<R>| (c.ack_is_due(now) || c.wants_ask(now)).then(|| c.link());
-        let link = self.channels().find_map(due)?;
-        Some((link, self.channel(link)?.wants_ask(now)))
+        let channel = self.channels().find(|c| c.ack_is_due(now) || c.wants_ask())?;
+        Some((channel.link(), channel.wants_ask()))
+    }
+
+    /// An answer is owed on that link at once, whatever has arrived.
+    pub fn acknowledge(&mut self, now: Instant, link: u8) {
+        if let Some(link) = self.get_mut(link) {
+            link.channel.acknowledge(now);
+        }
     }
 
     /// The further SACK words of an Ack's body, before [`Links::send_ack`]; its octets.
@@ -179,7 +193,8 @@ impl<R: Copy> Links<R> {
         let mut header = self.header(link, FrameType::Ack);
         let channel = self.channel_mut(link);
         if asks {
-            channel.send_ask(now, octets, &mut header);
+            channel.ask();
+            channel.send(now, octets, &[], &mut header);
         } else {
             channel.fill(now, &mut header);
         }

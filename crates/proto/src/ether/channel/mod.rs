@@ -30,7 +30,7 @@ use receiver::Receiver;
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::little_endian::{U16, U32, U64};
 use rtt::Rtt;
-use sender::Sender;
+use sender::{Progress, Sender};
 
 pub use numbers::{WINDOW, is_before};
 pub use receiver::Arrival;
@@ -46,6 +46,8 @@ const THRESHOLD_MIN: u32 = 3;
 const THRESHOLD_MAX: u32 = 64;
 /// A sender without credits asks this often.
 const CREDITS_EVERY: Duration = Duration::from_millis(10);
+/// The peer of a channel in which nothing has come for this long is asked.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// What set-up has found out about a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +84,12 @@ pub struct Channel<R> {
     timer_from: Instant,
     /// The next numbered frame has ASK.
     must_ask: bool,
-    /// Frames wait for the pace.
+    /// Frames may wait for the pace.
     is_held: bool,
-    /// Frames wait for credits: when to ask for them.
-    starved_ask_at: Option<Instant>,
+    /// When a sender without credits asks.
+    credits_at: Instant,
+    /// When a frame has arrived last.
+    heard_at: Instant,
     stats: ChannelStats,
 }
 
@@ -109,7 +113,8 @@ impl<R: Copy> Channel<R> {
             timer_from: now,
             must_ask: false,
             is_held: false,
-            starved_ask_at: None,
+            credits_at: now,
+            heard_at: now,
             stats: ChannelStats::default(),
         }
     }
@@ -138,6 +143,11 @@ impl<R: Copy> Channel<R> {
         acked: &mut impl FnMut(R),
     ) -> Arrival {
         let arrival = self.take_number(now, header);
+        if arrival == Arrival::Absurd {
+            self.stats.absurd += 1;
+            return arrival;
+        }
+        self.heard_at = now;
         if header.flags.get() & flags::ASK != 0 {
             self.receiver.asked(now);
         }
@@ -149,7 +159,7 @@ impl<R: Copy> Channel<R> {
         let (seq, base) = (header.seq.get(), header.base.get());
         let is_numbered = header.flags.get() & flags::SEQ != 0;
         if (is_numbered && is_before(seq, base)) || !self.receiver.settle(base) {
-            self.stats.absurd += 1;
+            return Arrival::Absurd;
         }
         if !is_numbered {
             return Arrival::Unnumbered;
@@ -175,25 +185,24 @@ impl<R: Copy> Channel<R> {
             self.stats.absurd += 1;
             return;
         }
-        if !is_before(ack, self.peer_ack) {
+        let is_newest = !is_before(ack, self.peer_ack);
+        if is_newest {
             self.peer_ack = ack;
             self.credits = header.credits.get().min(WINDOW as u16);
-            if self.has_credits() {
-                self.starved_ask_at = None;
-            }
         }
         let (words, _) = ack_body.as_chunks::<8>();
         let further = words.iter().take(SACK_WORDS_MAX).map(|&word| u64::from_le_bytes(word));
         let words = core::iter::once(header.sack.get()).chain(further);
         let progress = self.sender.acknowledge(ack, words, acked);
         if progress.frames + progress.revived > 0 {
-            self.progressed(now, &progress, header.delay_us.get());
+            let delay_us = Some(header.delay_us.get()).filter(|&us| is_newest && us < u16::MAX);
+            self.progressed(now, &progress, delay_us);
         }
     }
 
-    fn progressed(&mut self, now: Instant, progress: &sender::Progress, delay_us: u16) {
+    fn progressed(&mut self, now: Instant, progress: &Progress, delay_us: Option<u16>) {
         self.timer_from = now;
-        if let Some(sent) = progress.newest_sent {
+        if let (Some(sent), Some(delay_us)) = (progress.newest_sent, delay_us) {
             let whole = now.since(sent);
             let rtt = whole.checked_sub(Duration::from_micros(delay_us.into())).unwrap_or(whole);
             self.rtt.sample(now, rtt);
@@ -217,7 +226,7 @@ impl<R: Copy> Channel<R> {
     }
 
     /// What was given up has arrived after all.
-    fn revived(&mut self, progress: &sender::Progress, seq: u32, is_timed_out: bool) {
+    fn revived(&mut self, progress: &Progress, seq: u32, is_timed_out: bool) {
         self.stats.revived += u64::from(progress.revived);
         self.cubic.revived(seq);
         if is_timed_out {
@@ -274,13 +283,8 @@ impl<R: Copy> Channel<R> {
             && self.pacer.ready_at() <= now
     }
 
-    /// A frame waits that [`Channel::room`] holds back: from now on the deadline is also that of the pace, and
-    /// credits are asked for.
-    pub fn hold(&mut self, now: Instant) {
-        self.is_held = true;
-        if !self.has_credits() && self.sender.in_flight() == 0 {
-            self.starved_ask_at.get_or_insert(now);
-        }
+    fn is_starved(&self) -> bool {
+        !self.has_credits() && self.sender.in_flight() == 0
     }
 
     /// A frame of so many octets, with that header, leaves with these records. Sets everything in the header that
@@ -289,7 +293,7 @@ impl<R: Copy> Channel<R> {
         let seq = self.sender.send(now, octets, records);
         self.cubic.sent(self.sender.in_flight());
         self.pacer.sent(now, octets);
-        self.is_held = false;
+        self.is_held = self.pacer.ready_at() > now;
         self.stats.sent += 1;
         self.stats.sent_octets += u64::from(octets);
         header.seq = U32::new(seq);
@@ -332,18 +336,18 @@ impl<R: Copy> Channel<R> {
 
     /// Whether the peer is to be asked now: with the next frame, or with an Ack if there is none.
     #[must_use]
-    pub fn wants_ask(&self, now: Instant) -> bool {
-        let is_starved = self.starved_ask_at.is_some_and(|at| at <= now);
-        (self.must_ask || is_starved) && self.health.has_carrier() && self.sender.has_number()
+    pub fn wants_ask(&self) -> bool {
+        self.must_ask && self.health.has_carrier() && self.sender.has_number()
     }
 
-    /// An Ack leaves that asks.
-    pub fn send_ask(&mut self, now: Instant, octets: u32, header: &mut FrameHeader) {
-        if self.starved_ask_at.is_some() {
-            self.starved_ask_at = Some(now + CREDITS_EVERY);
-        }
+    /// An answer is owed at once, whatever has arrived.
+    pub fn acknowledge(&mut self, now: Instant) {
+        self.receiver.asked(now);
+    }
+
+    /// The peer is to be asked.
+    pub fn ask(&mut self) {
         self.must_ask = true;
-        self.send(now, octets, &[], header);
     }
 
     /// A record of a lost frame, to be sent in another.
@@ -367,26 +371,35 @@ impl<R: Copy> Channel<R> {
     /// When [`Channel::expire`] has something to do, or an acknowledgement is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let patience =
-            if self.health.is_suspect() { self.health.ask_at() } else { self.timeout_at() };
-        let pace = self.is_held.then(|| self.pacer.ready_at()).filter(|&at| at != Instant(0));
-        let starved = self.starved_ask_at.filter(|_| self.is_held);
-        [self.receiver.due_at(), patience, pace, starved].into_iter().flatten().min()
+        let patience = match self.health.is_suspect() {
+            true => self.health.ask_at(),
+            false => self.timeout_at().or_else(|| self.question_at()),
+        };
+        let pace = self.is_held.then(|| self.pacer.ready_at());
+        [self.receiver.due_at(), patience, pace].into_iter().flatten().min()
+    }
+
+    /// When the peer of an idle channel is to be asked.
+    fn question_at(&self) -> Option<Instant> {
+        let at = if self.is_starved() { self.credits_at } else { self.heard_at + SILENCE_MAX };
+        (!self.must_ask).then_some(at)
     }
 
     /// Time-outs.
     pub fn expire(&mut self, now: Instant) {
-        if self.pacer.ready_at() <= now {
-            self.is_held = false;
-        }
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        self.is_held &= self.pacer.ready_at() > now;
         if self.health.is_suspect() {
-            if self.health.ask_at().is_some_and(|at| at <= now) {
+            if is_over(self.health.ask_at()) {
                 self.health.ask(now, self.sender.in_flight() > 0);
                 self.give_up_all();
                 self.must_ask = true;
             }
-        } else if self.timeout_at().is_some_and(|at| at <= now) {
+        } else if is_over(self.timeout_at()) {
             self.time_out(now);
+        } else if self.sender.in_flight() == 0 && is_over(self.question_at()) {
+            self.credits_at = now + CREDITS_EVERY;
+            self.must_ask = true;
         }
     }
 

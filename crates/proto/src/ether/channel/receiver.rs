@@ -22,6 +22,8 @@ pub enum Arrival {
     Duplicate,
     /// It is beyond the window: the body is to be dropped.
     Beyond,
+    /// Its BASE cannot be: drop it.
+    Absurd,
     /// The frame is not of this lane: drop it.
     Foreign,
 }
