@@ -2,22 +2,18 @@
 //! file, and on what else shows remote storage as a local device.
 
 mod chart;
-mod command;
 mod cpu;
 mod data;
-mod interrupt;
 mod judge;
 mod page;
 mod plan;
-mod process;
 mod result;
 mod run;
-mod service;
 mod side;
 mod stack;
-mod undo;
 mod workload;
 
+use crate::interrupt;
 use crate::machine::Machine;
 use crate::report;
 use anyhow::{Context, ensure};

@@ -2,17 +2,24 @@
 //! with it, and the page that reports both.
 
 mod apps;
+mod command;
 mod eval;
 mod floor;
 mod floor_fuse;
 mod grid;
+mod impair;
+mod interrupt;
+mod lab;
 mod machine;
 mod measure;
 mod noise;
+mod process;
 mod procfs;
 mod product;
 mod report;
+mod service;
 mod table;
+mod undo;
 mod workload;
 
 use clap::{Parser, Subcommand};
@@ -39,6 +46,10 @@ enum Command {
     Render(eval::RenderArgs),
     /// Run RocksDB, PostgreSQL and scans of files on our devices and on others': JSON, an HTML report
     Apps(apps::Args),
+    /// Pass frames between two interfaces as a bad link does (as root)
+    Impair(impair::Args),
+    /// Run a command at each end of links between two network namespaces (as root)
+    Lab(lab::Args),
     /// Read files by threads, and say how fast
     #[command(hide = true)]
     Scan(apps::ScanArgs),
@@ -54,6 +65,8 @@ fn main() -> anyhow::Result<()> {
         Command::Eval(args) => eval::main(&args),
         Command::Render(args) => eval::render_main(&args),
         Command::Apps(args) => apps::main(&args),
+        Command::Impair(args) => impair::main(&args),
+        Command::Lab(args) => lab::main(&args),
         Command::Scan(args) => apps::scan_main(&args),
         Command::Report(args) => report::main(&args),
     }

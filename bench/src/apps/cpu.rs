@@ -4,8 +4,8 @@
 //! a server, so first of all it is not asked who used the time: all that was not idle counts (time that
 //! the hypervisor gave to others does not). Nothing else may run meanwhile.
 
-use super::process::{Processes, Used};
 use super::result::{Load, Loads};
+use crate::process::{Processes, Used};
 use anyhow::Context;
 use std::fs;
 use std::time::Instant;

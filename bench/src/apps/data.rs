@@ -1,9 +1,9 @@
 //! What the applications work on: made once, in memory, and copied to every side, so that all have the same.
 
-use super::command::{self, run};
 use super::plan::{Filesystem, Group, Row};
-use super::undo::Mount;
 use super::workload::{fio, postgres, rocksdb, scan};
+use crate::command::{self, run};
+use crate::undo::Mount;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,14 +1,15 @@
 //! Measures: all sides are up all the time, and have their turns round by round, the next round the
 //! other way round.
 
+use super::data;
 use super::data::{Data, Mounted};
 use super::plan::{Filesystem, Group, Row, Workload};
 use super::result::{Measure, RunResult, SideResult, Skipped};
 use super::side::Side;
 use super::stack::{self, Site, Stack};
-use super::undo::{Folder, Mount};
 use super::workload::{Turn, fio, rocksdb, scan};
-use super::{data, interrupt};
+use crate::interrupt;
+use crate::undo::{Folder, Mount};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What the applications' file system lies on.
 
-use super::command;
 use super::stack::FUSE;
+use crate::command;
 use std::fmt;
 use std::path::Path;
 

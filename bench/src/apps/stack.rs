@@ -1,10 +1,10 @@
 //! Brings a side up: server, client, the file that the client shows, and the loop device over it.
 
-use super::command::{self, run};
 use super::cpu::Parties;
-use super::service::{Service, free_port};
 use super::side::Side;
-use super::undo::{LoopDevice, Mount, is_mounted};
+use crate::command::{self, run};
+use crate::service::{Service, free_port};
+use crate::undo::{LoopDevice, Mount, is_mounted};
 use anyhow::{Context, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

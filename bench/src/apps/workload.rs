@@ -7,7 +7,7 @@ pub(super) mod scan;
 
 use super::cpu::{Meter, Parties};
 use super::result::{Loads, Measure};
-use super::{command, interrupt};
+use crate::{command, interrupt};
 use std::process::Command;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! fio: 4 KiB random reads past the page cache, the basis of all others.
 
 use super::{Said, Turn};
-use crate::apps::command;
 use crate::apps::result::Measure;
+use crate::command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! PostgreSQL with pgbench: a cluster of our own on the device, run by an unprivileged user, with fsync.
 
 use super::{Said, Turn};
-use crate::apps::command::{self, run as finish};
 use crate::apps::result::Measure;
-use crate::apps::service::Service;
+use crate::command::{self, run as finish};
+use crate::service::Service;
 use anyhow::{Context, ensure};
 use std::fs;
 use std::os::unix::fs::chown;

@@ -2,8 +2,8 @@
 //! so that nearly every read of a key is a read of the device.
 
 use super::{Said, Turn};
-use crate::apps::command::{self, run as finish};
 use crate::apps::result::Measure;
+use crate::command::{self, run as finish};
 use anyhow::Context;
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Other programs, to their end within a time. They are in process groups of their own, so that Ctrl-C
 //! leaves it to us in which order they end, and write to files, so that nobody waits for a pipe.
 
-use super::interrupt;
+use crate::interrupt;
 use anyhow::{Context, bail};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek};
@@ -18,13 +18,13 @@ const LOOK: Duration = Duration::from_millis(10);
 const STUCK: Duration = Duration::from_secs(5);
 
 /// A program by that name in PATH and where Debian puts what is for root.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     path.split(':').map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
 }
 
 /// A command whose arguments are the words of `line`: none may contain blanks.
-pub(super) fn words(line: &str) -> Command {
+pub(crate) fn words(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
     command.args(words);
@@ -32,17 +32,17 @@ pub(super) fn words(line: &str) -> Command {
 }
 
 /// Runs it to its end, which has to be a success; gives what it printed.
-pub(super) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<String> {
+pub(crate) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<String> {
     watched(command, limit, LOOK, |_| interrupt::check())
 }
 
 /// The same for undoing: an interrupt does not stop it.
-pub(super) fn undo(command: &mut Command, limit: Duration) -> anyhow::Result<()> {
+pub(crate) fn undo(command: &mut Command, limit: Duration) -> anyhow::Result<()> {
     watched(command, limit, LOOK, |_| Ok(())).map(drop)
 }
 
 /// Runs it with `look` called with its number every `period`; an error of that ends it.
-pub(super) fn watched(
+pub(crate) fn watched(
     command: &mut Command,
     limit: Duration,
     period: Duration,
@@ -105,14 +105,14 @@ fn text(file: &mut File) -> anyhow::Result<String> {
 }
 
 /// Sends a signal to a child, or to all of its group.
-pub(super) fn signal(child: &Child, signal: libc::c_int, group: bool) {
+pub(crate) fn signal(child: &Child, signal: libc::c_int, group: bool) {
     let pid = child.id() as libc::pid_t;
     // SAFETY: no pointers; the child is ours and not reaped yet, so the number is still its own.
     unsafe { libc::kill(if group { -pid } else { pid }, signal) };
 }
 
 /// Ends a child and all of its group.
-pub(super) fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     signal(child, libc::SIGKILL, true);
     if !ends(child, STUCK) {
         eprintln!("  process {} is stuck", child.id());
@@ -120,7 +120,7 @@ pub(super) fn kill(child: &mut Child) {
 }
 
 /// Whether it ends within a time.
-pub(super) fn ends(child: &mut Child, limit: Duration) -> bool {
+pub(crate) fn ends(child: &mut Child, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
         match child.try_wait() {
@@ -132,7 +132,7 @@ pub(super) fn ends(child: &mut Child, limit: Duration) -> bool {
 }
 
 /// How a child has ended, if it has.
-pub(super) fn ended(child: &mut Child) -> Option<ExitStatus> {
+pub(crate) fn ended(child: &mut Child) -> Option<ExitStatus> {
     child.try_wait().ok().flatten()
 }
 

@@ -11,7 +11,7 @@ extern "C" fn note(_signal: libc::c_int) {
 }
 
 /// From now on these signals end nothing by themselves.
-pub(super) fn watch() {
+pub(crate) fn watch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the action is all zeroes but for its handler and flags; the handler only stores to an
         // atomic.
@@ -25,7 +25,7 @@ pub(super) fn watch() {
 }
 
 /// Fails when one has come.
-pub(super) fn check() -> anyhow::Result<()> {
+pub(crate) fn check() -> anyhow::Result<()> {
     ensure!(!ASKED.load(Ordering::Relaxed), "interrupted");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What is made on the machine and undone when dropped: folders, mounts, loop devices.
 
-use super::command::{self, run, undo};
+use crate::command::{self, run, undo};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A folder of ours.
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// Makes it; it must not exist.
-    pub(super) fn new(path: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -36,17 +36,17 @@ impl Drop for Folder {
 }
 
 /// Something mounted by us or by a program of ours, which may undo it itself.
-pub(super) struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 impl Mount {
     /// Mounts: `mount ARGUMENTS... AT`.
-    pub(super) fn new(arguments: &str, at: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(arguments: &str, at: &Path) -> anyhow::Result<Self> {
         run(command::words(&format!("mount {arguments}")).arg(at), LIMIT)?;
         Ok(Self(at.to_owned()))
     }
 
     /// What another program mounts, or will.
-    pub(super) fn by_others(at: &Path) -> Self {
+    pub(crate) fn by_others(at: &Path) -> Self {
         Self(at.to_owned())
     }
 }
@@ -67,7 +67,7 @@ impl Drop for Mount {
 }
 
 /// A loop device over a file.
-pub(super) struct LoopDevice {
+pub(crate) struct LoopDevice {
     path: PathBuf,
     /// What its largest request was before it was limited.
     unlimited: Option<String>,
@@ -75,7 +75,7 @@ pub(super) struct LoopDevice {
 
 impl LoopDevice {
     /// Makes one, past the page cache.
-    pub(super) fn new(file: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(file: &Path) -> anyhow::Result<Self> {
         let mut losetup = command::words("losetup --direct-io=on --find --show");
         let name = run(losetup.arg(file), LIMIT)?;
         match name.trim() {
@@ -87,7 +87,7 @@ impl LoopDevice {
     }
 
     /// No request is larger from now on. The number keeps its limit beyond the device's end.
-    pub(super) fn limit_requests(&mut self, kib: usize) -> anyhow::Result<()> {
+    pub(crate) fn limit_requests(&mut self, kib: usize) -> anyhow::Result<()> {
         let limit = self.limit_file();
         let before = fs::read_to_string(&limit).with_context(|| limit.display().to_string())?;
         fs::write(&limit, kib.to_string()).with_context(|| limit.display().to_string())?;
@@ -100,7 +100,7 @@ impl LoopDevice {
         Path::new("/sys/block").join(name).join("queue/max_sectors_kb")
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -119,7 +119,7 @@ impl Drop for LoopDevice {
 }
 
 /// Whether something is mounted exactly there.
-pub(super) fn is_mounted(path: &Path) -> bool {
+pub(crate) fn is_mounted(path: &Path) -> bool {
     mounts().iter().any(|mount| mount == path)
 }
 

@@ -6,31 +6,31 @@ use std::path::Path;
 
 /// What has been used since some start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Used {
-    pub(super) cpu_seconds: f64,
-    pub(super) switches: f64,
+pub(crate) struct Used {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) switches: f64,
 }
 
 /// Processes with all their descendants. A thread that has ended keeps what it was last seen with.
 #[derive(Debug, Default)]
-pub(super) struct Processes {
+pub(crate) struct Processes {
     roots: Vec<u32>,
     threads: HashMap<u32, Used>,
 }
 
 impl Processes {
-    pub(super) fn of(roots: &[u32]) -> Self {
+    pub(crate) fn of(roots: &[u32]) -> Self {
         Self { roots: roots.to_vec(), threads: HashMap::new() }
     }
 
-    pub(super) fn add(&mut self, root: u32) {
+    pub(crate) fn add(&mut self, root: u32) {
         if !self.roots.contains(&root) {
             self.roots.push(root);
         }
     }
 
     /// What all have used until now.
-    pub(super) fn used(&mut self) -> Used {
+    pub(crate) fn used(&mut self) -> Used {
         let mut processes = self.roots.clone();
         while let Some(process) = processes.pop() {
             let tasks = fs::read_dir(format!("/proc/{process}/task"));

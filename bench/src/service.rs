@@ -1,6 +1,6 @@
 //! Programs that run beside: stopped when dropped, if need be by force.
 
-use super::{command, interrupt};
+use crate::{command, interrupt};
 use anyhow::{Context, bail};
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ const STOP: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A program in the background.
-pub(super) struct Service {
+pub(crate) struct Service {
     name: String,
     child: Child,
     log: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts it; what it says goes to `log`.
-    pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         interrupt::check()?;
         let name = command.get_program().display().to_string();
         let file = File::create(log).with_context(|| format!("write {}", log.display()))?;
@@ -42,18 +42,18 @@ impl Service {
     }
 
     /// Asked to stop by another signal than SIGTERM.
-    pub(super) fn stopped_by(mut self, stop_signal: libc::c_int) -> Self {
+    pub(crate) fn stopped_by(mut self, stop_signal: libc::c_int) -> Self {
         self.stop_signal = stop_signal;
         self
     }
 
     /// Its process.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until `ready` gives something.
-    pub(super) fn until<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+    pub(crate) fn until<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
         let until = Instant::now() + READY;
         loop {
             if let Some(found) = ready() {
@@ -71,13 +71,13 @@ impl Service {
     }
 
     /// Waits until it listens on a port of the loopback.
-    pub(super) fn until_listening(&mut self, port: u16) -> anyhow::Result<()> {
+    pub(crate) fn until_listening(&mut self, port: u16) -> anyhow::Result<()> {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         self.until(|| TcpStream::connect_timeout(&address, READY).ok().map(drop))
     }
 
     /// Waits for a line in its log that begins so.
-    pub(super) fn until_line(&mut self, begin: &str) -> anyhow::Result<String> {
+    pub(crate) fn until_line(&mut self, begin: &str) -> anyhow::Result<String> {
         let log = self.log.clone();
         self.until(|| {
             let text = fs::read_to_string(&log).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Drop for Service {
 }
 
 /// A TCP port of the loopback that nobody uses now.
-pub(super) fn free_port() -> anyhow::Result<u16> {
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -1,0 +1,85 @@
+//! A pair of interfaces, and how fast what leaves one of them is.
+
+use super::{Namespace, tool};
+use crate::impair::Impairment;
+use std::fs;
+
+/// How the links are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wiring {
+    pub(crate) mtu: usize,
+    /// Both ways; without, as fast as the machine.
+    pub(crate) shape: Option<Shape>,
+    pub(crate) impairment: Impairment,
+}
+
+/// A link's speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) mbit_per_second: usize,
+    /// The buffer of a switch's port.
+    pub(crate) queue_kib: usize,
+}
+
+/// What may leave at once, above the speed: some frames.
+const BURST_BYTES: usize = 32 << 10;
+/// Ethernet's header.
+const HEADER_BYTES: usize = 14;
+/// What a wire carries besides: preamble, checksum, gap between frames.
+const WIRE_BYTES: usize = 24;
+
+impl Wiring {
+    /// Whether nothing is between host and target.
+    pub(super) fn is_direct(&self) -> bool {
+        self.shape.is_none() && self.impairment == Impairment::NONE
+    }
+}
+
+impl Shape {
+    /// 1 Gbit/s, with the buffer of a plain switch.
+    pub(crate) const GIGABIT: Self = Self { mbit_per_second: 1000, queue_kib: 512 };
+}
+
+/// Nobody but us sends anything: no neighbour discovery of IPv6.
+pub(super) fn quiet() -> anyhow::Result<()> {
+    for which in ["all", "default"] {
+        // Absent where the kernel has no IPv6.
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
+    }
+    Ok(())
+}
+
+/// Makes a pair between two namespaces and sets it up.
+pub(super) fn pair(
+    one: &Namespace,
+    name: &str,
+    other: &Namespace,
+    peer: &str,
+    wiring: &Wiring,
+) -> anyhow::Result<()> {
+    let there = other.path();
+    tool(one, &format!("ip link add name {name} type veth peer name {peer} netns {there}"))?;
+    for (namespace, name) in [(one, name), (other, peer)] {
+        tool(namespace, &format!("ip link set dev {name} mtu {}", wiring.mtu))?;
+        if wiring.shape.is_some() {
+            // On a wire frames go one by one.
+            let size = wiring.mtu + HEADER_BYTES;
+            let line = format!("ip link set dev {name} gso_max_size {size} gso_max_segs 1");
+            tool(namespace, &line)?;
+        }
+        tool(namespace, &format!("ip link set dev {name} up"))?;
+    }
+    Ok(())
+}
+
+/// Limits what leaves an interface.
+pub(super) fn shape(namespace: &Namespace, name: &str, wiring: &Wiring) -> anyhow::Result<()> {
+    let Some(Shape { mbit_per_second, queue_kib }) = wiring.shape else { return Ok(()) };
+    let limit = queue_kib << 10;
+    let burst = BURST_BYTES.max(2 * wiring.mtu);
+    let line = format!(
+        "tc qdisc replace dev {name} root tbf rate {mbit_per_second}mbit overhead {WIRE_BYTES} \
+         burst {burst} limit {limit}"
+    );
+    tool(namespace, &line)
+}
