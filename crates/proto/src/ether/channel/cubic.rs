@@ -6,7 +6,9 @@ use core::mem;
 use core::time::Duration;
 
 const INITIAL: f64 = 16.0;
-const MINIMUM: f64 = 4.0;
+/// Least that a loss leaves, and what repeated time-outs leave.
+const MINIMUM: f64 = 8.0;
+const COLLAPSED: f64 = 4.0;
 const MAXIMUM: f64 = WINDOW as f64;
 /// A loss leaves this much.
 const BETA: f64 = 0.7;
@@ -141,7 +143,7 @@ impl Cubic {
     pub(super) fn collapse(&mut self, now: Instant, next: u32) {
         self.saved.get_or_insert(self.window);
         self.window.cut();
-        self.window.frames = MINIMUM;
+        self.window.frames = COLLAPSED;
         self.cut_end = next;
         self.cut_at = Some(now);
     }

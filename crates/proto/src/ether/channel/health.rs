@@ -62,7 +62,7 @@ impl Health {
     /// Something new was acknowledged; whether that brings the link back.
     pub(super) fn answered(&mut self, now: Instant) -> bool {
         self.timeouts = 0;
-        let Some(trial) = &mut self.trial else { return false };
+        let Some(trial) = self.trial.as_mut().filter(|_| self.has_carrier) else { return false };
         trial.answers += 1;
         trial.ask_at = trial.ask_at.min(now + ASK_AFTER_ANSWER);
         let is_back = trial.answers >= ANSWERS;

@@ -19,6 +19,7 @@ mod receiver;
 mod rtt;
 mod sender;
 mod stats;
+mod timers;
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -44,11 +45,6 @@ const SACK_WORDS_MAX: usize = 15;
 const THRESHOLD_MIN: u32 = 3;
 /// ... or more where frames do overtake each other.
 const THRESHOLD_MAX: u32 = 64;
-/// A sender without credits asks this often.
-const CREDITS_EVERY: Duration = Duration::from_millis(10);
-/// The peer of a channel in which nothing has come for this long is asked.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
-
 /// What set-up has found out about a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelConfig {
@@ -84,6 +80,8 @@ pub struct Channel<R> {
     timer_from: Instant,
     /// The next numbered frame has ASK.
     must_ask: bool,
+    /// The last that had.
+    asked: u32,
     /// Frames may wait for the pace.
     is_held: bool,
     /// When a sender without credits asks.
@@ -112,6 +110,7 @@ impl<R: Copy> Channel<R> {
             threshold: THRESHOLD_MIN,
             timer_from: now,
             must_ask: false,
+            asked: config.first_tx,
             is_held: false,
             credits_at: now,
             heard_at: now,
@@ -208,8 +207,8 @@ impl<R: Copy> Channel<R> {
             self.rtt.sample(now, rtt);
             self.cubic.sampled(rtt);
         }
-        if let Some((seq, is_timed_out)) = progress.revived_one {
-            self.revived(progress, seq, is_timed_out);
+        if let Some(seq) = progress.revived_one {
+            self.revived(progress, seq);
         }
         self.rate.acknowledged(progress.octets);
         let numbers = (self.sender.highest(), self.sender.next(), self.sender.in_flight());
@@ -226,24 +225,27 @@ impl<R: Copy> Channel<R> {
     }
 
     /// What was given up has arrived after all.
-    fn revived(&mut self, progress: &Progress, seq: u32, is_timed_out: bool) {
+    fn revived(&mut self, progress: &Progress, seq: u32) {
         self.stats.revived += u64::from(progress.revived);
         self.cubic.revived(seq);
-        if is_timed_out {
+        if progress.is_hasty {
             self.rtt.too_short();
-        } else {
-            let wanted = progress.distance + 1;
-            self.threshold = self.threshold.max(wanted).min(THRESHOLD_MAX);
+        }
+        if progress.distance > 0 {
+            self.threshold = (self.threshold.max(progress.distance) + 1).min(THRESHOLD_MAX);
         }
     }
 
     fn find_lost(&mut self, now: Instant) {
+        let overdue = self.overdue_age();
         let Channel { sender, cubic, rtt, stats, threshold, .. } = self;
         let next = sender.next();
-        sender.overtaken(now, *threshold, rtt.smoothed() / 4, |seq| {
+        let mut lost = |seq| {
             stats.lost += 1;
             cubic.lost(now, seq, next);
-        });
+        };
+        sender.overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
+        sender.overdue(now, overdue, &mut lost);
         sender.settle(|seq, is_timed_out| {
             cubic.lost(now, seq, next);
             cubic.confirmed(seq);
@@ -292,6 +294,7 @@ impl<R: Copy> Channel<R> {
     pub fn send(&mut self, now: Instant, octets: u32, records: &[R], header: &mut FrameHeader) {
         let seq = self.sender.send(now, octets, records);
         self.cubic.sent(self.sender.in_flight());
+        self.must_ask |= self.fills_window(seq);
         self.pacer.sent(now, octets);
         self.is_held = self.pacer.ready_at() > now;
         self.stats.sent += 1;
@@ -301,12 +304,18 @@ impl<R: Copy> Channel<R> {
         if self.must_ask {
             bits |= flags::ASK;
             self.must_ask = false;
-        }
-        if bits & flags::ASK != 0 {
+            self.asked = seq;
             self.stats.asks += 1;
         }
         header.flags = U16::new(bits);
         self.fill(now, header);
+    }
+
+    /// Whether nothing more may leave until this is acknowledged: then that had better be soon. A few times in a
+    /// window are enough.
+    fn fills_window(&self, seq: u32) -> bool {
+        let window = self.cubic.frames();
+        self.sender.in_flight() >= window && seq.wrapping_sub(self.asked) > window / 4
     }
 
     /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK. What is said so is no longer owed.
@@ -359,75 +368,6 @@ impl<R: Copy> Channel<R> {
     #[must_use]
     pub fn has_lost(&self) -> bool {
         self.sender.has_again()
-    }
-
-    // ---- Time ----
-
-    fn timeout_at(&self) -> Option<Instant> {
-        let from = self.sender.oldest_sent()?.max(self.timer_from);
-        Some(from + self.rtt.timeout(self.health.timeouts()))
-    }
-
-    /// When [`Channel::expire`] has something to do, or an acknowledgement is due.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        let patience = match self.health.is_suspect() {
-            true => self.health.ask_at(),
-            false => self.timeout_at().or_else(|| self.question_at()),
-        };
-        let pace = self.is_held.then(|| self.pacer.ready_at());
-        [self.receiver.due_at(), patience, pace].into_iter().flatten().min()
-    }
-
-    /// When the peer of an idle channel is to be asked.
-    fn question_at(&self) -> Option<Instant> {
-        let at = if self.is_starved() { self.credits_at } else { self.heard_at + SILENCE_MAX };
-        (!self.must_ask).then_some(at)
-    }
-
-    /// Time-outs.
-    pub fn expire(&mut self, now: Instant) {
-        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        self.is_held &= self.pacer.ready_at() > now;
-        if self.health.is_suspect() {
-            if is_over(self.health.ask_at()) {
-                self.health.ask(now, self.sender.in_flight() > 0);
-                self.give_up_all();
-                self.must_ask = true;
-            }
-        } else if is_over(self.timeout_at()) {
-            self.time_out(now);
-        } else if self.sender.in_flight() == 0 && is_over(self.question_at()) {
-            self.credits_at = now + CREDITS_EVERY;
-            self.must_ask = true;
-        }
-    }
-
-    fn time_out(&mut self, now: Instant) {
-        let Some(sent) = self.sender.oldest_sent() else { return };
-        self.sender.time_out();
-        self.stats.lost += 1;
-        self.stats.timeouts += 1;
-        self.timer_from = now;
-        self.must_ask = true;
-        if self.health.timed_out(now, sent) {
-            self.begin_suspicion();
-        } else if self.health.timeouts() == 2 {
-            self.cubic.collapse(now, self.sender.next());
-        }
-    }
-
-    fn begin_suspicion(&mut self) {
-        self.stats.suspicions += 1;
-        self.must_ask = false;
-        self.give_up_all();
-    }
-
-    /// Everything under way goes over other links.
-    fn give_up_all(&mut self) {
-        while self.sender.time_out().is_some() {
-            self.stats.lost += 1;
-        }
     }
 
     // ---- The link ----

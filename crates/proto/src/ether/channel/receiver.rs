@@ -99,11 +99,11 @@ impl Receiver {
             return Arrival::Beyond;
         }
         self.arrived.insert(seq);
-        self.advance();
         if !is_before(seq, self.end) {
             self.end = seq.wrapping_add(1);
             self.end_at = now;
         }
+        self.advance();
         self.owed += 1;
         let is_urgent = self.owed >= FRAMES_MAX || !self.arrived.is_empty();
         let due_at = if is_urgent { now } else { now + WAIT_MAX };

@@ -32,9 +32,11 @@ pub(super) struct Progress {
     pub(super) newest_sent: Option<Instant>,
     /// Frames that had been given up and have arrived after all.
     pub(super) revived: u32,
-    /// One of those, and whether a time-out was wrong about it.
-    pub(super) revived_one: Option<(u32, bool)>,
-    /// How far behind the highest the last of those was.
+    /// One of those.
+    pub(super) revived_one: Option<u32>,
+    /// One of those had timed out, and nothing sent later is acknowledged: the time-out was too short.
+    pub(super) is_hasty: bool,
+    /// How many had overtaken the last of those when it arrived, if that was why it had been given up.
     pub(super) distance: u32,
 }
 
@@ -159,6 +161,10 @@ impl<R: Copy> Sender<R> {
             self.take(at, bits, &mut progress, acked);
             at = at.wrapping_add(64);
         }
+        if let Some(seq) = progress.revived_one {
+            let place = self.place(seq);
+            progress.is_hasty = place.is_timed_out && !is_before(place.lost_at, self.highest);
+        }
         progress
     }
 
@@ -208,11 +214,11 @@ impl<R: Copy> Sender<R> {
     fn revive(&mut self, seq: u32, progress: &mut Progress) {
         self.lost.remove(seq);
         progress.revived += 1;
-        progress.revived_one = Some((seq, self.place(seq).is_timed_out));
-        if is_before(seq, self.highest) {
-            progress.distance = progress.distance.max(self.highest.wrapping_sub(seq) - 1);
-        } else {
+        progress.revived_one = Some(seq);
+        if !is_before(seq, self.highest) {
             self.highest = seq.wrapping_add(1);
+        } else if !self.place(seq).is_timed_out {
+            progress.distance = progress.distance.max(self.highest.wrapping_sub(seq) - 1);
         }
     }
 
@@ -238,6 +244,22 @@ impl<R: Copy> Sender<R> {
         }
         if is_before(self.examined, end) {
             self.examined = end;
+        }
+    }
+
+    /// When the oldest frame under way was sent, if later ones are acknowledged.
+    pub(super) fn oldest_overtaken_sent(&self) -> Option<Instant> {
+        let oldest = self.flying.first(self.base, self.highest)?;
+        Some(self.place(oldest).sent)
+    }
+
+    /// Gives up whatever a later one has overtaken, if it was sent `age` ago; says each.
+    pub(super) fn overdue(&mut self, now: Instant, age: Duration, mut lost: impl FnMut(u32)) {
+        while let Some(seq) = self.flying.first(self.base, self.highest)
+            && now.since(self.place(seq).sent) >= age
+        {
+            self.give_up(seq, false);
+            lost(seq);
         }
     }
 
