@@ -1,4 +1,4 @@
 //! The host's end of a connection.
 
 pub mod qpair;
-mod slots;
+pub(crate) mod slots;

@@ -50,11 +50,17 @@ pub enum Data {
 }
 
 impl Data {
-    fn bytes(self) -> u32 {
+    /// Octets, whichever way they go.
+    pub(crate) fn bytes(self) -> u32 {
         match self {
             Data::None => 0,
             Data::In(bytes) | Data::Out(bytes) => bytes,
         }
+    }
+
+    /// Octets that the host sends.
+    pub(crate) fn out_bytes(self) -> u32 {
+        if let Data::Out(bytes) = self { bytes } else { 0 }
     }
 }
 

@@ -9,14 +9,14 @@ const WORDS: usize = SLOTS_MAX as usize / 64;
 
 /// Free slots among those that were ever used.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FreeSlots {
+pub(crate) struct FreeSlots {
     words: [u64; WORDS],
     count: usize,
 }
 
 impl FreeSlots {
     /// Takes the lowest.
-    pub(super) fn take(&mut self) -> Option<u16> {
+    pub(crate) fn take(&mut self) -> Option<u16> {
         if self.count == 0 {
             return None;
         }
@@ -28,7 +28,7 @@ impl FreeSlots {
     }
 
     /// Gives one back.
-    pub(super) fn give(&mut self, slot: u16) {
+    pub(crate) fn give(&mut self, slot: u16) {
         let (word, bit) = (&mut self.words[usize::from(slot / 64)], 1 << (slot % 64));
         debug_assert!(*word & bit == 0, "a slot is freed once");
         *word |= bit;
@@ -36,7 +36,7 @@ impl FreeSlots {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 }

@@ -38,7 +38,7 @@ pub struct Config {
 /// Entries of a queue before its Connect command has said how many.
 const ENTRIES_BEFORE_CONNECT: u16 = 32;
 /// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
-const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
+pub(crate) const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
 /// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,25 +362,13 @@ impl Qpair {
         Ok(Some(RxEvent::Command { slot, sqe: pdu.sqe, in_capsule_bytes }))
     }
 
-    /// Admin and fabrics commands are answered without delay; others may say how they want to be treated, or
-    /// leave that to their namespace and connection (`true`).
-    fn urgency(&self, sqe: &Sqe) -> (Urgency, bool) {
-        let said = match sqe.opcode {
-            opcode::FABRICS => return (Urgency::Urgent, false),
-            _ if !self.is_io => return (Urgency::Urgent, false),
-            opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()),
-            _ => None,
-        };
-        (said.unwrap_or(self.class).urgency(), said.is_none())
-    }
-
     fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
         let state = match data_bytes {
             0 => SlotState::Executing,
             _ => SlotState::Receiving { by_r2t: false },
         };
         let (result, status) = (0, Status::SUCCESS);
-        let (urgency, is_unclassed) = self.urgency(sqe);
+        let (urgency, is_unclassed) = urgency_of(sqe, self.is_io, self.class);
         let slot = Slot {
             cid: sqe.cid.get(),
             state,
@@ -587,4 +575,16 @@ impl Qpair {
             release(number);
         }
     }
+}
+
+/// Admin and fabrics commands are answered without delay; others may say how they want to be treated, or leave
+/// that to their namespace and connection, of `class` (`true`).
+pub(crate) fn urgency_of(sqe: &Sqe, is_io: bool, class: Class) -> (Urgency, bool) {
+    let said = match sqe.opcode {
+        opcode::FABRICS => return (Urgency::Urgent, false),
+        _ if !is_io => return (Urgency::Urgent, false),
+        opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()),
+        _ => None,
+    };
+    (said.unwrap_or(class).urgency(), said.is_none())
 }

@@ -1,0 +1,84 @@
+//! Where a queue pair writes its frames.
+
+use roadtrain_wire::ether::{FrameHeader, flags, seal};
+
+/// Frames on their way out, over the ports of a lane's links. The engine sends them.
+///
+/// What [`Train::payload`] names must stay as it is until the train has left (or been copied).
+pub trait Train {
+    /// Whether one more frame has room in the link's port.
+    fn has_room(&self, link: u8) -> bool;
+    /// Begins a frame over `link`.
+    fn begin(&mut self, link: u8);
+    /// Appends `length` octets to its body, to be filled by the caller.
+    fn octets(&mut self, length: usize) -> &mut [u8];
+    /// Appends `length` octets of the slot's data from `offset`.
+    fn payload(&mut self, slot: u16, offset: u32, length: u32);
+    /// Ends the frame: sets BODY, BCRC if FLAGS has CRC, and HCRC in `header`.
+    fn end(&mut self, header: FrameHeader);
+}
+
+/// A frame kept in memory.
+#[derive(Clone, Debug)]
+pub struct MemoryFrame {
+    /// The link that it goes over.
+    pub link: u8,
+    /// Its header, sealed.
+    pub header: FrameHeader,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// A train kept in memory: what tests, the simulation and fuzzing send.
+pub struct MemoryTrain<F> {
+    /// The frames so far.
+    pub frames: Vec<MemoryFrame>,
+    frames_max: usize,
+    fetch: F,
+}
+
+impl<F: FnMut(u16, &mut [u8], u32)> MemoryTrain<F> {
+    /// An empty train for `frames_max` frames; `fetch` copies a slot's data from an offset.
+    pub fn new(frames_max: usize, fetch: F) -> Self {
+        MemoryTrain { frames: Vec::new(), frames_max, fetch }
+    }
+
+    fn body(&mut self) -> &mut Vec<u8> {
+        let frame = self.frames.last_mut().expect("a frame was begun");
+        &mut frame.body
+    }
+}
+
+impl<F: FnMut(u16, &mut [u8], u32)> Train for MemoryTrain<F> {
+    fn has_room(&self, _: u8) -> bool {
+        self.frames.len() < self.frames_max
+    }
+
+    fn begin(&mut self, link: u8) {
+        let header = FrameHeader::default();
+        self.frames.push(MemoryFrame { link, header, body: Vec::new() });
+    }
+
+    fn octets(&mut self, length: usize) -> &mut [u8] {
+        let body = self.body();
+        let start = body.len();
+        body.resize(start + length, 0);
+        &mut body[start..]
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32) {
+        let mut data = vec![0; length as usize];
+        (self.fetch)(slot, &mut data, offset);
+        self.body().extend_from_slice(&data);
+    }
+
+    fn end(&mut self, mut header: FrameHeader) {
+        let body = self.body();
+        header.body = u16::try_from(body.len()).expect("a frame is below 64 KiB").into();
+        if header.flags.get() & flags::CRC != 0 {
+            header.bcrc = crc_fast::crc32_iscsi(body).into();
+        }
+        seal(&mut header);
+        self.frames.last_mut().expect("a frame was begun").header = header;
+    }
+}
