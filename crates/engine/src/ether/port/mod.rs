@@ -2,30 +2,29 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `packet`, `packet_ring`, `outgoing` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
-//! | `filter` | which frames the kernel gives to a packet socket |
+//! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
+//! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
 //! | `interface` | what a port must know about its interface |
-//! | `sys` | the system calls |
+//! | `sys`, `bpf` | the system calls |
 //!
 //! A frame is built by [`Port::begin`], any of [`Port::octets`] and [`Port::payload`], then [`Port::end`];
 //! [`Port::flush`] sends all that were built. A port drops what the kernel does not take at once, as a network does:
 //! who needs it sends it again.
 
-mod filter;
+mod bpf;
 mod interface;
-mod outgoing;
 mod packet;
-mod packet_ring;
 mod sys;
+mod xdp;
 
 pub use interface::Interface;
 
 use packet::PacketPort;
-use packet_ring::Arrived;
 use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use xdp::XdpPort;
 
 /// Octets of Ethernet's header without a tag: what every received frame begins with.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
@@ -46,8 +45,10 @@ pub enum PortKind {
     /// What is best for the interface.
     #[default]
     Auto,
-    /// AF_PACKET.
+    /// AF_PACKET: any number of ports share an interface.
     Packet,
+    /// AF_XDP: one port has all queues of its interface. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
+    Xdp,
 }
 
 /// How a port is made.
@@ -104,6 +105,8 @@ pub struct PortCounts {
     pub malformed: u64,
     /// Frames for which there was no memory.
     pub dropped: u64,
+    /// Frames that arrived in scattered pieces and were put together.
+    pub joined: u64,
     /// System calls of sends.
     pub send_calls: u64,
 }
@@ -149,8 +152,23 @@ pub struct Port {
     interface: Interface,
     door: u16,
     shape: Shape,
-    packet: PacketPort,
+    way: Way,
     counts: PortCounts,
+}
+
+enum Way {
+    Packet(PacketPort),
+    Xdp(XdpPort),
+}
+
+/// Calls what both ways have.
+macro_rules! way {
+    ($port:expr, $way:pat => $call:expr) => {
+        match $port {
+            Way::Packet($way) => $call,
+            Way::Xdp($way) => $call,
+        }
+    };
 }
 
 impl Port {
@@ -174,14 +192,29 @@ impl Port {
             vlan: config.vlan,
             frame: interface.mtu.min(FRAME_MAX),
         };
-        let packet = PacketPort::open(socket, &interface, door, config, shape)?;
-        Ok(Port { interface, door, shape, packet, counts: PortCounts::default() })
+        // Frames to a group, as hosts send them to door 0, come by AF_PACKET only.
+        let way = match config.kind {
+            PortKind::Xdp if door != 0 => {
+                Way::Xdp(XdpPort::open(socket, &interface, door, config, shape)?)
+            }
+            _ => Way::Packet(PacketPort::open(socket, &interface, door, config, shape)?),
+        };
+        Ok(Port { interface, door, shape, way, counts: PortCounts::default() })
     }
 
     /// What it is made of: never [`PortKind::Auto`].
     #[must_use]
     pub fn kind(&self) -> PortKind {
-        PortKind::Packet
+        match &self.way {
+            Way::Packet(_) => PortKind::Packet,
+            Way::Xdp(_) => PortKind::Xdp,
+        }
+    }
+
+    /// Whether the interface's driver works on the port's memory, without copies in the kernel.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(&self.way, Way::Xdp(xdp) if xdp.is_zero_copy())
     }
 
     /// Its interface, as it was when the port was opened.
@@ -211,7 +244,7 @@ impl Port {
     /// Frames that may arrive before the oldest is taken.
     #[must_use]
     pub fn ring_frames(&self) -> usize {
-        self.packet.ring_frames()
+        way!(&self.way, way => way.ring_frames())
     }
 
     /// Which frames are for it.
@@ -223,46 +256,49 @@ impl Port {
     /// Whether the interface is up and its cable too. A system call.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
-        self.interface.has_carrier(self.packet.socket())
+        self.interface.has_carrier(way!(&self.way, way => way.control()))
     }
 
     /// Ready (POLLIN) as long as a frame waits. After POLLERR, [`take_error`](Self::take_error) makes it unready.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.packet.socket().as_fd()
+        way!(&self.way, way => way.fd())
     }
 
     /// Takes the error that POLLERR told of: the interface went down. The port works again when it is back.
     pub fn take_error(&mut self) -> Option<io::Error> {
-        self.packet.take_error()
+        way!(&self.way, way => way.take_error())
     }
 
     /// What has been counted since it was opened.
     pub fn counts(&mut self) -> PortCounts {
-        self.counts.dropped += self.packet.dropped();
+        if let Way::Xdp(xdp) = &self.way {
+            self.counts.joined = xdp.joined();
+        }
+        self.counts.dropped += way!(&mut self.way, way => way.dropped());
         self.counts
     }
 
     /// Whether one more frame of any content can be built before a [`flush`](Self::flush).
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.packet.outgoing.has_room()
+        way!(&self.way, way => way.has_room())
     }
 
     /// Whether no frame waits for a flush.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.packet.outgoing.is_empty()
+        way!(&self.way, way => way.is_empty())
     }
 
     /// Starts a frame, for which there [is room](Self::has_room).
     pub fn begin(&mut self) {
-        self.packet.outgoing.begin();
+        way!(&mut self.way, way => way.begin());
     }
 
     /// Appends octets to the frame's body for the caller to fill; what they hold at first is undefined.
     pub fn octets(&mut self, length: usize) -> &mut [u8] {
-        self.packet.outgoing.octets(length)
+        way!(&mut self.way, way => way.octets(length))
     }
 
     /// Appends payload to the frame's body, from where it lies.
@@ -271,12 +307,12 @@ impl Port {
     /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
     pub unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.packet.outgoing.payload(at, length) }
+        way!(&mut self.way, way => unsafe { way.payload(at, length) });
     }
 
     /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
     pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
-        self.packet.outgoing.end(destination, header);
+        way!(&mut self.way, way => way.end(destination, header));
     }
 
     /// Sends what was built.
@@ -284,10 +320,10 @@ impl Port {
     /// # Errors
     /// The port is of no use any more. An interface that is down or full is no error: see [`Sent::refused`].
     pub fn flush(&mut self) -> io::Result<Sent> {
-        if self.packet.outgoing.is_empty() {
+        if self.is_empty() {
             return Ok(Sent::default());
         }
-        let sent = self.packet.flush()?;
+        let sent = way!(&mut self.way, way => way.flush())?;
         self.counts.sent += sent.frames as u64;
         self.counts.sent_octets += sent.octets as u64;
         self.counts.refused += sent.refused as u64;
@@ -299,24 +335,16 @@ impl Port {
     /// least as long as our header needs; how many there were. No system call.
     pub fn receive(&mut self, max: usize, mut show: impl FnMut(&[u8])) -> usize {
         let counts = &mut self.counts;
-        let mut taken = 0;
-        while taken < max {
-            let one = self.packet.take(|arrived| match arrived {
-                Arrived::Frame(octets)
-                    if octets.len() >= ETHERNET_HEADER_BYTES + FRAME_HEADER_BYTES =>
-                {
-                    counts.received += 1;
-                    counts.received_octets += octets.len() as u64;
-                    show(octets);
-                }
-                Arrived::Frame(_) | Arrived::Cut => counts.malformed += 1,
-            });
-            if !one {
-                break;
+        let mut judge = |octets: &[u8]| {
+            if octets.len() < ETHERNET_HEADER_BYTES + FRAME_HEADER_BYTES {
+                counts.malformed += 1;
+                return;
             }
-            taken += 1;
-        }
-        taken
+            counts.received += 1;
+            counts.received_octets += octets.len() as u64;
+            show(octets);
+        };
+        way!(&mut self.way, way => way.receive(max, &mut judge))
     }
 }
 

@@ -1,20 +1,24 @@
 //! A port over a packet socket (AF_PACKET): works at every interface, for any number of reactors.
 
-use super::outgoing::Outgoing;
-use super::packet_ring::{Arrived, PacketRing};
-use super::{Interface, PortConfig, Sent, Shape, filter, sys};
+mod filter;
+mod outgoing;
+mod ring;
+
+use super::{Interface, PortConfig, Sent, Shape, sys};
 use libc::{SOL_PACKET, SOL_SOCKET};
-use roadtrain_wire::ether::GROUP;
+use outgoing::Outgoing;
+use ring::PacketRing;
+use roadtrain_wire::ether::{FrameHeader, GROUP, MacAddress};
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Octets (as the kernel counts, twice the frames' own) that may wait at an interface.
 const SEND_BUFFER_BYTES: c_int = 8 << 20;
 
 pub(super) struct PacketPort {
     ring: PacketRing,
-    pub(super) outgoing: Outgoing,
+    outgoing: Outgoing,
     socket: OwnedFd,
 }
 
@@ -48,8 +52,13 @@ impl PacketPort {
         Ok(PacketPort { ring, outgoing: Outgoing::new(shape), socket })
     }
 
-    pub(super) fn socket(&self) -> &OwnedFd {
+    /// A socket to ask the interface with.
+    pub(super) fn control(&self) -> &OwnedFd {
         &self.socket
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Frames that may arrive before the oldest is taken.
@@ -57,17 +66,55 @@ impl PacketPort {
         self.ring.slots()
     }
 
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.outgoing.has_room()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.outgoing.begin();
+    }
+
+    #[inline]
+    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
+        self.outgoing.octets(length)
+    }
+
+    /// # Safety
+    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
+    #[inline]
+    pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.outgoing.payload(at, length) }
+    }
+
+    #[inline]
+    pub(super) fn end(&mut self, destination: MacAddress, header: FrameHeader) {
+        self.outgoing.end(destination, header);
+    }
+
     pub(super) fn flush(&mut self) -> io::Result<Sent> {
         self.outgoing.send(&self.socket)
     }
 
+    /// Shows up to `max` frames, nothing of those that were larger than a slot; how many there were.
     #[inline]
-    pub(super) fn take(&mut self, show: impl FnOnce(Arrived<'_>)) -> bool {
-        self.ring.take(show)
+    pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
+        let mut taken = 0;
+        while taken < max && self.ring.take(&mut *show) {
+            taken += 1;
+        }
+        taken
     }
 
     /// Frames that found the ring full since it was last asked.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(super) fn dropped(&mut self) -> u64 {
         let stats = sys::get_option::<libc::tpacket_stats>(
             &self.socket,
             SOL_PACKET,
@@ -78,8 +125,7 @@ impl PacketPort {
 
     /// Takes the error that makes the socket ready without frames: the interface went down.
     pub(super) fn take_error(&self) -> Option<io::Error> {
-        let error = sys::get_option::<c_int>(&self.socket, SOL_SOCKET, libc::SO_ERROR).ok()?;
-        (error != 0).then(|| io::Error::from_raw_os_error(error))
+        sys::take_error(&self.socket)
     }
 }
 

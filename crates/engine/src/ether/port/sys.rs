@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::mem;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
@@ -51,6 +52,10 @@ pub(super) unsafe trait Plain: Copy {}
 unsafe impl Plain for c_int {}
 // SAFETY: numbers only.
 unsafe impl Plain for libc::tpacket_stats {}
+// SAFETY: numbers only.
+unsafe impl Plain for libc::xdp_statistics {}
+// SAFETY: numbers only.
+unsafe impl Plain for libc::xdp_mmap_offsets {}
 
 /// Binds to an address of the socket's family.
 pub(super) fn bind<T: Copy>(fd: &OwnedFd, address: &T) -> io::Result<()> {
@@ -124,17 +129,66 @@ pub(super) fn address(fd: &OwnedFd, name: &str) -> io::Result<(u16, [u8; 6])> {
     Ok((address.sa_family, octets))
 }
 
+/// `ethtool_channels`: the command; most of rx, tx, other, combined; then those in use.
+type Channels = [u32; 9];
+
 /// How many receive queues the interface uses; `None` when its driver does not say.
 pub(super) fn queues(fd: &OwnedFd, name: &str) -> Option<u32> {
-    /// `ETHTOOL_GCHANNELS`.
     const GET_CHANNELS: u32 = 0x3c;
-    // cmd; most of rx, tx, other, combined; then those in use.
-    let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut channels: Channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    ethtool(fd, name, &mut channels)?;
+    Some(channels[5].saturating_add(channels[8])).filter(|&queues| queues > 0)
+}
+
+/// Sets how many queues it uses in each direction; whether it can.
+#[cfg(test)]
+pub(super) fn set_queues(fd: &OwnedFd, name: &str, queues: u32) -> bool {
+    const SET_CHANNELS: u32 = 0x3d;
+    ethtool(fd, name, &mut [SET_CHANNELS, 0, 0, 0, 0, queues, queues, 0, 0]).is_some()
+}
+
+fn ethtool(fd: &OwnedFd, name: &str, channels: &mut Channels) -> Option<()> {
     let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: the request points to `ethtool_channels`: nine words, which the kernel fills.
+    request.ifr_ifru.ifru_data = ptr::from_mut(channels).cast();
+    // SAFETY: the request points to `ethtool_channels`, which the kernel reads or fills.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    (rc == 0).then(|| channels[5].saturating_add(channels[8])).filter(|&queues| queues > 0)
+    (rc == 0).then_some(())
+}
+
+/// Takes the error that a socket keeps.
+pub(super) fn take_error(fd: &OwnedFd) -> Option<io::Error> {
+    let error = get_option::<c_int>(fd, libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
+    (error != 0).then(|| io::Error::from_raw_os_error(error))
+}
+
+/// Has the kernel look at what an AF_XDP socket wants sent.
+pub(super) fn wake_send(fd: &OwnedFd) -> io::Result<()> {
+    let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
+    // SAFETY: no octets and no address: the pointers are not used.
+    let rc = unsafe { libc::sendto(fd, ptr::null(), 0, flags, ptr::null(), 0) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Has the kernel look at the memory that an AF_XDP socket gave it. It may do so later instead.
+pub(super) fn wake_receive(fd: &OwnedFd) {
+    let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
+    // SAFETY: no octets and no address: the pointers are not used.
+    unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
+}
+
+/// A descriptor that is ready (POLLIN) while one of these is.
+pub(super) fn any_of<'a>(fds: impl Iterator<Item = &'a OwnedFd>) -> io::Result<OwnedFd> {
+    // SAFETY: takes a number.
+    let all = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    // SAFETY: just made, and nobody else's.
+    let all = unsafe { OwnedFd::from_raw_fd(all) };
+    for fd in fds {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        let (add, fd) = (libc::EPOLL_CTL_ADD, fd.as_raw_fd());
+        // SAFETY: the event is read only.
+        check(unsafe { libc::epoll_ctl(all.as_raw_fd(), add, fd, &raw mut event) })?;
+    }
+    Ok(all)
 }
 
 /// Memory shared with the kernel.
@@ -151,6 +205,31 @@ impl Mapping {
     /// Maps `length` octets of a socket from `offset` on.
     pub(super) fn of(fd: &OwnedFd, length: usize, offset: i64) -> io::Result<Mapping> {
         Mapping::new(length, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
+    }
+
+    /// New memory of `length` octets, followed by those of `mirrored` a second time. All are whole pages.
+    pub(super) fn mirrored(length: usize, mirrored: Range<usize>) -> io::Result<Mapping> {
+        // SAFETY: the name is a string.
+        let fd = check(unsafe { libc::memfd_create(c"umem".as_ptr(), libc::MFD_CLOEXEC) })?;
+        // SAFETY: just made, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: takes numbers.
+        check(unsafe { libc::ftruncate(fd.as_raw_fd(), length as i64) })?;
+        let nowhere = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let all = Mapping::new(length + mirrored.len(), nowhere, -1, 0)?;
+        let place = |at: usize, length: usize, offset: usize| {
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: takes the place of a part of `all`, which nobody uses yet.
+            let at = unsafe {
+                let at = all.base.add(at).as_ptr().cast();
+                libc::mmap(at, length, access, flags, fd.as_raw_fd(), offset as i64)
+            };
+            if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        };
+        place(0, length, 0)?;
+        place(length, mirrored.len(), mirrored.start)?;
+        Ok(all)
     }
 
     fn new(length: usize, flags: c_int, fd: RawFd, offset: i64) -> io::Result<Mapping> {

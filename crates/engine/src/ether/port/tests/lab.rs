@@ -6,6 +6,7 @@ use roadtrain_wire::ether::MacAddress;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 pub(super) struct Lab {
     /// Throws any octets at end B.
@@ -62,6 +63,14 @@ impl Lab {
         }
     }
 
+    /// How many queues end B receives with, and end A sends with.
+    pub(super) fn set_queues(&self, queues: u32) {
+        self.set_up(false);
+        assert!(sys::set_queues(&self.thrower, Self::A, queues));
+        assert!(sys::set_queues(&self.thrower, Self::B, queues));
+        self.set_up(true);
+    }
+
     pub(super) fn set_up(&self, up: bool) {
         for end in [Self::A, Self::B] {
             assert!(ip(&["link", "set", end, if up { "up" } else { "down" }]));
@@ -80,6 +89,15 @@ impl Lab {
     /// Waits until a frame has arrived.
     pub(super) fn wait(&self, port: &Port) {
         assert!(poll(port, 10_000), "nothing arrived");
+    }
+
+    /// Waits until it is so.
+    pub(super) fn until(&self, so: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !so() {
+            assert!(begin.elapsed().as_secs() < 20, "never");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(super) fn is_ready(&self, port: &Port) -> bool {

@@ -1,6 +1,6 @@
 //! Which frames a packet socket takes: a classic BPF program that the kernel runs before it copies anything.
 
-use super::DOOR_OFFSET;
+use crate::ether::port::DOOR_OFFSET;
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
 use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT, sock_filter};
 
@@ -8,45 +8,42 @@ use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT,
 const ETHERTYPE_OFFSET: u32 = 12;
 /// The bits of a tag that name the VLAN.
 const VLAN_MASK: u32 = 0xfff;
-/// `PACKET_OTHERHOST`: for another address, or of a VLAN that no interface of this machine is a member of.
-const OTHER_HOST: u32 = 3;
+/// `PACKET_HOST`: for the interface's address. It is not what a frame is that came with a tag, but to a socket that
+/// asks for all protocols.
+const THIS_HOST: u32 = 0;
+/// `PACKET_MULTICAST`: for a group.
+const GROUP: u32 = 2;
 /// Take the whole frame.
 const WHOLE: u32 = u32::MAX;
 
-/// Takes frames of `ethertype` and `door` that are for this machine, from the VLAN or without one.
+/// Takes frames of `ethertype` and `door` that are for the interface (those for door 0 may be for a group), from the
+/// VLAN or without one.
 ///
 /// A load beyond a frame's end ends the program and drops the frame.
 pub(super) fn program(ethertype: u16, door: u16, vlan: Option<u16>) -> Vec<sock_filter> {
+    let but_group = if door == 0 { !GROUP } else { u32::MAX };
     let door = u32::from(door.swap_bytes()); // little-endian on the wire, read as big-endian
-    let mut tests = vec![(BPF_B, ancillary(SKF_AD_PKTTYPE), None, Equal::Not(OTHER_HOST))];
+    let mut tests = vec![(BPF_B, ancillary(SKF_AD_PKTTYPE), but_group, THIS_HOST)];
     if let Some(vlan) = vlan {
         let vlan = u32::from(vlan) & VLAN_MASK;
-        tests.push((BPF_B, ancillary(SKF_AD_VLAN_TAG_PRESENT), None, Equal::To(1)));
-        tests.push((BPF_H, ancillary(SKF_AD_VLAN_TAG), Some(VLAN_MASK), Equal::To(vlan)));
+        tests.push((BPF_B, ancillary(SKF_AD_VLAN_TAG_PRESENT), u32::MAX, 1));
+        tests.push((BPF_H, ancillary(SKF_AD_VLAN_TAG), VLAN_MASK, vlan));
     }
-    tests.push((BPF_H, ETHERTYPE_OFFSET, None, Equal::To(u32::from(ethertype))));
-    tests.push((BPF_H, DOOR_OFFSET as u32, None, Equal::To(door)));
+    tests.push((BPF_H, ETHERTYPE_OFFSET, u32::MAX, u32::from(ethertype)));
+    tests.push((BPF_H, DOOR_OFFSET as u32, u32::MAX, door));
     let mut program = Vec::new();
-    for (width, offset, mask, equal) in tests {
+    for (width, offset, mask, value) in tests {
         program.push(statement(BPF_LD | width | BPF_ABS, offset));
-        if let Some(mask) = mask {
+        if mask != u32::MAX {
             program.push(statement(BPF_ALU | BPF_AND | BPF_K, mask));
         }
         // What fails goes on to the next instruction, which drops it.
-        let (value, jt, jf) = match equal {
-            Equal::To(value) => (value, 1, 0),
-            Equal::Not(value) => (value, 0, 1),
-        };
-        program.push(sock_filter { code: (BPF_JMP | BPF_JEQ | BPF_K) as u16, jt, jf, k: value });
+        let equal = (BPF_JMP | BPF_JEQ | BPF_K) as u16;
+        program.push(sock_filter { code: equal, jt: 1, jf: 0, k: value });
         program.push(statement(BPF_RET | BPF_K, 0));
     }
     program.push(statement(BPF_RET | BPF_K, WHOLE));
     program
-}
-
-enum Equal {
-    To(u32),
-    Not(u32),
 }
 
 /// Where the kernel shows what it knows about a frame beside its octets.

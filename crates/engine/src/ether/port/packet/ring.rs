@@ -3,7 +3,7 @@
 //! TPACKET_V2, one frame a slot. Version 3 packs frames into blocks and shows a block when it is full or its
 //! timer (1 ms at the least) runs out: too late for a round trip of 30 us, and a block per frame is version 2.
 
-use super::sys::{self, Mapping};
+use crate::ether::port::sys::{self, Mapping};
 use crate::memory::prefetch;
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET2_HDRLEN, tpacket_req, tpacket2_hdr};
 use std::ffi::c_int;
@@ -53,14 +53,6 @@ impl Layout {
     }
 }
 
-/// A frame as the kernel left it.
-pub(super) enum Arrived<'a> {
-    /// From Ethernet's header on, without a tag.
-    Frame(&'a [u8]),
-    /// It did not fit into its slot.
-    Cut,
-}
-
 pub(super) struct PacketRing {
     memory: Mapping,
     layout: Layout,
@@ -89,9 +81,10 @@ impl PacketRing {
         self.layout.slots()
     }
 
-    /// Shows the oldest frame, then gives its slot back; whether there was one.
+    /// Shows the oldest frame, from Ethernet's header on, without a tag (nothing when it did not fit into its slot);
+    /// then gives its slot back; whether there was one.
     #[inline]
-    pub(super) fn take(&mut self, show: impl FnOnce(Arrived<'_>)) -> bool {
+    pub(super) fn take(&mut self, show: impl FnOnce(&[u8])) -> bool {
         let offset = self.layout.offset(self.next);
         debug_assert!(offset + self.layout.slot <= self.memory.length());
         // SAFETY: the layout's slots lie within the mapping.
@@ -108,10 +101,10 @@ impl PacketRing {
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let (start, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         if length < header.tp_len as usize || start.saturating_add(length) > self.layout.slot {
-            show(Arrived::Cut);
+            show(&[]);
         } else {
             // SAFETY: within the slot (just checked), which is ours and which nobody writes meanwhile.
-            show(Arrived::Frame(unsafe { slice::from_raw_parts(slot.add(start), length) }));
+            show(unsafe { slice::from_raw_parts(slot.add(start), length) });
         }
         status.store(TP_STATUS_KERNEL, Ordering::Release);
         true
