@@ -136,9 +136,15 @@ impl<R: Copy> Links<R> {
     /// is to be asked: with this frame.
     #[must_use]
     pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
-        let free = self.channels().filter(|channel| channel.room(now));
-        if let Some(best) = free.min_by_key(|channel| channel.load(octets)) {
-            return Some(best.link());
+        let mut best: Option<(u64, u8)> = None;
+        for channel in self.channels().filter(|channel| channel.room(now)) {
+            let load = channel.load(octets);
+            if best.is_none_or(|(least, _)| load < least) {
+                best = Some((load, channel.link()));
+            }
+        }
+        if let Some((_, link)) = best {
+            return Some(link);
         }
         let are_all_suspect = self.are_all_suspect();
         let asks = |channel: &&Channel<R>| are_all_suspect && channel.wants_ask();

@@ -76,6 +76,8 @@ pub struct Channel<R> {
     pacer: Pacer,
     health: Health,
     threshold: u32,
+    /// What a frame takes to arrive when nothing is before it.
+    latency_ns: u64,
     /// Time-outs count from here at the earliest: something was acknowledged, or has timed out.
     timer_from: Instant,
     /// The next numbered frame has ASK.
@@ -108,6 +110,7 @@ impl<R: Copy> Channel<R> {
             pacer: Pacer::default(),
             health: Health::new(now),
             threshold: THRESHOLD_MIN,
+            latency_ns: 0,
             timer_from: now,
             must_ask: false,
             asked: config.first_tx,
@@ -222,6 +225,7 @@ impl<R: Copy> Channel<R> {
         if self.health.answered(now) {
             self.restart(now);
         }
+        self.update_latency();
     }
 
     /// What was given up has arrived after all.
@@ -399,15 +403,19 @@ impl<R: Copy> Channel<R> {
         }
     }
 
-    /// How long a frame of so many octets would take to arrive, as far as is known.
+    /// Nanoseconds that a frame of so many octets would take to arrive, as far as is known.
     #[must_use]
-    pub fn load(&self, octets: u32) -> Duration {
-        let queue = self.rate.time(self.sender.octets() + u64::from(octets));
+    pub fn load(&self, octets: u32) -> u64 {
+        self.latency_ns + self.rate.time_ns(self.sender.octets() + u64::from(octets))
+    }
+
+    /// What `load` says changes only when the link says something, or says nothing for too long.
+    pub(super) fn update_latency(&mut self) {
         let silence = match self.health.timeouts() {
             0 => Duration::ZERO,
             repetitions => self.rtt.timeout(repetitions),
         };
-        self.rtt.minimum() / 2 + queue + silence
+        self.latency_ns = (self.rtt.minimum() / 2 + silence).as_nanos() as u64;
     }
 
     /// What has happened so far.

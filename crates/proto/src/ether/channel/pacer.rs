@@ -12,8 +12,10 @@ const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Pacer {
-    /// When the next frame would leave if all left at the pace.
-    next_at: Instant,
+    /// When the last frame would have left if all left at the pace.
+    even_at: Instant,
+    /// When one more may leave.
+    ready_at: Instant,
     /// Nanoseconds for 1024 octets; 0 for no pace.
     ns_per_kib: u64,
 }
@@ -34,14 +36,18 @@ impl Pacer {
 
     /// When one more frame may leave.
     pub(super) fn ready_at(&self) -> Instant {
-        if self.ns_per_kib == 0 { Instant(0) } else { self.next_at }
+        if self.ns_per_kib == 0 { Instant(0) } else { self.ready_at }
     }
 
     pub(super) fn sent(&mut self, now: Instant, octets: u32) {
-        if self.ns_per_kib > 0 {
-            let burst = (BURST_BYTES * self.ns_per_kib / 1024).max(BURST_TIME.as_nanos() as u64);
-            let from = self.next_at.max(Instant(now.0.saturating_sub(burst)));
-            self.next_at = Instant(from.0 + u64::from(octets) * self.ns_per_kib / 1024);
+        if self.ns_per_kib == 0 {
+            return;
         }
+        let burst = (BURST_BYTES * self.ns_per_kib / 1024).max(BURST_TIME.as_nanos() as u64);
+        let from = self.even_at.max(Instant(now.0.saturating_sub(burst)));
+        self.even_at = Instant(from.0 + u64::from(octets) * self.ns_per_kib / 1024);
+        // Who has to wait waits for a quarter of a burst: not a timer for each frame.
+        let pause = if self.even_at > now { burst / 4 } else { 0 };
+        self.ready_at = Instant(self.even_at.0 + pause);
     }
 }

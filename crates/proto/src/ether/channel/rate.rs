@@ -36,9 +36,8 @@ impl Rate {
         (self.round_from, self.octets) = (now, 0);
     }
 
-    /// Time for so many octets.
-    pub(super) fn time(&self, octets: u64) -> Duration {
-        let pace = self.ns_per_kib.max(NS_PER_KIB_MIN);
-        Duration::from_nanos(octets.saturating_mul(pace) / 1024)
+    /// Nanoseconds for so many octets.
+    pub(super) fn time_ns(&self, octets: u64) -> u64 {
+        octets.saturating_mul(self.ns_per_kib.max(NS_PER_KIB_MIN)) / 1024
     }
 }

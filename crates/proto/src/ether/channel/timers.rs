@@ -83,6 +83,7 @@ impl<R: Copy> Channel<R> {
         } else if self.health.timeouts() == 2 {
             self.cubic.collapse(now, self.sender.next());
         }
+        self.update_latency();
     }
 
     pub(super) fn begin_suspicion(&mut self) {
