@@ -17,6 +17,7 @@
 
 pub mod admin;
 pub mod disk;
+pub mod ether;
 pub mod history;
 pub mod host;
 pub mod lane;
@@ -29,7 +30,6 @@ pub mod target;
 pub mod world;
 
 use plan::Plan;
-use roadtrain_proto::time::Instant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{Failure, Summary, World};
 
@@ -47,10 +47,5 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
 /// As [`run`].
 pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
     let result = catch_unwind(AssertUnwindSafe(|| World::new(seed, change).run()));
-    result.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        let what = format!("panic: {}", text.unwrap_or("of an unknown kind"));
-        Err(Failure { seed, at: Instant(0), what })
-    })
+    result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
 }

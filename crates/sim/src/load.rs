@@ -2,7 +2,6 @@
 
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::History;
-use crate::plan::Plan;
 use crate::rng::Rng;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{Class, Urgency};
@@ -69,12 +68,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load by the plan.
+    /// A load on a namespace of so many blocks.
     #[must_use]
-    pub fn new(plan: &Plan, rng: Rng) -> Self {
-        let history = History::new(plan.blocks);
+    pub fn new(blocks: u64, rng: Rng) -> Self {
+        let history = History::new(blocks);
         let tally = Tally::default();
-        Load { blocks: plan.blocks, rng, open: BTreeMap::new(), history, tally }
+        Load { blocks, rng, open: BTreeMap::new(), history, tally }
     }
 
     /// Requests that have not completed.

@@ -23,7 +23,9 @@ pub enum End {
 }
 
 impl End {
-    fn peer(self) -> End {
+    /// The other end.
+    #[must_use]
+    pub fn peer(self) -> End {
         match self {
             End::Host => End::Target,
             End::Target => End::Host,

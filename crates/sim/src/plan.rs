@@ -104,7 +104,7 @@ pub enum Sabotage {
     ForgottenCommand,
 }
 
-fn policy(rng: &mut Rng) -> PolicyConfig {
+pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
     let kinds =
         [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
     let mut policy = PolicyConfig::of(kinds[rng.between(0, 4) as usize]);

@@ -313,7 +313,7 @@ fn is_connect(sqe: &Sqe) -> bool {
     sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT
 }
 
-fn read_bytes(io: &IoCommand) -> usize {
+pub(crate) fn read_bytes(io: &IoCommand) -> usize {
     match *io {
         IoCommand::Read { length, .. } => length as usize,
         _ => 0,
@@ -331,7 +331,7 @@ fn sabotaged(work: Option<Work>, sabotage: Option<Sabotage>) -> Option<Work> {
 }
 
 /// What the disk does for a command; `None`: nothing, for it is not on the disk.
-fn work(io: &IoCommand, nsid: u32, data: &[u8]) -> Option<Work> {
+pub(crate) fn work(io: &IoCommand, nsid: u32, data: &[u8]) -> Option<Work> {
     let lba = |offset: u64| offset / crate::disk::BLOCK_BYTES as u64;
     if nsid != 1 {
         return None;

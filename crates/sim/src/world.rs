@@ -7,6 +7,7 @@ use crate::network::{End, Network};
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use crate::target::Target;
+use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
@@ -26,6 +27,17 @@ pub struct Failure {
     pub at: Instant,
     /// What.
     pub what: String,
+}
+
+impl Failure {
+    /// The run has panicked.
+    #[must_use]
+    pub fn of_panic(seed: u64, panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let what = format!("panic: {}", text.unwrap_or("of an unknown kind"));
+        Failure { seed, at: Instant(0), what }
+    }
 }
 
 impl fmt::Display for Failure {
@@ -100,7 +112,7 @@ impl World {
             network: Network::new(plan.weather, rng.fork()),
             target: Target::new(&plan, disk, rng.fork()),
             hosts: (0..plan.hosts).map(|number| Host::new(&plan, number, rng.fork())).collect(),
-            load: Load::new(&plan, rng.fork()),
+            load: Load::new(plan.blocks, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             moments: 0,
         }

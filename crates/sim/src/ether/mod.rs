@@ -1,0 +1,42 @@
+//! Lanes over Ethernet: the real two ends of `roadtrain_proto::ether` over simulated links. One seed is one
+//! run.
+//!
+//! What a run checks, beside what the crate's other runs check of data and of requests:
+//! - every request completes exactly once, whatever links do to frames, and in bounded virtual time once
+//!   they behave;
+//! - the pages of a write stay as they are until it is done;
+//! - a lane ends only when somebody ends it, or the target is gone: no cut, flood or move does it;
+//! - no moment goes on for ever, and idle lanes are almost silent.
+//!
+//! Set-up (Join, Query) is by word of mouth here: the links carry only what lanes send. The fence that a new lane
+//! waits for is the target's as in ETHERNET.md: the old lane takes nothing more.
+
+mod forger;
+pub mod host;
+pub mod net;
+pub mod plan;
+pub mod target;
+pub mod tcp;
+pub mod world;
+
+use crate::world::Failure;
+use plan::Plan;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use world::{Summary, World};
+
+/// The run of a seed.
+///
+/// # Errors
+/// What may not be; assertions of the state machines included.
+pub fn run(seed: u64) -> Result<Summary, Failure> {
+    run_changed(seed, |_| {})
+}
+
+/// The run of a seed whose plan `change` departs from.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
+    let result = catch_unwind(AssertUnwindSafe(|| World::new(seed, change).run()));
+    result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
+}

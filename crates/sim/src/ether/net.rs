@@ -1,0 +1,344 @@
+//! Links between a host and a target. On their way frames are lost, repeated, damaged, overtaken and
+//! delayed, wait in a queue that is full at times, and a link may be cut.
+
+use super::tcp::Segment;
+use crate::network::End;
+use crate::rng::Rng;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::FRAME_HEADER_BYTES;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Preamble, Ethernet's header and check sequence, and the gap between frames.
+pub const ETHERNET_OCTETS: u64 = 8 + 14 + 4 + 12;
+
+/// What a link carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packet {
+    /// A frame of ours: header and body.
+    Frame(Vec<u8>),
+    /// A segment of a TCP connection that uses the link as well.
+    Segment(Segment),
+}
+
+impl Packet {
+    /// Octets of time that it takes on the link.
+    #[must_use]
+    pub fn octets(&self) -> u64 {
+        let payload = match self {
+            Packet::Frame(octets) => octets.len().max(46) as u64,
+            Packet::Segment(segment) => segment.octets(),
+        };
+        payload + ETHERNET_OCTETS
+    }
+}
+
+/// Frames of the past that are remembered.
+const TAPE_FRAMES: usize = 4000;
+
+/// A frame of the past.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its link.
+    pub link: u8,
+    /// Where it went.
+    pub to: End,
+    /// It.
+    pub octets: Vec<u8>,
+}
+
+/// How one direction of a link behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Manners {
+    /// Shortest delay, and what may be added, in microseconds.
+    pub delay_us: (u64, u64),
+    /// Mbit/s, if there is a limit.
+    pub rate_mbit: Option<u64>,
+    /// Octets that may wait for the link: what is more is dropped.
+    pub queue_octets: u64,
+    /// Frames of a million that are lost.
+    pub lost_ppm: u64,
+    /// Frames of a million that arrive twice.
+    pub repeated_ppm: u64,
+    /// Frames of a million that arrive damaged.
+    pub damaged_ppm: u64,
+    /// Frames of a million that others overtake.
+    pub overtaken_ppm: u64,
+    /// Bodies are damaged as well, not only headers.
+    pub damages_bodies: bool,
+}
+
+impl Manners {
+    /// A link that only takes its time.
+    #[must_use]
+    pub fn good(delay_us: u64, rate_mbit: Option<u64>, queue_octets: u64) -> Self {
+        Manners {
+            delay_us: (delay_us, 0),
+            rate_mbit,
+            queue_octets,
+            lost_ppm: 0,
+            repeated_ppm: 0,
+            damaged_ppm: 0,
+            overtaken_ppm: 0,
+            damages_bodies: false,
+        }
+    }
+
+    /// From now on nothing happens to frames but delay, and drops where the queue is full.
+    fn behave(&mut self) {
+        let kept = Manners::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
+        *self = Manners { delay_us: self.delay_us, ..kept };
+    }
+}
+
+/// What has become of frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fates {
+    /// Sent.
+    pub sent: u64,
+    /// Lost, or sent without carrier.
+    pub lost: u64,
+    /// Dropped because the queue, or the receiver's ring, was full.
+    pub dropped: u64,
+    /// Arrived twice.
+    pub repeated: u64,
+    /// Damaged.
+    pub damaged: u64,
+}
+
+impl core::ops::AddAssign for Fates {
+    fn add_assign(&mut self, other: Fates) {
+        self.sent += other.sent;
+        self.lost += other.lost;
+        self.dropped += other.dropped;
+        self.repeated += other.repeated;
+        self.damaged += other.damaged;
+    }
+}
+
+/// One direction of a link.
+struct Way {
+    manners: Manners,
+    /// The link sends until then.
+    busy_until: Instant,
+    /// The last frame in order arrives then.
+    last_at: Instant,
+    flight: BTreeMap<(Instant, u64), Packet>,
+    serial: u64,
+    deaf_until: Instant,
+}
+
+struct Link {
+    ways: [Way; 2],
+    has_carrier: bool,
+    /// Frames sent without carrier wait in the interface.
+    sticks: bool,
+    stuck: Vec<(End, Packet)>,
+}
+
+/// The links.
+pub struct Net {
+    links: Vec<Link>,
+    rng: Rng,
+    ring_frames: usize,
+    /// What somebody has seen who listens.
+    tape: VecDeque<Seen>,
+    /// What has become of frames.
+    pub fates: Fates,
+}
+
+fn index(to: End) -> usize {
+    match to {
+        End::Host => 0,
+        End::Target => 1,
+    }
+}
+
+impl Net {
+    /// Links with these manners, to the host and to the target. A receiver that does not look has room for
+    /// `ring_frames` of each link.
+    #[must_use]
+    pub fn new(links: &[[Manners; 2]], ring_frames: usize, rng: Rng) -> Self {
+        let way = |&manners: &Manners| Way {
+            manners,
+            busy_until: Instant(0),
+            last_at: Instant(0),
+            flight: BTreeMap::new(),
+            serial: 0,
+            deaf_until: Instant(0),
+        };
+        let link = |ways: &[Manners; 2]| Link {
+            ways: ways.each_ref().map(way),
+            has_carrier: true,
+            sticks: false,
+            stuck: Vec::new(),
+        };
+        let links = links.iter().map(link).collect();
+        Net { links, rng, ring_frames, tape: VecDeque::new(), fates: Fates::default() }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn links(&self) -> u8 {
+        self.links.len() as u8
+    }
+
+    /// Sends over a link.
+    pub fn send(&mut self, now: Instant, link: u8, from: End, packet: Packet) {
+        let Net { links, rng, tape, fates, .. } = self;
+        if let Packet::Frame(octets) = &packet
+            && rng.chance(20)
+        {
+            tape.truncate(TAPE_FRAMES - 1);
+            tape.push_front(Seen { link, to: from.peer(), octets: octets.clone() });
+        }
+        let link = &mut links[usize::from(link)];
+        fates.sent += 1;
+        if link.has_carrier {
+            link.ways[index(from.peer())].send(now, packet, rng, fates);
+        } else if link.sticks && link.stuck.len() < 64 {
+            link.stuck.push((from, packet));
+        } else {
+            fates.lost += 1;
+        }
+    }
+
+    /// Something arrives that no end has sent.
+    pub fn inject(&mut self, at: Instant, link: u8, to: End, octets: Vec<u8>) {
+        let way = &mut self.links[usize::from(link)].ways[index(to)];
+        way.push(at, Packet::Frame(octets));
+    }
+
+    /// A frame of the past.
+    #[must_use]
+    pub fn any_seen(&mut self) -> Option<Seen> {
+        let count = self.tape.len() as u64;
+        let number = if count > 0 { self.rng.below(count) } else { return None };
+        self.tape.get(number as usize).cloned()
+    }
+
+    /// What has arrived at an end: link and packet.
+    pub fn receive(&mut self, now: Instant, end: End) -> Vec<(u8, Packet)> {
+        let (mut arrived, ring_frames) = (Vec::new(), self.ring_frames);
+        for (number, link) in (0..).zip(&mut self.links) {
+            let way = &mut link.ways[index(end)];
+            let mut count = 0;
+            while let Some(entry) = way.flight.first_entry().filter(|entry| entry.key().0 <= now) {
+                let packet = entry.remove();
+                count += 1;
+                if count <= ring_frames {
+                    arrived.push((number, packet));
+                } else {
+                    self.fates.dropped += 1;
+                }
+            }
+        }
+        arrived
+    }
+
+    /// When something arrives at an end.
+    #[must_use]
+    pub fn next_at(&self, end: End) -> Option<Instant> {
+        let ways = self.links.iter().map(|link| &link.ways[index(end)]);
+        ways.filter_map(|way| way.flight.keys().next().map(|(at, _)| *at)).min()
+    }
+
+    /// Cuts a link: what is under way is lost. With `sticks`, what is sent meanwhile waits in the
+    /// interfaces.
+    pub fn cut(&mut self, link: u8, sticks: bool) {
+        let link = &mut self.links[usize::from(link)];
+        (link.has_carrier, link.sticks) = (false, sticks);
+        link.ways.iter_mut().for_each(|way| way.flight.clear());
+    }
+
+    /// The link is there again.
+    pub fn mend(&mut self, now: Instant, number: u8) {
+        let link = &mut self.links[usize::from(number)];
+        link.has_carrier = true;
+        for (from, packet) in std::mem::take(&mut link.stuck) {
+            self.send(now, number, from, packet);
+        }
+    }
+
+    /// Whether the link is there.
+    #[must_use]
+    pub fn has_carrier(&self, link: u8) -> bool {
+        self.links[usize::from(link)].has_carrier
+    }
+
+    /// Loses everything towards `to` until then.
+    pub fn deafen(&mut self, link: u8, to: End, until: Instant) {
+        self.links[usize::from(link)].ways[index(to)].deaf_until = until;
+    }
+
+    /// From now on links are there and do no harm.
+    pub fn behave(&mut self, now: Instant) {
+        for number in 0..self.links() {
+            self.mend(now, number);
+        }
+        self.links.iter_mut().flat_map(|link| &mut link.ways).for_each(|w| w.manners.behave());
+    }
+}
+
+impl Way {
+    fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut Rng, fates: &mut Fates) {
+        let Manners { rate_mbit, queue_octets, .. } = self.manners;
+        let mut left_at = now;
+        if let Some(rate_mbit) = rate_mbit {
+            let waiting = self.busy_until.since(now).as_nanos() as u64 * rate_mbit / 8000;
+            if waiting + packet.octets() > queue_octets {
+                fates.dropped += 1;
+                return;
+            }
+            let time = Duration::from_nanos(packet.octets() * 8000 / rate_mbit);
+            self.busy_until = self.busy_until.max(now) + time;
+            left_at = self.busy_until;
+        }
+        let chance = |rng: &mut Rng, ppm| rng.below(1_000_000) < ppm;
+        if chance(rng, self.manners.lost_ppm) || now < self.deaf_until {
+            fates.lost += 1;
+            return;
+        }
+        if chance(rng, self.manners.repeated_ppm) {
+            fates.repeated += 1;
+            let later = rng.micros(0, 2000);
+            self.push(left_at + self.delay(rng) + later, packet.clone());
+        }
+        if chance(rng, self.manners.damaged_ppm) {
+            fates.damaged += 1;
+            damage(&mut packet, self.manners.damages_bodies, rng);
+        }
+        let mut at = left_at + self.delay(rng);
+        if chance(rng, self.manners.overtaken_ppm) {
+            at += rng.micros(0, 1000);
+        } else {
+            at = at.max(self.last_at);
+            self.last_at = at;
+        }
+        self.push(at, packet);
+    }
+
+    fn delay(&self, rng: &mut Rng) -> Duration {
+        let (shortest, more) = self.manners.delay_us;
+        rng.micros(shortest, shortest + more)
+    }
+
+    fn push(&mut self, at: Instant, packet: Packet) {
+        self.serial += 1;
+        self.flight.insert((at, self.serial), packet);
+    }
+}
+
+/// Changes some bits, or cuts the end off.
+fn damage(packet: &mut Packet, bodies: bool, rng: &mut Rng) {
+    let Packet::Frame(octets) = packet else { return };
+    if rng.chance(10) {
+        octets.truncate(rng.below(octets.len() as u64) as usize);
+        return;
+    }
+    let end = if bodies { octets.len() } else { FRAME_HEADER_BYTES.min(octets.len()) };
+    for _ in 0..rng.between(1, 3) {
+        let octet = rng.below(end as u64) as usize;
+        octets[octet] ^= 1 << rng.below(8);
+    }
+}
