@@ -14,6 +14,7 @@ pub mod damq;
 pub mod host;
 pub mod links;
 mod pack;
+mod receive;
 mod rejected;
 pub mod target;
 pub mod train;

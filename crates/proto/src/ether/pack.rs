@@ -134,13 +134,14 @@ pub(super) struct Packer {
     begun: Vec<Tx>,
     records: [Item; RECORDS_MAX],
     leave: Option<Reason>,
+    is_closed: bool,
 }
 
 impl Packer {
     pub(super) fn new(cut: Cut, packing: Packing, body_crc: bool) -> Self {
         let (lost, leave, begun) = (None, None, Vec::with_capacity(2));
         let records = [Item::default(); RECORDS_MAX];
-        Packer { cut, packing, body_crc, lost, begun, records, leave }
+        Packer { cut, packing, body_crc, lost, begun, records, leave, is_closed: false }
     }
 
     /// Says goodbye with the next frames.
@@ -148,19 +149,23 @@ impl Packer {
         self.leave = Some(reason);
     }
 
-    /// Nothing of what was begun is sent.
-    pub(super) fn clear(&mut self) {
+    /// The lane has ended: nothing but goodbyes is sent.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
         self.lost = None;
         self.begun.clear();
     }
 
     /// Whether a frame may leave now.
     pub(super) fn has_tx(&self, now: Instant, links: &Links<Item>, out: &Outbox<Tx>) -> bool {
-        let has_cargo = links.has_lost()
-            || self.lost.is_some()
+        if self.is_closed {
+            return self.leave.is_some();
+        }
+        let has_cargo = out.batcher().released() > 0
             || !self.begun.is_empty()
-            || out.batcher().released() > 0;
-        self.leave.is_some() || links.ack_due(now).is_some() || (has_cargo && links.has_room(now))
+            || self.lost.is_some()
+            || links.has_lost();
+        (has_cargo && links.has_room(now)) || links.ack_due(now).is_some()
     }
 }
 
@@ -181,6 +186,9 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
         if let Some(reason) = self.packer.leave.take() {
             self.put_leave(reason);
             return true;
+        }
+        if self.packer.is_closed {
+            return false;
         }
         let mut frames = 0;
         while let Some(first) = self.peek() {
@@ -340,9 +348,4 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
         header.flags |= if self.packer.body_crc { flags::CRC } else { 0 };
         self.train.end(header);
     }
-}
-
-/// The SACK words of a frame.
-pub(super) fn ack_body(kind: FrameType, body: &[u8]) -> &[u8] {
-    if kind == FrameType::Ack { body } else { &[] }
 }

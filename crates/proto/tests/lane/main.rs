@@ -1,6 +1,9 @@
 //! Lanes over Ethernet: both ends' queue pairs over links in memory.
 #![allow(dead_code, unreachable_pub, reason = "a test crate")]
 
+mod hostile;
+mod packing;
+mod random;
 mod world;
 
 use roadtrain_proto::host::qpair::Data;

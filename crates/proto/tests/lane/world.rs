@@ -88,7 +88,10 @@ pub struct World {
     /// How often each request was executed and completed.
     pub executed: HashMap<u64, u32>,
     pub completed: HashMap<u64, u32>,
+    /// Requests in the order in which they completed.
+    pub order: Vec<u64>,
     pub released: u64,
+    /// Longest execution, microseconds.
     pub service: u64,
 }
 
@@ -144,6 +147,7 @@ impl World {
             executing: BTreeMap::new(),
             executed: HashMap::new(),
             completed: HashMap::new(),
+            order: Vec::new(),
             released: 0,
             service: 0,
         }
@@ -252,6 +256,7 @@ impl World {
                 let is_right = |(at, &octet): (usize, &u8)| octet == pattern(number, at);
                 assert!(buffer.iter().enumerate().all(is_right), "data of {number}");
                 *self.completed.entry(number).or_default() += 1;
+                self.order.push(number);
             }
         }
     }

@@ -4,25 +4,24 @@
 //! frames from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the caller
 //! keeps the slot's data buffer. Each slot completes exactly once.
 
-use super::channel::Arrival;
-use super::cut::{Arrived, Cut};
-use super::damq::Damq;
-use super::links::Links;
-use super::pack::{Item, Loading, Packer, Packing, Requests, Tx, ack_body};
-use super::rejected::Rejected;
-use super::train::Train;
+mod receive;
+mod slots;
+
+use crate::ether::cut::{Arrived, Cut};
+use crate::ether::damq::Damq;
+use crate::ether::links::Links;
+use crate::ether::pack::{Item, Loading, Packer, Packing, Tx};
+use crate::ether::rejected::Rejected;
+use crate::ether::train::Train;
 use crate::host::qpair::{Data, SLOTS_MAX};
 use crate::host::slots::FreeSlots;
 use crate::policy::{Batcher, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency};
 use crate::time::Instant;
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::setup::{Leave, Reason};
-use roadtrain_wire::ether::{
-    self, COMMAND_RECORD_BYTES, Command, Completion, DATA_IN, FrameHeader, FrameType,
-    GENERATION_MASK, PAGE_BYTES, Record, RecordHead, RecordKind, Records,
-};
+use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::ether::{GENERATION_MASK, PAGE_BYTES};
 use roadtrain_wire::sqe::Sqe;
-use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use slots::{Slot, Slots, State};
 use std::collections::VecDeque;
 
 /// What the ends of a lane have agreed on, and how this one sends.
@@ -70,48 +69,6 @@ pub enum RxEvent {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    /// Waits for pages of the damq, or for its frame: the target cannot know it yet.
-    Queued,
-    /// Sent; its completion is awaited.
-    Active,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    sqe: Sqe,
-    data: Data,
-    state: State,
-    generation: u32,
-    urgency: Urgency,
-    /// First page in the damq.
-    position: u32,
-    /// Octets that the target sends, as its data says.
-    octets: Option<u32>,
-    received: u32,
-    arrived: u16,
-    completion: Option<(Cqe, u16)>,
-}
-
-impl Slot {
-    fn new(sqe: Sqe, data: Data, urgency: Urgency) -> Self {
-        Slot {
-            sqe,
-            data,
-            state: State::Free,
-            generation: 0,
-            urgency,
-            position: 0,
-            octets: None,
-            received: 0,
-            arrived: 0,
-            completion: None,
-        }
-    }
-}
-
 /// A host queue pair.
 pub struct Qpair {
     links: Links<Item>,
@@ -126,55 +83,6 @@ pub struct Qpair {
     config: Config,
     rejected: Rejected,
     ended: Option<Reason>,
-}
-
-struct Slots(Vec<Slot>);
-
-impl Slots {
-    fn get(&self, number: u16) -> &Slot {
-        &self.0[usize::from(number)]
-    }
-
-    fn get_mut(&mut self, number: u16) -> &mut Slot {
-        &mut self.0[usize::from(number)]
-    }
-}
-
-impl Requests for Slots {
-    const TAIL_BYTES: usize = COMMAND_RECORD_BYTES;
-
-    fn wants(&self, item: Item) -> bool {
-        let slot = self.get(item.slot);
-        slot.generation == item.generation && slot.state != State::Free
-    }
-
-    fn data(&self, slot: u16) -> (u32, u32) {
-        let slot = self.get(slot);
-        (slot.data.out_bytes(), slot.position)
-    }
-
-    fn put_tail(&mut self, number: u16, out: &mut [u8]) {
-        let slot = self.get(number);
-        let octets = match slot.data {
-            Data::None => 0,
-            Data::In(bytes) => bytes | DATA_IN,
-            Data::Out(bytes) => bytes,
-        };
-        let kind = RecordKind::Command;
-        let command = Command {
-            head: RecordHead::new(kind, COMMAND_RECORD_BYTES, number, slot.generation),
-            sqe: slot.sqe,
-            position: slot.position.into(),
-            octets: octets.into(),
-        };
-        out.copy_from_slice(command.as_bytes());
-    }
-
-    fn left(&mut self, item: Item) {
-        if item.piece().is_none() {
-            self.get_mut(item.slot).state = State::Active;
-        }
-    }
 }
 
 impl Qpair {
@@ -322,6 +230,9 @@ impl Qpair {
     /// When [`Qpair::expire`] and [`Qpair::poll_tx`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
+        if self.ended.is_some() {
+            return None;
+        }
         [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
     }
 
@@ -354,161 +265,7 @@ impl Qpair {
     fn end(&mut self, reason: Reason) {
         self.ended.get_or_insert(reason);
         self.out.clear();
-        self.packer.clear();
-    }
-
-    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
-    pub fn receive(
-        &mut self,
-        now: Instant,
-        header: &FrameHeader,
-        kind: FrameType,
-        body: &[u8],
-        event: &mut impl FnMut(RxEvent),
-    ) {
-        if !matches!(kind, FrameType::Cargo | FrameType::Ack | FrameType::Leave) {
-            self.rejected.types += 1;
-            return;
-        }
-        let arrival = self.links.receive(now, header, ack_body(kind, body), &mut |_| ());
-        match (kind, arrival) {
-            (_, Arrival::Foreign) => self.rejected.foreign += 1,
-            (FrameType::Leave, _) => self.handle_leave(body),
-            (FrameType::Cargo, Arrival::New) => self.handle_cargo(now, body, event),
-            (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
-            _ => (),
-        }
-    }
-
-    fn handle_leave(&mut self, body: &[u8]) {
-        let leave = Leave::ref_from_prefix(body).ok().map(|(leave, _)| leave);
-        let reason = leave
-            .filter(|leave| leave.token.get() == self.links.peer_token())
-            .and_then(|leave| Reason::from_value(leave.reason.get()));
-        match reason {
-            Some(reason) => self.end(reason),
-            None => self.rejected.records += 1,
-        }
-    }
-
-    fn handle_cargo(&mut self, now: Instant, body: &[u8], event: &mut impl FnMut(RxEvent)) {
-        if self.ended.is_some() {
-            return;
-        }
-        for record in Records::new(body) {
-            match record {
-                Ok(Record::Data { data, start, octets }) => {
-                    self.handle_data(now, data, start, octets.len(), event);
-                }
-                Ok(Record::Completion(completion)) => {
-                    self.handle_completion(now, completion, event)
-                }
-                Ok(Record::Command(_)) | Err(_) => self.rejected.records += 1,
-            }
-        }
-    }
-
-    /// The slot of a record whose request has been sent and is not complete.
-    fn active(&mut self, head: &RecordHead) -> Option<u16> {
-        let number = head.slot.get();
-        let Some(slot) = self.slots.0.get(usize::from(number)) else {
-            self.rejected.slots += 1;
-            return None;
-        };
-        if slot.generation != head.generation() || slot.state == State::Free {
-            self.rejected.late += 1;
-        } else if slot.state == State::Queued {
-            self.rejected.unexpected += 1;
-        } else {
-            return Some(number);
-        }
-        None
-    }
-
-    fn handle_data(
-        &mut self,
-        now: Instant,
-        data: &ether::Data,
-        start: usize,
-        length: usize,
-        event: &mut impl FnMut(RxEvent),
-    ) {
-        let Some(number) = self.active(&data.head) else { return };
-        let cut = self.packer.cut;
-        let slot = self.slots.get_mut(number);
-        let Data::In(expected) = slot.data else {
-            self.rejected.directions += 1;
-            return;
-        };
-        let octets = data.octets.get();
-        let is_of_response = slot.octets.is_none_or(|sized| sized == octets)
-            && slot.completion.is_none_or(|(_, pieces)| pieces == data.pieces.get());
-        if !cut.is_piece(data, length) || octets > expected || !is_of_response {
-            self.rejected.shapes += 1;
-            return;
-        }
-        if slot.octets.is_none() {
-            slot.octets = Some(octets);
-            self.arrived.clear(number, data.pieces.get());
-        }
-        if !self.arrived.insert(number, data.index.get()) {
-            self.rejected.repeated += 1;
-            return;
-        }
-        slot.arrived += 1;
-        slot.received += length as u32;
-        let (offset, length) = (data.offset.get(), length as u32);
-        event(RxEvent::Data { slot: number, offset, start, length });
-        self.finish_if_all(now, number, event);
-    }
-
-    fn handle_completion(
-        &mut self,
-        now: Instant,
-        completion: &Completion,
-        event: &mut impl FnMut(RxEvent),
-    ) {
-        let Some(number) = self.active(&completion.head) else { return };
-        let cut = self.packer.cut;
-        let (cqe, pieces) = (completion.cqe, completion.pieces.get());
-        let slot = self.slots.get_mut(number);
-        let fits = match (slot.octets, slot.data) {
-            (Some(octets), _) => pieces == cut.pieces(octets),
-            (None, Data::In(expected)) => pieces <= cut.pieces(expected),
-            (None, _) => pieces == 0,
-        };
-        if slot.completion.is_some() {
-            self.rejected.repeated += 1;
-        } else if cqe.cid.get() != number {
-            self.rejected.unexpected += 1;
-        } else if !fits {
-            self.rejected.shapes += 1;
-        } else {
-            slot.completion = Some((cqe, pieces));
-            self.finish_if_all(now, number, event);
-        }
-    }
-
-    /// The command is complete when its completion is here, and all data that belongs to it.
-    fn finish_if_all(&mut self, now: Instant, number: u16, event: &mut impl FnMut(RxEvent)) {
-        let slot = self.slots.get_mut(number);
-        let Some((cqe, _)) = slot.completion.filter(|&(_, pieces)| pieces == slot.arrived) else {
-            return;
-        };
-        slot.state = State::Free;
-        let data_intact = match slot.data {
-            Data::In(expected) => slot.received == expected,
-            Data::None | Data::Out(_) => true,
-        };
-        let (data, position) = (slot.data, slot.position);
-        self.free.give(number);
-        self.count_in_flight();
-        self.out.batcher_mut().completed(now, data.bytes());
-        if data.out_bytes() > 0 {
-            self.damq.give(position, pages(data.out_bytes()));
-            self.place_waiting(now);
-        }
-        event(RxEvent::Complete { slot: number, cqe, data_intact });
+        self.packer.close();
     }
 }
 

@@ -1,0 +1,288 @@
+//! The target's end of a lane: commands and data in, completions and data out (docs/ETHERNET.md).
+//!
+//! Sans-IO, the counterpart of [`crate::target::qpair`]: the caller offers frames of the lane to [`Qpair::receive`], copies
+//! data to its place in the damq, executes what [`RxEvent::Command`] names, and answers with [`Qpair::respond`] or
+//! [`Qpair::respond_with_data`]. A slot's data stays until [`RxEvent::Released`].
+
+mod receive;
+mod slots;
+
+use crate::ether::cut::{Arrived, Cut};
+use crate::ether::links::Links;
+use crate::ether::pack::{Item, Loading, Packer, Packing, Tx};
+use crate::ether::rejected::Rejected;
+use crate::ether::train::Train;
+use crate::policy::{Batcher, Class, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role};
+use crate::target::qpair::SQHD_NO_FLOW_CONTROL;
+use crate::time::Instant;
+use roadtrain_wire::ether::PAGE_BYTES;
+use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use slots::{Slot, Slots, State};
+
+/// What the ends of a lane have agreed on, and how this one sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// SLOTS of the lane.
+    pub slots: u16,
+    /// PAGES of the lane's damq.
+    pub pages: u32,
+    /// PIECE.
+    pub piece_bytes: u16,
+    /// Most octets of a command's data (MDTS).
+    pub data_bytes_max: u32,
+    /// When to send.
+    pub policy: PolicyConfig,
+    /// What a frame carries.
+    pub packing: Packing,
+    /// Frames carry a checksum of their body.
+    pub body_crc: bool,
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxEvent {
+    /// Data: `length` octets of the frame's body from `start` belong to the damq from octet `place` on.
+    Data {
+        /// The command.
+        slot: u16,
+        /// Octet in the damq.
+        place: u64,
+        /// Start in the body.
+        start: usize,
+        /// Octets.
+        length: u32,
+    },
+    /// A command, and all its data is there.
+    Command {
+        /// Names the command until its response was acknowledged.
+        slot: u16,
+        /// The command; its SGL is what a capsule with the data in it would have.
+        sqe: Sqe,
+        /// Where in the damq its data starts.
+        place: u64,
+        /// Octets of its data.
+        data_bytes: u32,
+        /// Octets of data that the host takes.
+        room_bytes: u32,
+    },
+    /// The host has the slot's response: its data is not needed any more.
+    Released {
+        /// The command.
+        slot: u16,
+    },
+}
+
+/// A target queue pair.
+pub struct Qpair {
+    links: Links<Item>,
+    slots: Slots,
+    packer: Packer,
+    out: Outbox<Tx>,
+    arrived: Arrived,
+    damq_bytes: u64,
+    data_bytes_max: u32,
+    is_io: bool,
+    class: Class,
+    in_backend: u32,
+    /// Slots whose response was just acknowledged.
+    released: Vec<u16>,
+    rejected: Rejected,
+    ended: Option<Reason>,
+}
+
+impl Qpair {
+    /// The queue pair of a lane that was just made.
+    ///
+    /// # Panics
+    /// When `slots` is 0 or `piece_bytes` no multiple of 8.
+    #[must_use]
+    pub fn new(config: Config, links: Links<Item>) -> Self {
+        assert!(config.slots > 0, "a lane without slots");
+        let cut = Cut::new(config.piece_bytes);
+        let data_bytes_max = config.data_bytes_max.min(cut.bytes_max());
+        let slots = Slots {
+            slots: vec![Slot::new(0, State::Idle); usize::from(config.slots)],
+            cut,
+            entries: config.slots,
+            sqhd: 0,
+            sq_flow_control: true,
+            in_flight: 0,
+        };
+        Qpair {
+            links,
+            slots,
+            packer: Packer::new(cut, config.packing, config.body_crc),
+            out: Outbox::new(&config.policy, Role::Target),
+            arrived: Arrived::new(config.slots, cut.pieces(data_bytes_max)),
+            damq_bytes: u64::from(config.pages) * PAGE_BYTES as u64,
+            data_bytes_max,
+            is_io: false,
+            class: Class::Normal,
+            in_backend: 0,
+            released: Vec::new(),
+            rejected: Rejected::default(),
+            ended: None,
+        }
+    }
+
+    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1), and its commands are of `class` unless
+    /// they or their namespace say otherwise.
+    pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool, class: Class) {
+        self.is_io = qid > 0;
+        self.class = class;
+        self.slots.entries = entries.max(1);
+        self.slots.sq_flow_control = sq_flow_control;
+        if !sq_flow_control {
+            self.slots.sqhd = SQHD_NO_FLOW_CONTROL;
+        }
+    }
+
+    /// So many commands are in a backend that takes its time: they keep neither end busy.
+    pub fn set_in_backend(&mut self, commands: u32) {
+        self.in_backend = commands;
+    }
+
+    /// Commands received whose responses have not left.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.slots.in_flight
+    }
+
+    /// The lane's links.
+    #[must_use]
+    pub fn links(&self) -> &Links<Item> {
+        &self.links
+    }
+
+    /// The lane's links, to change doors and carriers.
+    pub fn links_mut(&mut self) -> &mut Links<Item> {
+        &mut self.links
+    }
+
+    /// What was dropped.
+    #[must_use]
+    pub fn rejected(&self) -> Rejected {
+        self.rejected
+    }
+
+    /// Why the host has ended the lane, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Reason> {
+        self.ended
+    }
+
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> Doorbells {
+        self.out.batcher().doorbells()
+    }
+
+    /// The batching state; the lane says when a turn is drained.
+    pub fn batcher(&mut self) -> &mut Batcher {
+        self.out.batcher_mut()
+    }
+
+    /// The command identifier of a slot: the slot.
+    #[must_use]
+    pub fn cid(&self, slot: u16) -> u16 {
+        slot
+    }
+
+    /// The slot of a command in execution.
+    #[must_use]
+    pub fn slot_of(&self, cid: u16) -> Option<u16> {
+        let slot = self.slots.slots.get(usize::from(cid))?;
+        (slot.state == State::Executing).then_some(cid)
+    }
+
+    /// Class of the command's namespace: its response is treated so unless the command says otherwise.
+    pub fn set_class(&mut self, slot: u16, class: Class) {
+        let slot = self.slots.get_mut(slot);
+        if slot.is_unclassed {
+            slot.urgency = class.urgency();
+        }
+    }
+
+    /// When [`Qpair::expire`] and [`Qpair::poll_tx`] must be called.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.ended.is_some() {
+            return None;
+        }
+        [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn expire(&mut self, now: Instant) {
+        self.out.batcher_mut().expire(now);
+        self.links.expire(now);
+    }
+
+    /// Whether [`Qpair::poll_tx`] has a frame that may leave now.
+    #[must_use]
+    pub fn has_tx(&self, now: Instant) -> bool {
+        self.packer.has_tx(now, &self.links, &self.out)
+    }
+
+    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's limits;
+    /// `false` when nothing was added.
+    pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
+        let Qpair { packer, links, out, slots: requests, .. } = self;
+        let load = Load::default();
+        Loading { now, packer, links, out, requests, train, load }.run()
+    }
+
+    /// The target ends the lane: nothing but Leave is sent any more. May be repeated.
+    pub fn leave(&mut self, reason: Reason) {
+        self.end(reason);
+        self.packer.leave(reason);
+    }
+
+    fn end(&mut self, reason: Reason) {
+        self.ended.get_or_insert(reason);
+        self.out.clear();
+        self.packer.close();
+    }
+
+    /// Answers a command that returns no data.
+    pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.push_response(now, slot, status, result, 0);
+    }
+
+    /// Answers a command with `data_bytes` of the slot's data, at most what the host takes; the status is success.
+    pub fn respond_with_data(&mut self, now: Instant, slot: u16, data_bytes: u32, result: u64) {
+        self.push_response(now, slot, Status::SUCCESS, result, data_bytes);
+    }
+
+    fn push_response(
+        &mut self,
+        now: Instant,
+        number: u16,
+        status: Status,
+        result: u64,
+        bytes: u32,
+    ) {
+        let slot = self.slots.get_mut(number);
+        debug_assert_eq!(slot.state, State::Executing, "a command is answered exactly once");
+        debug_assert!(bytes <= slot.room, "more data than the host takes");
+        let request_bytes = slot.octets.max(bytes);
+        let bytes = bytes.min(slot.room);
+        (slot.status, slot.result, slot.room) = (status, result, bytes);
+        slot.state = State::Responding;
+        slot.unsent = self.packer.cut.pieces(bytes) + 1;
+        slot.unacked = slot.unsent;
+        let (generation, urgency) = (slot.generation, slot.urgency);
+        // A host that reuses its lowest free slots tells how many commands it has in flight.
+        let in_flight = u32::from(number) + 1;
+        self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_backend).max(1));
+        if self.ended.is_some() {
+            return;
+        }
+        for (tx, data_bytes) in Tx::parts(self.packer.cut, number, generation, bytes) {
+            let kind = if data_bytes > 0 { Kind::ResponseData } else { Kind::Response };
+            self.out.push(now, tx, &Parcel { kind, urgency, data_bytes, request_bytes });
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a target receives.
+
+use super::slots::{Slot, State};
+use super::{Qpair, RxEvent};
+use crate::ether::channel::Arrival;
+use crate::ether::pack::Item;
+use crate::ether::receive::{ack_body, leave_reason};
+use crate::target::qpair::urgency_of;
+use crate::time::Instant;
+use roadtrain_wire::ether::{
+    Command, DATA_IN, Data, FrameHeader, FrameType, GENERATION_MASK, PAGE_BYTES, Record,
+    RecordHead, Records,
+};
+
+impl Qpair {
+    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &[u8],
+        event: &mut impl FnMut(RxEvent),
+    ) {
+        if !matches!(kind, FrameType::Cargo | FrameType::Ack | FrameType::Leave) {
+            self.rejected.types += 1;
+            return;
+        }
+        let Qpair { links, slots, released, .. } = self;
+        let arrival = links.receive(now, header, ack_body(kind, body), &mut |item: Item| {
+            if slots.acked(item) {
+                released.push(item.slot);
+            }
+        });
+        for slot in self.released.drain(..) {
+            event(RxEvent::Released { slot });
+        }
+        match (kind, arrival) {
+            (_, Arrival::Foreign) => self.rejected.foreign += 1,
+            (FrameType::Leave, _) => self.handle_leave(body),
+            (FrameType::Cargo, Arrival::New) => self.handle_cargo(body, event),
+            (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
+            _ => (),
+        }
+    }
+
+    fn handle_leave(&mut self, body: &[u8]) {
+        match leave_reason(body, self.links.peer_token()) {
+            Some(reason) => self.end(reason),
+            None => self.rejected.records += 1,
+        }
+    }
+
+    fn handle_cargo(&mut self, body: &[u8], event: &mut impl FnMut(RxEvent)) {
+        if self.ended.is_some() {
+            return;
+        }
+        for record in Records::new(body) {
+            match record {
+                Ok(Record::Data { data, start, octets }) => {
+                    self.handle_data(data, start, octets.len(), event);
+                }
+                Ok(Record::Command(command)) => self.handle_command(command, event),
+                Ok(Record::Completion(_)) | Err(_) => self.rejected.records += 1,
+            }
+        }
+    }
+
+    /// The slot of a record whose request is arriving; its first record begins it.
+    fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
+        let number = head.slot.get();
+        let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
+            self.rejected.slots += 1;
+            return None;
+        };
+        let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
+        if generation == slot.generation {
+            if slot.state == State::Receiving {
+                return Some(number);
+            }
+            self.rejected.late += 1;
+            return None;
+        }
+        if generation != next {
+            self.rejected.late += 1;
+            return None;
+        }
+        match slot.state {
+            State::Idle => (),
+            State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
+            _ => {
+                self.rejected.busy += 1;
+                return None;
+            }
+        }
+        *slot = Slot::new(generation, State::Receiving);
+        Some(number)
+    }
+
+    fn handle_data(
+        &mut self,
+        data: &Data,
+        start: usize,
+        length: usize,
+        event: &mut impl FnMut(RxEvent),
+    ) {
+        let (octets, position) = (data.octets.get(), data.position.get());
+        if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
+            self.rejected.shapes += 1;
+            return;
+        }
+        if !self.is_in_damq(position, octets) {
+            self.rejected.places += 1;
+            return;
+        }
+        let Some(number) = self.receiving(&data.head, event) else { return };
+        let slot = self.slots.get_mut(number);
+        if (slot.has_command || slot.has_data) && slot.octets != octets {
+            self.rejected.shapes += 1;
+            return;
+        }
+        if (slot.has_command || slot.has_data) && slot.position != position {
+            self.rejected.places += 1;
+            return;
+        }
+        if !slot.has_data {
+            (slot.has_data, slot.octets, slot.position) = (true, octets, position);
+            self.arrived.clear(number, data.pieces.get());
+        }
+        if !self.arrived.insert(number, data.index.get()) {
+            self.rejected.repeated += 1;
+            return;
+        }
+        slot.arrived += 1;
+        let place = u64::from(position) * PAGE_BYTES as u64 + u64::from(data.offset.get());
+        event(RxEvent::Data { slot: number, place, start, length: length as u32 });
+        self.execute_if_all(number, event);
+    }
+
+    fn is_in_damq(&self, position: u32, octets: u32) -> bool {
+        u64::from(position) * PAGE_BYTES as u64 + u64::from(octets) <= self.damq_bytes
+    }
+
+    fn handle_command(&mut self, command: &Command, event: &mut impl FnMut(RxEvent)) {
+        let (octets, position) = (command.octets.get(), command.position.get());
+        let (room, octets) =
+            if octets & DATA_IN != 0 { (octets & !DATA_IN, 0) } else { (0, octets) };
+        if octets.max(room) > self.data_bytes_max {
+            self.rejected.shapes += 1;
+            return;
+        }
+        if octets > 0 && !self.is_in_damq(position, octets) {
+            self.rejected.places += 1;
+            return;
+        }
+        if command.sqe.cid != command.head.slot {
+            self.rejected.unexpected += 1;
+            return;
+        }
+        let Some(number) = self.receiving(&command.head, event) else { return };
+        let slot = self.slots.get_mut(number);
+        if slot.has_command {
+            self.rejected.repeated += 1;
+        } else if slot.has_data && slot.octets != octets {
+            self.rejected.shapes += 1;
+        } else if slot.has_data && slot.position != position {
+            self.rejected.places += 1;
+        } else {
+            slot.has_command = true;
+            (slot.sqe, slot.octets, slot.position, slot.room) =
+                (command.sqe, octets, position, room);
+            (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
+            self.execute_if_all(number, event);
+        }
+    }
+
+    /// A request is executed when its command is here, and all its data.
+    fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(RxEvent)) {
+        let pieces = |octets| self.slots.cut.pieces(octets);
+        let slot = self.slots.get(number);
+        if !slot.has_command || slot.arrived < pieces(slot.octets) {
+            return;
+        }
+        let (data_bytes, room_bytes, mut sqe) = (slot.octets, slot.room, slot.sqe);
+        let place = u64::from(slot.position) * PAGE_BYTES as u64;
+        if data_bytes > 0 {
+            sqe.set_in_capsule(data_bytes);
+        } else {
+            sqe.set_transport(room_bytes);
+        }
+        self.slots.get_mut(number).state = State::Executing;
+        self.slots.count_command();
+        event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
+    }
+}
