@@ -1,0 +1,201 @@
+//! A hostile peer on the segment: sends frames again that have passed, cut off, with octets changed, or made up.
+
+use anyhow::{Context, bail};
+use fastrand::Rng;
+use roadtrain_wire::ether::{
+    ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, seal,
+};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+const ETHERNET_BYTES: usize = 14;
+/// Frames kept to be sent again.
+const KEPT_MAX: usize = 4096;
+/// Sends between two looks at what passes.
+const SENDS_PER_LOOK: usize = 32;
+
+/// Send hostile frames from an interface
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The interface
+    interface: String,
+    /// How long
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// What to send: replayed, cut, changed, forged, random
+    #[arg(long, value_delimiter = ',', default_value = "replayed,cut,changed,forged,random")]
+    kinds: Vec<String>,
+    /// Repeats a run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+struct Socket {
+    fd: OwnedFd,
+    address: libc::sockaddr_ll,
+}
+
+impl Socket {
+    /// Sees all frames of the interface, those that leave as well.
+    fn open(interface: &str) -> anyhow::Result<Socket> {
+        let name = CString::new(interface)?;
+        // SAFETY: the name is a C string.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        if index == 0 {
+            bail!("there is no interface {interface}");
+        }
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: takes numbers only.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(protocol)) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error()).context("packet socket");
+        }
+        // SAFETY: just made, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: an all-zero address is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = index as i32;
+        let length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address is of that length.
+        let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+        if bound < 0 {
+            return Err(io::Error::last_os_error()).context("bind");
+        }
+        Ok(Socket { fd, address })
+    }
+
+    /// The next frame that has passed.
+    fn receive(&self, buffer: &mut [u8]) -> Option<usize> {
+        let place = buffer.as_mut_ptr().cast();
+        // SAFETY: writes at most so many octets to the buffer.
+        let got = unsafe { libc::recv(self.fd.as_raw_fd(), place, buffer.len(), 0) };
+        usize::try_from(got).ok()
+    }
+
+    fn send(&self, frame: &[u8]) -> bool {
+        let length = size_of_val(&self.address) as libc::socklen_t;
+        let address = (&raw const self.address).cast();
+        let start = frame.as_ptr().cast();
+        // SAFETY: the frame and the address are of these lengths.
+        let sent =
+            unsafe { libc::sendto(self.fd.as_raw_fd(), start, frame.len(), 0, address, length) };
+        sent >= 0
+    }
+}
+
+/// Frames of ours that have passed.
+#[derive(Default)]
+struct Seen {
+    frames: Vec<Vec<u8>>,
+    passed: usize,
+}
+
+impl Seen {
+    fn look(&mut self, socket: &Socket, buffer: &mut [u8], rng: &mut Rng) {
+        while let Some(length) = socket.receive(buffer) {
+            let frame = &buffer[..length];
+            if length < ETHERNET_BYTES || frame[12..14] != ETHERTYPE.to_be_bytes() {
+                continue;
+            }
+            self.passed += 1;
+            if self.frames.len() < KEPT_MAX {
+                self.frames.push(frame.to_vec());
+            } else {
+                let place = rng.usize(..self.passed);
+                if let Some(kept) = self.frames.get_mut(place) {
+                    *kept = frame.to_vec();
+                }
+            }
+        }
+    }
+
+    fn any(&self, rng: &mut Rng) -> Option<Vec<u8>> {
+        rng.choice(&self.frames).cloned()
+    }
+}
+
+/// A frame of that kind.
+fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
+    let Some(mut frame) = seen.any(rng) else { return random(rng) };
+    match kind {
+        "replayed" => {}
+        "cut" => frame.truncate(rng.usize(ETHERNET_BYTES..=frame.len())),
+        "changed" => {
+            for _ in 0..rng.usize(1..=8) {
+                let at = rng.usize(ETHERNET_BYTES..frame.len());
+                frame[at] = rng.u8(..);
+            }
+        }
+        "forged" => forge(&mut frame, rng),
+        _ => {
+            let made_up = random(rng);
+            frame.truncate(ETHERNET_BYTES);
+            frame.extend_from_slice(&made_up[ETHERNET_BYTES..]);
+        }
+    }
+    frame
+}
+
+/// Gives a frame another header that is right by itself: all but the token, which nobody can guess.
+fn forge(frame: &mut [u8], rng: &mut Rng) {
+    let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
+    let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
+    rng.fill(body);
+    header.token = rng.u64(..).into();
+    header.kind = rng.u8(FrameType::Discover as u8..=FrameType::Leave as u8);
+    header.seq = rng.u32(..).into();
+    header.ack = rng.u32(..).into();
+    header.link = rng.u8(..4);
+    header.flags = rng.u16(..8).into();
+    if rng.bool() {
+        header.door = 0.into();
+    }
+    seal(header);
+}
+
+/// A frame to whoever looks for targets; half of them with a header that is right.
+fn random(rng: &mut Rng) -> Vec<u8> {
+    let mut frame = vec![0; ETHERNET_BYTES + rng.usize(..1500)];
+    rng.fill(&mut frame);
+    let source = MacAddress([2, rng.u8(..), 0, 0, 0, rng.u8(..)]);
+    frame[..6].copy_from_slice(&GROUP.0);
+    frame[6..12].copy_from_slice(&source.0);
+    frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+    if frame.len() >= ETHERNET_BYTES + FRAME_HEADER_BYTES && rng.bool() {
+        let body = frame.len() - ETHERNET_BYTES - FRAME_HEADER_BYTES;
+        let mut header = FrameHeader { version: VERSION, ..FrameHeader::default() };
+        header.kind = rng.u8(FrameType::Discover as u8..=FrameType::Leave as u8);
+        header.reply = rng.u16(1..).into();
+        header.body = (body as u16).into();
+        seal(&mut header);
+        frame[ETHERNET_BYTES..][..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    }
+    frame
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let socket = Socket::open(&args.interface)?;
+    let mut rng = Rng::with_seed(args.seed);
+    let (mut seen, mut buffer) = (Seen::default(), vec![0; 1 << 16]);
+    let (mut sent, mut refused) = (0u64, 0u64);
+    let end = Instant::now() + Duration::from_secs(args.seconds);
+    while Instant::now() < end {
+        seen.look(&socket, &mut buffer, &mut rng);
+        for _ in 0..SENDS_PER_LOOK {
+            let kind = rng.choice(&args.kinds).context("--kinds is empty")?;
+            let counter = match socket.send(&hostile(kind, &seen, &mut rng)) {
+                true => &mut sent,
+                false => &mut refused,
+            };
+            *counter += 1;
+        }
+    }
+    println!("sent {sent} frames, {refused} were refused; {} have passed", seen.passed);
+    Ok(())
+}
