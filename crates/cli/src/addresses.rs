@@ -1,4 +1,4 @@
-//! Addresses to listen on, as a configuration file has them: one, or a list.
+//! Addresses or interfaces to listen on, as a configuration file has them: one, or a list.
 
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,20 +10,30 @@ use std::fmt;
 pub struct Addresses(pub Vec<String>);
 
 impl Addresses {
-    /// Whether they can be listened on.
+    /// There are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether they can be listened on; `name` is what the file calls them.
     ///
     /// # Errors
     /// There is none, or one is there twice.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self, name: &str) -> Result<(), String> {
         if self.0.is_empty() || self.0.iter().any(String::is_empty) {
-            return Err("address is empty: write address = \"127.0.0.1\"".into());
+            return Err(format!("{name} is empty: write {name} = \"{}\"", example(name)));
         }
         let mut seen = BTreeSet::new();
         match self.0.iter().find(|address| !seen.insert(*address)) {
-            Some(twice) => Err(format!("address {twice} is there twice")),
+            Some(twice) => Err(format!("{name}: {twice} is there twice")),
             None => Ok(()),
         }
     }
+}
+
+fn example(name: &str) -> &'static str {
+    if name == "interfaces" { "eth1" } else { "127.0.0.1" }
 }
 
 impl Serialize for Addresses {

@@ -1,7 +1,9 @@
 //! What `serve` exports: from flags or from a TOML file, in one shape.
 
 use crate::addresses::Addresses;
-use crate::args::{ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, WaitArgs};
+use crate::args::{
+    EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, Transport, WaitArgs,
+};
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use crate::namespace::NamespaceSpec;
@@ -17,6 +19,7 @@ use std::path::Path;
 #[serde(deny_unknown_fields)]
 pub struct ServeConfig {
     /// Addresses or names to listen on.
+    #[serde(default, skip_serializing_if = "Addresses::is_empty")]
     pub address: Addresses,
     /// TCP port; 0 lets the system choose.
     #[serde(default = "default_port")]
@@ -39,9 +42,23 @@ pub struct ServeConfig {
     /// What hosts are granted.
     #[serde(default)]
     pub limits: LimitArgs,
+    /// Interfaces to listen on for frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ether: Option<EtherSpec>,
     /// What to export.
     #[serde(default, rename = "subsystem")]
     pub subsystems: Vec<SubsystemSpec>,
+}
+
+/// Interfaces to listen on for frames, without TCP and IP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtherSpec {
+    /// Their names.
+    pub interfaces: Addresses,
+    /// How frames are.
+    #[serde(flatten)]
+    pub frames: EtherArgs,
 }
 
 /// One subsystem.
@@ -98,8 +115,20 @@ impl ServeConfig {
     }
 
     fn from_flags(args: &ServeArgs) -> Result<ServeConfig, String> {
-        let ExportArgs { traddr, trsvcid, nqn, namespaces, allow_hosts, cores, placement } =
-            args.export.clone();
+        let ExportArgs {
+            transport,
+            traddr,
+            trsvcid,
+            nqn,
+            namespaces,
+            allow_hosts,
+            cores,
+            placement,
+        } = args.export.clone();
+        let (interfaces, addresses) = sort(traddr, transport);
+        let frames = args.ether;
+        let interfaces = Addresses(interfaces);
+        let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
         let subsystem = SubsystemSpec {
             nqn: nqn.unwrap_or_default(),
@@ -108,7 +137,7 @@ impl ServeConfig {
             namespaces: number(namespaces),
         };
         let config = ServeConfig {
-            address: Addresses(traddr),
+            address: Addresses(addresses),
             port: trsvcid,
             cores,
             placement,
@@ -116,6 +145,7 @@ impl ServeConfig {
             batching: args.policy.clone(),
             waiting: args.wait,
             limits: args.limits.clone(),
+            ether,
             subsystems: vec![subsystem],
         };
         config.check()?;
@@ -140,7 +170,13 @@ impl ServeConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        self.address.check()?;
+        match &self.ether {
+            Some(ether) => ether.check().map_err(|e| format!("[ether]: {e}"))?,
+            None => self.address.check("address")?,
+        }
+        if !self.address.is_empty() {
+            self.address.check("address")?;
+        }
         self.check_limits()?;
         if self.subsystems.is_empty() {
             return Err("nothing to export: add a [[subsystem]] with an nqn".into());
@@ -187,6 +223,27 @@ impl ServeConfig {
             _ => Ok(()),
         }
     }
+}
+
+impl EtherSpec {
+    fn check(&self) -> Result<(), String> {
+        self.interfaces.check("interfaces")?;
+        self.frames.check()
+    }
+}
+
+/// Interfaces, and addresses: an entry that does not name its transport is of the one given.
+fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
+    let (mut interfaces, mut addresses) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match (entry.strip_prefix("ether:"), entry.strip_prefix("tcp:"), transport) {
+            (Some(interface), ..) => interfaces.push(interface.to_owned()),
+            (_, Some(address), _) => addresses.push(address.to_owned()),
+            (.., Transport::Ether) => interfaces.push(entry),
+            (.., Transport::Tcp) => addresses.push(entry),
+        }
+    }
+    (interfaces, addresses)
 }
 
 impl SubsystemSpec {
@@ -264,6 +321,33 @@ mod tests {
         assert_eq!(ServeConfig::parse(&several.to_toml()), Ok(several));
         let example = ServeConfig::parse(EXAMPLE).unwrap();
         assert_eq!(ServeConfig::parse(&example.to_toml()), Ok(example));
+    }
+
+    #[test]
+    fn addresses_and_interfaces_go_together() {
+        let line = "-a ether:eth1,ether:eth2 --vlan 7 --no-data-batching --namespace mem:4k";
+        let config = flags(line).unwrap();
+        let ether = config.ether.clone().unwrap();
+        assert_eq!(config.address.0, ["127.0.0.1"]);
+        assert_eq!(ether.interfaces.0, ["eth1", "eth2"]);
+        assert_eq!((ether.frames.vlan, ether.frames.packing().pieces), (Some(7), false));
+        assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
+        let mixed = sort(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
+        assert_eq!(mixed, (vec!["a".into(), "c".into()], vec!["b".into()]));
+        let head = "[[subsystem]]\nnqn = \"nqn.x:y\"\n[ether]\ninterfaces = ";
+        let alone = ServeConfig::parse(&format!("{head}\"eth1\"\n")).unwrap();
+        assert!(alone.address.is_empty());
+        for (rest, why) in [
+            ("[]", "interfaces is empty"),
+            ("[\"a\", \"a\"]", "a is there twice"),
+            ("\"a\"\nvlan = 4095", "4094"),
+            ("\"a\"\nethertype = 12", "EtherType"),
+            ("\"a\"\nport_kind = \"fast\"", "fast"),
+            ("\"a\"\nvlna = 7", "vlna"),
+        ] {
+            let error = ServeConfig::parse(&format!("{head}{rest}\n")).expect_err(rest);
+            assert!(error.contains(why), "{rest}\n-> {error}");
+        }
     }
 
     #[test]

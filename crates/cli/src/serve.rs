@@ -9,7 +9,7 @@ use crate::signals::{Signal, Signals};
 use crate::{connect, logs, notify, output, remote_control};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
-use roadtrain_engine::target::{Export, Server, ServerConfig, ServerError, Subsystem};
+use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem};
 use roadtrain_proto::target::Limits;
 use roadtrain_wire::pdu::Digests;
 use std::path::Path;
@@ -45,7 +45,10 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
 }
 
 fn ready(server: &Server, config: &ServeConfig) -> String {
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    let interfaces = config.ether.iter().flat_map(|ether| &ether.interfaces.0);
+    let interfaces = interfaces.map(|interface| format!("ether:{interface}"));
+    let addresses = server.addresses().iter().map(ToString::to_string);
+    let addresses: Vec<String> = addresses.chain(interfaces).collect();
     let nqns: Vec<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
     format!("ready {} {}", addresses.join(" "), nqns.join(","))
 }
@@ -92,7 +95,13 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
     let (asked, granted) = (&config.limits, Limits::default());
     let base = ServerConfig::new(listen, subsystems(&config.subsystems)?);
     let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
+    let ether = config.ether.as_ref().map(|ether| EtherConfig {
+        interfaces: ether.interfaces.0.clone(),
+        port: ether.frames.port(),
+    });
     Ok(ServerConfig {
+        packing: config.ether.as_ref().map_or_else(Default::default, |e| e.frames.packing()),
+        ether,
         limits: Limits {
             io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
             queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),

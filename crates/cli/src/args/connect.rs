@@ -6,10 +6,13 @@ use clap::{Args, ValueEnum};
 use std::time::Duration;
 
 /// NVMe-oF transports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
     /// NVMe over TCP.
+    #[default]
     Tcp,
+    /// Frames, straight on Ethernet.
+    Ether,
 }
 
 /// Where a target listens.

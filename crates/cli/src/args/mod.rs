@@ -4,6 +4,7 @@ mod attach;
 mod bench;
 mod class;
 mod connect;
+mod ether;
 mod generate;
 mod life;
 mod placement;
@@ -16,6 +17,7 @@ pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs, ReadWrite};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
+pub use ether::{EtherArgs, PortKindName};
 pub use generate::{CompletionsArgs, ManArgs};
 pub use life::{DetachArgs, StatusArgs};
 pub use placement::PlacementName;
@@ -135,6 +137,8 @@ mod tests {
         for line in [
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace mem:1GiB \
              --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1",
+            "serve -t ether -a eth0,eth1 -a tcp:127.0.0.1 --vlan 7 --ethertype 0x88b6 --port-kind packet -n nqn.x:y \
+             --namespace mem:1GiB",
             "bench -t tcp -a 127.0.0.1 -s 4420 -n nqn.x:y --rw randread --bs 4k --depth 128 --lanes 1 \
              --cores 0 --seconds 5 --policy i10 --json",
             "bench --namespace mem:1GiB --target-cores 1 --target-policy none --rate 1000 --verify",

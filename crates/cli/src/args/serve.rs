@@ -1,6 +1,6 @@
 //! `roadtrain serve`
 
-use super::{PlacementName, PolicyArgs, WaitArgs};
+use super::{EtherArgs, PlacementName, PolicyArgs, Transport, WaitArgs};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_size, parse_size_u32, size_field};
 use clap::Args;
@@ -24,6 +24,7 @@ disappear and grow, hosts are allowed and refused. A file with an error changes 
 Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk \\
       --namespace mem:1GiB --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1
+  roadtrain serve -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml";
 
@@ -33,7 +34,7 @@ Examples:
 pub struct ServeArgs {
     /// Configuration file: takes the place of the options under Export, Limits, Batching and Waiting.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "traddr", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues",
+        "transport", "traddr", "ethertype", "vlan", "port_kind", "no_request_batching", "no_data_batching", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues",
         "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
@@ -48,6 +49,9 @@ pub struct ServeArgs {
     /// What to export, and where.
     #[command(flatten)]
     pub export: ExportArgs,
+    /// How frames are.
+    #[command(flatten)]
+    pub ether: EtherArgs,
     /// What hosts are granted.
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -70,8 +74,18 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Export")]
 pub struct ExportArgs {
-    /// Address or name to listen on, IPv4 or IPv6 (repeatable).
-    #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "config")]
+    /// Transport of addresses that do not name theirs.
+    #[arg(short = 't', long, default_value = "tcp")]
+    pub transport: Transport,
+    /// Address or name to listen on, IPv4 or IPv6; with -t ether interfaces. Repeatable; tcp: and ether: before it
+    /// name the transport.
+    #[arg(
+        short = 'a',
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        required_unless_present = "config"
+    )]
     pub traddr: Vec<String>,
     /// TCP port; 0 lets the system choose one for each address.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]

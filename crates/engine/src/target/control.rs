@@ -7,9 +7,9 @@ use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
 use crate::backend::Backend;
 use crate::mailbox::Outbox;
-use roadtrain_proto::target::{Connected, Outcome, Target, TargetConfig, TargetEvent};
+use roadtrain_proto::target::{Connected, Limits, Outcome, Target, TargetConfig, TargetEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{ConnectData, fctype, parse_nqn};
+use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
@@ -193,6 +193,21 @@ impl Control {
                 Answer { completion, ..Answer::default() }
             }
         }
+    }
+
+    /// What controllers are granted.
+    pub(super) fn limits(&self) -> Limits {
+        self.lock().config.limits
+    }
+
+    /// NQNs of the subsystems.
+    pub(super) fn nqns(&self) -> Vec<String> {
+        self.lock().config.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect()
+    }
+
+    /// Whether hosts can connect to that subsystem.
+    pub(super) fn serves(&self, nqn: &str) -> bool {
+        nqn == DISCOVERY_NQN || self.lock().config.subsystems.iter().any(|s| s.nqn == nqn)
     }
 
     /// The namespaces of a lane's subsystem.

@@ -1,6 +1,7 @@
 //! A lane at the target: a queue pair, what carries it, and the commands it executes.
 
 mod admin;
+mod ether;
 mod io;
 mod payload;
 mod tcp;
@@ -13,9 +14,11 @@ use super::slot::{Data, Slot, Work};
 use super::tasks::Tasks;
 use crate::buffer::{Buffer, Pool};
 use crate::connection::RxBuffer;
+use crate::ether::port::Port;
 use crate::gather::Gather;
 use crate::ring::Ring;
 use crate::stats::LaneStats;
+pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::target::io::IoCommand;
@@ -56,6 +59,8 @@ pub(super) struct Shared {
     pub(super) tasks: Tasks,
     pub(super) now: Instant,
     pub(super) control: Arc<Control>,
+    /// At the interfaces that lanes without connections use; away while they are receiving.
+    pub(super) ports: Vec<Port>,
 }
 
 /// One queue pair at the target.
@@ -235,7 +240,11 @@ impl Lane {
             connected.shared.add_usage(&std::mem::take(&mut self.usage));
         }
         self.transport.expire(shared.now);
-        self.flush(shared)
+        self.flush(shared)?;
+        match self.transport.is_over(shared.now) {
+            true => Err(LaneError::Ended("disconnected by the host")),
+            false => Ok(()),
+        }
     }
 
     /// Sends what doorbells have released.
@@ -245,7 +254,7 @@ impl Lane {
 
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.
     pub(super) fn close(&mut self, shared: &mut Shared) {
-        self.transport.hang_up();
+        self.transport.hang_up(&mut self.slots, shared);
         for slot in &mut self.slots {
             slot.release(&mut shared.pool);
         }

@@ -3,6 +3,7 @@
 mod backends;
 mod control;
 mod due;
+mod ether;
 mod lane;
 mod namespace;
 mod presence;
@@ -13,4 +14,5 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use ether::{Drop, Drops, EtherConfig};
 pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -1,8 +1,12 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
 
+mod frames;
+mod join;
 mod timers;
 
 use super::control::Control;
+use super::ether::Drops;
+use super::ether::listener::Request;
 use super::lane::{Ends, Lane, LaneError, Shared};
 use super::presence::Pass;
 use super::server::Usage;
@@ -10,11 +14,14 @@ use super::tasks::{self, Outcome, Owner};
 use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::RxBuffer;
+use crate::ether::port::Port;
 use crate::mailbox::{Inbox, Outbox};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning;
+use frames::Frames;
+use roadtrain_proto::ether::Packing;
 use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
@@ -37,6 +44,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 pub(super) enum Order {
     /// Serve this connection.
     Adopt { socket: OwnedFd, peer: SocketAddr },
+    /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
+    Request(Request),
     /// Something happened in the control plane; concerns the reactor that has the connection.
     Event(TargetEvent),
     /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.
@@ -45,6 +54,8 @@ pub(super) enum Order {
     Settled,
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
+    /// Answer with the frames that were dropped.
+    Drops(SyncSender<Drops>),
     /// Answer with what is held.
     Usage(SyncSender<Usage>),
     /// End every lane, then the reactor.
@@ -59,6 +70,7 @@ enum Kind {
     Listener,
     Inbox,
     Forget,
+    Port,
 }
 
 struct Seat {
@@ -66,6 +78,8 @@ struct Seat {
     hot: bool,
     /// Has answers of this turn.
     answered: bool,
+    /// Has got frames in this turn.
+    touched: bool,
     polling_in: bool,
     polling_out: bool,
     /// Its connection is over; it stays until the backend is done with its commands.
@@ -73,6 +87,8 @@ struct Seat {
 }
 
 pub(super) struct Reactor {
+    /// Its place among `peers`.
+    number: usize,
     seats: Vec<Option<Seat>>,
     generations: Vec<u32>,
     free: Vec<u32>,
@@ -93,6 +109,8 @@ pub(super) struct Reactor {
     paused: Vec<usize>,
     shared: Shared,
     listeners: Vec<TcpListener>,
+    frames: Frames,
+    packing: Packing,
     inbox: Inbox<Order>,
     peers: Vec<Outbox<Order>>,
     next_peer: usize,
@@ -115,7 +133,15 @@ pub(super) struct Reactor {
 
 /// What a reactor is made from; built on the thread that runs it.
 pub(super) struct Parts {
+    pub(super) number: usize,
     pub(super) listeners: Vec<TcpListener>,
+    /// For lanes over Ethernet, one at each interface.
+    pub(super) ports: Vec<Port>,
+    /// At the same interfaces, of the reactor that listens: door 0.
+    pub(super) doors: Vec<Port>,
+    /// Names the target, the same at all its interfaces.
+    pub(super) endpoint: [u8; 16],
+    pub(super) packing: Packing,
     pub(super) inbox: Inbox<Order>,
     /// Every reactor, this one too: connections are dealt out in turn.
     pub(super) peers: Vec<Outbox<Order>>,
@@ -130,7 +156,10 @@ pub(super) struct Parts {
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
+        let damq_bytes = parts.pool_bytes;
+        let frames = Frames::new(parts.ports.len(), parts.doors, parts.endpoint, damq_bytes);
         Ok(Reactor {
+            number: parts.number,
             seats: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
@@ -150,8 +179,11 @@ impl Reactor {
                 tasks: tasks::Tasks::default(),
                 now: clock::now(),
                 control: parts.control,
+                ports: parts.ports,
             },
             listeners: parts.listeners,
+            frames,
+            packing: parts.packing,
             inbox: parts.inbox,
             peers: parts.peers,
             next_peer: 0,
@@ -192,12 +224,13 @@ impl Reactor {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let has_work = !self.hot.is_empty();
+        let has_work = !self.hot.is_empty() || self.frames.has_more;
         let spinning = !has_work && self.keeps_spinning();
         if !spinning {
             for index in std::mem::take(&mut self.cooled) {
                 self.arm(index);
             }
+            self.arm_ports();
         }
         let timeout = if has_work || spinning { None } else { self.timeout() };
         let sleeping = !has_work && !spinning && timeout != Some(Duration::ZERO);
@@ -248,6 +281,9 @@ impl Reactor {
             // Once stopping there are no listeners any more, only the ends of their polls.
             k if k == Kind::Listener as u8 && !self.stopping => {
                 self.accept(data.index as usize);
+            }
+            k if k == Kind::Port as u8 && !self.stopping => {
+                self.port_polled(data.index, cqe.result);
             }
             k if k == Kind::LaneIn as u8 && self.is_current(&data) => {
                 if let Some(seat) = self.seats[data.index as usize].as_mut() {
@@ -315,11 +351,15 @@ impl Reactor {
             match order {
                 Order::Adopt { .. } if self.stopping => {} // dropped, which closes it
                 Order::Adopt { socket, peer } => self.adopt(socket, peer),
+                Order::Request(request) => self.take_request(&request),
                 Order::Event(event) => self.handle_event(&event),
                 Order::Sweep(hostnqn) => self.sweep(&hostnqn),
                 Order::Settled => self.connect_again(),
                 Order::Stats(reply) => {
                     let _ = reply.try_send(self.stats());
+                }
+                Order::Drops(reply) => {
+                    let _ = reply.try_send(self.frames.drops);
                 }
                 Order::Usage(reply) => {
                     let _ = reply.try_send(self.usage());
@@ -330,9 +370,11 @@ impl Reactor {
         self.poll(self.inbox.fd(), libc::POLLIN, mark(Kind::Inbox, 0, 0));
     }
 
-    fn stats(&self) -> LaneStats {
+    fn stats(&mut self) -> LaneStats {
         let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
-        LaneStats { waits: self.waits, ..lanes.fold(self.past, |sum, lane| sum + lane) }
+        let sum = lanes.fold(self.past, |sum, lane| sum + lane);
+        let ports = self.shared.ports.iter_mut().map(|port| port.counts().send_calls);
+        LaneStats { waits: self.waits, sends: sum.sends + ports.sum::<u64>(), ..sum }
     }
 
     fn usage(&self) -> Usage {
@@ -367,6 +409,17 @@ impl Reactor {
     }
 
     fn adopt(&mut self, socket: OwnedFd, peer: SocketAddr) {
+        let (index, generation) = self.take_seat();
+        let stream = TcpStream::from(socket);
+        let Ok(local) = stream.local_addr() else { return self.free.push(index) };
+        let ends = Ends { peer, local };
+        let lane = Lane::over_tcp((index, generation), ends, stream.into(), self.qpair);
+        self.occupy(index, lane);
+        self.heat(index);
+    }
+
+    /// A free seat, and which use of it this is.
+    fn take_seat(&mut self) -> (u32, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.generations.push(0);
@@ -374,22 +427,23 @@ impl Reactor {
         });
         let generation = &mut self.generations[index as usize];
         *generation = (*generation + 1) & UserData::GENERATION_MASK;
-        let stream = TcpStream::from(socket);
-        let Ok(local) = stream.local_addr() else { return self.free.push(index) };
-        let ends = Ends { peer, local };
-        let deadline = clock::now() + self.connect_timeout;
-        self.newcomers.push_back((deadline, index, *generation));
-        let lane = Lane::over_tcp((index, *generation), ends, stream.into(), self.qpair);
+        (index, *generation)
+    }
+
+    /// A new lane takes its seat.
+    fn occupy(&mut self, index: u32, lane: Lane) {
         debug!(peer = %lane.peer, "connected");
+        let deadline = clock::now() + self.connect_timeout;
+        self.newcomers.push_back((deadline, index, self.generations[index as usize]));
         self.seats[index as usize] = Some(Seat {
             lane,
             hot: false,
             answered: false,
+            touched: false,
             polling_in: false,
             polling_out: false,
             closed: false,
         });
-        self.heat(index);
     }
 
     /// Marks a lane worth a turn.
@@ -427,8 +481,10 @@ impl Reactor {
         }
         self.check_newcomers();
         self.review_express();
+        self.take_frames();
+        self.look_after_frames();
         for index in std::mem::take(&mut self.timed) {
-            self.end_turn(index);
+            self.expire(index);
         }
         self.send_answers();
         for index in std::mem::take(&mut self.hot) {
@@ -453,6 +509,7 @@ impl Reactor {
         self.check_transfers();
         self.feed_starved();
         self.check_pool();
+        self.flush_ports();
     }
 
     fn is_paused(&self, index: u32) -> bool {
@@ -492,12 +549,25 @@ impl Reactor {
         }
     }
 
+    /// Ends the turn of a lane that waits for a time; without a connection of its own, only when that has come.
+    fn expire(&mut self, index: u32) {
+        let now = self.shared.now;
+        let waits = |seat: &mut Seat| {
+            seat.lane.fd().is_none() && seat.lane.deadline().is_some_and(|deadline| deadline > now)
+        };
+        match self.seats[index as usize].as_mut().is_some_and(waits) {
+            true => self.timed.push(index),
+            false => self.end_turn(index),
+        }
+    }
+
     /// Lets a lane send, and notes what it waits for.
     fn end_turn(&mut self, index: u32) {
         if self.use_lane(index, Lane::end_turn).is_none() {
             return;
         }
         let Some(seat) = self.seats[index as usize].as_mut() else { return };
+        seat.touched = false;
         if seat.lane.is_express(self.shared.now) && !self.express.contains(&index) {
             self.express.push(index);
         }
@@ -557,6 +627,10 @@ impl Reactor {
             }
         }
         self.past = self.past + seat.lane.stats();
+        if let Some(ether) = seat.lane.ether() {
+            self.frames.by_host.remove(&ether.qpair.links().peer_token());
+            self.frames.damq_left += ether.damq.len();
+        }
         seat.lane.close(&mut self.shared);
         self.vacate(index);
     }
@@ -627,6 +701,7 @@ impl Reactor {
     /// Ends every lane and waits until no command is in a backend.
     fn drain(&mut self) -> io::Result<()> {
         self.listeners.clear();
+        self.forget_ports();
         for index in 0..self.seats.len() as u32 {
             self.close(index);
         }

@@ -2,6 +2,7 @@
 
 use super::backends::Backends;
 use super::control::Control;
+use super::ether::{Drops, EtherConfig, EtherPorts};
 use super::reactor::{Order, Parts, Reactor};
 use crate::backend::{BackendSpec, OpenError};
 use crate::clock;
@@ -10,6 +11,7 @@ use crate::platform::{Placement, Seat, Wish, memory_nodes, numa, target_seats};
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
+use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
@@ -74,6 +76,8 @@ pub struct Subsystem {
 pub struct ServerConfig {
     /// Addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// Interfaces to listen on for frames, without TCP and IP.
+    pub ether: Option<EtherConfig>,
     /// What to export; the only part that [`Server::reload`] changes.
     pub subsystems: Vec<Subsystem>,
     /// What controllers are granted.
@@ -84,6 +88,8 @@ pub struct ServerConfig {
     pub maxh2cdata: u32,
     /// When responses are sent.
     pub policy: PolicyConfig,
+    /// What a frame carries.
+    pub packing: Packing,
     /// Cores of the reactors. Empty: one reactor, not pinned.
     pub cores: Vec<usize>,
     /// What is kept on one NUMA node: memory namespaces, too.
@@ -107,11 +113,13 @@ impl ServerConfig {
     pub fn new(listen: Vec<SocketAddr>, subsystems: Vec<Subsystem>) -> Self {
         ServerConfig {
             listen,
+            ether: None,
             subsystems,
             limits: Limits::default(),
             digests: Digests { header: true, data: true },
             maxh2cdata: 1 << 20,
             policy: PolicyConfig::auto(),
+            packing: Packing::default(),
             cores: Vec::new(),
             placement: Placement::default(),
             pool_bytes: 256 << 20,
@@ -131,6 +139,14 @@ pub enum ServerError {
     Listen {
         /// Which.
         address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// An interface.
+    #[error("cannot listen on interface {interface}: {source}")]
+    Interface {
+        /// Which.
+        interface: String,
         /// Why.
         source: io::Error,
     },
@@ -194,6 +210,7 @@ impl Server {
         let addresses: Vec<SocketAddr> =
             listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
         let seats = seats(&config, &addresses);
+        let ports = EtherPorts::open(config.ether.as_ref(), seats.len())?;
         let memory = memory_nodes(&seats);
         let near = numa::take_from(memory.clone());
         let mut backends = Backends::default();
@@ -207,7 +224,7 @@ impl Server {
         let target_config = TargetConfig { subsystems, listeners: listed, limits: config.limits };
         let target = Target::new(clock::now(), &target_config)?;
         let control = Arc::new(Control::new(target, backends, target_config));
-        let reactors = spawn(&config, listeners, seats, &control)?;
+        let reactors = spawn(&config, (listeners, ports), seats, &control)?;
         Ok(Server { addresses, control, memory, reactors })
     }
 
@@ -242,6 +259,17 @@ impl Server {
         self.reactors.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
+    /// Frames that all reactors have dropped since the start.
+    #[must_use]
+    pub fn drops(&self) -> Drops {
+        let ask = |(orders, _): &Handle| {
+            let (reply, answer) = sync_channel(1);
+            orders.send(Order::Drops(reply));
+            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
+        };
+        self.reactors.iter().map(ask).fold(Drops::default(), |sum, drops| sum + drops)
+    }
+
     /// What all reactors hold now.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -263,13 +291,18 @@ impl Server {
     pub fn stop(self) {
         drop(self);
     }
+
+    /// Tells reactors to end.
+    pub(super) fn stop_reactors(&self) {
+        for (orders, _) in &self.reactors {
+            orders.send(Order::Stop);
+        }
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for (orders, _) in &self.reactors {
-            orders.send(Order::Stop);
-        }
+        self.stop_reactors();
         for (_, thread) in self.reactors.drain(..) {
             if thread.join().is_err() {
                 warn!("a reactor panicked");
@@ -318,7 +351,7 @@ fn seats(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Seat> {
 
 fn spawn(
     config: &ServerConfig,
-    listeners: Vec<TcpListener>,
+    (listeners, mut ports): (Vec<TcpListener>, EtherPorts),
     seats: Vec<Seat>,
     control: &Arc<Control>,
 ) -> Result<Vec<Handle>, ServerError> {
@@ -330,9 +363,14 @@ fn spawn(
     control.set_reactors(outboxes.clone());
     let mut listeners = Some(listeners);
     let mut reactors = Vec::new();
-    for (seat, (inbox, orders)) in seats.into_iter().zip(inboxes.into_iter().zip(outboxes.clone()))
-    {
+    let mailboxes = inboxes.into_iter().zip(outboxes.clone());
+    for (number, (seat, (inbox, orders))) in seats.into_iter().zip(mailboxes).enumerate() {
         let parts = Parts {
+            number,
+            ports: std::mem::take(&mut ports.lanes[number]),
+            doors: std::mem::take(&mut ports.doors),
+            endpoint: ports.endpoint,
+            packing: config.packing,
             listeners: listeners.take().unwrap_or_default(),
             inbox,
             peers: outboxes.clone(),

@@ -92,7 +92,7 @@ impl Lane {
         if let Some((status, result)) = answer.completion {
             self.respond_with_page(shared, slot, status, result, page);
         }
-        if answer.ends {
+        if answer.ends && self.transport.ends_at_once(shared.now) {
             self.end_turn(shared)?;
             return Err(LaneError::Ended("disconnected by the host"));
         }

@@ -10,7 +10,6 @@ pub(super) enum Payload {
     /// Behind the command in its capsule: so many octets.
     Follows(u32),
     /// Here, where the host has placed it.
-    #[expect(dead_code, reason = "TCP has no such place")]
     Here(Buffer),
 }
 

@@ -136,7 +136,7 @@ impl Tcp {
 impl Lane {
     /// Receives once and handles what came.
     pub(in crate::target) fn receive(&mut self, shared: &mut Shared) -> Result<Heard, LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport;
+        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(Heard::default()) };
         if tcp.is_stalled() {
             return Ok(Heard::default());
         }
@@ -170,7 +170,7 @@ impl Lane {
 
     /// Goes on after a latency-critical lane has had its turn; `false` when there was nothing left.
     pub(in crate::target) fn go_on(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport;
+        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(false) };
         let Some((at, end)) = tcp.paused.take() else { return Ok(false) };
         let commands_max = tcp.commands_max();
         self.parse(shared, at, end, commands_max)?;
@@ -178,8 +178,7 @@ impl Lane {
     }
 
     pub(in crate::target) fn is_paused(&self) -> bool {
-        let Transport::Tcp(tcp) = &self.transport;
-        tcp.paused.is_some()
+        matches!(&self.transport, Transport::Tcp(tcp) if tcp.paused.is_some())
     }
 
     /// Handles what was received, from `at` on, until the end or after `commands_max`.
@@ -192,7 +191,7 @@ impl Lane {
     ) -> Result<(), LaneError> {
         let mut commands = 0;
         loop {
-            let Transport::Tcp(tcp) = &mut self.transport;
+            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
             if tcp.is_stalled() {
                 break;
             }
@@ -220,20 +219,19 @@ impl Lane {
                 }
                 RxEvent::DataDone { slot, intact } => self.handle_data(shared, slot, intact)?,
             }
-            let Transport::Tcp(tcp) = &mut self.transport;
+            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
             if tcp.qpair.has_tx() {
                 tcp.flush(&mut self.slots, shared)?;
             }
         }
-        let Transport::Tcp(tcp) = &mut self.transport;
+        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
         tcp.connection.keep(&shared.rx.filled(end)[at..]);
         Ok(())
     }
 
     /// Ends a stall. The last one to starve is the one whose in-capsule data is here already.
     pub(super) fn resume(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        loop {
-            let Transport::Tcp(tcp) = &mut self.transport;
+        while let Transport::Tcp(tcp) = &mut self.transport {
             let (Some(since), Some(&slot)) = (tcp.stalled, self.starved.back()) else { break };
             let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
             let length = io::staged_bytes(command) as usize;
@@ -274,7 +272,7 @@ impl Lane {
 
     /// The socket is writable again.
     pub(in crate::target) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport;
+        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
         if tcp.connection.resume()? == Sent::All {
             tcp.sent(&mut self.slots, &mut shared.pool);
         }

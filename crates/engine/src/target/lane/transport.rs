@@ -1,5 +1,6 @@
 //! What carries a lane: what every transport can do, without a virtual call.
 
+use super::ether::Ether;
 use super::tcp::Tcp;
 use super::{LaneError, Shared};
 use crate::stats::LaneStats;
@@ -8,12 +9,22 @@ use crate::target::slot::Slot;
 use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
 
+/// Our address where there is none.
+const NO_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
 /// The queue pair and the way that its octets take.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a lane stays in its seat, and TCP is worth no indirection"
+)]
 pub(super) enum Transport {
     /// A TCP connection of its own.
     Tcp(Tcp),
+    /// Frames, over the reactor's ports.
+    Ether(Box<Ether>),
 }
 
 /// Calls the queue pair, whichever it is.
@@ -21,6 +32,10 @@ macro_rules! qpair {
     ($transport:expr, $qpair:ident => $call:expr) => {
         match $transport {
             Transport::Tcp(Tcp { qpair: $qpair, .. }) => $call,
+            Transport::Ether(ether) => {
+                let $qpair = &mut ether.qpair;
+                $call
+            }
         }
     };
 }
@@ -40,6 +55,10 @@ impl Transport {
     pub(super) fn request_data(&mut self, now: Instant, slot: u16, bytes: u32) {
         match self {
             Transport::Tcp(tcp) => tcp.qpair.request_data(now, slot, bytes),
+            // Data comes with its command, or there is none.
+            Transport::Ether(ether) => {
+                ether.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
+            }
         }
     }
 
@@ -59,7 +78,7 @@ impl Transport {
     }
 
     /// The slot of a command in execution.
-    pub(super) fn slot_of(&self, cid: u16) -> Option<u16> {
+    pub(super) fn slot_of(&mut self, cid: u16) -> Option<u16> {
         qpair!(self, qpair => qpair.slot_of(cid))
     }
 
@@ -72,12 +91,16 @@ impl Transport {
     pub(super) fn has_data_digest(&self) -> bool {
         match self {
             Transport::Tcp(tcp) => tcp.qpair.digests().data,
+            Transport::Ether(_) => false, // checked before it is placed
         }
     }
 
     /// Rings what is due, or what the policy lets go at the end of a turn.
     pub(super) fn expire(&mut self, now: Instant) {
-        self.batcher().expire(now);
+        match self {
+            Transport::Tcp(tcp) => tcp.qpair.batcher().expire(now),
+            Transport::Ether(ether) => ether.qpair.expire(now),
+        }
         self.batcher().drained(now);
     }
 
@@ -89,18 +112,44 @@ impl Transport {
     ) -> Result<(), LaneError> {
         match self {
             Transport::Tcp(tcp) => tcp.flush(slots, shared),
+            Transport::Ether(ether) => {
+                ether.flush(slots, shared);
+                Ok(())
+            }
         }
     }
 
     /// When [`Transport::expire`] is to be called.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
-        self.batcher().deadline()
+        match self {
+            Transport::Tcp(tcp) => tcp.qpair.batcher().deadline(),
+            Transport::Ether(ether) => ether.deadline(),
+        }
+    }
+
+    /// The host has disconnected and is to have the answer: `true` when the lane ends now.
+    pub(super) fn ends_at_once(&mut self, now: Instant) -> bool {
+        match self {
+            Transport::Tcp(_) => true,
+            Transport::Ether(ether) => {
+                ether.end_soon(now);
+                false
+            }
+        }
+    }
+
+    /// Whether it was to end soon, and does now.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        match self {
+            Transport::Tcp(_) => false,
+            Transport::Ether(ether) => ether.is_over(now),
+        }
     }
 
     /// Whether a latency-critical lane has its turns in between.
     pub(super) fn set_yielding(&mut self, yielding: bool) {
-        match self {
-            Transport::Tcp(tcp) => tcp.yielding = yielding,
+        if let Transport::Tcp(tcp) = self {
+            tcp.yielding = yielding;
         }
         self.batcher().set_yielding(yielding);
     }
@@ -109,6 +158,7 @@ impl Transport {
     pub(super) fn stats(&self) -> LaneStats {
         match self {
             Transport::Tcp(tcp) => tcp.connection.stats.with_doorbells(tcp.qpair.doorbells()),
+            Transport::Ether(ether) => ether.stats.with_doorbells(ether.qpair.doorbells()),
         }
     }
 
@@ -116,6 +166,7 @@ impl Transport {
     pub(super) fn fd(&self) -> Option<RawFd> {
         match self {
             Transport::Tcp(tcp) => Some(tcp.connection.fd()),
+            Transport::Ether(_) => None,
         }
     }
 
@@ -123,6 +174,7 @@ impl Transport {
     pub(super) fn port(&self) -> Port {
         match self {
             Transport::Tcp(tcp) => Port { local: tcp.local, socket: Some(tcp.connection.fd()) },
+            Transport::Ether(_) => Port { local: NO_ADDRESS, socket: None },
         }
     }
 
@@ -130,6 +182,7 @@ impl Transport {
     pub(super) fn is_hung_up(&self) -> bool {
         match self {
             Transport::Tcp(tcp) => tcp.connection.is_hung_up(),
+            Transport::Ether(_) => false, // the host says when it is
         }
     }
 
@@ -137,6 +190,7 @@ impl Transport {
     pub(super) fn is_blocked(&self) -> bool {
         match self {
             Transport::Tcp(tcp) => tcp.connection.is_blocked(),
+            Transport::Ether(_) => false,
         }
     }
 
@@ -144,13 +198,14 @@ impl Transport {
     pub(super) fn is_stalled(&self) -> bool {
         match self {
             Transport::Tcp(tcp) => tcp.is_stalled(),
+            Transport::Ether(_) => false,
         }
     }
 
     /// Data has arrived that there is no buffer for.
     pub(super) fn stall(&mut self, now: Instant) {
-        match self {
-            Transport::Tcp(tcp) => tcp.stall(now),
+        if let Transport::Tcp(tcp) = self {
+            tcp.stall(now);
         }
     }
 
@@ -158,20 +213,22 @@ impl Transport {
     pub(super) fn patience(&self, now: Instant) -> Instant {
         match self {
             Transport::Tcp(tcp) => tcp.patience(now),
+            Transport::Ether(_) => now,
         }
     }
 
     /// It is over; what was sent still reaches the peer.
-    pub(super) fn hang_up(&mut self) {
+    pub(super) fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared) {
         match self {
             Transport::Tcp(tcp) => tcp.connection.hang_up(),
+            Transport::Ether(ether) => ether.hang_up(slots, shared),
         }
     }
 
     /// Nothing that was sent is to reach the peer any more.
     pub(super) fn reset_on_close(&self) {
-        match self {
-            Transport::Tcp(tcp) => tcp.connection.reset_on_close(),
+        if let Transport::Tcp(tcp) = self {
+            tcp.connection.reset_on_close();
         }
     }
 }

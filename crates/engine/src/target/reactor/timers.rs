@@ -20,13 +20,15 @@ impl Reactor {
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (!self.starved.is_empty()).then_some(self.transfers_at);
         let due = self.shared.tasks.next_due();
+        let (look, now) = (self.frames.look_at(), clock::now());
         let seats = &mut self.seats;
         let doorbells = self.timed.iter().filter_map(|&index| {
             seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
         });
-        let others = [keep_alive, newcomer, transfers, due, self.trim_at].into_iter().flatten();
+        let others = [keep_alive, newcomer, transfers, due, self.trim_at, look];
+        let others = others.into_iter().flatten();
         let deadline = doorbells.chain(others).min()?;
-        Some(deadline.since(clock::now()))
+        Some(deadline.since(now))
     }
 
     /// When keep-alive timers, and listeners that pause, are to be looked at.

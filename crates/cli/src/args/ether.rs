@@ -1,0 +1,123 @@
+//! How frames are, without TCP and IP.
+
+use super::word;
+use clap::{Args, ValueEnum};
+use roadtrain_engine::ether::port::{PortConfig, PortKind};
+use roadtrain_proto::ether::Packing;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What ports at interfaces are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKindName {
+    /// What is best at the interface.
+    #[default]
+    Auto,
+    /// A packet socket (AF_PACKET): works at every interface.
+    Packet,
+    /// An express data path socket (AF_XDP): one reactor only.
+    Xdp,
+}
+
+impl From<PortKindName> for PortKind {
+    fn from(name: PortKindName) -> PortKind {
+        match name {
+            PortKindName::Auto => PortKind::Auto,
+            PortKindName::Packet => PortKind::Packet,
+            PortKindName::Xdp => PortKind::Xdp,
+        }
+    }
+}
+
+impl fmt::Display for PortKindName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&word(self))
+    }
+}
+
+/// How frames are, and what carries them.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[command(next_help_heading = "Ethernet (-t ether)")]
+pub struct EtherArgs {
+    /// EtherType of the frames, the same at both ends [default: 0x88b5].
+    #[arg(long, value_name = "N", value_parser = parse_ethertype)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ethertype: Option<u16>,
+    /// VLAN that the frames are tagged with [default: none].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// What sends and receives frames.
+    #[arg(long, value_name = "KIND", default_value_t)]
+    pub port_kind: PortKindName,
+    /// One request (or answer) a frame, for measurements.
+    #[arg(long)]
+    pub no_request_batching: bool,
+    /// One piece of data a frame, for measurements.
+    #[arg(long)]
+    pub no_data_batching: bool,
+}
+
+impl EtherArgs {
+    /// How ports are made.
+    #[must_use]
+    pub fn port(&self) -> PortConfig {
+        let usual = PortConfig::default();
+        PortConfig {
+            kind: self.port_kind.into(),
+            ethertype: self.ethertype.unwrap_or(usual.ethertype),
+            vlan: self.vlan,
+            ..usual
+        }
+    }
+
+    /// What a frame carries.
+    #[must_use]
+    pub fn packing(&self) -> Packing {
+        Packing { requests: !self.no_request_batching, pieces: !self.no_data_batching }
+    }
+
+    /// What clap checks on the command line must hold for a file, too.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if self.vlan.is_some_and(|vlan| !(1..=4094).contains(&vlan)) {
+            return Err("vlan is not in 1 to 4094".into());
+        }
+        self.ethertype.map_or(Ok(()), check_ethertype)
+    }
+}
+
+fn parse_ethertype(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    let ethertype = number.map_err(|e| e.to_string())?;
+    check_ethertype(ethertype).map(|()| ethertype)
+}
+
+/// Below are lengths; and a tag's own type would hide ours.
+fn check_ethertype(ethertype: u16) -> Result<(), String> {
+    if ethertype < 0x600 || ethertype == 0x8100 {
+        return Err("an EtherType is 0x600 to 0xffff, without 0x8100".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethertypes_are_numbers_of_either_kind() {
+        assert_eq!(parse_ethertype("0x88b6"), Ok(0x88b6));
+        assert_eq!(parse_ethertype("2048"), Ok(2048));
+        for bad in ["", "0x", "0x5ff", "0x8100", "65536", "ip"] {
+            assert!(parse_ethertype(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a target listens for frames.
+
+use crate::ether::port::{Port, PortConfig, PortKind};
+use crate::random;
+use crate::target::ServerError;
+use std::io;
+
+/// Interfaces to listen on.
+#[derive(Clone, Debug)]
+pub struct EtherConfig {
+    /// Their names.
+    pub interfaces: Vec<String>,
+    /// How ports at them are made.
+    pub port: PortConfig,
+}
+
+/// The ports of a target.
+#[derive(Default)]
+pub(in crate::target) struct EtherPorts {
+    /// Of each reactor, one at each interface.
+    pub(in crate::target) lanes: Vec<Vec<Port>>,
+    /// At each interface, for who looks for a target.
+    pub(in crate::target) doors: Vec<Port>,
+    /// Names the target.
+    pub(in crate::target) endpoint: [u8; 16],
+}
+
+impl EtherPorts {
+    /// Opens them for so many reactors.
+    pub(in crate::target) fn open(
+        config: Option<&EtherConfig>,
+        reactors: usize,
+    ) -> Result<EtherPorts, ServerError> {
+        let mut ports = EtherPorts::default();
+        ports.lanes.resize_with(reactors, Vec::new);
+        let Some(config) = config else { return Ok(ports) };
+        let system = |source| ServerError::System { what: "random numbers", source };
+        ports.endpoint = random::octets().map_err(system)?;
+        let first = random::number().map_err(system)?;
+        for interface in &config.interfaces {
+            let failed =
+                |source: io::Error| ServerError::Interface { interface: interface.clone(), source };
+            for (number, lanes) in (0..).zip(&mut ports.lanes) {
+                let port =
+                    PortConfig { kind: kind(config.port.kind, reactors), ..config.port.clone() };
+                let door = lane_door(first, number);
+                lanes.push(Port::open(interface, door, &port).map_err(failed)?);
+            }
+            let port = PortConfig { kind: PortKind::Packet, ..config.port.clone() };
+            ports.doors.push(Port::open(interface, 0, &port).map_err(failed)?);
+        }
+        Ok(ports)
+    }
+}
+
+/// Several reactors cannot share what only one can have.
+fn kind(kind: PortKind, reactors: usize) -> PortKind {
+    if reactors > 1 && kind == PortKind::Auto { PortKind::Packet } else { kind }
+}
+
+/// Doors of the target's own: consecutive, from a random one on, and never 0.
+fn lane_door(first: u64, number: u64) -> u16 {
+    const DOORS: u64 = u16::MAX as u64;
+    ((first % DOORS + number) % DOORS + 1) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doors_differ_and_are_not_0() {
+        for first in [0, 65533, 65534, 65535, u64::MAX] {
+            let doors: std::collections::BTreeSet<u16> =
+                (0..100).map(|number| lane_door(first, number)).collect();
+            assert_eq!(doors.len(), 100);
+            assert!(!doors.contains(&0));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Door 0: answers who looks for a target, and passes on who wants a lane. It keeps nothing about anybody.
+
+use super::{Bucket, Drop, Drops, Reply};
+use crate::target::control::Control;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, with_nqn};
+use roadtrain_wire::ether::{
+    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress, VERSION,
+};
+use roadtrain_wire::fabrics::NQN_BYTES_MAX;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, FromZeros, IntoBytes};
+use std::sync::Arc;
+
+/// Most links of a lane.
+const LINKS_MAX: u8 = 16;
+/// Octets of a piece.
+const PIECES_BYTES: std::ops::RangeInclusive<u16> = 1024..=32768;
+
+/// Somebody wants a lane, or another link for one.
+#[derive(Clone, Debug)]
+pub(in crate::target) struct JoinRequest {
+    /// Which port it came to, and from where.
+    pub(in crate::target) port: usize,
+    pub(in crate::target) source: MacAddress,
+    /// Its header: TOKEN is the lane's, or zero.
+    pub(in crate::target) header: FrameHeader,
+    pub(in crate::target) join: Join,
+    pub(in crate::target) nqn: Arc<str>,
+}
+
+/// Somebody asks for, or ends, a lane.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::target) struct QueryRequest {
+    pub(in crate::target) port: usize,
+    pub(in crate::target) source: MacAddress,
+    pub(in crate::target) header: FrameHeader,
+    /// Of the lane: ours and the host's.
+    pub(in crate::target) token: u64,
+    pub(in crate::target) host_token: u64,
+    /// It was a Leave.
+    pub(in crate::target) leaves: bool,
+}
+
+/// What is for the reactor that has the lane: the one that the host's token says.
+#[derive(Clone, Debug)]
+pub(in crate::target) enum Request {
+    Join(Box<JoinRequest>),
+    Query(QueryRequest),
+}
+
+impl Request {
+    /// The host's token of the lane.
+    pub(in crate::target) fn host_token(&self) -> u64 {
+        match self {
+            Request::Join(join) => join.join.token.get(),
+            Request::Query(query) => query.host_token,
+        }
+    }
+}
+
+/// A frame that came to door 0.
+pub(in crate::target) struct Heard<'a> {
+    pub(in crate::target) port: usize,
+    /// Octets of the largest frame at the port.
+    pub(in crate::target) frame_bytes: usize,
+    pub(in crate::target) source: MacAddress,
+    pub(in crate::target) header: FrameHeader,
+    pub(in crate::target) kind: FrameType,
+    pub(in crate::target) body: &'a [u8],
+}
+
+/// What answers at door 0 have in common.
+pub(in crate::target) struct Listener {
+    endpoint: [u8; 16],
+    offers: Bucket,
+    probes: Bucket,
+    joins: Bucket,
+    queries: Bucket,
+}
+
+/// An answer's header.
+pub(in crate::target) fn answer(kind: FrameType, to: &FrameHeader, token: u64) -> FrameHeader {
+    FrameHeader {
+        version: VERSION,
+        kind: kind as u8,
+        token: token.into(),
+        door: to.reply,
+        link: to.link,
+        ..FrameHeader::default()
+    }
+}
+
+/// The answer to a Join that cannot be.
+pub(in crate::target) fn refusal(request: &JoinRequest, status: Status) -> Reply {
+    let joined = Joined { status: status.code().into(), ..Joined::new_zeroed() };
+    let header = answer(FrameType::Joined, &request.header, request.join.token.get());
+    let header = FrameHeader { link: request.join.link, ..header };
+    Reply::new(request.port, request.source, header, joined.as_bytes())
+}
+
+impl Listener {
+    pub(in crate::target) fn new(endpoint: [u8; 16]) -> Self {
+        Listener {
+            endpoint,
+            offers: Bucket::new(1024, 2000),
+            probes: Bucket::new(256, 2000),
+            joins: Bucket::new(1024, 2000),
+            queries: Bucket::new(1024, 5000),
+        }
+    }
+
+    /// A frame for door 0. What is to be answered at once goes to `replies`.
+    pub(in crate::target) fn hear(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        control: &Control,
+        replies: &mut Vec<Reply>,
+        drops: &mut Drops,
+    ) -> Option<Request> {
+        let request = match heard.kind {
+            FrameType::Discover => self.offer(now, heard, control, replies).map(|()| None),
+            FrameType::Probe => self.probed(now, heard, replies).map(|()| None),
+            FrameType::Join => self.join(now, heard, control, replies),
+            FrameType::Query => self.query(now, heard, control).map(Some),
+            FrameType::Leave => self.leave(now, heard).map(Some),
+            _ => Err(Drop::Type),
+        };
+        request.unwrap_or_else(|drop| {
+            drops.count(drop);
+            None
+        })
+    }
+
+    fn offer(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        control: &Control,
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Drop> {
+        let wanted = std::str::from_utf8(heard.body).map_err(|_| Drop::Setup)?;
+        if wanted.len() > NQN_BYTES_MAX {
+            return Err(Drop::Setup);
+        }
+        for nqn in control.nqns() {
+            if !wanted.is_empty() && *nqn != *wanted {
+                continue;
+            }
+            if !self.offers.take(now) {
+                return Err(Drop::Rate);
+            }
+            let offer = Offer {
+                endpoint: self.endpoint,
+                frame: (heard.frame_bytes as u16).into(),
+                nqn_length: (nqn.len() as u16).into(),
+                reserved: 0.into(),
+            };
+            let header = answer(FrameType::Offer, &heard.header, 0);
+            let body = [offer.as_bytes(), nqn.as_bytes()].concat();
+            replies.push(Reply::new(heard.port, heard.source, header, &body));
+        }
+        Ok(())
+    }
+
+    fn probed(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), Drop> {
+        if !self.probes.take(now) {
+            return Err(Drop::Rate);
+        }
+        let header = answer(FrameType::Probed, &heard.header, 0);
+        let octets = (FRAME_HEADER_BYTES + heard.body.len()) as u16;
+        replies.push(Reply::new(heard.port, heard.source, header, &octets.to_le_bytes()));
+        Ok(())
+    }
+
+    fn join(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        control: &Control,
+        replies: &mut Vec<Reply>,
+    ) -> Result<Option<Request>, Drop> {
+        let &Heard { port, source, header, body, .. } = heard;
+        let (join, nqn) = with_nqn(body, |join: &Join| join.nqn_length.get()).ok_or(Drop::Setup)?;
+        if join.token.get() == 0 || header.reply.get() == 0 {
+            return Err(Drop::Setup);
+        }
+        if !self.joins.take(now) {
+            return Err(Drop::Rate);
+        }
+        if !control.serves(nqn) {
+            return Err(Drop::Setup); // perhaps another target's at the same port
+        }
+        let request = JoinRequest { port, source, header, join: *join, nqn: nqn.into() };
+        if is_sound(join, heard.frame_bytes) {
+            return Ok(Some(Request::Join(Box::new(request))));
+        }
+        replies.push(refusal(&request, Status::INVALID_FIELD));
+        Err(Drop::Setup)
+    }
+
+    fn query(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        control: &Control,
+    ) -> Result<Request, Drop> {
+        let &Heard { port, source, header, body, .. } = heard;
+        let named = with_nqn(body, |query: &Query| query.nqn_length.get());
+        let (query, nqn) = named.ok_or(Drop::Setup)?;
+        if !self.queries.take(now) {
+            return Err(Drop::Rate);
+        }
+        if !control.serves(nqn) {
+            return Err(Drop::Setup); // another target's
+        }
+        let (token, host_token) = (query.token.get(), query.host_token.get());
+        let query = QueryRequest { port, source, header, token, host_token, leaves: false };
+        Ok(Request::Query(query))
+    }
+
+    /// A host ends a lane of whose door it does not know, or that is not there any more.
+    fn leave(&mut self, now: Instant, heard: &Heard<'_>) -> Result<Request, Drop> {
+        let &Heard { port, source, header, body, .. } = heard;
+        let (leave, _) = Leave::ref_from_prefix(body).map_err(|_| Drop::Setup)?;
+        if !self.queries.take(now) {
+            return Err(Drop::Rate);
+        }
+        let (token, host_token) = (header.token.get(), leave.token.get());
+        let query = QueryRequest { port, source, header, token, host_token, leaves: true };
+        Ok(Request::Query(query))
+    }
+}
+
+/// Whether a lane can be as a Join wants it, at a port for frames of `frame_bytes`.
+fn is_sound(join: &Join, frame_bytes: usize) -> bool {
+    let piece = join.piece.get();
+    let frame = usize::from(join.frame.get()).min(frame_bytes);
+    (1..=LINKS_MAX).contains(&join.links)
+        && join.link < join.links
+        && join.slots.get() > 0
+        && PIECES_BYTES.contains(&piece)
+        && piece.is_multiple_of(8)
+        && FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(piece) <= frame
+}

@@ -1,0 +1,26 @@
+//! Lanes over Ethernet at the target: what comes before a lane is there, and what a lane needs besides its queue
+//! pair (docs/ETHERNET.md).
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `config` | which interfaces |
+//! | `ports` | a reactor's ports, and which lane a frame is for |
+//! | `listener` | door 0: answers who looks for a target, passes on who wants a lane |
+//! | `bucket` | how often strangers are answered |
+//! | `damq` | the memory that a host places its data in |
+//! | `drops` | what was dropped, by reason |
+
+mod bucket;
+mod config;
+pub(super) mod damq;
+mod drops;
+pub(super) mod listener;
+pub(super) mod ports;
+#[cfg(test)]
+mod tests;
+
+pub(super) use bucket::Bucket;
+pub use config::EtherConfig;
+pub(super) use config::EtherPorts;
+pub use drops::{Drop, Drops};
+pub(super) use ports::Reply;

@@ -1,0 +1,336 @@
+//! A target at one end of a veth pair; at the other end whoever sends what frames it likes.
+
+use crate::backend::{BackendKind, BackendSpec};
+use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig};
+use crate::target::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
+use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, Reason, with_nqn};
+use roadtrain_wire::ether::{
+    self, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, flags,
+};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NQN: &str = "nqn.2024-01.test:disk";
+const HOST: &str = "rt-tlane-h";
+const TARGET: &str = "rt-tlane-t";
+const DOOR: u16 = 0x7e57;
+const LONG: Duration = Duration::from_secs(20);
+/// Long enough for an answer that must not come.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// Whoever sends frames.
+struct Stranger {
+    port: Port,
+    target: MacAddress,
+}
+
+fn ip(words: &[&str]) -> bool {
+    Command::new("ip").args(words).status().is_ok_and(|status| status.success())
+}
+
+fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
+    let in_namespace = || {
+        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return eprintln!("SKIPPED: no network namespace of our own");
+        }
+        if !ip(&["link", "add", HOST, "mtu", "9000", "type", "veth", "peer", "name", TARGET]) {
+            return eprintln!("SKIPPED: no veth pairs here");
+        }
+        for end in [HOST, TARGET] {
+            assert!(ip(&["link", "set", end, "mtu", "9000", "up"]));
+        }
+        let server = serve();
+        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        let mut stranger = Stranger { port, target: GROUP };
+        test(&server, &mut stranger);
+    };
+    thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(in_namespace).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn serve() -> Server {
+    let backend = BackendSpec {
+        kind: BackendKind::Memory { size: 1 << 20 },
+        lba_bytes: 512,
+        read_only: false,
+    };
+    let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
+    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
+    let port = PortConfig::default();
+    config.ether = Some(EtherConfig { interfaces: vec![TARGET.into()], port });
+    config.cores = vec![0, 0];
+    Server::start(config).unwrap()
+}
+
+impl Stranger {
+    fn send(&mut self, header: FrameHeader, body: &[u8]) {
+        self.port.begin();
+        self.port.octets(body.len()).copy_from_slice(body);
+        self.port.end(self.target, header);
+        assert_eq!(self.port.flush().unwrap().frames, 1);
+    }
+
+    fn ask(&mut self, kind: FrameType, token: u64, body: &[u8]) {
+        self.send(header(kind, token, 0), body);
+    }
+
+    /// The next frame of that type within a time: its source, header and body.
+    fn hear(
+        &mut self,
+        wanted: FrameType,
+        within: Duration,
+    ) -> Option<(MacAddress, FrameHeader, Vec<u8>)> {
+        let deadline = Instant::now() + within;
+        let mut found = None;
+        while found.is_none() && Instant::now() < deadline {
+            let mut poll =
+                libc::pollfd { fd: self.port.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            unsafe { libc::poll(&mut poll, 1, 10) };
+            self.port.receive(1, |octets| {
+                let (outside, inside) = octets.split_at(ETHERNET_HEADER_BYTES);
+                let (header, kind, body) = ether::parse(inside).unwrap();
+                if kind == wanted {
+                    let source = MacAddress(outside[6..12].try_into().unwrap());
+                    found = Some((source, header, body.to_vec()));
+                }
+            });
+        }
+        found
+    }
+
+    fn answer(&mut self, wanted: FrameType) -> (MacAddress, FrameHeader, Vec<u8>) {
+        self.hear(wanted, LONG).unwrap_or_else(|| panic!("no {wanted:?}"))
+    }
+
+    fn is_silent(&mut self, wanted: FrameType) -> bool {
+        self.hear(wanted, SHORT).is_none()
+    }
+
+    /// Joins; what the target says.
+    fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
+        self.ask(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
+        let (_, header, body) = self.answer(FrameType::Joined);
+        (header, view(&body))
+    }
+}
+
+fn header(kind: FrameType, token: u64, door: u16) -> FrameHeader {
+    FrameHeader {
+        version: VERSION,
+        kind: kind as u8,
+        token: token.into(),
+        door: door.into(),
+        reply: DOOR.into(),
+        ..FrameHeader::default()
+    }
+}
+
+fn view<T: FromBytes + KnownLayout + Immutable>(body: &[u8]) -> T {
+    T::read_from_prefix(body).unwrap().0
+}
+
+fn join(token: u64) -> Join {
+    Join {
+        token: token.into(),
+        first: 100.into(),
+        frame: 9000.into(),
+        piece: 4096.into(),
+        link: 0,
+        links: 1,
+        slots: 32.into(),
+        flags: 0.into(),
+        nqn_length: (NQN.len() as u16).into(),
+    }
+}
+
+fn leave(token: u64) -> Leave {
+    Leave { token: token.into(), reason: (Reason::Done as u16).into(), reserved: [0; 6] }
+}
+
+fn query(token: u64, host_token: u64, nqn: &str) -> Vec<u8> {
+    let query = Query {
+        token: token.into(),
+        host_token: host_token.into(),
+        nqn_length: (nqn.len() as u16).into(),
+        reserved: [0; 6],
+    };
+    [query.as_bytes(), nqn.as_bytes()].concat()
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Finds the target, so that later questions go to its address.
+fn discover(stranger: &mut Stranger) {
+    stranger.ask(FrameType::Discover, 0, &[]);
+    stranger.target = stranger.answer(FrameType::Offer).0;
+}
+
+#[test]
+fn a_target_offers_what_it_has() {
+    in_lab(|_, stranger| {
+        let mut endpoints = Vec::new();
+        for wanted in ["", NQN] {
+            stranger.ask(FrameType::Discover, 0, wanted.as_bytes());
+            let (_, header, body) = stranger.answer(FrameType::Offer);
+            assert_eq!((header.door.get(), header.token.get()), (DOOR, 0));
+            let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
+            assert_eq!((nqn, offer.frame.get()), (NQN, 9000));
+            endpoints.push(offer.endpoint);
+        }
+        assert_eq!(endpoints[0], endpoints[1]);
+        stranger.ask(FrameType::Discover, 0, b"nqn.2024-01.test:other");
+        assert!(stranger.is_silent(FrameType::Offer));
+        discover(stranger);
+        for octets in [FRAME_HEADER_BYTES, 1500, 9000] {
+            stranger.ask(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
+            let (_, _, body) = stranger.answer(FrameType::Probed);
+            assert_eq!(body, (octets as u16).to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn a_repeated_join_finds_what_the_first_one_made() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        for host_token in [0x11_0000u64, 0x11_0001] {
+            let (header, first) = stranger.join(0, &join(host_token), NQN);
+            assert_eq!((first.status.get(), first.slots.get()), (0, 32));
+            assert_eq!((header.token.get(), header.door.get()), (host_token, DOOR));
+            assert_ne!(header.reply.get(), 0);
+            assert!(first.pages.get() >= 256 && first.window.get() > 0);
+            let (_, second) = stranger.join(0, &join(host_token), NQN);
+            assert_eq!(second, first);
+            // The same token, but another link or first number: no Join of that lane.
+            let other = Join { first: 101.into(), ..join(host_token) };
+            stranger.ask(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
+            assert!(stranger.is_silent(FrameType::Joined));
+        }
+        assert_eq!(server.usage().connections, 2);
+        assert_eq!(server.drops().of(Drop::Source), 2);
+    });
+}
+
+#[test]
+fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        for host_token in [0x22_0000u64, 0x22_0001] {
+            let (at, joined) = stranger.join(0, &join(host_token), NQN);
+            let (token, door) = (joined.token.get(), at.reply.get());
+            stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, ack, _) = stranger.answer(FrameType::Ack);
+            assert_eq!((ack.token.get(), ack.ack.get()), (host_token, 100));
+            // Not with another's token in it, and not by another's word.
+            let forged = leave(host_token + 2);
+            stranger.send(header(FrameType::Leave, token, door), forged.as_bytes());
+            stranger.send(header(FrameType::Leave, token ^ 1 << 40, door), leave(7).as_bytes());
+            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(answer.token.get(), 7);
+            assert_eq!(view::<Leave>(&body).token.get(), token ^ 1 << 40);
+            assert_eq!(server.usage().connections, 1);
+
+            let done = header(FrameType::Leave, token, door);
+            stranger.send(done, leave(host_token).as_bytes());
+            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(answer.token.get(), host_token);
+            assert_eq!(view::<Leave>(&body).token.get(), token);
+            eventually("the lane is gone", || server.usage().connections == 0);
+            // Asked again in whatever way, the answer is the same.
+            stranger.send(done, leave(host_token).as_bytes());
+            let unknown = Reason::UnknownToken as u16;
+            assert_eq!(view::<Leave>(&stranger.answer(FrameType::Leave).2).reason.get(), unknown);
+            stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(answer.token.get(), host_token);
+            let said: Leave = view(&body);
+            assert_eq!((said.token.get(), said.reason.get()), (token, unknown));
+            // Another target's lanes are not ours to deny.
+            stranger.ask(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
+            assert!(stranger.is_silent(FrameType::Leave));
+        }
+    });
+}
+
+#[test]
+fn a_stopped_target_ends_its_lanes() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let (_, joined) = stranger.join(0, &join(9), NQN);
+        server.stop_reactors();
+        let (_, header, body) = stranger.answer(FrameType::Leave);
+        let said: Leave = view(&body);
+        assert_eq!((header.token.get(), said.token), (9, joined.token));
+        assert_eq!(said.reason.get(), Reason::Shutdown as u16);
+    });
+}
+
+#[test]
+fn nonsense_is_dropped_and_counted() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let (at, joined) = stranger.join(0, &join(0x33), NQN);
+        let (token, door) = (joined.token.get(), at.reply.get());
+        let cargo = |token: u64| {
+            let mut header = header(FrameType::Cargo, token, door);
+            (header.flags, header.seq) = (flags::SEQ.into(), 100.into());
+            header
+        };
+        let bad = [
+            (Drop::Token, cargo(token ^ 1 << 33)),
+            (Drop::Token, cargo(token + 1)),
+            (Drop::Link, FrameHeader { link: 1, ..cargo(token) }),
+            (Drop::Version, FrameHeader { version: 2, ..cargo(token) }),
+            (Drop::Type, FrameHeader { kind: 77, ..cargo(token) }),
+            (Drop::Type, header(FrameType::Cargo, 0, 0)),
+            (Drop::Setup, header(FrameType::Join, 0, 0)),
+            (Drop::Setup, header(FrameType::Query, 0, 0)),
+        ];
+        for (drop, header) in bad {
+            let before = server.drops().of(drop);
+            stranger.send(header, &[0; 8]);
+            eventually("a drop", || server.drops().of(drop) == before + 1);
+        }
+        assert_eq!(server.usage().connections, 1);
+    });
+}
+
+#[test]
+fn lanes_that_nobody_connects_are_few() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let mut refused = 0;
+        for host_token in (2..1000).step_by(2) {
+            let (_, joined) = stranger.join(0, &join(host_token), NQN);
+            let busy = Status::CONNECT_CONTROLLER_BUSY.code();
+            assert!([0, busy].contains(&joined.status.get()));
+            refused += u32::from(joined.status.get() == busy);
+            if refused > 0 {
+                break;
+            }
+        }
+        assert!(refused > 0, "any number of lanes");
+        assert!(server.usage().connections <= 128);
+        for link in [join(0), Join { links: 0, ..join(4) }, Join { link: 1, ..join(6) }] {
+            stranger.ask(FrameType::Join, 0, &[link.as_bytes(), NQN.as_bytes()].concat());
+        }
+        let (_, large) = stranger.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
+        assert_eq!(large.status.get(), Status::INVALID_FIELD.code());
+    });
+}

@@ -1,0 +1,311 @@
+//! A lane over Ethernet: its frames come and go by the reactor's ports.
+
+use super::payload::Payload;
+use super::transport::Transport;
+use super::{Lane, LaneError, Shared};
+use crate::ether::port::Port;
+use crate::stats::LaneStats;
+use crate::target::ether::damq::Damq;
+use crate::target::ether::ports;
+use crate::target::slot::Slot;
+use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::target::{Qpair, RxEvent};
+use roadtrain_proto::ether::train::Train;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Join, Reason};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait for the acknowledgement of a lane's last answer.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// A link of the lane, as it was joined.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::target) struct Link {
+    /// Which of the reactor's ports.
+    pub(in crate::target) port: usize,
+    /// The host's address.
+    pub(in crate::target) peer: MacAddress,
+    /// What the host has said, to be told the same when it says it again.
+    pub(in crate::target) join: Join,
+    /// Our first number in its channel.
+    pub(in crate::target) first: u32,
+}
+
+/// A command that has come with all its data.
+struct Command {
+    slot: u16,
+    sqe: Sqe,
+    place: u64,
+    data_bytes: u32,
+}
+
+/// Queue pair, links and data pages.
+pub(in crate::target) struct Ether {
+    pub(in crate::target) qpair: Qpair,
+    pub(in crate::target) damq: Damq,
+    /// What the lane's frames name it by.
+    pub(in crate::target) token: u64,
+    /// The subsystem that it was made for.
+    pub(in crate::target) nqn: Arc<str>,
+    /// Slots of the lane.
+    pub(in crate::target) slots: u16,
+    /// By number; `None` until it was joined.
+    links: Vec<Option<Link>>,
+    /// Commands of the frame that is being received.
+    commands: Vec<Command>,
+    /// Commands whose responses the host may not have.
+    held: u32,
+    /// When something came last.
+    pub(in crate::target) heard: Instant,
+    /// The host has disconnected: until when its acknowledgement is waited for.
+    ending: Option<Instant>,
+    pub(super) stats: LaneStats,
+}
+
+/// What a lane over Ethernet is made of.
+pub(in crate::target) struct EtherParts {
+    pub(in crate::target) qpair: Qpair,
+    pub(in crate::target) damq: Damq,
+    pub(in crate::target) token: u64,
+    pub(in crate::target) nqn: Arc<str>,
+    pub(in crate::target) slots: u16,
+}
+
+/// A lane's frames, put into the ports of its links.
+struct Filler<'a> {
+    ports: &'a mut [Port],
+    links: &'a [Option<Link>],
+    slots: &'a mut [Slot],
+    stats: &'a mut LaneStats,
+    /// Of the frame that is being built.
+    port: usize,
+    peer: MacAddress,
+    octets: usize,
+    records: u64,
+}
+
+impl Train for Filler<'_> {
+    fn has_room(&self, link: u8) -> bool {
+        let link = self.links.get(usize::from(link)).copied().flatten();
+        link.is_some_and(|link| self.ports.get(link.port).is_some_and(Port::has_room))
+    }
+
+    fn begin(&mut self, link: u8) {
+        if let Some(Some(link)) = self.links.get(usize::from(link)) {
+            (self.port, self.peer) = (link.port, link.peer); // `has_room` has found it
+        }
+        (self.octets, self.records) = (0, 0);
+        self.ports[self.port].begin();
+    }
+
+    fn octets(&mut self, length: usize) -> &mut [u8] {
+        (self.octets, self.records) = (self.octets + length, self.records + 1);
+        self.ports[self.port].octets(length)
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32) {
+        self.octets += length as usize;
+        let port = &mut self.ports[self.port];
+        match self.slots[usize::from(slot)].data.range(offset, length) {
+            // SAFETY: `range` checked the bounds. The slot keeps its data until it is released, and ports are
+            // flushed before any is.
+            Some(start) => unsafe { port.payload(start, length as usize) },
+            None => {
+                debug_assert!(false, "a response without its data");
+                port.octets(length as usize).fill(0);
+            }
+        }
+    }
+
+    fn end(&mut self, header: FrameHeader) {
+        if header.kind == FrameType::Cargo as u8 {
+            self.stats.caravans += 1;
+            self.stats.caravan_bytes += self.octets as u64;
+            self.stats.caravan_requests += self.records;
+        }
+        self.ports[self.port].end(self.peer, header);
+    }
+}
+
+impl Ether {
+    /// A lane that `join` asks for; its links are to be added.
+    pub(in crate::target) fn new(now: Instant, join: &Join, parts: EtherParts) -> Self {
+        let EtherParts { qpair, damq, token, nqn, slots } = parts;
+        Ether {
+            qpair,
+            damq,
+            token,
+            nqn,
+            slots,
+            links: vec![None; usize::from(join.links)],
+            commands: Vec::new(),
+            held: 0,
+            heard: now,
+            ending: None,
+            stats: LaneStats::default(),
+        }
+    }
+
+    /// The link of that number, if it was joined.
+    pub(in crate::target) fn link(&self, link: u8) -> Option<Link> {
+        self.links.get(usize::from(link)).copied().flatten()
+    }
+
+    /// Links that were joined, with their numbers.
+    pub(in crate::target) fn links(&self) -> impl Iterator<Item = (u8, Link)> {
+        (0..).zip(&self.links).filter_map(|(number, link)| Some((number, (*link)?)))
+    }
+
+    /// Adds a link whose host listens at `door`; `false` if it is there.
+    pub(in crate::target) fn add_link(
+        &mut self,
+        now: Instant,
+        link: Link,
+        config: &ChannelConfig,
+        door: u16,
+    ) -> bool {
+        let Some(place @ None) = self.links.get_mut(usize::from(config.link)) else { return false };
+        *place = Some(link);
+        self.qpair.links_mut().add(now, config, door)
+    }
+
+    /// Interfaces have got or lost their carriers: one for each port.
+    pub(in crate::target) fn set_carriers(&mut self, now: Instant, carriers: &[bool]) {
+        for (number, link) in (0..).zip(&self.links) {
+            if let Some(&has_carrier) = link.and_then(|link| carriers.get(link.port)) {
+                self.qpair.links_mut().set_carrier(now, number, has_carrier);
+            }
+        }
+    }
+
+    /// Builds what may leave; ports that are full are flushed, the others later.
+    pub(super) fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) {
+        let Shared { ports, now, .. } = shared;
+        if ports.is_empty() {
+            return; // they are receiving: lanes that hear something end their turn after that
+        }
+        loop {
+            let mut filler = Filler {
+                ports,
+                links: &self.links,
+                slots,
+                stats: &mut self.stats,
+                port: 0,
+                peer: MacAddress::default(),
+                octets: 0,
+                records: 0,
+            };
+            if !self.qpair.poll_tx(*now, &mut filler) {
+                return;
+            }
+            ports.iter_mut().filter(|port| !port.has_room()).for_each(ports::flush);
+        }
+    }
+
+    /// The host has disconnected: the lane ends when the host has the answer.
+    pub(super) fn end_soon(&mut self, now: Instant) {
+        self.ending.get_or_insert(now + LAST_ANSWER);
+    }
+
+    /// Whether that is now.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.ending.is_some_and(|until| self.held == 0 || until <= now)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        [self.qpair.deadline(), self.ending].into_iter().flatten().min()
+    }
+
+    /// Tells the host that the lane ends, over each link.
+    pub(super) fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared) {
+        self.qpair.leave(self.qpair.ended().unwrap_or(Reason::Shutdown));
+        self.flush(slots, shared);
+        // What was built before names data that goes back now.
+        shared.ports.iter_mut().for_each(ports::flush);
+    }
+}
+
+impl Lane {
+    /// A lane over Ethernet; `peer` names the host in logs.
+    pub(in crate::target) fn over_ether(id: (u32, u32), peer: String, ether: Ether) -> Self {
+        Lane::new(id, peer, Transport::Ether(Box::new(ether)))
+    }
+
+    /// What it has of a lane over Ethernet, if it is one.
+    pub(in crate::target) fn ether(&self) -> Option<&Ether> {
+        match &self.transport {
+            Transport::Ether(ether) => Some(ether),
+            Transport::Tcp(_) => None,
+        }
+    }
+
+    /// As [`Lane::ether`].
+    pub(in crate::target) fn ether_mut(&mut self) -> Option<&mut Ether> {
+        match &mut self.transport {
+            Transport::Ether(ether) => Some(ether),
+            Transport::Tcp(_) => None,
+        }
+    }
+
+    /// A frame of the lane, over one of its links. Nothing is sent: the lane's turn has to be ended.
+    pub(in crate::target) fn take_frame(
+        &mut self,
+        shared: &mut Shared,
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &[u8],
+    ) -> Result<(), LaneError> {
+        let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
+        let (slots, now) = (&mut self.slots, shared.now);
+        let Ether { qpair, damq, commands, held, stats, heard, .. } = &mut **ether;
+        *heard = now;
+        qpair.receive(now, header, kind, body, &mut |event| match event {
+            RxEvent::Data { place, start, length, .. } => {
+                let piece = body.get(start..start + length as usize).unwrap_or_default();
+                let placed = damq.put(now, place, piece);
+                debug_assert!(placed, "the queue pair checks places");
+            }
+            RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
+                *held += 1;
+                commands.push(Command { slot, sqe, place, data_bytes });
+            }
+            RxEvent::Released { slot } => {
+                (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
+                slots[usize::from(slot)].release(&mut shared.pool);
+            }
+        });
+        if ether.qpair.ended().is_some() {
+            return Err(LaneError::Closed);
+        }
+        let mut commands = std::mem::take(&mut ether.commands);
+        for command in commands.drain(..) {
+            self.take_command(shared, command)?;
+        }
+        if let Transport::Ether(ether) = &mut self.transport {
+            ether.commands = commands;
+        }
+        Ok(())
+    }
+
+    fn take_command(&mut self, shared: &mut Shared, command: Command) -> Result<(), LaneError> {
+        let Command { slot, mut sqe, place, data_bytes } = command;
+        if brings_data(&sqe) {
+            sqe.set_in_capsule(data_bytes); // even if it brings none
+        }
+        let lent = match &self.transport {
+            Transport::Ether(ether) if data_bytes > 0 => ether.damq.lend(place, data_bytes),
+            _ => None,
+        };
+        let payload = lent.map_or(Payload::Asked, Payload::Here);
+        self.handle_command(shared, slot, &sqe, payload)
+    }
+}
+
+/// Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
+fn brings_data(sqe: &Sqe) -> bool {
+    let direction = if sqe.opcode == opcode::FABRICS { sqe.fctype() } else { sqe.opcode };
+    direction & 1 != 0
+}

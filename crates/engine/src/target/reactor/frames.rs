@@ -1,0 +1,330 @@
+//! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
+
+use super::{Kind, Order, Reactor, mark};
+use crate::ether::port::Port;
+use crate::target::ether::listener::{Heard, Listener, QueryRequest, Request, answer};
+use crate::target::ether::{Bucket, Drop, Drops, Reply, ports};
+use crate::target::lane::LaneError;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::collections::HashMap;
+use std::mem;
+use std::time::Duration;
+
+/// Frames of a port in one turn.
+const FRAMES_PER_TURN: usize = 128;
+/// Between two looks at what changes without a frame: carriers, silence, idle memory.
+const LOOK: Duration = Duration::from_millis(200);
+/// A lane in which nothing has come for so long ends.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Between two lines of the log about dropped frames.
+const DROPS_LOGGED: Duration = Duration::from_secs(10);
+
+/// What a reactor keeps for its lanes over Ethernet.
+pub(super) struct Frames {
+    /// Of the reactor that listens: ports for door 0, and who answers there.
+    doors: Vec<Port>,
+    listener: Option<Listener>,
+    /// By port, lanes' ports first: a poll is under way.
+    polling: Vec<bool>,
+    /// By lanes' port: its interface has a carrier.
+    carriers: Vec<bool>,
+    /// A port may have more.
+    pub(super) has_more: bool,
+    /// Seats by their hosts' tokens.
+    pub(super) by_host: HashMap<u64, u32>,
+    /// Octets of data pages that lanes may still get.
+    pub(super) damq_left: usize,
+    pub(super) joins: Bucket,
+    leaves: Bucket,
+    pub(super) drops: Drops,
+    drops_logged: (Instant, Drops),
+    look_at: Instant,
+    /// While ports are receiving: lanes that got something, those that are to end, and what is to be answered.
+    touched: Vec<u32>,
+    failed: Vec<(u32, LaneError)>,
+    pub(super) replies: Vec<Reply>,
+    requests: Vec<Request>,
+}
+
+impl Frames {
+    pub(super) fn new(
+        lane_ports: usize,
+        doors: Vec<Port>,
+        endpoint: [u8; 16],
+        damq: usize,
+    ) -> Self {
+        Frames {
+            polling: vec![false; lane_ports + doors.len()],
+            carriers: vec![true; lane_ports],
+            listener: (!doors.is_empty()).then(|| Listener::new(endpoint)),
+            doors,
+            has_more: false,
+            by_host: HashMap::new(),
+            damq_left: damq,
+            joins: Bucket::new(256, 200),
+            leaves: Bucket::new(256, 1000),
+            drops: Drops::default(),
+            drops_logged: (Instant::default(), Drops::default()),
+            look_at: Instant::default(),
+            touched: Vec::new(),
+            failed: Vec::new(),
+            replies: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    /// When the reactor is to look after its lanes.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        (!self.by_host.is_empty()).then_some(self.look_at)
+    }
+}
+
+impl Reactor {
+    /// Watches ports while no lane has a turn.
+    pub(super) fn arm_ports(&mut self) {
+        let ports = self.shared.ports.iter().chain(&self.frames.doors);
+        for ((index, port), polling) in (0..).zip(ports).zip(&mut self.frames.polling) {
+            if !mem::replace(polling, true) {
+                let user_data = mark(Kind::Port, index, 0);
+                self.shared.ring.poll_add(port.fd(), libc::POLLIN, user_data);
+            }
+        }
+    }
+
+    /// A port is readable, or its interface has gone down.
+    pub(super) fn port_polled(&mut self, index: u32, result: i32) {
+        let index = index as usize;
+        let Some(polling) = self.frames.polling.get_mut(index) else { return };
+        *polling = false;
+        self.frames.has_more = true;
+        let lanes = self.shared.ports.len();
+        let port = match index.checked_sub(lanes) {
+            Some(door) => self.frames.doors.get_mut(door),
+            None => self.shared.ports.get_mut(index),
+        };
+        let failed = result < 0 || result & i32::from(libc::POLLERR) != 0;
+        if let Some(error) = port.filter(|_| failed).and_then(Port::take_error) {
+            tracing::debug!("port: {error}");
+        }
+    }
+
+    /// Takes what has come to the ports; lanes that got something end their turn.
+    pub(super) fn take_frames(&mut self) {
+        if self.shared.ports.is_empty() {
+            return;
+        }
+        self.frames.has_more = false;
+        let mut most = 0;
+        let mut lanes = mem::take(&mut self.shared.ports);
+        for (index, port) in lanes.iter_mut().enumerate() {
+            most = most.max(port.receive(FRAMES_PER_TURN, |octets| self.hear(index, octets)));
+        }
+        let mut doors = mem::take(&mut self.frames.doors);
+        for (index, port) in doors.iter_mut().enumerate() {
+            let frame_bytes = port.frame_bytes();
+            let hear = |octets: &[u8]| self.hear_stranger(index, frame_bytes, octets);
+            most = most.max(port.receive(FRAMES_PER_TURN, hear));
+        }
+        (self.shared.ports, self.frames.doors) = (lanes, doors);
+        if most == 0 {
+            return;
+        }
+        self.frames.has_more = most == FRAMES_PER_TURN;
+        self.spinner.worked();
+        for (index, error) in mem::take(&mut self.frames.failed) {
+            self.use_lane(index, |_, _| Err::<(), _>(error));
+        }
+        for request in mem::take(&mut self.frames.requests) {
+            self.pass_on(request);
+        }
+        for index in mem::take(&mut self.frames.touched) {
+            self.end_turn(index);
+        }
+        self.send_replies();
+        self.flush_ports();
+    }
+
+    /// Sends what lanes have built.
+    pub(super) fn flush_ports(&mut self) {
+        self.shared.ports.iter_mut().for_each(ports::flush);
+    }
+
+    fn send_replies(&mut self) {
+        for reply in self.frames.replies.drain(..) {
+            reply.put(&mut self.shared.ports);
+        }
+    }
+
+    /// A frame for one of our lanes.
+    fn hear(&mut self, port: usize, octets: &[u8]) {
+        let heard = ports::read(octets).and_then(|(source, header, kind, body)| {
+            let index = self.lane_of(&header);
+            if index.is_none() && kind == FrameType::Leave {
+                self.answer_leave(port, source, &header, body);
+            }
+            let index = index.ok_or(Drop::Token)?;
+            self.check_link(index, port, source, &header)?;
+            Ok((index, header, kind, body))
+        });
+        let (index, header, kind, body) = match heard {
+            Ok(heard) => heard,
+            Err(drop) => return self.frames.drops.count(drop),
+        };
+        if self.frames.failed.iter().any(|(failed, _)| *failed == index) {
+            return;
+        }
+        let Some(seat) = self.seats[index as usize].as_mut() else { return };
+        if let Err(error) = seat.lane.take_frame(&mut self.shared, &header, kind, body) {
+            return self.frames.failed.push((index, error));
+        }
+        if !mem::replace(&mut seat.touched, true) {
+            self.frames.touched.push(index);
+        }
+    }
+
+    /// The seat of the lane with that token.
+    pub(super) fn lane_of(&self, header: &FrameHeader) -> Option<u32> {
+        self.lane_with(header.token.get())
+    }
+
+    fn lane_with(&self, token: u64) -> Option<u32> {
+        let index = token & 0xffff;
+        let seat = self.seats.get(index as usize)?.as_ref().filter(|seat| !seat.closed)?;
+        (seat.lane.ether()?.token == token).then_some(index as u32)
+    }
+
+    fn check_link(
+        &self,
+        index: u32,
+        port: usize,
+        source: MacAddress,
+        header: &FrameHeader,
+    ) -> Result<(), Drop> {
+        let seat = self.seats[index as usize].as_ref();
+        let link = seat.and_then(|seat| seat.lane.ether()?.link(header.link)).ok_or(Drop::Link)?;
+        if (link.port, link.peer) == (port, source) { Ok(()) } else { Err(Drop::Source) }
+    }
+
+    /// A host ends a lane that we know no more: it is to know that.
+    fn answer_leave(&mut self, port: usize, to: MacAddress, header: &FrameHeader, body: &[u8]) {
+        let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
+        if self.frames.leaves.take(self.shared.now) {
+            let reply = unknown(port, to, header, header.token.get(), leave.token.get());
+            self.frames.replies.push(reply);
+        }
+    }
+
+    /// A frame for door 0.
+    fn hear_stranger(&mut self, port: usize, frame_bytes: usize, octets: &[u8]) {
+        let Frames { listener, replies, drops, requests, .. } = &mut self.frames;
+        let Some(listener) = listener else { return };
+        match ports::read(octets) {
+            Ok((source, header, kind, body)) => {
+                let heard = Heard { port, frame_bytes, source, header, kind, body };
+                let (now, control) = (self.shared.now, &self.shared.control);
+                requests.extend(listener.hear(now, &heard, control, replies, drops));
+            }
+            Err(drop) => drops.count(drop),
+        }
+    }
+
+    /// A request goes to the reactor that the host's token says.
+    fn pass_on(&mut self, request: Request) {
+        let reactor = (request.host_token() % self.peers.len() as u64) as usize;
+        if reactor == self.number {
+            self.take_request(&request);
+        } else {
+            self.peers[reactor].send(Order::Request(request));
+        }
+    }
+
+    /// A request for a lane of this reactor.
+    pub(super) fn take_request(&mut self, request: &Request) {
+        match request {
+            Request::Join(join) => {
+                if let Err(drop) = self.join(join) {
+                    self.frames.drops.count(drop);
+                }
+            }
+            Request::Query(query) => self.answer_query(query),
+        }
+        self.send_replies();
+    }
+
+    fn answer_query(&mut self, query: &QueryRequest) {
+        let &QueryRequest { port, source, header, token, host_token, leaves } = query;
+        let Some(index) = self.lane_with(token) else {
+            return self.frames.replies.push(unknown(port, source, &header, token, host_token));
+        };
+        let now = self.shared.now;
+        let answered = self.use_lane(index, |lane, _| {
+            let Some(ether) = lane.ether_mut() else { return Ok(()) };
+            let is_link = |(_, link): &(u8, crate::target::lane::Link)| {
+                (link.port, link.peer) == (port, source)
+            };
+            let Some((link, _)) = ether.links().find(is_link) else { return Ok(()) };
+            if ether.qpair.links().peer_token() != host_token {
+                return Ok(());
+            }
+            ether.qpair.links_mut().acknowledge(now, link);
+            if leaves { Err(LaneError::Closed) } else { Ok(()) }
+        });
+        if answered.is_some() {
+            self.end_turn(index);
+        }
+    }
+
+    /// What changes without a frame.
+    pub(super) fn look_after_frames(&mut self) {
+        if self.frames.by_host.is_empty() || self.shared.now < self.frames.look_at {
+            return;
+        }
+        let now = self.shared.now;
+        self.frames.look_at = now + LOOK;
+        let carriers: Vec<bool> = self.shared.ports.iter().map(Port::has_carrier).collect();
+        let changed = carriers != self.frames.carriers;
+        for index in 0..self.seats.len() as u32 {
+            let idle = self.buffer_idle;
+            self.use_lane(index, |lane, _| {
+                let Some(ether) = lane.ether_mut() else { return Ok(()) };
+                ether.damq.trim(now, idle);
+                if changed {
+                    ether.set_carriers(now, &carriers);
+                }
+                match now.since(ether.heard) >= SILENCE_MAX {
+                    true => Err(LaneError::Ended("nothing has come for 30 seconds")),
+                    false => Ok(()),
+                }
+            });
+            if changed {
+                self.end_turn(index);
+            }
+        }
+        self.frames.carriers = carriers;
+        self.log_drops(now);
+    }
+
+    fn log_drops(&mut self, now: Instant) {
+        let (at, before) = self.frames.drops_logged;
+        if now.since(at) >= DROPS_LOGGED && before != self.frames.drops {
+            tracing::info!(drops = %self.frames.drops, "frames were dropped");
+            self.frames.drops_logged = (now, self.frames.drops);
+        }
+    }
+
+    /// Ends the polls of ports.
+    pub(super) fn forget_ports(&mut self) {
+        self.frames.doors.clear();
+        self.frames.listener = None;
+    }
+}
+
+/// Tells a host that its lane is not there.
+fn unknown(port: usize, to: MacAddress, asked: &FrameHeader, token: u64, host_token: u64) -> Reply {
+    let reason = (Reason::UnknownToken as u16).into();
+    let leave = Leave { token: token.into(), reason, reserved: [0; 6] };
+    Reply::new(port, to, answer(FrameType::Leave, asked, host_token), leave.as_bytes())
+}

@@ -1,0 +1,212 @@
+//! Makes lanes over Ethernet, and adds links to them.
+
+use super::Reactor;
+use crate::random;
+use crate::target::ether::damq::{self, Damq};
+use crate::target::ether::listener::{JoinRequest, answer, refusal};
+use crate::target::ether::{Drop, Reply};
+use crate::target::lane::{Ether, EtherParts, Lane, LaneError, Link};
+use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::target::{Config, Qpair};
+use roadtrain_wire::ether::setup::{Joined, join_flags};
+use roadtrain_wire::ether::{FrameHeader, FrameType, PAGE_BYTES};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::io;
+use std::time::Duration;
+
+/// Seats that a token can name.
+const SEATS_MAX: usize = 1 << 16;
+/// Lanes that have not connected a queue.
+const NEWCOMERS_MAX: usize = 128;
+/// How long one of them is safe from making room for another.
+const NEWCOMER_SAFE: Duration = Duration::from_secs(1);
+/// Numbers that a host has room for before it says so.
+const WINDOW_FIRST: u16 = 128;
+/// Numbers that an end of a channel has room for at most.
+const WINDOW_MAX: usize = 1024;
+/// Entries of the smallest queue.
+const SLOTS_MIN: u16 = 2;
+
+impl Reactor {
+    /// A host wants a lane, another link of it, or has not heard that it has it.
+    pub(super) fn join(&mut self, request: &JoinRequest) -> Result<(), Drop> {
+        if request.port >= self.shared.ports.len() {
+            return Err(Drop::Setup);
+        }
+        let known = self.frames.by_host.get(&request.join.token.get()).copied();
+        let made = match known {
+            Some(index) => return self.join_link(index, request),
+            None if request.header.token.get() != 0 => return Err(Drop::Token),
+            None => self.make_lane(request)?,
+        };
+        if let Err(status) = made {
+            self.frames.replies.push(refusal(request, status));
+        }
+        Ok(())
+    }
+
+    /// A link of a lane that is there: made, or made before.
+    fn join_link(&mut self, index: u32, request: &JoinRequest) -> Result<(), Drop> {
+        let JoinRequest { port, source, header, join, nqn } = request;
+        let seat = self.seats[index as usize].as_mut().ok_or(Drop::Token)?;
+        let ether = seat.lane.ether_mut().ok_or(Drop::Token)?;
+        let token = header.token.get();
+        if let Some(link) = ether.link(join.link) {
+            let is_same = (link.port, link.peer, link.join) == (*port, *source, *join);
+            if !is_same || (token != 0 && token != ether.token) {
+                return Err(Drop::Source);
+            }
+        } else {
+            let (_, first) = ether.links().next().ok_or(Drop::Token)?;
+            let fixed = |j: &roadtrain_wire::ether::setup::Join| (j.piece, j.links, j.flags);
+            if token != ether.token || **nqn != *ether.nqn || fixed(join) != fixed(&first.join) {
+                return Err(Drop::Setup);
+            }
+            self.add_link(index, request).map_err(|_| Drop::Setup)?;
+        }
+        self.joined(index, request);
+        self.end_turn(index);
+        Ok(())
+    }
+
+    /// Makes a lane, or says why not.
+    fn make_lane(&mut self, request: &JoinRequest) -> Result<Result<(), Status>, Drop> {
+        if !self.frames.joins.take(self.shared.now) {
+            return Err(Drop::Rate);
+        }
+        if self.stopping || !self.has_room_for_newcomer() {
+            return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
+        }
+        let most = self.shared.control.limits().queue_entries_max;
+        let slots = request.join.slots.get().clamp(SLOTS_MIN, most);
+        let Some(pages) = damq::pages(slots, self.frames.damq_left) else {
+            return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
+        };
+        let (index, generation) = self.take_seat();
+        match self.new_ether(index, slots, pages, request) {
+            Ok(ether) if (index as usize) < SEATS_MAX => {
+                let interface = &self.shared.ports[request.port].interface().name;
+                let peer = format!("{}%{interface}", Mac(request.source.0));
+                let lane = Lane::over_ether((index, generation), peer, ether);
+                self.frames.damq_left -= pages as usize * PAGE_BYTES;
+                self.frames.by_host.insert(request.join.token.get(), index);
+                self.occupy(index, lane);
+            }
+            Ok(_) | Err(_) => {
+                self.free.push(index);
+                return Ok(Err(Status::INTERNAL_ERROR));
+            }
+        }
+        if self.add_link(index, request).is_err() {
+            self.use_lane(index, |_, _| Err::<(), _>(LaneError::Ended("no link")));
+            return Ok(Err(Status::INTERNAL_ERROR));
+        }
+        self.joined(index, request);
+        Ok(Ok(()))
+    }
+
+    fn new_ether(
+        &self,
+        index: u32,
+        slots: u16,
+        pages: u32,
+        request: &JoinRequest,
+    ) -> io::Result<Ether> {
+        let token = random::number()? & !0xffff | u64::from(index);
+        let door = self.shared.ports[request.port].door();
+        let links = Links::new(token, request.join.token.get(), door);
+        let config = Config {
+            slots,
+            pages,
+            piece_bytes: request.join.piece.get(),
+            data_bytes_max: self.shared.control.limits().transfer_bytes_max(),
+            policy: self.qpair.policy,
+            packing: self.packing,
+            body_crc: request.join.flags.get() & join_flags::CRC != 0,
+        };
+        let parts = EtherParts {
+            qpair: Qpair::new(config, links),
+            damq: Damq::new(pages)?,
+            token,
+            nqn: request.nqn.clone(),
+            slots,
+        };
+        Ok(Ether::new(self.shared.now, &request.join, parts))
+    }
+
+    fn add_link(&mut self, index: u32, request: &JoinRequest) -> io::Result<()> {
+        let JoinRequest { port, source, header, join, .. } = request;
+        let first = random::number()? as u32;
+        let frame_bytes = self.shared.ports[*port].frame_bytes().min(usize::from(join.frame.get()));
+        let channel = ChannelConfig {
+            link: join.link,
+            first_tx: first,
+            first_rx: join.first.get(),
+            window: WINDOW_FIRST,
+            frame_bytes: frame_bytes as u16,
+        };
+        let link = Link { port: *port, peer: *source, join: *join, first };
+        let now = self.shared.now;
+        let added = self.seats[index as usize]
+            .as_mut()
+            .and_then(|seat| seat.lane.ether_mut())
+            .is_some_and(|ether| ether.add_link(now, link, &channel, header.reply.get()));
+        if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
+    }
+
+    /// Answers that the link is there.
+    fn joined(&mut self, index: u32, request: &JoinRequest) {
+        let JoinRequest { port, source, header, join, .. } = request;
+        let seat = self.seats[index as usize].as_ref();
+        let Some(ether) = seat.and_then(|seat| seat.lane.ether()) else { return };
+        let Some(link) = ether.link(join.link) else { return };
+        let at = &self.shared.ports[*port];
+        let joined = Joined {
+            status: 0.into(),
+            slots: ether.slots.into(),
+            token: ether.token.into(),
+            first: link.first.into(),
+            pages: ((ether.damq.len() / PAGE_BYTES) as u32).into(),
+            frame: (at.frame_bytes() as u16).into(),
+            window: (at.ring_frames().min(WINDOW_MAX) as u16).into(),
+        };
+        let header = answer(FrameType::Joined, header, join.token.get());
+        let header = FrameHeader { link: join.link, ..header };
+        self.frames.replies.push(Reply::new(*port, *source, header, joined.as_bytes()));
+    }
+
+    /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
+    fn has_room_for_newcomer(&mut self) -> bool {
+        let is_newcomer = |index: u32, generation: u32| {
+            let seat = self.seats[index as usize].as_ref();
+            self.generations[index as usize] == generation
+                && seat.is_some_and(|s| {
+                    !s.closed && s.lane.association.is_none() && s.lane.ether().is_some()
+                })
+        };
+        let mut newcomers =
+            self.newcomers.iter().filter(|&&(_, index, generation)| is_newcomer(index, generation));
+        let Some(&(deadline, oldest, _)) = newcomers.next() else { return true };
+        if newcomers.count() + 1 < NEWCOMERS_MAX {
+            return true;
+        }
+        let age = self.connect_timeout.saturating_sub(deadline.since(self.shared.now));
+        if age < NEWCOMER_SAFE {
+            return false;
+        }
+        self.use_lane(oldest, |_, _| Err::<(), _>(LaneError::Ended("it makes room for others")));
+        true
+    }
+}
+
+/// An address as people write it.
+struct Mac([u8; 6]);
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
