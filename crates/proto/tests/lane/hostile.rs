@@ -137,7 +137,7 @@ fn a_target_refuses_records_that_make_no_sense_by_themselves() {
     assert_eq!(target.refuses(&Piece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
     assert_eq!(target.refuses(&command(0, 1, 15, 2 * PIECE)), "places");
     assert_eq!(target.refuses(&command(0, 1, 0, (1 << 20) + 1)), "shapes");
-    assert_eq!(target.refuses(&command(0, 1, 0, (1 << 20) + 1 | DATA_IN)), "shapes");
+    assert_eq!(target.refuses(&command(0, 1, 0, ((1 << 20) + 1) | DATA_IN)), "shapes");
     assert_eq!(target.refuses(&completion(0, 1, 0)), "records");
     assert_eq!(target.refuses(&[9; 40]), "records");
     for generation in [0, 2, 0xff_ffff] {
@@ -179,7 +179,7 @@ fn a_target_refuses_records_that_contradict_their_request() {
     assert_eq!(target.refuses(&PIECE_0.bytes()), "repeated");
     assert_eq!(target.refuses(&command(0, 1, 1, 2 * PIECE)), "places");
     assert_eq!(target.refuses(&command(0, 1, 0, PIECE)), "shapes");
-    assert_eq!(target.refuses(&command(0, 1, 0, 2 * PIECE | DATA_IN)), "shapes");
+    assert_eq!(target.refuses(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
     assert_eq!(target.refuses(&Piece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
     assert_eq!(target.refuses(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
     assert_eq!(target.refuses(&Piece { generation: 2, ..PIECE_0 }.bytes()), "busy");
