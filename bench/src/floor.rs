@@ -15,8 +15,10 @@ mod outbox;
 mod result;
 mod target;
 
-pub(crate) use args::{Args, Direction};
-pub(crate) use result::FloorResult;
+pub(crate) use args::{Args, Direction, parse_bytes};
+pub(crate) use host::Random;
+pub(crate) use memory::Memory;
+pub(crate) use result::{FloorResult, LatencyUs, Probe, Sample};
 
 use anyhow::Context;
 use roadtrain_engine::tuning;

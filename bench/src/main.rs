@@ -5,6 +5,7 @@ mod apps;
 mod command;
 mod eval;
 mod floor;
+mod floor_ether;
 mod floor_fuse;
 mod grid;
 mod impair;
@@ -36,6 +37,8 @@ struct Cli {
 enum Command {
     /// Move an NVMe/TCP workload's bytes over a bare TCP socket: the physical limit
     Floor(floor::Args),
+    /// The limit of the Ethernet transport: the same frames, without a protocol (as root)
+    FloorEther(floor_ether::Args),
     /// The limit of the FUSE front-end, and how close the product comes (as root, with fio)
     FloorFuse(floor_fuse::Args),
     /// Run the product and the floor alternately; print what is reached, write JSON
@@ -60,6 +63,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Floor(args) => floor::main(&args),
+        Command::FloorEther(args) => floor_ether::main(&args),
         Command::FloorFuse(args) => floor_fuse::main(&args),
         Command::Table(args) => table::main(args),
         Command::Eval(args) => eval::main(&args),

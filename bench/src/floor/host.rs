@@ -53,7 +53,7 @@ impl Host {
             outbox: Outbox::new(REQUEST_BYTES, data_out, args.gather, args.depth),
             buffers: Memory::new(args.bs * args.depth, !args.knobs.small_pages)?,
             started: vec![Instant::now(); args.depth],
-            random: Random(0x9e37_79b9_7f4a_7c15),
+            random: Random::default(),
             blocks: u32::try_from(args.memory / args.bs)?,
             requests: 0,
             latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
@@ -140,11 +140,18 @@ impl Host {
 }
 
 /// xorshift64*: random blocks for a few cycles.
-struct Random(u64);
+pub(crate) struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
 
 impl Random {
+    /// A number less than `limit`.
     #[inline]
-    fn below(&mut self, limit: u32) -> u32 {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -3,6 +3,7 @@
 use super::args::{Args, Direction};
 use super::host::Outcome;
 use super::target::Counts;
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -109,7 +110,7 @@ impl FloorResult {
             seconds,
             iops: requests / seconds,
             bytes_per_second: requests * args.bs as f64 / seconds,
-            latency_us: latency_us(outcome),
+            latency_us: LatencyUs::of(&outcome.latency_ns),
             host_cpu_seconds: outcome.host.cpu_seconds,
             target_cpu_seconds: outcome.target.cpu_seconds,
             cpu_us_per_io: cpu_seconds * 1e6 / requests,
@@ -133,13 +134,11 @@ fn ratio(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
 }
 
-fn latency_us(outcome: &Outcome) -> LatencyUs {
-    let at = |q: f64| outcome.latency_ns.value_at_quantile(q) as f64 / 1e3;
-    LatencyUs {
-        mean: outcome.latency_ns.mean() / 1e3,
-        p50: at(0.5),
-        p99: at(0.99),
-        p999: at(0.999),
+impl LatencyUs {
+    /// Of round trips in nanoseconds.
+    pub(crate) fn of(latency_ns: &Histogram<u64>) -> Self {
+        let at = |q: f64| latency_ns.value_at_quantile(q) as f64 / 1e3;
+        Self { mean: latency_ns.mean() / 1e3, p50: at(0.5), p99: at(0.99), p999: at(0.999) }
     }
 }
 

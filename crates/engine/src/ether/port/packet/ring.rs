@@ -20,7 +20,7 @@ const LINE_BYTES: usize = 64;
 const BLOCK_BYTES: usize = 256 << 10;
 /// For frames of 64 KiB, that would waste a quarter of the usual block.
 const LARGE_BLOCK_BYTES: usize = 1 << 20;
-const SLOTS_MIN: usize = 64;
+const SLOTS_MIN: usize = 256;
 const SLOTS_MAX: usize = 4096;
 /// Cache lines of the next frame to fetch early.
 const PREFETCH_LINES: usize = 2;

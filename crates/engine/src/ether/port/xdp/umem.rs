@@ -20,6 +20,11 @@ pub(super) const PAGE_BYTES: usize = 4096;
 const HEADROOM_BYTES: usize = 256;
 /// So many strides are whole pages, whichever chunk: 256 times 16 is a page.
 const CHUNKS_STEP: usize = 16;
+/// Frames to be sent, and frames of the largest size that may arrive.
+const SLOTS_MIN: usize = 256;
+const SLOTS_MAX: usize = 512;
+const FRAMES_MIN: usize = 64;
+const FRAMES_MAX: usize = 4096;
 
 /// How a UMEM is cut up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +51,10 @@ impl Layout {
         let chunk = if small { PAGE_BYTES / 2 } else { PAGE_BYTES };
         let stride = if overlap { chunk - HEADROOM_BYTES } else { chunk };
         let slot = frame.next_multiple_of(PAGE_BYTES);
-        let slots = (bytes / slot).clamp(64, 512);
+        let slots = (bytes / slot).clamp(SLOTS_MIN, SLOTS_MAX);
         let mut layout = Layout { chunk, stride, chunks: 0, slot, slots, frame };
         let per_frame = layout.chunks_of_frame();
-        let chunks = (bytes / stride).clamp(64 * per_frame, 4096 * per_frame);
+        let chunks = (bytes / stride).clamp(FRAMES_MIN * per_frame, FRAMES_MAX * per_frame);
         layout.chunks = chunks.next_multiple_of(CHUNKS_STEP);
         layout
     }

@@ -1,0 +1,160 @@
+//! What is measured, and how its frames are filled.
+
+use super::Args;
+use crate::floor::Direction;
+use clap::ValueEnum;
+use roadtrain_engine::ether::port::PortKind;
+use roadtrain_wire::ether::{
+    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, DATA_RECORD_BYTES, FRAME_HEADER_BYTES,
+    PAGE_BYTES, RECORDS_MAX,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a port is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// AF_PACKET
+    Packet,
+    /// AF_XDP
+    Xdp,
+}
+
+impl Kind {
+    pub(super) fn port(self) -> PortKind {
+        match self {
+            Kind::Packet => PortKind::Packet,
+            Kind::Xdp => PortKind::Xdp,
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) kind: Kind,
+    pub(crate) mtu: usize,
+    pub(crate) rw: Direction,
+    pub(crate) bs: usize,
+    pub(crate) depth: usize,
+    /// Most payloads of a frame.
+    pub(crate) payloads: usize,
+}
+
+/// From this frame on a piece is a page: one, its head and those of two requests fit twice.
+const PAGE_FRAME_BYTES: usize = 8400;
+
+impl Case {
+    /// All that are asked for with one MTU, each once: kinds next to each other, to be compared.
+    pub(super) fn all(args: &Args, mtu: usize) -> impl Iterator<Item = Case> {
+        let mut cases: Vec<Case> = Vec::new();
+        for &rw in &args.rw {
+            for &depth in &args.depth {
+                for &payloads in &args.payloads {
+                    for &kind in &args.kind {
+                        let case = Case { kind, mtu, rw, bs: args.bs, depth, payloads };
+                        let payloads = payloads.min(case.payloads_max()).min(case.pieces() * depth);
+                        let case = Case { payloads, ..case };
+                        if !cases.contains(&case) {
+                            cases.push(case);
+                        }
+                    }
+                }
+            }
+        }
+        cases.into_iter()
+    }
+
+    /// Octets of records that a frame has room for.
+    pub(super) fn room(&self) -> usize {
+        self.mtu.min(usize::from(u16::MAX)) - FRAME_HEADER_BYTES
+    }
+
+    /// Octets of payload in a data record, but for a request's last.
+    pub(super) fn piece(&self) -> usize {
+        let piece = if self.mtu >= PAGE_FRAME_BYTES {
+            PAGE_BYTES
+        } else {
+            (self.room() - DATA_RECORD_BYTES).min(PAGE_BYTES) / 8 * 8
+        };
+        piece.min(self.bs)
+    }
+
+    /// Data records of a request.
+    pub(super) fn pieces(&self) -> usize {
+        self.bs.div_ceil(self.piece())
+    }
+
+    /// Where a request's piece begins, and its octets.
+    pub(super) fn span(&self, index: usize) -> (usize, usize) {
+        let at = index * self.piece();
+        (at, self.piece().min(self.bs - at))
+    }
+
+    /// Payloads that fit into a frame, with what belongs to them: a command or a completion each.
+    fn payloads_max(&self) -> usize {
+        let beside = match self.rw {
+            Direction::Read => COMPLETION_RECORD_BYTES,
+            Direction::Write => COMMAND_RECORD_BYTES,
+        };
+        let each = DATA_RECORD_BYTES + self.piece() + beside;
+        (self.room() / each).clamp(1, RECORDS_MAX / 2)
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { kind, mtu, rw, bs, depth, payloads } = self;
+        write!(f, "{kind:?}, MTU {mtu}, {rw:?} of {bs}, depth {depth}, payloads {payloads}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(mtu: usize, rw: Direction) -> Case {
+        Case { kind: Kind::Packet, mtu, rw, bs: 4096, depth: 128, payloads: 64 }
+    }
+
+    #[test]
+    fn pieces_cover_a_request() {
+        for mtu in [576, 1500, 4256, 9000, 65535] {
+            for bs in [512, 4096, 16384, 5000] {
+                let case = Case { bs, ..case(mtu, Direction::Read) };
+                let spans: Vec<_> = (0..case.pieces()).map(|index| case.span(index)).collect();
+                let mut at = 0;
+                for &(start, octets) in &spans {
+                    assert_eq!(start, at, "MTU {mtu}");
+                    assert!(octets > 0 && DATA_RECORD_BYTES + octets <= case.room());
+                    at += octets;
+                }
+                assert_eq!(at, bs);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_hold_what_the_format_says() {
+        assert_eq!(case(1500, Direction::Read).piece(), 1408);
+        assert_eq!(case(1500, Direction::Read).pieces(), 3);
+        assert_eq!(case(1500, Direction::Read).payloads_max(), 1);
+        for rw in [Direction::Read, Direction::Write] {
+            assert_eq!(case(9000, rw).pieces(), 1);
+            assert_eq!(case(9000, rw).payloads_max(), 2);
+            assert_eq!(case(65535, rw).payloads_max(), 15);
+        }
+    }
+
+    #[test]
+    fn cases_that_are_alike_are_run_once() {
+        use clap::{Args as _, FromArgMatches as _};
+        let none = Args::augment_args(clap::Command::new("floor-ether")).get_matches_from([""]);
+        let args = Args::from_arg_matches(&none).expect("every option has a default");
+        // Two kinds and directions; depth 1 has one payload, depth 128 those that fit.
+        assert_eq!(Case::all(&args, 9000).count(), 2 * 2 * (1 + 2));
+        assert_eq!(Case::all(&args, 65535).count(), 2 * 2 * (1 + 3));
+        assert_eq!(Case::all(&args, 1500).count(), 2 * 2 * (1 + 1));
+    }
+}

@@ -1,0 +1,117 @@
+//! One end: a port, how it waits, what it has counted.
+
+use super::Args;
+use super::case::Case;
+use super::pack::{Packer, Record, unpack};
+use anyhow::Context;
+use roadtrain_engine::ether::port::{Port, PortConfig};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+pub(super) const HOST_DOOR: u16 = 0x0101;
+pub(super) const TARGET_DOOR: u16 = 0x0202;
+/// Frames taken before answers leave.
+const FRAMES_PER_TURN: usize = 64;
+/// How long an end sleeps before it looks whether all is over.
+const SLEEP_MS: i32 = 100;
+
+/// What one end counted over the whole run, warm-up included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) requests: u64,
+    pub(super) frames: u64,
+    pub(super) octets: u64,
+    pub(super) sends: u64,
+    /// Frames that did not arrive, at whichever side they were dropped.
+    pub(super) lost: u64,
+}
+
+pub(super) struct End {
+    port: Port,
+    packer: Packer,
+    spin: Duration,
+    pub(super) zero_copy: bool,
+}
+
+impl End {
+    pub(super) fn open(
+        args: &Args,
+        case: &Case,
+        interface: &str,
+        door: u16,
+    ) -> anyhow::Result<End> {
+        let config = PortConfig {
+            kind: case.kind.port(),
+            receive_bytes: args.receive,
+            ..PortConfig::default()
+        };
+        let port = Port::open(interface, door, &config)
+            .with_context(|| format!("open a port at {interface}"))?;
+        let packer = Packer::new(case.room(), case.payloads);
+        let spin = Duration::from_micros(args.spin_us);
+        let zero_copy = port.is_zero_copy();
+        Ok(End { port, packer, spin, zero_copy })
+    }
+
+    pub(super) fn meet(&mut self, peer: &End, door: u16) {
+        self.packer.set_peer(peer.port.mac(), door);
+    }
+
+    /// Appends a record with payload.
+    ///
+    /// # Safety
+    /// The payload's octets stay readable until the next [`flush`](Self::flush).
+    pub(super) unsafe fn put(
+        &mut self,
+        record: Record,
+        payload: (*const u8, usize),
+    ) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.packer.put(&mut self.port, record, payload) }
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.packer.close(&mut self.port);
+        self.port.flush().map(drop)
+    }
+
+    /// Shows the records of frames that have arrived, or waits for some; whether there were any.
+    pub(super) fn receive(&mut self, mut each: impl FnMut(Record, &[u8])) -> io::Result<bool> {
+        let mut show = |frame: &[u8]| {
+            unpack(frame, &mut each);
+        };
+        if self.port.receive(FRAMES_PER_TURN, &mut show) > 0 {
+            return Ok(true);
+        }
+        let begin = Instant::now();
+        while !self.spin.is_zero() && begin.elapsed() < self.spin {
+            if self.port.receive(FRAMES_PER_TURN, &mut show) > 0 {
+                return Ok(true);
+            }
+        }
+        self.sleep()?;
+        Ok(false)
+    }
+
+    fn sleep(&self) -> io::Result<()> {
+        let mut poll =
+            libc::pollfd { fd: self.port.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd.
+        if unsafe { libc::poll(&mut poll, 1, SLEEP_MS) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    pub(super) fn counts(&mut self, requests: u64) -> Counts {
+        let counts = self.port.counts();
+        Counts {
+            requests,
+            frames: counts.sent,
+            octets: counts.sent_octets,
+            sends: counts.send_calls,
+            lost: counts.refused + counts.dropped,
+        }
+    }
+}

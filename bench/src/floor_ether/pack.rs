@@ -1,0 +1,216 @@
+//! Records into frames and out of them. Only what both ends need is in them: slot, block, number of the piece.
+
+use roadtrain_engine::ether::port::Port;
+use roadtrain_wire::ether::{
+    self, COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, DATA_RECORD_BYTES, FrameHeader, FrameType,
+    MacAddress, RECORDS_MAX,
+};
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Command,
+    Data { index: usize },
+    Completion,
+}
+
+/// A record without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) what: What,
+    pub(super) slot: u16,
+    pub(super) block: u32,
+}
+
+impl Record {
+    /// Its octets without payload.
+    fn head(self) -> usize {
+        match self.what {
+            What::Command => COMMAND_RECORD_BYTES,
+            What::Data { .. } => DATA_RECORD_BYTES,
+            What::Completion => COMPLETION_RECORD_BYTES,
+        }
+    }
+
+    fn write(self, octets: &mut [u8], payload: usize) {
+        let (kind, index) = match self.what {
+            What::Command => (1, 0),
+            What::Data { index } => (2, index),
+            What::Completion => (3, 0),
+        };
+        let length = (octets.len() + payload) as u16;
+        octets.fill(0);
+        octets[0] = kind;
+        octets[2..4].copy_from_slice(&length.to_le_bytes());
+        octets[4..6].copy_from_slice(&self.slot.to_le_bytes());
+        octets[8..12].copy_from_slice(&self.block.to_le_bytes());
+        octets[12..14].copy_from_slice(&(index as u16).to_le_bytes());
+    }
+
+    /// The first record of a body, its payload, and the octets behind it.
+    fn read(body: &[u8]) -> Option<(Record, &[u8], &[u8])> {
+        let word = |at: usize| Some(u16::from_le_bytes(body.get(at..at + 2)?.try_into().ok()?));
+        let block = u32::from_le_bytes(body.get(8..12)?.try_into().ok()?);
+        let (length, slot, index) = (usize::from(word(2)?), word(4)?, usize::from(word(12)?));
+        let what = match body[0] {
+            1 => What::Command,
+            2 => What::Data { index },
+            3 => What::Completion,
+            _ => return None,
+        };
+        let record = Record { what, slot, block };
+        let payload = body.get(record.head()..length)?;
+        Some((record, payload, body.get(ether::padded(length)..).unwrap_or(&[])))
+    }
+}
+
+/// Calls `each` for every record of a frame, as a port shows it; whether it is a frame.
+pub(super) fn unpack(frame: &[u8], mut each: impl FnMut(Record, &[u8])) -> bool {
+    let Ok((_, FrameType::Cargo, mut body)) = ether::parse(&frame[14..]) else { return false };
+    while let Some((record, payload, rest)) = Record::read(body) {
+        each(record, payload);
+        body = rest;
+    }
+    true
+}
+
+/// How frames are filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packer {
+    /// Octets of records that a frame has room for, and payloads.
+    room: usize,
+    payloads: usize,
+    /// Of the frame that is being built.
+    left: usize,
+    records_left: usize,
+    payloads_left: usize,
+    open: bool,
+    peer: MacAddress,
+    door: u16,
+}
+
+impl Packer {
+    pub(super) fn new(room: usize, payloads: usize) -> Packer {
+        Packer {
+            room,
+            payloads,
+            left: 0,
+            records_left: 0,
+            payloads_left: 0,
+            open: false,
+            peer: MacAddress::default(),
+            door: 0,
+        }
+    }
+
+    /// Where the frames go.
+    pub(super) fn set_peer(&mut self, peer: MacAddress, door: u16) {
+        (self.peer, self.door) = (peer, door);
+    }
+
+    /// Whether a record fits into the frame that is being built.
+    fn fits(&self, octets: usize, payloads: usize) -> bool {
+        self.open && self.left >= octets && self.records_left > 0 && self.payloads_left >= payloads
+    }
+
+    /// Appends a record, behind those before it if it fits, else in a new frame.
+    ///
+    /// # Safety
+    /// The `length` octets at `payload` stay readable until the next flush.
+    pub(super) unsafe fn put(
+        &mut self,
+        port: &mut Port,
+        record: Record,
+        (payload, length): (*const u8, usize),
+    ) -> std::io::Result<()> {
+        let (octets, payloads) = (ether::padded(record.head() + length), usize::from(length > 0));
+        if !self.fits(octets, payloads) {
+            self.close(port);
+            if !port.has_room() {
+                port.flush()?;
+            }
+            port.begin();
+            (self.left, self.records_left, self.payloads_left) =
+                (self.room, RECORDS_MAX, self.payloads);
+            self.open = true;
+        }
+        self.left -= octets;
+        self.records_left -= 1;
+        self.payloads_left -= payloads;
+        record.write(port.octets(record.head()), length);
+        if length > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { port.payload(payload, length) };
+            let padding = octets - record.head() - length;
+            if padding > 0 {
+                port.octets(padding).fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the frame that is being built.
+    pub(super) fn close(&mut self, port: &mut Port) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let mut header = FrameHeader {
+            version: ether::VERSION,
+            kind: FrameType::Cargo as u8,
+            ..FrameHeader::default()
+        };
+        header.door.set(self.door);
+        port.end(self.peer, header);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let records = [
+            (What::Command, 0),
+            (What::Data { index: 2 }, 13),
+            (What::Data { index: 0 }, 4096),
+            (What::Completion, 0),
+        ];
+        let mut body = Vec::new();
+        for (n, (what, payload)) in records.into_iter().enumerate() {
+            let record = Record { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
+            let mut octets = vec![9; record.head()];
+            record.write(&mut octets, payload);
+            body.extend(octets);
+            body.extend(vec![n as u8; payload]);
+            body.resize(ether::padded(body.len()), 0);
+        }
+        let mut rest = body.as_slice();
+        for (n, (what, octets)) in records.into_iter().enumerate() {
+            let (record, payload, behind) = Record::read(rest).expect("written");
+            let expected = Record { what, slot: n as u16 * 1000, block: 1 << 20 | n as u32 };
+            assert_eq!(record, expected);
+            assert_eq!(payload, vec![n as u8; octets]);
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+        assert!(Record::read(&body[..11]).is_none());
+        assert!(Record::read(&body[80..100]).is_none(), "cut within its payload");
+    }
+
+    #[test]
+    fn a_frame_is_full_by_octets_records_or_payloads() {
+        let open = |left, records_left, payloads_left| Packer {
+            open: true,
+            left,
+            records_left,
+            payloads_left,
+            ..Packer::new(8936, 2)
+        };
+        assert!(!Packer::new(8936, 2).fits(80, 0), "no frame");
+        assert!(open(80, 1, 0).fits(80, 0));
+        assert!(!open(79, 1, 0).fits(80, 0));
+        assert!(!open(80, 0, 0).fits(80, 0));
+        assert!(!open(8000, 9, 0).fits(4120, 1));
+    }
+}
