@@ -1,9 +1,9 @@
 //! From options to the engine's host, and from its errors to failures.
 
-use crate::args::{ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
+use crate::args::{ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Transport, WaitArgs};
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
-use roadtrain_engine::host::{HostConfig, HostError};
+use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError};
 use roadtrain_wire::pdu::Digests;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -19,13 +19,50 @@ pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
     found.next().ok_or_else(|| Failure::usage(format!("-a {address}: stands for no address")))
 }
 
+/// The interfaces that a list names.
+///
+/// # Errors
+/// It is no list, or names one twice.
+fn interfaces(list: &str) -> Outcome<Vec<String>> {
+    let names: Vec<String> = list.split(',').map(str::to_owned).collect();
+    let is_twice = |(at, name): (usize, &String)| names[..at].contains(name);
+    if names.iter().any(String::is_empty) || names.iter().enumerate().any(is_twice) {
+        let text = format!("-a {list}: name interfaces, each once, such as eth1,eth2");
+        return Err(Failure::usage(text));
+    }
+    Ok(names)
+}
+
+/// Where frames go, and how they are.
+///
+/// # Errors
+/// Options that make no sense.
+pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
+    let interfaces = interfaces(&portal.traddr)?;
+    let (port, packing) = (portal.ether.port(), portal.ether.packing());
+    Ok(EtherAddress { interfaces, port, packing })
+}
+
+/// Where the portal is.
+///
+/// # Errors
+/// A name that stands for no address; options that make no sense.
+fn address(portal: &Portal) -> Outcome<Address> {
+    match portal.transport {
+        Transport::Tcp if portal.ether != EtherArgs::default() => {
+            Err(Failure::usage("the options under Ethernet need -t ether"))
+        }
+        Transport::Tcp => Ok(resolve(&portal.traddr, portal.trsvcid)?.into()),
+        Transport::Ether => Ok(ether_address(portal)?.into()),
+    }
+}
+
 /// How to reach `nqn` at the portal, without lanes.
 ///
 /// # Errors
 /// Options that make no sense.
 pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
-    let address = resolve(&portal.traddr, portal.trsvcid)?;
-    config_at(address, nqn, connect)
+    config_at(address(portal)?, nqn, connect)
 }
 
 /// As [`config`], for an address that is known already.
@@ -33,7 +70,7 @@ pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outco
 /// # Errors
 /// Options that make no sense.
 pub(crate) fn config_at(
-    address: SocketAddr,
+    address: impl Into<Address>,
     nqn: &str,
     connect: &ConnectArgs,
 ) -> Outcome<HostConfig> {
@@ -92,5 +129,13 @@ mod tests {
         assert_eq!(resolve("[::1]", 1).unwrap(), "[::1]:1".parse().unwrap());
         assert!(resolve("", 1).is_err());
         assert!(resolve("300.0.0.1.", 1).is_err());
+    }
+
+    #[test]
+    fn interfaces_are_named_once() {
+        assert_eq!(interfaces("eth1,eth2").unwrap(), ["eth1", "eth2"]);
+        for bad in ["", ",", "eth1,", "eth1,eth1"] {
+            assert!(interfaces(bad).is_err(), "{bad}");
+        }
     }
 }

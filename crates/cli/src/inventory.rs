@@ -4,9 +4,9 @@ use crate::identity::show_uuid;
 use crate::output::columns;
 use crate::registry::{Entry, Phase};
 use crate::units::show_bytes;
-use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
+use roadtrain_engine::host::{ControllerInfo, EtherOffer, NamespaceInfo};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype, treq, trtype};
-use roadtrain_wire::fabrics::parse_nqn;
+use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{oncs, parse_ascii, vwc};
 use serde::Serialize;
 
@@ -65,14 +65,38 @@ impl Record {
         }
     }
 
-    /// Whether it leads to a subsystem with namespaces, over a transport we speak.
+    /// From what a target offers at one of its ports: the interface takes the place of the TCP port.
     #[must_use]
-    pub(crate) fn is_storage(&self) -> bool {
-        self.subtype == "nvme subsystem" && self.trtype == "tcp"
+    pub(crate) fn of_offer(offer: &EtherOffer) -> Record {
+        let subtype = if offer.nqn == DISCOVERY_NQN {
+            "current discovery subsystem"
+        } else {
+            "nvme subsystem"
+        };
+        Record {
+            trtype: "ether".into(),
+            adrfam: "ethernet".into(),
+            subtype: subtype.into(),
+            sq_flow_control_optional: true,
+            portid: 0,
+            trsvcid: offer.interface.clone(),
+            subnqn: offer.nqn.clone(),
+            traddr: offer.address.to_string(),
+        }
+    }
+
+    /// Whether it leads to a subsystem with namespaces, over a transport we speak.
+    fn is_storage(&self) -> bool {
+        self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.trtype.as_str())
     }
 }
 
 impl Discovery {
+    /// What leads to subsystems with namespaces.
+    pub(crate) fn storage(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(|record| record.is_storage())
+    }
+
     /// As a table.
     #[must_use]
     pub(crate) fn table(&self) -> String {
@@ -249,7 +273,9 @@ pub(crate) struct Listed {
 #[must_use]
 pub(crate) fn list_table(rows: &[Listed]) -> String {
     let cells = |row: &Listed| {
-        let mut cells = vec![format!("{}:{}", row.traddr, row.trsvcid), row.subnqn.clone()];
+        let port = if row.trsvcid.is_empty() { "" } else { ":" };
+        let address = format!("{}{port}{}", row.traddr, row.trsvcid);
+        let mut cells = vec![address, row.subnqn.clone()];
         cells.extend(row.namespace.cells());
         cells
     };

@@ -1,11 +1,13 @@
 //! Commands that only look: discover, identify, list.
 
-use crate::args::{ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal};
+use crate::args::{
+    ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
+};
 use crate::failure::{Failure, Outcome};
 use crate::inventory::{Discovery, Identified, Listed, ListedHere, Record, here_table, list_table};
 use crate::registry::Registry;
 use crate::{connect, logs, output};
-use roadtrain_engine::host::{Admin, HostConfig};
+use roadtrain_engine::host::{Admin, HostConfig, look_around};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::time::Duration;
 use tracing::warn;
@@ -13,7 +15,7 @@ use tracing::warn;
 /// `roadtrain discover`
 pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let found = read_log(&args.portal, &args.connect)?;
+    let found = discovery(&args.portal, &args.connect)?;
     if global.json { output::json(&found) } else { output::line(&found.table()) }
 }
 
@@ -45,7 +47,7 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     };
     let places = match &args.nqn {
         Some(nqn) => vec![(asked, nqn.clone())],
-        None => storage_of(&read_log(&asked, &args.connect)?, &asked),
+        None => storage_of(&discovery(&asked, &args.connect)?, &asked),
     };
     let mut rows = Vec::new();
     for (portal, nqn) in places {
@@ -70,9 +72,15 @@ fn attached(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
 /// Places that a discovery log leads to, each subsystem once, preferring the address asked.
 fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
+    if asked.transport == Transport::Ether {
+        // All are reached by the same interfaces.
+        let mut nqns: Vec<&String> = found.storage().map(|record| &record.subnqn).collect();
+        nqns.dedup();
+        return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
+    }
     let is_asked = |record: &Record| record.traddr == asked.traddr;
     let (here, elsewhere): (Vec<&Record>, Vec<&Record>) =
-        found.records.iter().filter(|record| record.is_storage()).partition(|r| is_asked(r));
+        found.storage().partition(|r| is_asked(r));
     for record in here.into_iter().chain(elsewhere) {
         let Ok(trsvcid) = record.trsvcid.parse() else { continue };
         if places.iter().all(|(_, nqn)| *nqn != record.subnqn) {
@@ -87,13 +95,26 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
     let found = look(connect::config(portal, nqn, args)?)?;
     let row = |namespace| Listed {
         traddr: portal.traddr.clone(),
-        trsvcid: portal.trsvcid.to_string(),
+        trsvcid: match portal.transport {
+            Transport::Tcp => portal.trsvcid.to_string(),
+            Transport::Ether => String::new(),
+        },
         subnqn: nqn.to_owned(),
         model: found.controller.model.clone(),
         serial: found.controller.serial.clone(),
         namespace,
     };
     Ok(found.namespaces.iter().cloned().map(row).collect())
+}
+
+fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
+    match portal.transport {
+        Transport::Tcp => read_log(portal, args),
+        Transport::Ether => {
+            let found = look_around(&connect::ether_address(portal)?, "")?;
+            Ok(Discovery { genctr: 0, records: found.iter().map(Record::of_offer).collect() })
+        }
+    }
 }
 
 fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
@@ -115,7 +136,7 @@ fn look(config: HostConfig) -> Outcome<Identified> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Transport;
+    use crate::args::EtherArgs;
 
     fn record(subnqn: &str, traddr: &str, subtype: &str) -> Record {
         Record {
@@ -142,7 +163,8 @@ mod tests {
             record("nqn.x:a", "192.0.2.7", "nvme subsystem"),
             record("nqn.x:b", "192.0.2.9", "nvme subsystem"),
         ];
-        let asked = Portal { transport: Transport::Tcp, traddr: "192.0.2.7".into(), trsvcid: 8009 };
+        let (transport, ether) = (Transport::Tcp, EtherArgs::default());
+        let asked = Portal { transport, traddr: "192.0.2.7".into(), trsvcid: 8009, ether };
         let places = storage_of(&Discovery { genctr: 1, records }, &asked);
         let places: Vec<(&str, &str)> =
             places.iter().map(|(p, n)| (n.as_str(), p.traddr.as_str())).collect();

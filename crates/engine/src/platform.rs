@@ -32,7 +32,7 @@ const ROOT: &str = "/";
 /// The seats of a host's reactors, when its connection takes `route`.
 pub(crate) fn host_seats(wish: Wish<'_>, route: &Route) -> Vec<Seat> {
     place("host", wish, |topology| {
-        home(topology, &interfaces(route.interface()), route.incoming_cpu)
+        home(topology, &interfaces(route.interfaces()), route.incoming_cpu)
     })
 }
 

@@ -17,6 +17,7 @@ Examples:
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock --background
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 --as nbd:tcp:127.0.0.1:10809 \\
       --lanes 2 --cores 0-1 --policy i10
+  roadtrain attach -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --as ublk
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as vhost-user:/run/disk.sock
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
       -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 -device vhost-user-blk-pci,chardev=disk ...";

@@ -1,7 +1,10 @@
 //! `roadtrain bench`
 
 use super::stream::{LaneChoice, StepSpec, StreamSpec};
-use super::{ClassName, ConnectArgs, LaneArgs, PolicyArgs, PolicyName, Transport, WaitArgs};
+use super::{
+    ClassName, ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, PolicyName, Portal, Transport,
+    WaitArgs,
+};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
 use clap::{Args, ValueEnum};
@@ -44,7 +47,8 @@ Examples:
       --stream rw=randwrite,bs=128k,depth=128,class=bulk,lane=own
   roadtrain bench --mode queue --threads 16 --cores 0 --target-cores 1 --rw randread --bs 512k
   roadtrain bench --namespace ssd:1GiB,service-us=100,parallel=64 --step depth=1:128,period-ms=200
-  roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB --verify";
+  roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB --verify
+  roadtrain bench -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --rw randread --depth 128";
 
 /// What to do with the blocks, in fio's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -81,12 +85,16 @@ pub struct BenchArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target [default: start one here].
+    /// Address or name of the target; with -t ether interfaces that lead to it: IF[,IF..] [default: start
+    /// one here].
     #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn")]
     pub traddr: Option<String>,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
+    /// How frames are.
+    #[command(flatten)]
+    pub ether: EtherArgs,
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", requires = "traddr")]
     pub nqn: Option<String>,
@@ -112,6 +120,16 @@ pub struct BenchArgs {
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,
+}
+
+impl BenchArgs {
+    /// The target to use, if one is named.
+    #[must_use]
+    pub fn portal(&self) -> Option<Portal> {
+        let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
+        let portal = |traddr| Portal { transport, traddr, trsvcid, ether };
+        self.traddr.clone().map(portal)
+    }
 }
 
 /// The load.

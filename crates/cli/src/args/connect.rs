@@ -1,6 +1,6 @@
 //! Which target, as which host, over how many lanes.
 
-use super::PlacementName;
+use super::{EtherArgs, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
@@ -21,12 +21,15 @@ pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target.
+    /// Address or name of the target; with -t ether this machine's interfaces that lead to it: IF[,IF..].
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: String,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
+    /// How frames are.
+    #[command(flatten)]
+    pub ether: EtherArgs,
 }
 
 /// Who connects, and how long it bears with silence.
@@ -39,7 +42,7 @@ pub struct ConnectArgs {
     /// This host's identifier, a UUID [default: the one in the host NQN].
     #[arg(short = 'I', long, value_name = "UUID", alias = "host-id")]
     pub hostid: Option<String>,
-    /// Protect PDU headers with CRC32C.
+    /// Protect PDU headers with CRC32C (frames of -t ether always do).
     #[arg(short = 'g', long, visible_alias = "hdr-digest")]
     pub hdgst: bool,
     /// Protect data with CRC32C.
@@ -73,7 +76,7 @@ fn parse_loss_timeout(text: &str) -> Result<LossTimeout, String> {
     }
 }
 
-/// Lanes: one TCP connection and one I/O queue each.
+/// Lanes: one I/O queue each, with a TCP connection of its own or a part of every link.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Lanes")]
 pub struct LaneArgs {

@@ -1,12 +1,13 @@
 //! Commands that only look: discover, identify, list.
 
-use super::{ConnectArgs, Portal, Transport};
+use super::{ConnectArgs, EtherArgs, Portal, Transport};
 use clap::Args;
 
 const DISCOVER_EXAMPLES: &str = "\
 Examples:
   roadtrain discover -a 127.0.0.1
-  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json";
+  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json
+  roadtrain discover -t ether -a eth1,eth2";
 
 /// `roadtrain discover`
 #[derive(Args, Clone, Debug)]
@@ -60,12 +61,15 @@ pub struct ListArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of a target [default: list what is attached here].
+    /// Address or name of a target; with -t ether interfaces [default: list what is attached here].
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Option<String>,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420, requires = "traddr")]
     pub trsvcid: u16,
+    /// How frames are.
+    #[command(flatten)]
+    pub ether: EtherArgs,
     /// Only this subsystem [default: all].
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
     pub nqn: Option<String>,
@@ -78,8 +82,8 @@ impl ListArgs {
     /// The target to ask, if one is named.
     #[must_use]
     pub fn portal(&self) -> Option<Portal> {
-        let (transport, trsvcid) = (self.transport, self.trsvcid);
-        let portal = |traddr| Portal { transport, traddr, trsvcid };
+        let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
+        let portal = |traddr| Portal { transport, traddr, trsvcid, ether };
         self.traddr.clone().map(portal)
     }
 }

@@ -3,8 +3,8 @@
 use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration, control};
 use crate::signals::{self, Signal, Signals};
-use crate::status::report::{DeviceReport, Inside, LaneReport, Rates, Report, State};
-use roadtrain_engine::host::{ControllerView, LaneReading, LinkState};
+use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
+use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,6 +149,7 @@ impl Kept {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             devices: devices.into_iter().map(|device| self.device(device)).collect(),
             lanes: lanes.iter().enumerate().map(|(n, lane)| lane_report(n, lane, state)).collect(),
+            links: links(&self.view.paths()),
             requests: sum.requests,
             data_bytes: sum.data_bytes,
             errors: sum.errors,
@@ -199,6 +200,32 @@ fn sum(lanes: &[LaneReading]) -> LaneReading {
     })
 }
 
+/// Links, each with all lanes' parts of it.
+fn links(paths: &[PathReading]) -> Vec<LinkReport> {
+    let mut links: Vec<LinkReport> = Vec::new();
+    for path in paths {
+        let PathReading { interface, peer, is_suspect, smoothed_rtt, sent, lost } = path;
+        let rtt_us = smoothed_rtt.as_secs_f64() * 1e6;
+        let is_same = |link: &&mut LinkReport| (&link.interface, &link.peer) == (interface, peer);
+        match links.iter_mut().find(is_same) {
+            Some(link) => {
+                link.up &= !is_suspect;
+                link.rtt_us = link.rtt_us.max(rtt_us);
+                (link.sent, link.lost) = (link.sent + sent, link.lost + lost);
+            }
+            None => links.push(LinkReport {
+                interface: interface.clone(),
+                peer: peer.clone(),
+                up: !is_suspect,
+                rtt_us,
+                sent: *sent,
+                lost: *lost,
+            }),
+        }
+    }
+    links
+}
+
 fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
     LaneReport {
         lane,
@@ -213,6 +240,24 @@ fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_summed_over_lanes() {
+        let path = |interface: &str, is_suspect, us, sent| PathReading {
+            interface: interface.into(),
+            peer: "02:00:00:00:00:01".into(),
+            is_suspect,
+            smoothed_rtt: Duration::from_micros(us),
+            sent,
+            lost: 1,
+        };
+        let paths = [path("a", false, 30, 10), path("b", true, 9, 20), path("a", false, 40, 30)];
+        let got: Vec<_> = links(&paths)
+            .into_iter()
+            .map(|l| (l.interface, l.up, l.rtt_us.round() as u32, l.sent, l.lost))
+            .collect();
+        assert_eq!(got, [("a".into(), true, 40, 40, 2), ("b".into(), false, 9, 20, 1)]);
+    }
 
     #[test]
     fn rates_are_differences_over_time() {

@@ -35,7 +35,7 @@ mod usage;
 mod verify;
 mod workload;
 
-use crate::args::{BenchArgs, GlobalArgs, word};
+use crate::args::{BenchArgs, GlobalArgs, Transport, word};
 use crate::config::number;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::Kind;
@@ -60,6 +60,9 @@ use threads::Threads;
 /// `roadtrain bench`
 pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
+    if args.transport == Transport::Ether && args.traddr.is_none() {
+        return Err(Failure::usage("-t ether: name the interfaces that lead to a target with -a"));
+    }
     let signals = Signals::block()?;
     let mut own = match &args.traddr {
         Some(_) => None,
@@ -110,14 +113,13 @@ fn verdict(report: &Report) -> String {
 }
 
 fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig> {
-    let config = match own {
-        Some(own) => connect::config_at(own.address, own_target::NQN, &args.connect)?,
-        None => {
-            let traddr = args.traddr.as_deref().unwrap_or_default();
+    let config = match (args.portal(), own) {
+        (Some(portal), _) => {
             let nqn = args.nqn.as_deref().unwrap_or_default();
-            let address = connect::resolve(traddr, args.trsvcid)?;
-            connect::config_at(address, nqn, &args.connect)?
+            connect::config(&portal, nqn, &args.connect)?
         }
+        (None, Some(own)) => connect::config_at(own.address, own_target::NQN, &args.connect)?,
+        (None, None) => return Err(Failure::failed("no target")),
     };
     let mut config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
     let topology = topology(args);

@@ -78,6 +78,9 @@ pub(crate) struct Inside {
     pub devices: Vec<DeviceReport>,
     /// Its lanes.
     pub lanes: Vec<LaneReport>,
+    /// The links that they go over, where they have no connections of their own.
+    #[serde(default)]
+    pub links: Vec<LinkReport>,
     /// Requests that the target has answered.
     pub requests: u64,
     /// Octets of their data.
@@ -120,6 +123,23 @@ pub(crate) struct LaneReport {
     pub in_flight: u32,
     /// Connections lost and made again.
     pub reconnects: u64,
+}
+
+/// A link: all lanes' parts of it together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LinkReport {
+    /// Our interface.
+    pub interface: String,
+    /// The target's address there.
+    pub peer: String,
+    /// No lane suspects that it does not work.
+    pub up: bool,
+    /// Round-trip time, microseconds: the longest of its lanes'.
+    pub rtt_us: f64,
+    /// Frames sent.
+    pub sent: u64,
+    /// Of those, lost: what was in them was sent again.
+    pub lost: u64,
 }
 
 /// How fast it goes.
@@ -170,7 +190,13 @@ impl Report {
         line("load", inside.load());
         line("total", inside.total());
         let rows: Vec<Vec<String>> = inside.devices.iter().map(DeviceReport::cells).collect();
-        for row in columns(&["  nsid", "size", "block", "access", "device"], &rows).lines() {
+        let devices = columns(&["  nsid", "size", "block", "access", "device"], &rows);
+        let rows: Vec<Vec<String>> = inside.links.iter().map(LinkReport::cells).collect();
+        let links = match rows.is_empty() {
+            true => String::new(),
+            false => columns(&["  link", "to", "state", "rtt", "frames", "lost"], &rows),
+        };
+        for row in devices.lines().chain(links.lines()) {
             text.push_str(&format!("{row}\n"));
         }
         text
@@ -209,6 +235,20 @@ impl DeviceReport {
             self.block_bytes.map_or_else(dash, |bytes| bytes.to_string()),
             self.read_only.map_or_else(dash, access),
             self.names.join(" "),
+        ]
+    }
+}
+
+impl LinkReport {
+    fn cells(&self) -> Vec<String> {
+        let percent = self.lost as f64 * 100.0 / (self.sent.max(1) as f64);
+        vec![
+            format!("  {}", self.interface),
+            self.peer.clone(),
+            if self.up { "up" } else { "suspect" }.to_owned(),
+            format!("{:.0} us", self.rtt_us),
+            self.sent.to_string(),
+            format!("{percent:.2} %"),
         ]
     }
 }
@@ -256,6 +296,14 @@ mod tests {
                     read_only: Some(false),
                 }],
                 lanes: vec![lane],
+                links: vec![LinkReport {
+                    interface: "eth1".into(),
+                    peer: "02:00:00:00:00:01".into(),
+                    up: true,
+                    rtt_us: 31.4,
+                    sent: 1000,
+                    lost: 1,
+                }],
                 requests: 100,
                 data_bytes: 4096,
                 errors: 1,
@@ -274,6 +322,7 @@ mod tests {
             "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
             "  1     1 GiB  4096   read-write  /dev/x\n",
+            "  eth1  02:00:00:00:00:01  up     31 us  1000    0.10 %\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

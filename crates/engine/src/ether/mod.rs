@@ -3,5 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`port`] | a reactor's socket at an interface: frames out, frames in |
+//! | [`carrier`] | when interfaces come and go |
 
+pub mod carrier;
 pub mod port;

@@ -1,13 +1,16 @@
 //! Where a target is.
 
+use super::ether::EtherAddress;
 use std::fmt;
 use std::net::SocketAddr;
 
 /// Where a target is, and over which transport.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Address {
     /// NVMe/TCP.
     Tcp(SocketAddr),
+    /// Straight on Ethernet.
+    Ether(EtherAddress),
 }
 
 impl From<SocketAddr> for Address {
@@ -16,10 +19,27 @@ impl From<SocketAddr> for Address {
     }
 }
 
+impl From<EtherAddress> for Address {
+    fn from(address: EtherAddress) -> Self {
+        Address::Ether(address)
+    }
+}
+
+impl Address {
+    /// What may be wrong when nobody is there.
+    pub(super) fn hint(&self) -> &'static str {
+        match self {
+            Address::Tcp(_) => "is the target running, and is this its port?",
+            Address::Ether(_) => "is the target running, and are these interfaces connected to it?",
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(address) => address.fmt(f),
+            Address::Ether(address) => address.fmt(f),
         }
     }
 }

@@ -3,9 +3,8 @@
 use super::blocking::BlockingQpair;
 use super::config::HostConfig;
 use super::error::{HostError, connect_hint};
+use super::ether::Past;
 use super::link::{Link, LinkError};
-use roadtrain_proto::host::qpair::Config as QpairConfig;
-use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
@@ -92,7 +91,13 @@ impl Admin {
     /// # Errors
     /// Anything that keeps the controller from being ready.
     pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
-        let mut qpair = connect_qpair(config, ADMIN_ENTRIES)?;
+        Admin::connect_after(&mut Past::default(), config)
+    }
+
+    /// As [`Admin::connect`], after the connections of the `past`.
+    pub(super) fn connect_after(past: &mut Past, config: &HostConfig) -> Result<Self, HostError> {
+        let qpair = BlockingQpair::connect_admin(config, ADMIN_ENTRIES, past);
+        let mut qpair = qpair.map_err(|source| unreachable(config, source))?;
         let kato_ms = u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX);
         let connect = Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
         let cqe = connect_queue(&mut qpair, config, &connect, CNTLID_DYNAMIC)?;
@@ -213,7 +218,7 @@ impl Admin {
         let namespaces = self.namespaces()?;
         Ok(ControllerInfo {
             cntlid: self.cntlid,
-            transfer_bytes_max,
+            transfer_bytes_max: transfer_bytes_max.min(self.qpair.data_bytes_max()),
             in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
             queue_entries_max: ((self.cap & 0xffff) + 1).min(1024) as u16,
             io_queues: io_queues.min(granted),
@@ -280,7 +285,8 @@ impl Admin {
         let entries = config.queue_entries.min(info.queue_entries_max);
         let attempt = |flow_control| {
             let cattr = flow_control | config.class.to_cattr();
-            let mut qpair = connect_qpair(config, entries)?;
+            let qpair = self.qpair.connect_lane(config, entries, qid - 1);
+            let mut qpair = qpair.map_err(|source| unreachable(config, source))?;
             let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
             connect_queue(&mut qpair, config, &connect, info.cntlid)?;
             Ok(qpair)
@@ -289,6 +295,10 @@ impl Admin {
             Err(HostError::Refused { .. }) => attempt(0)?, // a target that insists on flow control
             other => other?,
         };
+        if qpair.data_bytes_max() < info.transfer_bytes_max {
+            let text = "the target gives an I/O queue less room for data than the admin queue";
+            return Err(HostError::Controller(text.into()));
+        }
         qpair
             .into_link(info.in_capsule_bytes, config.policy)
             .map_err(|source| HostError::Lost { what: "Connect", source })
@@ -311,15 +321,13 @@ impl Admin {
     }
 }
 
-fn connect_qpair(config: &HostConfig, entries: u16) -> Result<BlockingQpair, HostError> {
-    let qpair = QpairConfig {
-        digests: config.digests,
-        queue_entries: entries,
-        in_capsule_bytes: 0,
-        policy: PolicyConfig::none(),
-    };
-    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
-    BlockingQpair::connect(&config.address, qpair, config.timeout).map_err(unreachable)
+fn unreachable(config: &HostConfig, source: LinkError) -> HostError {
+    match source {
+        LinkError::Refused(status) => {
+            refused(config, format!("a lane to {}", config.subsystem_nqn), status)
+        }
+        source => HostError::Unreachable { address: config.address.clone(), source },
+    }
 }
 
 fn connect_queue(

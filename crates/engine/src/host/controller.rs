@@ -5,12 +5,14 @@
 //! connection. Old connections are reset before new ones are made, so that no old command of a lost
 //! connection overtakes its retry.
 
+use super::address::Address;
 use super::api::Front;
 use super::bringup::{Admin, ControllerInfo, NamespaceInfo};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::error::HostError;
-use super::meter::{LaneReading, LinkReport, LinkState, Meter};
-use super::reactor::{Order, Reactor, Report};
+use super::ether::{Past, Ports};
+use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
+use super::reactor::{Order, Parts, Reactor, Report};
 use crate::host::blocking::wait_readable;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::platform::{Seat, Wish, host_seats, numa};
@@ -79,6 +81,12 @@ impl ControllerView {
         self.meters.iter().map(Meter::read).collect()
     }
 
+    /// The lanes' parts of links, where they have no connections of their own.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathReading> {
+        self.meters.iter().flat_map(Meter::paths).collect()
+    }
+
     /// Whoever stays in a state has been there since before.
     fn set_link(&self, state: LinkState, error: Option<String>) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,8 +146,16 @@ impl Controller {
             let meters = view.meters.clone();
             reactors.push(spawn(&config, seat, lanes, front, reports.clone(), meters)?);
         }
-        let mut keeper =
-            Keeper { config, view: view.clone(), inbox, reactors, failing: false, stopped: false };
+        let (view_of_keeper, past) = (view.clone(), Past::default());
+        let mut keeper = Keeper {
+            config,
+            view: view_of_keeper,
+            inbox,
+            reactors,
+            past,
+            failing: false,
+            stopped: false,
+        };
         if let Err(error) = keeper.attach(&mut admin) {
             keeper.stop(Duration::ZERO);
             return Err(error);
@@ -216,14 +232,25 @@ fn spawn(
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
-    let numbers = lanes.clone();
-    let (entries, class, waiting) = (config.queue_entries, config.class, config.waiting);
     let core = seat.cpus.single();
+    let near = numa::take_from(seat.node.into_iter().collect());
+    let ports = ports(config)?;
+    drop(near);
+    let parts = Parts {
+        lanes: lanes.clone(),
+        queue_entries: config.queue_entries,
+        class: config.class,
+        waiting: config.waiting,
+        ports,
+        inbox,
+        reports: reports.clone(),
+        meters,
+    };
     let body = move || {
         tuning::set_exact_timers();
         numa::sit_down(&seat);
-        let _ended = Goodbye(reports.clone());
-        match Reactor::new(&numbers, entries, class, waiting, inbox, reports, meters) {
+        let _ended = Goodbye(reports);
+        match Reactor::new(parts) {
             Ok(reactor) => Running { reactor, front: Some(front) }.run(),
             Err(error) => warn!("reactor: {error}"),
         }
@@ -231,6 +258,13 @@ fn spawn(
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
     Ok(ReactorHandle { orders, lanes, thread: Some(thread) })
+}
+
+/// The ports of a reactor; none where every lane has a connection of its own.
+fn ports(config: &HostConfig) -> Result<Ports, HostError> {
+    let Address::Ether(address) = &config.address else { return Ok(Ports::default()) };
+    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
+    Ports::open(address, &address.port).map_err(unreachable)
 }
 
 /// A reactor and its front, which lives as long as drivers may use its memory.
@@ -272,6 +306,8 @@ struct Keeper {
     view: ControllerView,
     inbox: Inbox<Report>,
     reactors: Vec<ReactorHandle>,
+    /// Lanes that reactors have, or had, and that the target may still know.
+    past: Past,
     failing: bool,
     stopped: bool,
 }
@@ -295,7 +331,7 @@ impl Keeper {
                     warn!(target = %self.config.address, "{error}; connecting again");
                     self.view.set_link(LinkState::Reconnecting, Some(error));
                     self.detach_lanes();
-                    admin.qpair.reset();
+                    admin.qpair.reset(&mut self.past);
                 }
             }
             match self.reconnect() {
@@ -454,7 +490,7 @@ impl Keeper {
     }
 
     fn try_reconnect(&mut self) -> Result<Admin, HostError> {
-        let mut admin = Admin::connect(&self.config)?;
+        let mut admin = Admin::connect_after(&mut self.past, &self.config)?;
         let info = admin.information(self.lane_count() as u32)?;
         if (info.io_queues as usize) < self.lane_count() {
             let text = format!("the target grants only {} I/O queues now", info.io_queues);
@@ -475,6 +511,7 @@ impl Keeper {
             links.push(admin.connect_lane(&self.config, &info, lane as u16 + 1)?);
         }
         for (lane, link) in links.into_iter().enumerate() {
+            self.past.add(link.past());
             let reactor = self.reactors.iter().find(|r| r.lanes.contains(&lane));
             if let Some(reactor) = reactor {
                 reactor.orders.send(Order::Attach { lane, link: Box::new(link) });

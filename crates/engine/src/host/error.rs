@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum HostError {
     /// No connection.
-    #[error("cannot reach {address}: {source} (is the target running, and is this its port?)")]
+    #[error("cannot reach {address}: {source} ({hint})", hint = address.hint())]
     Unreachable {
         /// Where to.
         address: Address,

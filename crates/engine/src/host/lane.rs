@@ -7,9 +7,10 @@
 mod tests;
 
 use super::api::{Class, Completion, Op, Request};
+use super::ether::{Heard as HeardFrame, Ports};
 use super::flights::{Flight, Flights, RANGE_BYTES, completion};
 use super::link::{Link, LinkError};
-use super::meter::LaneReading;
+use super::meter::{LaneReading, Meter};
 use crate::connection::{Heard, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
@@ -24,6 +25,8 @@ use std::collections::VecDeque;
 pub(crate) struct Shared {
     pub(crate) rx: RxBuffer,
     pub(crate) gather: Box<Gather>,
+    /// Empty where lanes have connections of their own.
+    pub(crate) ports: Ports,
     pub(crate) now: Instant,
     pub(crate) completions: VecDeque<Completion>,
 }
@@ -61,10 +64,31 @@ impl Lane {
         self.submit_waiting(now);
     }
 
+    /// A frame for the lane has come.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        heard: &HeardFrame<'_>,
+        completions: &mut VecDeque<Completion>,
+    ) {
+        if let Some(Link::Ether(link)) = &mut self.link
+            && link.lane.token() == heard.header.token.get()
+        {
+            link.deliver(now, heard, &mut self.flights, completions);
+        }
+    }
+
+    /// Interfaces have come or gone.
+    pub(crate) fn look_at_carriers(&mut self, shared: &Shared) {
+        if let Some(Link::Ether(link)) = &mut self.link {
+            link.lane.look_at_carriers(shared.now, &shared.ports);
+        }
+    }
+
     /// The connection is gone: its requests wait for the next one.
     pub(crate) fn detach(&mut self, shared: &mut Shared) {
         let Some(mut link) = self.link.take() else { return };
-        link.end();
+        link.end(shared);
         self.past = self.past + link.stats();
         self.past.reconnects += 1;
         drop(link);
@@ -80,6 +104,13 @@ impl Lane {
         self.failing = true;
         self.detach(shared);
         shared.completions.extend(self.flights.fail_waiting(shared.now));
+    }
+
+    /// The reactor ends.
+    pub(crate) fn part(&mut self, shared: &mut Shared) {
+        if let Some(mut link) = self.link.take() {
+            link.part(shared);
+        }
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -131,7 +162,7 @@ impl Lane {
     }
 
     fn submit_waiting(&mut self, now: Instant) {
-        while self.link.as_ref().is_some_and(|link| link.room() > 0) {
+        while self.flights.waiting() > 0 && self.link.as_ref().is_some_and(|link| link.room() > 0) {
             let Some(flight) = self.flights.next_waiting() else { return };
             self.start(flight, now);
         }
@@ -183,14 +214,15 @@ impl Lane {
     }
 
     /// Whether a full caravan waits.
-    pub(crate) fn is_due(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_due)
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_due(now))
     }
 
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        self.submit_waiting(shared.now);
         let Some(link) = &mut self.link else { return Ok(()) };
-        link.end_turn(shared.now);
+        link.end_turn(shared)?;
         link.flush(&self.flights, shared)
     }
 
@@ -208,6 +240,13 @@ impl Lane {
             shared.completions.extend(self.flights.take_deferred());
         }
         link.flush(&self.flights, shared)
+    }
+
+    /// Its parts of links, for other threads.
+    pub(crate) fn write_paths(&self, ports: &Ports, meter: &Meter) {
+        if let Some(Link::Ether(link)) = &self.link {
+            meter.write_paths(link.lane.paths(ports));
+        }
     }
 
     /// For other threads.

@@ -1,7 +1,8 @@
 //! What other threads may see of lanes while they run, and of the connection to their controller.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A lane's numbers. Its reactor writes them at the end of a turn, anybody reads them.
 #[derive(Debug, Default)]
@@ -12,6 +13,24 @@ pub(crate) struct Meter {
     pub(crate) errors: AtomicU64,
     pub(crate) reconnects: AtomicU64,
     pub(crate) in_flight: AtomicU32,
+    paths: Mutex<Vec<PathReading>>,
+}
+
+/// A lane's part of a link, over frames, as it was a moment ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathReading {
+    /// Our interface.
+    pub interface: String,
+    /// The target's address there.
+    pub peer: String,
+    /// New frames avoid it.
+    pub is_suspect: bool,
+    /// Round-trip time, smoothed.
+    pub smoothed_rtt: Duration,
+    /// Frames sent.
+    pub sent: u64,
+    /// Of those, given up: what was in them was sent again.
+    pub lost: u64,
 }
 
 /// A lane as it was a moment ago. The counters only grow.
@@ -36,6 +55,18 @@ impl Meter {
         self.errors.store(reading.errors, Relaxed);
         self.reconnects.store(reading.reconnects, Relaxed);
         self.in_flight.store(reading.in_flight, Relaxed);
+    }
+
+    /// From time to time. Whoever reads just now makes it wait for the next time.
+    pub(crate) fn write_paths(&self, paths: impl Iterator<Item = PathReading>) {
+        if let Ok(mut written) = self.paths.try_lock() {
+            written.clear();
+            written.extend(paths);
+        }
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathReading> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn read(&self) -> LaneReading {

@@ -1,6 +1,7 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
+use super::ether::Ports;
 use super::lane::{Lane, Shared};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
@@ -22,6 +23,12 @@ use std::time::Duration;
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
+/// Frames handled before the front refills and frames leave.
+const FRAMES_PER_ROUND: usize = 64;
+/// How often others are told how it stands with links.
+const PATHS_EVERY: Duration = Duration::from_millis(50);
+/// Such rounds before other ports have their turn.
+const FRAME_ROUNDS: usize = 4;
 /// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
 const YIELDING_RX_BYTES: usize = 192 << 10;
 /// Busy turns between two looks at the ring.
@@ -43,6 +50,21 @@ pub(crate) enum Order {
     Stop,
 }
 
+/// What a reactor is made of.
+pub(crate) struct Parts {
+    /// Its lanes' numbers over all reactors.
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) queue_entries: u16,
+    pub(crate) class: Class,
+    pub(crate) waiting: Waiting,
+    /// Ports that its lanes share.
+    pub(crate) ports: Ports,
+    pub(crate) inbox: Inbox<Order>,
+    pub(crate) reports: Outbox<Report>,
+    /// By lane, over all reactors.
+    pub(crate) meters: Arc<[Meter]>,
+}
+
 /// What a reactor tells the control thread.
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
@@ -62,6 +84,8 @@ enum Kind {
     Inbox,
     Forget,
     Command,
+    Port,
+    Carrier,
 }
 
 struct LaneSlot {
@@ -84,6 +108,12 @@ pub(crate) struct Reactor {
     ring: Ring,
     lanes: Vec<LaneSlot>,
     shared: Shared,
+    /// By port, whether the ring watches it.
+    ports_polling: Vec<bool>,
+    /// In the last turn: there may be more.
+    frames_came: bool,
+    /// When others were told how it stands with links.
+    paths_at: Instant,
     /// Where latency-critical lanes receive while another lane is in its turn.
     express_rx: RxBuffer,
     watches: Vec<Watch>,
@@ -109,46 +139,44 @@ struct TurnView<'a> {
 }
 
 impl Reactor {
-    /// On the thread that will run it. `lanes` are their numbers over all reactors.
-    pub(crate) fn new(
-        lanes: &[usize],
-        queue_entries: u16,
-        class: Class,
-        waiting: Waiting,
-        inbox: Inbox<Order>,
-        reports: Outbox<Report>,
-        meters: Arc<[Meter]>,
-    ) -> io::Result<Self> {
-        let lanes = lanes.iter().map(|&number| LaneSlot {
-            lane: Lane::new(queue_entries, class),
+    /// On the thread that will run it.
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let slot = |&number: &usize| LaneSlot {
+            lane: Lane::new(parts.queue_entries, parts.class),
             number,
             generation: 0,
             hot: false,
             polling_in: false,
             polling_out: false,
-        });
+        };
+        let lanes = parts.lanes.iter().map(slot).collect();
+        let ports_polling = vec![false; parts.ports.len()];
         let shared = Shared {
             rx: RxBuffer::new()?,
             gather: Box::default(),
+            ports: parts.ports,
             now: clock::now(),
             completions: VecDeque::new(),
         };
         Ok(Reactor {
             ring: Ring::wide(RING_ENTRIES)?,
-            lanes: lanes.collect(),
+            lanes,
             shared,
+            ports_polling,
+            frames_came: false,
+            paths_at: Instant::default(),
             express_rx: RxBuffer::new()?,
             watches: Vec::new(),
             watch_serial: 0,
             ready: VecDeque::new(),
             commands: 0,
             answers: VecDeque::new(),
-            inbox,
-            reports,
-            spinner: Spinner::new(waiting),
+            inbox: parts.inbox,
+            reports: parts.reports,
+            spinner: Spinner::new(parts.waiting),
             waits: 0,
             errors: 0,
-            meters,
+            meters: parts.meters,
             stopping: false,
             stop: false,
         })
@@ -157,9 +185,10 @@ impl Reactor {
     /// Runs until the front stops it.
     pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
         self.arm_inbox();
+        self.arm_carrier();
         let mut turns = 0u32;
         while !self.stop {
-            let busy = self.lanes.iter().any(|slot| slot.hot);
+            let busy = self.frames_came || self.lanes.iter().any(|slot| slot.hot);
             turns = turns.wrapping_add(1);
             if !busy
                 || self.lanes.len() > 1
@@ -172,6 +201,7 @@ impl Reactor {
             self.shared.now = clock::now();
             self.turn(front);
         }
+        self.lanes.iter_mut().for_each(|slot| slot.lane.part(&mut self.shared));
         self.await_commands()
     }
 
@@ -202,6 +232,7 @@ impl Reactor {
         let sleeping = !has_work && !spinning;
         if sleeping {
             self.arm_lanes();
+            self.arm_ports();
             self.waits += 1;
         }
         let timeout = if sleeping { self.timeout(front_deadline) } else { None };
@@ -256,6 +287,31 @@ impl Reactor {
         }
     }
 
+    /// Before sleeping every port is watched.
+    fn arm_ports(&mut self) {
+        for port in 0..self.ports_polling.len() {
+            if !std::mem::replace(&mut self.ports_polling[port], true) {
+                let (kind, index) = (Kind::Port as u8, port as u32);
+                let user_data = UserData { kind, index, generation: 0 }.pack();
+                self.ring.poll_add(self.shared.ports.fd(port), libc::POLLIN, user_data);
+            }
+        }
+    }
+
+    fn arm_carrier(&mut self) {
+        if let Some(fd) = self.shared.ports.watch_fd() {
+            let user_data = UserData { kind: Kind::Carrier as u8, index: 0, generation: 0 }.pack();
+            self.ring.poll_add(fd, libc::POLLIN, user_data);
+        }
+    }
+
+    fn look_at_carriers(&mut self) {
+        self.shared.now = clock::now();
+        if self.shared.ports.look_at_carriers() {
+            self.lanes.iter_mut().for_each(|slot| slot.lane.look_at_carriers(&self.shared));
+        }
+    }
+
     fn dispatch(&mut self, cqe: RingCqe) {
         let user_data = UserData::unpack(cqe.user_data);
         let index = user_data.index as usize;
@@ -272,6 +328,16 @@ impl Reactor {
                 if let Some(position) = found {
                     self.ready.push_back(self.watches.swap_remove(position).key);
                 }
+            }
+            k if k == Kind::Port as u8 && index < self.ports_polling.len() => {
+                self.ports_polling[index] = false;
+                if cqe.result & i32::from(libc::POLLERR) != 0 {
+                    self.shared.ports.port(index).take_error();
+                }
+            }
+            k if k == Kind::Carrier as u8 => {
+                self.look_at_carriers();
+                self.arm_carrier();
             }
             k if k == Kind::Command as u8 => {
                 self.commands -= 1;
@@ -298,9 +364,10 @@ impl Reactor {
         self.shared.now = clock::now();
         match order {
             Order::Stop => self.stopping = true,
-            Order::Attach { lane, link } => {
+            Order::Attach { lane, mut link } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
+                link.move_to(now, &self.shared.ports, self.lanes.len());
                 let slot = &mut self.lanes[index];
                 slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
@@ -364,6 +431,7 @@ impl Reactor {
 
     /// Receives, parses, lets the front act, sends.
     fn turn(&mut self, front: &mut dyn Front) {
+        self.receive_frames(front);
         let has_express = self.has_express();
         for index in 0..self.lanes.len() {
             if !self.lanes[index].hot {
@@ -392,17 +460,66 @@ impl Reactor {
         for index in 0..self.lanes.len() {
             self.use_lane(index, Lane::end_turn);
         }
+        self.shared.ports.flush();
         self.write_meters();
     }
 
+    /// Handles the frames that the ports have, and lets the front act in between.
+    fn receive_frames(&mut self, front: &mut dyn Front) {
+        self.frames_came = false;
+        for port in 0..self.shared.ports.len() {
+            for _ in 0..FRAME_ROUNDS {
+                let got = self.receive_from(port);
+                if got == 0 {
+                    break;
+                }
+                self.frames_came = true;
+                self.spinner.worked();
+                self.run_front(front);
+                self.shared.ports.flush();
+                if got < FRAMES_PER_ROUND {
+                    break;
+                }
+                self.shared.now = clock::now();
+            }
+        }
+    }
+
+    /// What was built before has been flushed: nothing refers to buffers that are given back now.
+    fn receive_from(&mut self, port: usize) -> usize {
+        let Shared { ports, completions, now, .. } = &mut self.shared;
+        let (lanes, now) = (&mut self.lanes, *now);
+        ports.receive(port, FRAMES_PER_ROUND, |heard| {
+            let number = usize::from(heard.header.token.get() as u16);
+            // Lanes are dealt out to reactors in turn.
+            let stride = lanes.get(1).map_or(1, |second| second.number - lanes[0].number);
+            let index = number.wrapping_sub(lanes.first().map_or(0, |lane| lane.number)) / stride;
+            if let Some(slot) = lanes.get_mut(index) {
+                slot.lane.deliver(now, heard, completions);
+            }
+        })
+    }
+
     /// Lets other threads see how it goes.
-    fn write_meters(&self) {
+    fn write_meters(&mut self) {
         let mut errors = self.errors;
         for slot in &self.lanes {
             if let Some(meter) = self.meters.get(slot.number) {
                 meter.write(&LaneReading { errors, ..slot.lane.reading() });
             }
             errors = 0; // counted once
+        }
+        if self.shared.ports.len() > 0 && self.shared.now.since(self.paths_at) >= PATHS_EVERY {
+            self.write_paths();
+        }
+    }
+
+    fn write_paths(&mut self) {
+        self.paths_at = self.shared.now;
+        for slot in &self.lanes {
+            if let Some(meter) = self.meters.get(slot.number) {
+                slot.lane.write_paths(&self.shared.ports, meter);
+            }
         }
     }
 
@@ -436,7 +553,7 @@ impl Reactor {
     fn run_front(&mut self, front: &mut dyn Front) {
         front.turn(&mut TurnView { reactor: self });
         for index in 0..self.lanes.len() {
-            if self.lanes[index].lane.is_due() {
+            if self.lanes[index].lane.is_due(self.shared.now) {
                 self.use_lane(index, Lane::flush);
             }
         }
@@ -462,7 +579,7 @@ impl Turn for TurnView<'_> {
         let reactor = &mut *self.reactor;
         let Some(slot) = reactor.lanes.get_mut(lane.0) else { return Err(request) };
         slot.lane.submit(request, &mut reactor.shared)?;
-        if slot.lane.is_due() {
+        if slot.lane.is_due(reactor.shared.now) {
             reactor.use_lane(lane.0, Lane::flush);
         }
         Ok(())
@@ -510,9 +627,15 @@ impl Turn for TurnView<'_> {
     }
 
     fn stats(&mut self, lane: LaneId) -> LaneStats {
-        let waits = if lane.0 == 0 { self.reactor.waits } else { 0 };
-        let Some(slot) = self.reactor.lanes.get_mut(lane.0) else { return LaneStats::default() };
-        LaneStats { waits, ..slot.lane.stats() }
+        let reactor = &*self.reactor;
+        let Some(slot) = reactor.lanes.get(lane.0) else { return LaneStats::default() };
+        let stats = slot.lane.stats();
+        if lane.0 > 0 {
+            return stats;
+        }
+        // What is the reactor's is counted with its first lane.
+        let sends = stats.sends + reactor.shared.ports.calls();
+        LaneStats { waits: reactor.waits, sends, ..stats }
     }
 
     fn stop(&mut self) {

@@ -1,4 +1,4 @@
-//! Which network interface connections use: the one that has our address.
+//! Which network interfaces connections use: the one that has our address, or those that were named.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -6,9 +6,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 
-/// What a connected socket tells about its way.
-#[derive(Clone, Copy, Debug)]
+/// What is known about the way of connections.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Route {
+    /// Our interfaces, if they are known.
+    interfaces: Vec<String>,
     /// Our address.
     pub(crate) local: Option<IpAddr>,
     /// The core that received last.
@@ -20,15 +22,22 @@ impl Route {
     pub(crate) fn of(socket: &socket2::Socket) -> Route {
         let local = socket.local_addr().ok().and_then(|address| address.as_socket());
         Route {
+            interfaces: Vec::new(),
             local: local.map(|address| address.ip().to_canonical()),
             incoming_cpu: socket.cpu_affinity().ok(),
         }
     }
 
-    /// The interface's name.
-    pub(crate) fn interface(&self) -> Option<String> {
-        let local = self.local?;
-        addresses().ok()?.into_iter().find(|(_, ip)| *ip == local).map(|(name, _)| name)
+    /// Over those interfaces.
+    pub(crate) fn over(interfaces: Vec<String>) -> Route {
+        Route { interfaces, ..Route::default() }
+    }
+
+    /// The interfaces' names.
+    pub(crate) fn interfaces(&self) -> Vec<String> {
+        let Some(local) = self.local else { return self.interfaces.clone() };
+        let all = addresses().unwrap_or_default();
+        all.into_iter().find(|(_, ip)| *ip == local).map(|(name, _)| name).into_iter().collect()
     }
 }
 
@@ -95,7 +104,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let route = Route::of(&stream.into());
-        assert_eq!(route.interface().as_deref(), Some("lo"));
+        assert_eq!(route.interfaces(), ["lo"]);
     }
 
     #[test]

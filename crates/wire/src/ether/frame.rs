@@ -1,5 +1,6 @@
 //! Ethernet's own header and ours.
 
+use core::fmt;
 use crc32c::crc32c;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,6 +31,13 @@ pub const GROUP: MacAddress = MacAddress([0x03, 0x52, 0x54, 0x4e, 0x56, 0x4d]);
 )]
 #[repr(transparent)]
 pub struct MacAddress(pub [u8; 6]);
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
 
 /// Ethernet's header without tag.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]

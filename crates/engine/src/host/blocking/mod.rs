@@ -1,16 +1,21 @@
 //! A queue pair driven by blocking calls: connecting, the admin queue, discovery. Control plane only.
 
+mod ether;
 mod tcp;
 
 use super::address::Address;
+use super::config::HostConfig;
+use super::ether::Past;
 use super::link::{Link, LinkError};
 use crate::clock;
 use crate::platform::Route;
+use ether::EtherWire;
 use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::Sqe;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use tcp::TcpWire;
@@ -24,8 +29,10 @@ pub(crate) struct BlockingQpair {
 }
 
 /// What it goes over.
+#[allow(clippy::large_enum_variant, reason = "a controller has one")]
 enum Wire {
     Tcp(TcpWire),
+    Ether(EtherWire),
 }
 
 /// Calls the transport's.
@@ -33,24 +40,50 @@ macro_rules! each {
     ($wire:expr, $w:ident => $call:expr) => {
         match $wire {
             Wire::Tcp($w) => $call,
+            Wire::Ether($w) => $call,
         }
     };
 }
 
 impl BlockingQpair {
-    /// Connects and initialises the connection; no call waits longer than `timeout`.
+    /// Connects the admin queue; no call waits longer than [`HostConfig::timeout`]. Before, what the target has
+    /// left of the `past` is ended.
     ///
     /// # Errors
     /// No connection, or a peer that does not speak the protocol.
-    pub(crate) fn connect(
-        address: &Address,
-        config: Config,
-        timeout: Duration,
+    pub(crate) fn connect_admin(
+        config: &HostConfig,
+        entries: u16,
+        past: &mut Past,
     ) -> Result<Self, LinkError> {
-        let wire = match address {
-            Address::Tcp(address) => Wire::Tcp(TcpWire::connect(*address, config, timeout)?),
+        let wire = match &config.address {
+            Address::Tcp(address) => Wire::Tcp(tcp(*address, config, entries)?),
+            Address::Ether(address) => {
+                Wire::Ether(EtherWire::connect(address, config, entries, None, None, past)?)
+            }
         };
-        Ok(BlockingQpair { wire, completed: Vec::new(), timeout })
+        Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
+    }
+
+    /// Connects the queue pair of lane `number` (over all reactors) to the same target.
+    ///
+    /// # Errors
+    /// As [`BlockingQpair::connect_admin`].
+    pub(crate) fn connect_lane(
+        &self,
+        config: &HostConfig,
+        entries: u16,
+        number: u16,
+    ) -> Result<Self, LinkError> {
+        let none = &mut Past::default();
+        let wire = match (&config.address, &self.wire) {
+            (Address::Ether(address), Wire::Ether(admin)) => {
+                let (number, way) = (Some(number), Some(admin.way()));
+                Wire::Ether(EtherWire::connect(address, config, entries, number, way, none)?)
+            }
+            _ => return BlockingQpair::connect_admin(config, entries, none),
+        };
+        Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
 
     /// Runs a command: sends `out`, receives into `input`, waits for the completion.
@@ -95,7 +128,12 @@ impl BlockingQpair {
     /// # Errors
     /// The connection's.
     pub(crate) fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
-        if self.completed.is_empty() && each!(&self.wire, wire => wire.has_input())? {
+        let BlockingQpair { wire, completed, .. } = self;
+        let has_input = match wire {
+            Wire::Tcp(wire) => completed.is_empty() && wire.has_input()?,
+            Wire::Ether(wire) => wire.handle_input(completed)?,
+        };
+        if has_input {
             self.receive(Instant::now() + self.timeout, None, &mut [])?;
         }
         Ok(self.completed.pop())
@@ -106,19 +144,27 @@ impl BlockingQpair {
     /// # Errors
     /// The connection's.
     pub(crate) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
-        each!(&mut self.wire, wire => wire.wait(other, timeout))
+        match &mut self.wire {
+            Wire::Tcp(wire) => wire.wait(other, timeout),
+            Wire::Ether(wire) => wire.wait(other, timeout, &mut self.completed),
+        }
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Result<u16, LinkError> {
         let full = || io::Error::other("admin queue full");
-        let (now, urgency) = (clock::now(), Urgency::Urgent);
-        let slot = each!(&mut self.wire, wire => wire.qpair.submit(now, sqe, data, urgency));
+        let slot = match &mut self.wire {
+            Wire::Tcp(wire) => wire.qpair.submit(clock::now(), sqe, data, Urgency::Urgent),
+            Wire::Ether(wire) => wire.submit(sqe, data),
+        };
         Ok(slot.ok_or_else(full)?)
     }
 
     /// Sends what waits; `data` is the command's in `slot`.
     fn flush(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
-        each!(&mut self.wire, wire => wire.flush(slot, data, self.timeout))
+        match &mut self.wire {
+            Wire::Tcp(wire) => wire.flush(slot, data, self.timeout),
+            Wire::Ether(wire) => wire.flush(slot, data),
+        }
     }
 
     /// Waits until something comes and handles it; the data of `slot` goes to `input`.
@@ -135,6 +181,15 @@ impl BlockingQpair {
                 let text = format!("no answer within {:?}", self.timeout);
                 Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
             }
+        }
+    }
+
+    /// Most octets of a command's data, in whole pages.
+    #[must_use]
+    pub(crate) fn data_bytes_max(&self) -> u32 {
+        match &self.wire {
+            Wire::Tcp(_) => u32::MAX,
+            Wire::Ether(wire) => wire.data_bytes_max() & !4095,
         }
     }
 
@@ -155,13 +210,28 @@ impl BlockingQpair {
     ) -> Result<Link, LinkError> {
         match self.wire {
             Wire::Tcp(wire) => wire.into_link(in_capsule_bytes, policy),
+            Wire::Ether(wire) => wire.into_link(policy),
         }
     }
 
-    /// Ends abruptly: nothing sent before reaches the target's application any more.
-    pub(crate) fn reset(self) {
-        each!(self.wire, wire => wire.reset());
+    /// Ends abruptly: nothing sent before reaches the target's application any more, or it is written down in
+    /// `past`.
+    pub(crate) fn reset(self, past: &mut Past) {
+        match self.wire {
+            Wire::Tcp(wire) => wire.reset(),
+            Wire::Ether(wire) => wire.remember(past),
+        }
     }
+}
+
+fn tcp(address: SocketAddr, config: &HostConfig, entries: u16) -> Result<TcpWire, LinkError> {
+    let qpair = Config {
+        digests: config.digests,
+        queue_entries: entries,
+        in_capsule_bytes: 0,
+        policy: PolicyConfig::none(),
+    };
+    TcpWire::connect(address, qpair, config.timeout)
 }
 
 /// Waits until one of `fds` is readable; `false` when time is up.
@@ -175,7 +245,7 @@ pub(crate) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool
 }
 
 /// Waits until one of `polls` is ready; `false` when time is up.
-fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+pub(crate) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     // SAFETY: `polls` is a valid array of that length.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };

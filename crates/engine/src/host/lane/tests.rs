@@ -28,7 +28,8 @@ fn link(policy: PolicyConfig) -> (Link, UnixStream) {
 
 fn shared() -> Shared {
     let (rx, gather) = (RxBuffer::new().unwrap(), Box::default());
-    Shared { rx, gather, now: Instant(7), completions: VecDeque::new() }
+    let (ports, now) = (Ports::default(), Instant(7));
+    Shared { rx, gather, ports, now, completions: VecDeque::new() }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.

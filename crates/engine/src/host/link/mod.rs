@@ -1,9 +1,12 @@
 //! What a lane is connected by: a queue pair and what carries it, of whichever transport.
 
+mod ether;
 mod tcp;
 
+pub(crate) use ether::EtherLink;
 pub(crate) use tcp::TcpLink;
 
+use super::ether::{PastLane, Ports};
 use super::flights::Flights;
 use super::lane::Shared;
 use crate::connection::Heard;
@@ -12,7 +15,9 @@ use roadtrain_proto::error::QpairError;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::io;
 use std::os::fd::RawFd;
 use thiserror::Error;
@@ -29,12 +34,57 @@ pub enum LinkError {
     /// The protocol was broken.
     #[error(transparent)]
     Qpair(#[from] QpairError),
+    /// No port at an interface.
+    #[error("interface {interface}: {source}{hint}", hint = port_hint(source))]
+    Port {
+        /// Which.
+        interface: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Nobody answers who offers the subsystem.
+    #[error("nobody there offers this subsystem")]
+    Nobody,
+    /// The target makes no lane.
+    #[error("lane refused: {0}")]
+    Refused(Status),
+    /// What a target says cannot be.
+    #[error("{0}")]
+    Nonsense(&'static str),
+    /// The target still holds lanes of before.
+    #[error("the target does not give up this host's earlier lanes")]
+    Clinging,
+    /// The target has ended the lane.
+    #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
+    Left(Reason),
+    /// Nothing has come for too long.
+    #[error("the target is silent")]
+    Silent,
+}
+
+fn port_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (needs root, or CAP_NET_RAW and CAP_NET_ADMIN)",
+        _ => "",
+    }
+}
+
+fn left_hint(reason: Reason) -> &'static str {
+    match reason {
+        Reason::UnknownToken => "it does not know it (was it restarted?)",
+        Reason::Done => "as asked",
+        Reason::Shutdown => "it stops",
+        Reason::Broken => "it says that the protocol was broken",
+    }
 }
 
 /// A connected, ready queue pair.
+#[allow(clippy::large_enum_variant, reason = "a lane has one, which moves but once")]
 pub(crate) enum Link {
     /// Over a TCP connection of its own.
     Tcp(TcpLink),
+    /// Straight on Ethernet.
+    Ether(EtherLink),
 }
 
 /// Calls the transport's: no dynamic dispatch on the fast path.
@@ -42,31 +92,57 @@ macro_rules! each {
     ($link:expr, $l:ident => $call:expr) => {
         match $link {
             Link::Tcp($l) => $call,
+            Link::Ether($l) => $call,
         }
     };
 }
 
 impl Link {
+    /// A reactor takes it over, with its ports.
+    pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
+        if let Link::Ether(link) = self {
+            link.lane.move_to(now, ports, lanes);
+        }
+    }
+
+    /// What must be known to end it for good when it was given up; nothing if that needs nothing.
+    pub(crate) fn past(&self) -> Option<PastLane> {
+        match self {
+            Link::Tcp(_) => None,
+            Link::Ether(link) => Some(link.lane.past()),
+        }
+    }
+
     /// A socket of its own, to be watched.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         match self {
             Link::Tcp(link) => Some(link.fd()),
+            Link::Ether(_) => None,
         }
     }
 
     /// Whether it takes nothing more to send now; its socket tells when that is over.
     pub(crate) fn is_blocked(&self) -> bool {
-        each!(self, link => link.is_blocked())
+        match self {
+            Link::Tcp(link) => link.is_blocked(),
+            Link::Ether(_) => false,
+        }
     }
 
     /// Commands that may be submitted now.
     pub(crate) fn room(&self) -> u32 {
-        each!(self, link => link.qpair.room())
+        match self {
+            Link::Tcp(link) => link.qpair.room(),
+            Link::Ether(link) => link.lane.qpair.room(),
+        }
     }
 
     /// Commands submitted and not completed.
     pub(crate) fn in_flight(&self) -> u32 {
-        each!(self, link => link.qpair.in_flight())
+        match self {
+            Link::Tcp(link) => link.qpair.in_flight(),
+            Link::Ether(link) => link.lane.qpair.in_flight(),
+        }
     }
 
     /// Queues a command: its slot. `None` when the queue is full.
@@ -77,24 +153,37 @@ impl Link {
         data: Data,
         urgency: Urgency,
     ) -> Option<u16> {
-        each!(self, link => link.qpair.submit(now, sqe, data, urgency))
+        match self {
+            Link::Tcp(link) => link.qpair.submit(now, sqe, data, urgency),
+            Link::Ether(link) => {
+                link.stats.caravan_requests += 1;
+                link.lane.qpair.submit(now, sqe, data, urgency)
+            }
+        }
     }
 
     /// When to send: doorbells and their timers.
     pub(crate) fn batcher(&mut self) -> &mut Batcher {
-        each!(self, link => link.qpair.batcher())
+        match self {
+            Link::Tcp(link) => link.qpair.batcher(),
+            Link::Ether(link) => link.lane.qpair.batcher(),
+        }
     }
 
     /// When [`Link::end_turn`] is due at the latest.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         match self {
             Link::Tcp(link) => link.qpair.batcher().deadline(),
+            Link::Ether(link) => link.lane.deadline(false),
         }
     }
 
     /// Whether something released waits, and may leave.
-    pub(crate) fn is_due(&self) -> bool {
-        each!(self, link => link.is_due())
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        match self {
+            Link::Tcp(link) => link.is_due(),
+            Link::Ether(link) => link.lane.qpair.has_tx(now),
+        }
     }
 
     /// One receive; [`Link::parse`] handles what it brought.
@@ -107,7 +196,10 @@ impl Link {
         shared: &mut Shared,
         limit: usize,
     ) -> Result<Heard, LinkError> {
-        each!(self, link => link.receive(flights, shared, limit))
+        match self {
+            Link::Tcp(link) => link.receive(flights, shared, limit),
+            Link::Ether(_) => Ok(Heard::default()), // the reactor's ports do
+        }
     }
 
     /// Handles what was received until `batch` commands have ended or the input is used up; `true` when
@@ -121,17 +213,29 @@ impl Link {
         shared: &mut Shared,
         batch: usize,
     ) -> Result<bool, LinkError> {
-        each!(self, link => link.parse(flights, shared, batch))
+        match self {
+            Link::Tcp(link) => link.parse(flights, shared, batch),
+            Link::Ether(_) => Ok(false),
+        }
     }
 
     /// The turn is over: rings what the policy lets go.
-    pub(crate) fn end_turn(&mut self, now: Instant) {
-        let batcher = self.batcher();
-        batcher.expire(now);
-        batcher.drained(now);
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        match self {
+            Link::Tcp(link) => {
+                let batcher = link.qpair.batcher();
+                batcher.expire(shared.now);
+                batcher.drained(shared.now);
+                Ok(())
+            }
+            Link::Ether(link) => link.end_turn(shared.now, &mut shared.ports),
+        }
     }
 
-    /// Sends what doorbells have released.
+    /// Sends what doorbells have released. Frames leave when the reactor flushes its ports.
     ///
     /// # Errors
     /// The connection's.
@@ -140,7 +244,13 @@ impl Link {
         flights: &Flights,
         shared: &mut Shared,
     ) -> Result<(), LinkError> {
-        each!(self, link => link.flush(flights, shared))
+        match self {
+            Link::Tcp(link) => link.flush(flights, shared),
+            Link::Ether(link) => {
+                link.flush(shared.now, flights, &mut shared.ports);
+                Ok(())
+            }
+        }
     }
 
     /// The socket is writable again: goes on with what it was too full for.
@@ -148,12 +258,25 @@ impl Link {
     /// # Errors
     /// The connection's.
     pub(crate) fn resume(&mut self) -> Result<(), LinkError> {
-        each!(self, link => link.resume())
+        match self {
+            Link::Tcp(link) => link.resume(),
+            Link::Ether(_) => Ok(()),
+        }
     }
 
-    /// The connection is over: nothing of it reaches the target any more.
-    pub(crate) fn end(&mut self) {
-        each!(self, link => link.end());
+    /// The connection is given up: nothing of it is to reach the target any more, as far as that can be.
+    pub(crate) fn end(&mut self, shared: &mut Shared) {
+        match self {
+            Link::Tcp(link) => link.end(),
+            Link::Ether(link) => link.lane.leave(shared.now, &mut shared.ports),
+        }
+    }
+
+    /// Nothing is left to be done: says good-bye.
+    pub(crate) fn part(&mut self, shared: &mut Shared) {
+        if let Link::Ether(link) = self {
+            link.lane.leave(shared.now, &mut shared.ports);
+        }
     }
 
     /// Its counters.

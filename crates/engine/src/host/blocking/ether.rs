@@ -1,0 +1,230 @@
+//! The same straight on Ethernet, over ports of its own.
+
+use crate::clock;
+use crate::ether::port::PortConfig;
+use crate::host::config::HostConfig;
+use crate::host::ether::{
+    EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, find, join, probe,
+};
+use crate::host::link::{EtherLink, Link, LinkError};
+use crate::platform::Route;
+use roadtrain_proto::ether::host::RxEvent;
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::Sqe;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Number of the admin queue's lane.
+const ADMIN: u16 = u16::MAX;
+/// Most octets of a request's data.
+const DATA_BYTES_MAX: u32 = 1 << 20;
+/// Memory for frames that arrive.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// Most frames handled at once.
+const FRAMES: usize = 64;
+/// A lane of which nothing was heard for so long is over, unless the keep-alive timeout is longer.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The way to a target.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// Which target.
+    endpoint: [u8; 16],
+    paths: Arc<[Path]>,
+}
+
+/// A lane, and ports that it has for itself.
+pub(super) struct EtherWire {
+    ports: Ports,
+    /// `None`: handed over.
+    lane: Option<EtherLane>,
+    way: Way,
+    interfaces: Vec<String>,
+    is_admin: bool,
+}
+
+/// Data of the command that is waited for.
+struct OutData<'a> {
+    slot: Option<u16>,
+    data: &'a [u8],
+}
+
+impl Source for OutData<'_> {
+    fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
+        let data = self.data.get(offset as usize..)?.get(..length as usize)?;
+        (Some(slot) == self.slot).then_some(data)
+    }
+}
+
+impl EtherWire {
+    /// Finds the target (or goes the `way` of another lane), ends what is left of the `past`, makes a lane.
+    pub(super) fn connect(
+        address: &EtherAddress,
+        config: &HostConfig,
+        entries: u16,
+        lane: Option<u16>,
+        way: Option<Way>,
+        past: &mut Past,
+    ) -> Result<Self, LinkError> {
+        let small = PortConfig { receive_bytes: RECEIVE_BYTES, ..address.port.clone() };
+        let mut ports = Ports::open(address, &small)?;
+        let way = match way {
+            Some(way) => way,
+            None => find_way(&mut ports, &config.subsystem_nqn)?,
+        };
+        past.end(&mut ports, &way.endpoint)?;
+        let joining = Joining {
+            endpoint: way.endpoint,
+            nqn: config.subsystem_nqn.as_str().into(),
+            number: lane.unwrap_or(ADMIN),
+            entries,
+            data_bytes_max: DATA_BYTES_MAX,
+            packing: address.packing,
+            body_crc: config.digests.data,
+            silence_max: SILENCE.max(config.keep_alive),
+        };
+        let made = join(&mut ports, &way.paths, &joining)?;
+        let interfaces = address.interfaces.clone();
+        Ok(EtherWire { ports, lane: Some(made), way, interfaces, is_admin: lane.is_none() })
+    }
+
+    pub(super) fn way(&self) -> Way {
+        self.way.clone()
+    }
+
+    pub(super) fn data_bytes_max(&self) -> u32 {
+        self.lane.as_ref().map_or(0, |lane| lane.qpair.data_bytes_max())
+    }
+
+    pub(super) fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
+        self.lane.as_mut()?.qpair.submit(clock::now(), sqe, data, Urgency::Urgent)
+    }
+
+    pub(super) fn flush(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
+        let EtherWire { ports, lane: Some(lane), .. } = self else { return Ok(()) };
+        let now = clock::now();
+        lane.look_at_carriers(now, ports);
+        lane.qpair.batcher().drained(now);
+        lane.keep(now, ports, self.is_admin);
+        lane.send(now, ports, &OutData { slot, data });
+        ports.flush();
+        lane.check(now)
+    }
+
+    /// Waits until something has come, or is to be sent; `false`: it is too late.
+    pub(super) fn receive(
+        &mut self,
+        deadline: Instant,
+        slot: Option<u16>,
+        input: &mut [u8],
+        completed: &mut Vec<(u16, Cqe)>,
+    ) -> Result<bool, LinkError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        if self.take_frames(slot, input, completed) == 0 {
+            let wait = self.until_due().map_or(left, |due| due.min(left));
+            self.ports.wait(None, wait)?;
+            self.take_frames(slot, input, completed);
+        }
+        Ok(true)
+    }
+
+    fn take_frames(
+        &mut self,
+        slot: Option<u16>,
+        input: &mut [u8],
+        completed: &mut Vec<(u16, Cqe)>,
+    ) -> usize {
+        let EtherWire { ports, lane: Some(lane), .. } = self else { return 0 };
+        let now = clock::now();
+        let mut hear = |heard: &Heard<'_>| {
+            if heard.header.token.get() != lane.token() {
+                return;
+            }
+            lane.deliver(now, heard, &mut |event| match event {
+                RxEvent::Data { slot: number, offset, start, length } if Some(number) == slot => {
+                    let data = &heard.body[start..start + length as usize];
+                    input[offset as usize..][..data.len()].copy_from_slice(data);
+                }
+                RxEvent::Data { .. } => {}
+                RxEvent::Complete { slot, cqe, .. } => completed.push((slot, cqe)),
+            });
+        };
+        (0..ports.len()).map(|port| ports.receive(port, FRAMES, &mut hear)).sum()
+    }
+
+    /// Time until the lane has something to do by itself.
+    fn until_due(&self) -> Option<Duration> {
+        let due = self.lane.as_ref()?.deadline(self.is_admin)?;
+        Some(due.since(clock::now()))
+    }
+
+    /// Handles what has come; `false`: nothing of it is left to be waited for.
+    pub(super) fn handle_input(
+        &mut self,
+        completed: &mut Vec<(u16, Cqe)>,
+    ) -> Result<bool, LinkError> {
+        self.take_frames(None, &mut [], completed);
+        self.flush(None, &[])?;
+        Ok(false)
+    }
+
+    /// Waits for `other` or for a completion, and meanwhile does what the lane has to do.
+    pub(super) fn wait(
+        &mut self,
+        other: RawFd,
+        timeout: Duration,
+        completed: &mut Vec<(u16, Cqe)>,
+    ) -> Result<(), LinkError> {
+        let end = Instant::now() + timeout;
+        loop {
+            self.take_frames(None, &mut [], completed);
+            self.flush(None, &[])?;
+            let left = end.saturating_duration_since(Instant::now());
+            if !completed.is_empty() || left.is_zero() {
+                return Ok(());
+            }
+            let wait = self.until_due().map_or(left, |due| due.min(left));
+            if self.ports.wait(Some(other), wait)? {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn route(&self) -> Route {
+        Route::over(self.interfaces.clone())
+    }
+
+    pub(super) fn into_link(mut self, policy: PolicyConfig) -> Result<Link, LinkError> {
+        let Some(mut lane) = self.lane.take() else { return Err(LinkError::Closed) };
+        lane.qpair.set_policy(policy);
+        Ok(Link::Ether(EtherLink::new(lane)))
+    }
+
+    /// Adds the lane to those that must be ended before others are made.
+    pub(super) fn remember(&self, past: &mut Past) {
+        past.add(self.lane.as_ref().map(EtherLane::past));
+    }
+}
+
+impl Drop for EtherWire {
+    fn drop(&mut self) {
+        if let Some(mut lane) = self.lane.take() {
+            lane.leave(clock::now(), &mut self.ports);
+        }
+    }
+}
+
+fn find_way(ports: &mut Ports, nqn: &str) -> Result<Way, LinkError> {
+    let (endpoint, offered) = find(ports, nqn)?;
+    let mut paths = Vec::new();
+    for path in offered {
+        paths.extend(probe(ports, path)?);
+    }
+    Ok(Way { endpoint, paths: paths.into() })
+}

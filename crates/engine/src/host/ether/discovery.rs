@@ -1,0 +1,197 @@
+//! Which targets can be reached, and which links lead to one.
+
+use super::address::EtherAddress;
+use super::ask::{Pace, Question, ask};
+use super::lane::Route;
+use super::ports::{Heard, Ports};
+use crate::host::error::HostError;
+use crate::host::link::LinkError;
+use roadtrain_wire::ether::setup::{Offer, with_nqn};
+use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP, MacAddress};
+use std::time::{Duration, Instant};
+
+/// Most links of a lane.
+const LINKS_MAX: usize = 16;
+/// Most offers that are remembered.
+const OFFERS_MAX: usize = 4096;
+/// How long the other interfaces may take when one has an answer.
+const GRACE: Duration = Duration::from_millis(120);
+/// How long is looked for one subsystem.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long is looked for all there are.
+const LOOK_AROUND: Duration = Duration::from_millis(350);
+
+/// A subsystem at a port of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtherOffer {
+    /// Our interface.
+    pub interface: String,
+    /// The target's port there.
+    pub address: MacAddress,
+    /// The same at all ports of one target.
+    pub endpoint: [u8; 16],
+    /// Largest frame of that port.
+    pub frame_bytes: u16,
+    /// NQN of the subsystem.
+    pub nqn: String,
+}
+
+/// A link that leads to the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) route: Route,
+    /// Largest frame.
+    pub(crate) frame_bytes: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    route: Route,
+    endpoint: [u8; 16],
+    frame_bytes: u16,
+    nqn: String,
+}
+
+struct Search<'a> {
+    /// What is looked for; nothing: everything.
+    nqn: &'a str,
+    found: Vec<Found>,
+    /// Ports at which somebody may answer.
+    alive: Vec<usize>,
+    first_at: Option<Instant>,
+}
+
+impl Question for Search<'_> {
+    fn put(&mut self, ports: &mut Ports) {
+        let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
+        for port in 0..ports.len() {
+            ports.put(port, GROUP, header, self.nqn.as_bytes());
+        }
+        ports.look_at_carriers();
+        self.alive = (0..ports.len()).filter(|&port| ports.has_carrier(port)).collect();
+    }
+
+    fn hear(&mut self, heard: &Heard<'_>) {
+        let Some((offer, nqn)) = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get())
+        else {
+            return;
+        };
+        let is_wanted = heard.kind == FrameType::Offer && (self.nqn.is_empty() || self.nqn == nqn);
+        let route = Route { port: heard.port, peer: heard.source };
+        let (endpoint, frame_bytes, nqn) = (offer.endpoint, offer.frame.get(), nqn.to_owned());
+        let found = Found { route, endpoint, frame_bytes, nqn };
+        if is_wanted && self.found.len() < OFFERS_MAX && !self.found.contains(&found) {
+            self.first_at.get_or_insert_with(Instant::now);
+            self.found.push(found);
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        if self.nqn.is_empty() {
+            return false; // there may always be one more
+        }
+        let is_late = self.first_at.is_some_and(|at| at.elapsed() >= GRACE);
+        let has = |port: &usize| self.found.iter().any(|found| found.route.port == *port);
+        is_late || (self.first_at.is_some() && self.alive.iter().all(has))
+    }
+}
+
+/// Everything that is offered at the interfaces.
+///
+/// # Errors
+/// An interface cannot be used.
+pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
+    let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
+    let mut ports = Ports::open(address, &address.port).map_err(failed)?;
+    let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
+    let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
+    found.sort_by(|a, b| {
+        let key = |found: &Found| (found.nqn.clone(), found.endpoint, found.route.port);
+        key(a).cmp(&key(b))
+    });
+    let offer = |found: Found| EtherOffer {
+        interface: address.interfaces[found.route.port].clone(),
+        address: found.route.peer,
+        endpoint: found.endpoint,
+        frame_bytes: found.frame_bytes,
+        nqn: found.nqn,
+    };
+    Ok(found.into_iter().map(offer).collect())
+}
+
+fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<Found>, LinkError> {
+    let mut search = Search { nqn, found: Vec::new(), alive: Vec::new(), first_at: None };
+    ask(ports, pace, &mut search)?;
+    Ok(search.found)
+}
+
+/// The links to the target that offers `nqn`, over as many of our ports as reach it, and which target that is.
+///
+/// # Errors
+/// Nobody offers it.
+pub(crate) fn find(ports: &mut Ports, nqn: &str) -> Result<([u8; 16], Vec<Path>), LinkError> {
+    let second = Duration::from_secs(1);
+    let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
+    let found = search(ports, nqn, pace)?;
+    let reach = |endpoint: &[u8; 16]| found.iter().filter(|f| f.endpoint == *endpoint).count();
+    // Several targets may offer the same: one that is reached over most links; the first of those.
+    let best = found.iter().rev().max_by_key(|found| reach(&found.endpoint));
+    let Some(endpoint) = best.map(|found| found.endpoint) else { return Err(LinkError::Nobody) };
+    let offers: Vec<Path> = found
+        .iter()
+        .filter(|found| found.endpoint == endpoint)
+        .map(|found| {
+            let ours = ports.port(found.route.port).frame_bytes().min(u16::MAX.into()) as u16;
+            Path { route: found.route, frame_bytes: found.frame_bytes.min(ours) }
+        })
+        .collect();
+    Ok((endpoint, pair(&offers)))
+}
+
+/// Links over which every port of either side is used, and none more often than it takes.
+fn pair(offers: &[Path]) -> Vec<Path> {
+    let mut links: Vec<Path> = Vec::new();
+    loop {
+        let used = |is_same: &dyn Fn(&Route) -> bool| {
+            links.iter().filter(|link| is_same(&link.route)).count()
+        };
+        let cost = |path: &&Path| {
+            let (port, peer) = (path.route.port, path.route.peer);
+            let ours = used(&|route| route.port == port);
+            let theirs = used(&|route| route.peer == peer);
+            (ours.min(theirs), ours.max(theirs))
+        };
+        let next = offers.iter().filter(|offer| !links.contains(offer)).min_by_key(cost);
+        let Some(next) = next.filter(|next| cost(next).0 == 0 && links.len() < LINKS_MAX) else {
+            break;
+        };
+        links.push(*next);
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Links over all of those offers, as our port and theirs.
+    fn paired(offers: &[(usize, u8)]) -> Vec<(usize, u8)> {
+        let path = |&(port, peer): &(usize, u8)| Path {
+            route: Route { port, peer: MacAddress([peer; 6]) },
+            frame_bytes: 1500,
+        };
+        let offers: Vec<Path> = offers.iter().map(path).collect();
+        pair(&offers).iter().map(|link| (link.route.port, link.route.peer.0[0])).collect()
+    }
+
+    #[test]
+    fn every_port_gets_a_link() {
+        assert_eq!(paired(&[(0, 1), (1, 2)]), [(0, 1), (1, 2)]);
+        // All on one segment.
+        assert_eq!(paired(&[(0, 1), (0, 2), (1, 1), (1, 2)]), [(0, 1), (1, 2)]);
+        // One side has more.
+        assert_eq!(paired(&[(0, 1), (0, 2), (0, 3)]), [(0, 1), (0, 2), (0, 3)]);
+        assert_eq!(paired(&[(0, 1), (1, 1)]), [(0, 1), (1, 1)]);
+        assert!(paired(&[]).is_empty());
+    }
+}

@@ -1,0 +1,94 @@
+//! Ends the lanes of the past, so that no old command is executed after its retry in a new lane.
+
+use super::ask::{Pace, Question, ask};
+use super::lane::Route;
+use super::ports::{Heard, Ports};
+use crate::host::link::LinkError;
+use roadtrain_wire::ether::setup::{Leave, Query, Reason};
+use roadtrain_wire::ether::{FrameHeader, FrameType};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the target is told.
+const PACE: Pace = Pace {
+    first: Duration::from_millis(10),
+    longest: Duration::from_secs(1),
+    total: Duration::from_secs(5),
+};
+
+/// A lane that was given up.
+#[derive(Clone, Debug)]
+pub(crate) struct PastLane {
+    /// Of which target it is.
+    pub(crate) endpoint: [u8; 16],
+    pub(crate) token: u64,
+    pub(crate) peer_token: u64,
+    pub(crate) nqn: Arc<str>,
+    /// LINK, its way, and the target's door to it.
+    pub(crate) links: Vec<(u8, Route, u16)>,
+}
+
+/// Lanes that the target may not have given up yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past(Vec<PastLane>);
+
+impl Past {
+    /// One more.
+    pub(crate) fn add(&mut self, lane: Option<PastLane>) {
+        self.0.extend(lane);
+    }
+
+    /// Returns when the target takes no more frames of them.
+    ///
+    /// # Errors
+    /// It does not say so.
+    pub(crate) fn end(&mut self, ports: &mut Ports, endpoint: &[u8; 16]) -> Result<(), LinkError> {
+        // Others have ended with their target.
+        self.0.retain(|lane| lane.endpoint == *endpoint);
+        match self.0.is_empty() || ask(ports, PACE, self)? {
+            true => Ok(()),
+            false => Err(LinkError::Clinging),
+        }
+    }
+}
+
+impl Question for Past {
+    fn put(&mut self, ports: &mut Ports) {
+        for lane in &self.0 {
+            for &(link, Route { port, peer }, door) in &lane.links {
+                let token = lane.peer_token.into();
+                let header = FrameHeader { token, link, ..FrameHeader::default() };
+                let leave = Leave {
+                    token: lane.token.into(),
+                    reason: (Reason::Done as u16).into(),
+                    reserved: [0; 6],
+                };
+                let (kind, door) = (FrameType::Leave as u8, door.into());
+                ports.put(port, peer, FrameHeader { kind, door, ..header }, leave.as_bytes());
+                // Nobody may be behind that door any more.
+                let query = Query {
+                    token,
+                    host_token: lane.token.into(),
+                    nqn_length: (lane.nqn.len() as u16).into(),
+                    reserved: [0; 6],
+                };
+                let body = [query.as_bytes(), lane.nqn.as_bytes()].concat();
+                let kind = FrameType::Query as u8;
+                ports.put(port, peer, FrameHeader { kind, ..header }, &body);
+            }
+        }
+    }
+
+    fn hear(&mut self, heard: &Heard<'_>) {
+        let Ok((leave, _)) = Leave::ref_from_prefix(heard.body) else { return };
+        if heard.kind == FrameType::Leave {
+            let (token, peer_token) = (heard.header.token.get(), leave.token.get());
+            self.0.retain(|lane| (lane.token, lane.peer_token) != (token, peer_token));
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,253 @@
+//! A lane that was made: a queue pair, and the ports that its links go over.
+
+use super::fence::PastLane;
+use super::join::Joining;
+use super::ports::{Heard, Ports};
+use super::train::{Built, PortTrain, Source};
+use crate::host::link::LinkError;
+use crate::host::meter::PathReading;
+use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::host::{Qpair, RxEvent};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Leave, Query, Reason};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the target is asked whether it still knows a lane of which nothing is heard.
+const QUERY_EVERY: Duration = Duration::from_millis(250);
+/// The admin queue asks when nothing has come for so long: a target that was restarted is known at once.
+const QUIET: Duration = Duration::from_millis(400);
+/// How long a target that knows the lane has to say so, after another one at the same port has said that it does not.
+const DOUBT: Duration = Duration::from_millis(100);
+/// Fewest numbers that there is room for, however many lanes share a port.
+const CREDITS_MIN: usize = 32;
+
+/// A link: which of our ports, and whose at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) port: usize,
+    pub(crate) peer: MacAddress,
+}
+
+/// A link that a target has agreed to.
+pub(crate) struct Linked {
+    pub(crate) route: Route,
+    pub(crate) config: ChannelConfig,
+    /// The target's door to it.
+    pub(crate) door: u16,
+}
+
+/// A lane.
+pub(crate) struct EtherLane {
+    pub(crate) qpair: Qpair,
+    /// By LINK.
+    routes: Vec<(u8, Route)>,
+    /// Which target's it is.
+    endpoint: [u8; 16],
+    nqn: Arc<str>,
+    /// When the last frame came.
+    heard_at: Instant,
+    /// When the target was last asked for the lane.
+    queried_at: Option<Instant>,
+    /// When somebody answered that he does not know it.
+    doubted_at: Option<Instant>,
+    silence_max: Duration,
+}
+
+/// The route of a link.
+pub(super) fn route(routes: &[(u8, Route)], link: u8) -> Option<Route> {
+    let found = routes.iter().find(|(number, _)| *number == link);
+    found.map(|&(_, route)| route)
+}
+
+impl EtherLane {
+    pub(super) fn new(
+        now: Instant,
+        qpair: Qpair,
+        routes: Vec<(u8, Route)>,
+        joining: &Joining,
+    ) -> Self {
+        EtherLane {
+            qpair,
+            routes,
+            endpoint: joining.endpoint,
+            nqn: joining.nqn.clone(),
+            heard_at: now,
+            queried_at: None,
+            doubted_at: None,
+            silence_max: joining.silence_max,
+        }
+    }
+
+    /// This end's token.
+    pub(crate) fn token(&self) -> u64 {
+        self.qpair.links().token()
+    }
+
+    /// From now on it is reached at these ports, which `lanes` lanes share.
+    pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
+        let credits = (ports.ring_frames() / lanes.max(1)).max(CREDITS_MIN);
+        let links = self.qpair.links_mut();
+        links.set_credits(now, credits.min(u16::MAX.into()) as u16);
+        links.set_door(ports.door());
+        self.look_at_carriers(now, ports);
+    }
+
+    /// A frame with the lane's token has come.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        event: &mut impl FnMut(RxEvent),
+    ) {
+        let from = Route { port: heard.port, peer: heard.source };
+        if route(&self.routes, heard.header.link) != Some(from) {
+            return;
+        }
+        if self.is_unknown(heard) {
+            // Several targets may listen at a port: who still sends us frames knows the lane.
+            if self.queried_at.is_some_and(|at| self.heard_at < at) {
+                self.doubted_at.get_or_insert(now);
+            }
+            return;
+        }
+        (self.heard_at, self.doubted_at) = (now, None);
+        self.qpair.receive(now, heard.header, heard.kind, heard.body, event);
+    }
+
+    /// Whether somebody says that he does not know the lane.
+    fn is_unknown(&self, heard: &Heard<'_>) -> bool {
+        let leave = Leave::ref_from_prefix(heard.body).ok().map(|(leave, _)| leave);
+        heard.kind == FrameType::Leave
+            && leave.is_some_and(|leave| {
+                leave.token.get() == self.qpair.links().peer_token()
+                    && leave.reason.get() == Reason::UnknownToken as u16
+            })
+    }
+
+    /// Whether the lane goes on.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn check(&self, now: Instant) -> Result<(), LinkError> {
+        match self.qpair.ended() {
+            Some(reason) => Err(LinkError::Left(reason)),
+            None if self.doubted_at.is_some_and(|at| now.since(at) >= DOUBT) => {
+                Err(LinkError::Left(Reason::UnknownToken))
+            }
+            None if now.since(self.heard_at) >= self.silence_max => Err(LinkError::Silent),
+            None => Ok(()),
+        }
+    }
+
+    /// When [`EtherLane::keep`] and [`EtherLane::send`] are to be called at the latest.
+    pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
+        let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
+        [self.qpair.deadline(), self.query_at(is_admin), Some(ends)].into_iter().flatten().min()
+    }
+
+    /// When the target is to be asked for the lane.
+    fn query_at(&self, is_admin: bool) -> Option<Instant> {
+        let again = self.queried_at.map_or(Instant::default(), |at| at + QUERY_EVERY);
+        let quiet = is_admin.then(|| self.heard_at + QUIET);
+        let suspect = self.qpair.links().has_suspect().then_some(Instant::default());
+        suspect.or(quiet).map(|at| at.max(again))
+    }
+
+    /// Time has passed.
+    pub(crate) fn keep(&mut self, now: Instant, ports: &mut Ports, is_admin: bool) {
+        self.qpair.expire(now);
+        if self.query_at(is_admin).is_some_and(|at| at <= now) {
+            self.query(now, ports);
+        }
+    }
+
+    fn query(&mut self, now: Instant, ports: &mut Ports) {
+        self.queried_at = Some(now);
+        let links = self.qpair.links();
+        let query = Query {
+            token: links.peer_token().into(),
+            host_token: links.token().into(),
+            nqn_length: (self.nqn.len() as u16).into(),
+            reserved: [0; 6],
+        };
+        let body = [query.as_bytes(), self.nqn.as_bytes()].concat();
+        for &(link, Route { port, peer }) in &self.routes {
+            let (kind, token) = (FrameType::Query as u8, query.token);
+            let header = FrameHeader { kind, token, link, ..FrameHeader::default() };
+            ports.put(port, peer, header, &body);
+        }
+    }
+
+    /// Builds the frames that may leave now. They are sent when the ports are flushed.
+    pub(crate) fn send(&mut self, now: Instant, ports: &mut Ports, source: &impl Source) -> Built {
+        let mut sum = Built::default();
+        while self.qpair.has_tx(now) {
+            let mut train = PortTrain::new(ports, &self.routes, source);
+            self.qpair.poll_tx(now, &mut train);
+            let built = train.built();
+            sum.frames += built.frames;
+            sum.octets += built.octets;
+            if built.frames == 0 {
+                break;
+            }
+            if self.qpair.has_tx(now) {
+                ports.flush(); // a port is full
+            }
+        }
+        sum
+    }
+
+    /// The ports have looked whether their interfaces have a carrier.
+    pub(crate) fn look_at_carriers(&mut self, now: Instant, ports: &Ports) {
+        for &(link, route) in &self.routes {
+            self.qpair.links_mut().set_carrier(now, link, ports.has_carrier(route.port));
+        }
+    }
+
+    /// Builds Leave: nothing else is sent any more.
+    pub(crate) fn leave(&mut self, now: Instant, ports: &mut Ports) {
+        self.qpair.leave(Reason::Done);
+        self.send(now, ports, &NoData);
+        ports.flush();
+    }
+
+    /// What must be known to end it for good.
+    pub(crate) fn past(&self) -> PastLane {
+        let links = self.qpair.links();
+        let door = |link| links.peer_door(link).unwrap_or(0);
+        PastLane {
+            endpoint: self.endpoint,
+            token: links.token(),
+            peer_token: links.peer_token(),
+            nqn: self.nqn.clone(),
+            links: self.routes.iter().map(|&(link, route)| (link, route, door(link))).collect(),
+        }
+    }
+
+    /// How it stands with its part of every link.
+    pub(crate) fn paths(&self, ports: &Ports) -> impl Iterator<Item = PathReading> {
+        self.routes.iter().filter_map(|&(link, Route { port, peer })| {
+            let stats = self.qpair.links().stats(link)?;
+            Some(PathReading {
+                interface: ports.interface(port).to_owned(),
+                peer: peer.to_string(),
+                is_suspect: stats.is_suspect,
+                smoothed_rtt: stats.smoothed_rtt,
+                sent: stats.sent,
+                lost: stats.lost,
+            })
+        })
+    }
+}
+
+/// Of a lane that sends no commands any more.
+struct NoData;
+
+impl Source for NoData {
+    fn data(&self, _: u16, _: u32, _: u32) -> Option<&[u8]> {
+        None
+    }
+}

@@ -1,0 +1,33 @@
+//! The host's side of Ethernet, around the queue pair (docs/ETHERNET.md).
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `address` | over which interfaces, and how |
+//! | `ports` | a thread's ports |
+//! | `ask` | a question, repeated until it is answered |
+//! | `discovery` | which targets there are, and which links lead to one |
+//! | `probe` | how large a frame each link takes |
+//! | `join` | makes a lane |
+//! | `lane` | a lane that was made: frames in, frames out, what ends it |
+//! | `train` | its frames on their way to the ports |
+//! | `fence` | ends the lanes of the past before others take their place |
+
+mod address;
+mod ask;
+mod discovery;
+mod fence;
+mod join;
+mod lane;
+mod ports;
+mod probe;
+mod train;
+
+pub use address::EtherAddress;
+pub use discovery::{EtherOffer, look_around};
+pub(crate) use discovery::{Path, find};
+pub(crate) use fence::{Past, PastLane};
+pub(crate) use join::{Joining, join};
+pub(crate) use lane::EtherLane;
+pub(crate) use ports::{Heard, Ports};
+pub(crate) use probe::probe;
+pub(crate) use train::Source;

@@ -1,0 +1,218 @@
+//! A thread's ports: one at each interface, all with the same door.
+
+use super::address::EtherAddress;
+use crate::ether::carrier::CarrierWatch;
+use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig, Sent};
+use crate::host::link::LinkError;
+use crate::random;
+use roadtrain_wire::ether::{
+    EthernetHeader, FrameError, FrameHeader, FrameType, MacAddress, VERSION, parse,
+};
+use roadtrain_wire::zerocopy::FromBytes;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// A frame that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard<'a> {
+    /// At which port.
+    pub(crate) port: usize,
+    /// From whom.
+    pub(crate) source: MacAddress,
+    pub(crate) header: &'a FrameHeader,
+    pub(crate) kind: FrameType,
+    pub(crate) body: &'a [u8],
+}
+
+/// A port, and what became of it.
+struct Place {
+    port: Port,
+    /// When it was last looked at.
+    has_carrier: bool,
+    /// It is of no use any more, and that was said.
+    is_broken: bool,
+}
+
+/// The ports.
+#[derive(Default)]
+pub(crate) struct Ports {
+    places: Vec<Place>,
+    /// Tells when to look at carriers; without it, time-outs tell.
+    watch: Option<CarrierWatch>,
+    door: u16,
+    /// System calls of sends.
+    calls: u64,
+    /// Frames that were none of ours, by [`FrameError`].
+    dropped: [u64; 5],
+}
+
+impl Ports {
+    /// Opens one at each interface of the address.
+    ///
+    /// # Errors
+    /// An interface is not there, is not Ethernet, or may not be used.
+    pub(crate) fn open(address: &EtherAddress, config: &PortConfig) -> Result<Ports, LinkError> {
+        let door = random::number()? as u16 | 1; // not that of targets
+        let open = |interface: &String| {
+            let failed = |source| LinkError::Port { interface: interface.clone(), source };
+            let port = Port::open(interface, door, config).map_err(failed)?;
+            Ok(Place { has_carrier: port.has_carrier(), port, is_broken: false })
+        };
+        let watch = CarrierWatch::open().ok();
+        let places = address.interfaces.iter().map(open).collect::<Result<_, LinkError>>()?;
+        Ok(Ports { places, watch, door, calls: 0, dropped: [0; 5] })
+    }
+
+    /// The door of all of them.
+    pub(crate) fn door(&self) -> u16 {
+        self.door
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether one more frame can be built at the port.
+    pub(crate) fn has_room(&self, port: usize) -> bool {
+        self.places[port].port.has_room()
+    }
+
+    /// Name of the port's interface.
+    pub(crate) fn interface(&self, port: usize) -> &str {
+        &self.places[port].port.interface().name
+    }
+
+    /// The port of that number.
+    pub(crate) fn port(&mut self, port: usize) -> &mut Port {
+        &mut self.places[port].port
+    }
+
+    /// To be watched.
+    pub(crate) fn fd(&self, port: usize) -> BorrowedFd<'_> {
+        self.places[port].port.fd()
+    }
+
+    /// System calls of sends so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Whether the interface was up, and its cable too, when it was last looked at.
+    pub(crate) fn has_carrier(&self, port: usize) -> bool {
+        self.places.get(port).is_none_or(|place| place.has_carrier)
+    }
+
+    /// Readable when interfaces may have changed: [`Ports::look_at_carriers`].
+    pub(crate) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(CarrierWatch::fd)
+    }
+
+    /// Looks whether interfaces are up; whether something has changed.
+    pub(crate) fn look_at_carriers(&mut self) -> bool {
+        self.watch.iter().for_each(CarrierWatch::clear);
+        let mut has_changed = false;
+        for place in &mut self.places {
+            let has_carrier = place.port.has_carrier();
+            if place.has_carrier != has_carrier {
+                let name = &place.port.interface().name;
+                info!("{name}: {} carrier", if has_carrier { "has a" } else { "no" });
+                (place.has_carrier, has_changed) = (has_carrier, true);
+            }
+        }
+        has_changed
+    }
+
+    /// Frames that may arrive at a port before the oldest is taken.
+    pub(crate) fn ring_frames(&self) -> usize {
+        self.places.iter().map(|place| place.port.ring_frames()).min().unwrap_or(0)
+    }
+
+    /// Builds a frame that belongs to no lane, or ends one. `header` says TYPE, TOKEN, DOOR and LINK.
+    pub(crate) fn put(
+        &mut self,
+        port: usize,
+        destination: MacAddress,
+        header: FrameHeader,
+        body: &[u8],
+    ) {
+        if !self.places[port].port.has_room() {
+            self.flush_one(port);
+        }
+        let door = self.door.into();
+        let port = &mut self.places[port].port;
+        port.begin();
+        port.octets(body.len()).copy_from_slice(body);
+        port.end(destination, FrameHeader { version: VERSION, reply: door, ..header });
+    }
+
+    /// Sends what was built.
+    pub(crate) fn flush(&mut self) {
+        for port in 0..self.places.len() {
+            self.flush_one(port);
+        }
+    }
+
+    /// What the kernel does not take is lost, as frames may be.
+    pub(crate) fn flush_one(&mut self, port: usize) {
+        let place = &mut self.places[port];
+        match place.port.flush() {
+            Ok(Sent { calls, .. }) => self.calls += calls as u64,
+            Err(error) => {
+                if !std::mem::replace(&mut place.is_broken, true) {
+                    warn!("{}: {error}", place.port.interface().name);
+                }
+            }
+        }
+    }
+
+    /// Shows up to `max` frames that have arrived at a port; how many were taken.
+    pub(crate) fn receive(
+        &mut self,
+        port: usize,
+        max: usize,
+        mut show: impl FnMut(&Heard<'_>),
+    ) -> usize {
+        let dropped = &mut self.dropped;
+        self.places[port].port.receive(max, |octets| {
+            let Ok((ethernet, _)) = EthernetHeader::ref_from_prefix(octets) else { return };
+            match parse(&octets[ETHERNET_HEADER_BYTES..]) {
+                Ok((header, kind, body)) => {
+                    let source = ethernet.source;
+                    show(&Heard { port, source, header: &header, kind, body });
+                }
+                Err(error) => count(dropped, error),
+            }
+        })
+    }
+
+    /// Waits for frames, for a change of carriers, or for `other` to become readable; whether that is so.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(crate) fn wait(&mut self, other: Option<RawFd>, timeout: Duration) -> io::Result<bool> {
+        let watch = self.watch.as_ref().map(|watch| watch.fd().as_raw_fd());
+        let fds = self.places.iter().map(|place| place.port.fd().as_raw_fd());
+        let fds = fds.chain(watch).chain(other);
+        let mut polls: Vec<libc::pollfd> =
+            fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        crate::host::blocking::poll(&mut polls, timeout)?;
+        for (place, poll) in self.places.iter_mut().zip(&polls) {
+            if poll.revents & libc::POLLERR != 0 {
+                place.port.take_error();
+            }
+        }
+        if watch.is_some() && polls[self.places.len()].revents != 0 {
+            self.look_at_carriers();
+        }
+        Ok(other.is_some() && polls.last().is_some_and(|poll| poll.revents != 0))
+    }
+}
+
+fn count(dropped: &mut [u64; 5], error: FrameError) {
+    if let Some(count) = dropped.get_mut(error as usize) {
+        *count += 1;
+    }
+}

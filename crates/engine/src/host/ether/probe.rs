@@ -1,0 +1,78 @@
+//! How large a frame a link takes: what is between the ports may take less than they do.
+
+use super::ask::{Pace, Question, ask};
+use super::discovery::Path;
+use super::ports::{Heard, Ports};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
+use std::io;
+use std::time::Duration;
+
+/// Sizes of frames that are tried besides what the ports take: jumbo frames; a page and its head; the usual.
+const SIZES: [u16; 3] = [9000, 4096 + 160, 1500];
+/// How often a size is tried.
+const PACE: Pace = Pace {
+    first: Duration::from_millis(20),
+    longest: Duration::from_millis(80),
+    total: Duration::from_millis(220),
+};
+
+struct Probe {
+    path: Path,
+    frame_bytes: u16,
+    has_arrived: bool,
+}
+
+impl Probe {
+    fn body_bytes(&self) -> usize {
+        usize::from(self.frame_bytes) - FRAME_HEADER_BYTES
+    }
+
+    fn peer(&self) -> MacAddress {
+        self.path.route.peer
+    }
+}
+
+impl Question for Probe {
+    fn put(&mut self, ports: &mut Ports) {
+        let header = FrameHeader { kind: FrameType::Probe as u8, ..FrameHeader::default() };
+        ports.put(self.path.route.port, self.peer(), header, &vec![0; self.body_bytes()]);
+    }
+
+    fn hear(&mut self, heard: &Heard<'_>) {
+        let is_answer = heard.kind == FrameType::Probed && heard.source == self.peer();
+        let octets = heard.body.first_chunk().map(|octets| u16::from_le_bytes(*octets));
+        self.has_arrived |= is_answer && octets == Some(self.frame_bytes);
+    }
+
+    fn is_answered(&self) -> bool {
+        self.has_arrived
+    }
+}
+
+/// The path with the size of frame that it takes; `None`: not even the smallest.
+pub(crate) fn probe(ports: &mut Ports, path: Path) -> io::Result<Option<Path>> {
+    for frame_bytes in sizes(path.frame_bytes) {
+        let mut probe = Probe { path, frame_bytes, has_arrived: false };
+        if ask(ports, PACE, &mut probe)? {
+            return Ok(Some(Path { frame_bytes, ..path }));
+        }
+    }
+    Ok(None)
+}
+
+fn sizes(largest: u16) -> impl Iterator<Item = u16> {
+    std::iter::once(largest).chain(SIZES.into_iter().filter(move |&size| size < largest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_go_down() {
+        assert!(sizes(1500).eq([1500]));
+        assert!(sizes(9000).eq([9000, 4256, 1500]));
+        assert!(sizes(u16::MAX).eq([u16::MAX, 9000, 4256, 1500]));
+        assert!(sizes(600).eq([600]));
+    }
+}
