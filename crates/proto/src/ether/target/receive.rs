@@ -193,3 +193,47 @@ impl Qpair {
         event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ether::Packing;
+    use crate::ether::links::Links;
+    use crate::ether::target::Config;
+    use crate::policy::PolicyConfig;
+    use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, RecordKind};
+    use roadtrain_wire::sqe::Sqe;
+    use roadtrain_wire::zerocopy::IntoBytes;
+
+    fn flush(generation: u32) -> Vec<u8> {
+        let kind = RecordKind::Command;
+        let head = RecordHead::new(kind, COMMAND_RECORD_BYTES, 0, generation);
+        let command = Command { head, sqe: Sqe::new(0, 1), position: 0.into(), octets: 0.into() };
+        command.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn generations_come_round() {
+        let config = Config {
+            slots: 1,
+            pages: 1,
+            piece_bytes: 4096,
+            data_bytes_max: 4096,
+            policy: PolicyConfig::none(),
+            packing: Packing::default(),
+            body_crc: false,
+        };
+        let mut qpair = Qpair::new(config, Links::new(1, 2, 3));
+        let mut executed = |generation, last| {
+            *qpair.slots.get_mut(0) = Slot::new(last, State::Idle);
+            let mut count = 0;
+            qpair.handle_cargo(&flush(generation), &mut |_| count += 1);
+            count > 0
+        };
+        assert!(executed(GENERATION_MASK, GENERATION_MASK - 1));
+        assert!(executed(0, GENERATION_MASK));
+        assert!(executed(1, 0));
+        assert!(!executed(1, GENERATION_MASK), "not any newer one");
+        assert!(!executed(GENERATION_MASK, 0));
+    }
+}
