@@ -136,6 +136,7 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
         add("--cores", cores.to_string());
     }
     add("--placement", args.lanes.placement.to_string());
+    add("--dispatch", args.own.dispatch.to_string());
     let policy = PolicyArgs {
         policy: args.own.target_policy.unwrap_or(args.policy.policy),
         ..args.policy.clone()
@@ -169,7 +170,7 @@ mod tests {
     fn its_command_line_parses_and_says_the_same() {
         let args = bench(
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
-             --caravan-requests 1 --spin-us 20 --placement buffers",
+             --caravan-requests 1 --spin-us 20 --placement buffers --dispatch rec",
         );
         let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
         let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
@@ -179,6 +180,7 @@ mod tests {
         assert_eq!(serve.policy.policy, crate::args::PolicyName::None);
         assert_eq!(serve.wait, args.wait);
         assert_eq!(serve.export.placement, args.lanes.placement);
+        assert_eq!(serve.dispatch, crate::args::DispatchName::Rec);
         assert!(serve.remote_control);
         assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);
     }

@@ -8,10 +8,10 @@ mod tcp;
 mod transport;
 
 use super::control::Control;
+use super::dispatch::Dispatcher;
 use super::namespace::NamespaceTable;
 use super::presence::Pass;
 use super::slot::{Data, Slot, Work};
-use super::tasks::Tasks;
 use crate::buffer::{Buffer, Pool};
 use crate::connection::RxBuffer;
 use crate::ether::port::Port;
@@ -56,7 +56,7 @@ pub(super) struct Shared {
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
     pub(super) ring: Ring,
-    pub(super) tasks: Tasks,
+    pub(super) dispatcher: Dispatcher,
     pub(super) now: Instant,
     pub(super) control: Arc<Control>,
     /// At the interfaces that lanes without connections use; away while they are receiving.

@@ -2,6 +2,7 @@
 
 mod backends;
 mod control;
+mod dispatch;
 mod due;
 mod ether;
 mod lane;
@@ -14,5 +15,6 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use dispatch::Dispatch;
 pub use ether::{Drop, Drops, EtherConfig};
 pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};

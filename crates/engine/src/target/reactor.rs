@@ -5,6 +5,7 @@ mod join;
 mod timers;
 
 use super::control::Control;
+use super::dispatch::{Dispatch, Dispatcher};
 use super::ether::Drops;
 use super::ether::listener::Request;
 use super::lane::{Ends, Lane, LaneError, Shared};
@@ -34,11 +35,11 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-const RING_ENTRIES: u32 = 1024;
+pub(super) const RING_ENTRIES: u32 = 1024;
 /// Busy turns between two looks at the ring.
 const TURNS_PER_LOOK: u32 = 16;
 /// Longest wait for the backend when a reactor ends.
-const STOP_WAIT: Duration = Duration::from_secs(10);
+pub(super) const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// What other threads tell a reactor.
 pub(super) enum Order {
@@ -52,6 +53,8 @@ pub(super) enum Order {
     Sweep(Arc<str>),
     /// Something of a host's lost connections is gone: Connects that waited for it may go on.
     Settled,
+    /// A command is back from other threads.
+    Ended(Owner, Outcome),
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
     /// Answer with the frames that were dropped.
@@ -146,6 +149,7 @@ pub(super) struct Parts {
     /// Every reactor, this one too: connections are dealt out in turn.
     pub(super) peers: Vec<Outbox<Order>>,
     pub(super) control: Arc<Control>,
+    pub(super) dispatch: Dispatch,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
     pub(super) connect_timeout: Duration,
@@ -176,7 +180,7 @@ impl Reactor {
                 gather: Box::default(),
                 pool: Pool::new(parts.pool_bytes),
                 ring: Ring::new(RING_ENTRIES)?,
-                tasks: tasks::Tasks::default(),
+                dispatcher: Dispatcher::new(parts.dispatch, parts.peers[parts.number].clone())?,
                 now: clock::now(),
                 control: parts.control,
                 ports: parts.ports,
@@ -213,7 +217,10 @@ impl Reactor {
             turns = turns.wrapping_add(1);
             let all_hot =
                 !self.hot.is_empty() && self.hot.len() + self.free.len() == self.seats.len();
-            if !all_hot || self.shared.tasks.in_ring() > 0 || turns.is_multiple_of(TURNS_PER_LOOK) {
+            if !all_hot
+                || self.shared.dispatcher.in_ring() > 0
+                || turns.is_multiple_of(TURNS_PER_LOOK)
+            {
                 self.wait()?;
             }
             self.shared.now = clock::now();
@@ -308,7 +315,7 @@ impl Reactor {
     }
 
     fn finish_task(&mut self, index: u32, result: i32) {
-        let ended = self.shared.tasks.resume(&mut self.shared.ring, index, result);
+        let ended = self.shared.dispatcher.resume(&mut self.shared.ring, index, result);
         if let Some((owner, outcome)) = ended
             && self.answer(owner, outcome)
         {
@@ -318,15 +325,20 @@ impl Reactor {
 
     /// Ends what is due by `now` in emulated SSDs.
     fn finish_due(&mut self, now: Instant) {
-        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
+        let expire = |shared: &mut Shared| shared.dispatcher.expire(&mut shared.ring, now);
         while let Some((owner, outcome)) = expire(&mut self.shared) {
-            let index = owner.0.0;
-            if self.answer(owner, outcome)
-                && let Some(seat) = self.seats[index as usize].as_mut()
-                && !std::mem::replace(&mut seat.answered, true)
-            {
-                self.answered.push(index);
-            }
+            self.answer_soon(owner, outcome);
+        }
+    }
+
+    /// Tells a lane that a command of it has ended; it sends with the others of this turn.
+    fn answer_soon(&mut self, owner: Owner, outcome: Outcome) {
+        let index = owner.0.0;
+        if self.answer(owner, outcome)
+            && let Some(seat) = self.seats[index as usize].as_mut()
+            && !std::mem::replace(&mut seat.answered, true)
+        {
+            self.answered.push(index);
         }
     }
 
@@ -355,6 +367,10 @@ impl Reactor {
                 Order::Event(event) => self.handle_event(&event),
                 Order::Sweep(hostnqn) => self.sweep(&hostnqn),
                 Order::Settled => self.connect_again(),
+                Order::Ended(owner, outcome) => {
+                    self.shared.dispatcher.returned();
+                    self.answer_soon(owner, outcome);
+                }
                 Order::Stats(reply) => {
                     let _ = reply.try_send(self.stats());
                 }
@@ -381,7 +397,7 @@ impl Reactor {
         let pool = self.shared.pool.usage();
         Usage {
             connections: self.seats.len() - self.free.len(),
-            backend_commands: self.shared.tasks.count(),
+            backend_commands: self.shared.dispatcher.count(),
             buffer_bytes: pool.taken_bytes,
             kept_bytes: pool.kept_bytes,
             reserved_buffers: pool.reserved as usize,
@@ -707,8 +723,9 @@ impl Reactor {
         }
         // Nobody waits for an emulated SSD any more.
         self.finish_due(Instant(u64::MAX));
+        self.shared.dispatcher.hurry();
         let deadline = clock::now() + STOP_WAIT;
-        while self.shared.tasks.count() > 0 && clock::now() < deadline {
+        while self.shared.dispatcher.count() > 0 && clock::now() < deadline {
             self.shared.ring.submit_and_wait(1, Some(STOP_WAIT))?;
             while let Some(cqe) = self.shared.ring.next_completion() {
                 self.dispatch(cqe);

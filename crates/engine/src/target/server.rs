@@ -2,6 +2,7 @@
 
 use super::backends::Backends;
 use super::control::Control;
+use super::dispatch::Dispatch;
 use super::ether::{Drops, EtherConfig, EtherPorts};
 use super::reactor::{Order, Parts, Reactor};
 use crate::backend::{BackendSpec, OpenError};
@@ -98,6 +99,8 @@ pub struct ServerConfig {
     pub pool_bytes: usize,
     /// How reactors wait.
     pub waiting: Waiting,
+    /// Which threads commands pass through; a measuring option.
+    pub dispatch: Dispatch,
     /// A connection ends that has not connected a queue by then.
     pub connect_timeout: Duration,
     /// While other connections wait for buffers, one ends that has had a buffer for so long for a command whose
@@ -124,6 +127,7 @@ impl ServerConfig {
             placement: Placement::default(),
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,
+            dispatch: Dispatch::NoWq,
             connect_timeout: CONNECT_TIMEOUT,
             transfer_timeout: TRANSFER_TIMEOUT,
             buffer_idle: BUFFER_IDLE,
@@ -383,6 +387,7 @@ fn spawn(
             },
             pool_bytes: config.pool_bytes / count,
             waiting: config.waiting,
+            dispatch: config.dispatch,
             connect_timeout: config.connect_timeout,
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,

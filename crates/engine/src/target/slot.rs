@@ -46,7 +46,7 @@ pub(super) enum Work {
     /// An I/O command on its namespace.
     Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Sqe },
     /// A read or write whose data is moved in place; the namespace stays until it has been.
-    InPlace(#[expect(dead_code, reason = "held, not read")] Rc<LocalNamespace>),
+    InPlace(Rc<LocalNamespace>),
     /// An admin or fabrics command.
     Admin(Box<Sqe>),
     /// Fails when its data has passed.

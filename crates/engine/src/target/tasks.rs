@@ -7,7 +7,7 @@
 
 use super::due::DueQueue;
 use crate::backend::{Backend, ByteRange, IoOp, IoTask, Progress};
-use crate::buffer::{Buffer, Pool};
+use crate::buffer::Buffer;
 use crate::clock;
 use crate::ring::{Ring, UserData};
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, IoCommand};
@@ -23,6 +23,16 @@ const COMPARE_BYTES: usize = 64 << 10;
 /// Whose command it is: lane index and use, slot.
 pub(super) type Owner = ((u32, u32), u16);
 
+/// What there is to do.
+pub(super) enum Job {
+    /// An I/O command of one namespace.
+    Execute { command: IoCommand, backend: Arc<Backend>, buffer: Option<Buffer> },
+    /// The lane moves the data itself; only an emulated SSD's time has to pass.
+    Wait(Arc<Backend>),
+    /// Flushes them, one after the other.
+    FlushAll(Vec<Arc<Backend>>),
+}
+
 /// A finished command.
 pub(super) struct Outcome {
     pub(super) result: Result<(), Status>,
@@ -37,9 +47,28 @@ struct Entry {
     backend: Arc<Backend>,
     /// A flush of every namespace: those still to come.
     rest: Vec<Arc<Backend>>,
+    /// The command's buffer, when the operation itself does not need it.
+    spare: Option<Buffer>,
 }
 
 impl Entry {
+    /// An error: the command that cannot be, with its buffer.
+    fn new(owner: Owner, job: Job) -> Result<Entry, Outcome> {
+        let (op, backend, rest, spare) = match job {
+            Job::Execute { command, backend, buffer } => {
+                let (op, spare) = operation(&command, &backend, buffer)
+                    .map_err(|(status, buffer)| Outcome { result: Err(status), buffer })?;
+                (Some(op), backend, Vec::new(), spare)
+            }
+            Job::Wait(backend) => (None, backend, Vec::new(), None),
+            Job::FlushAll(mut backends) => match backends.pop() {
+                Some(backend) => (Some(IoOp::Flush), backend, backends, None),
+                None => return Err(Outcome { result: Ok(()), buffer: None }),
+            },
+        };
+        Ok(Entry { task: op.map(IoTask::new), owner, backend, rest, spare })
+    }
+
     fn start(&mut self, ring: &mut Ring, index: u32) -> Progress {
         let user_data = UserData { kind: KIND, index, generation: 0 }.pack();
         match &mut self.task {
@@ -58,52 +87,11 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Starts a command; `None`: it ends later.
-    pub(super) fn start(
-        &mut self,
-        ring: &mut Ring,
-        pool: &mut Pool,
-        owner: Owner,
-        command: &IoCommand,
-        backend: Arc<Backend>,
-        buffer: Option<Buffer>,
-    ) -> Option<Outcome> {
-        let op = match operation(command, &backend, buffer) {
-            Ok(op) => op,
-            Err((status, buffer)) => return Some(Outcome { result: Err(status), buffer }),
+    pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, job: Job) -> Option<Outcome> {
+        let entry = match Entry::new(owner, job) {
+            Ok(entry) => entry,
+            Err(outcome) => return Some(outcome),
         };
-        let (op, used) = op;
-        if let Some(used) = used {
-            pool.give(used);
-        }
-        let task = Some(IoTask::new(op));
-        self.begin(ring, Entry { task, owner, backend, rest: Vec::new() })
-    }
-
-    /// Only lets the time of an emulated SSD pass, for a read that is sent from its memory.
-    pub(super) fn wait(
-        &mut self,
-        ring: &mut Ring,
-        owner: Owner,
-        backend: Arc<Backend>,
-    ) -> Option<Outcome> {
-        self.begin(ring, Entry { task: None, owner, backend, rest: Vec::new() })
-    }
-
-    /// Flushes several backends, one after the other.
-    pub(super) fn flush_all(
-        &mut self,
-        ring: &mut Ring,
-        owner: Owner,
-        mut backends: Vec<Arc<Backend>>,
-    ) -> Option<Outcome> {
-        let Some(backend) = backends.pop() else {
-            return Some(Outcome { result: Ok(()), buffer: None });
-        };
-        let task = Some(IoTask::new(IoOp::Flush));
-        self.begin(ring, Entry { task, owner, backend, rest: backends })
-    }
-
-    fn begin(&mut self, ring: &mut Ring, entry: Entry) -> Option<Outcome> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             (self.entries.len() - 1) as u32
@@ -164,7 +152,7 @@ impl Tasks {
                 let buffer = match entry.task.as_mut().and_then(IoTask::take_op) {
                     Some(IoOp::Read { buffer, .. } | IoOp::Write { buffer, .. }) => Some(buffer),
                     Some(IoOp::Compare { expected, .. }) => Some(expected),
-                    _ => None,
+                    _ => entry.spare.take(),
                 };
                 self.entries[index as usize] = None;
                 self.free.push(index);
@@ -265,7 +253,6 @@ mod tests {
 
     struct Rig {
         ring: Ring,
-        pool: Pool,
         tasks: Tasks,
         ssd: Arc<Backend>,
     }
@@ -276,15 +263,18 @@ mod tests {
             let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
             Rig {
                 ring: Ring::new(4).unwrap(),
-                pool: Pool::new(4 << 20),
                 tasks: Tasks::default(),
                 ssd: Arc::new(Backend::open(&spec).unwrap()),
             }
         }
 
         fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
-            let (ring, pool, backend) = (&mut self.ring, &mut self.pool, self.ssd.clone());
-            let ended = self.tasks.start(ring, pool, ((0, 0), slot), command, backend, buffer);
+            let job = Job::Execute { command: *command, backend: self.ssd.clone(), buffer };
+            self.begin(slot, job);
+        }
+
+        fn begin(&mut self, slot: u16, job: Job) {
+            let ended = self.tasks.start(&mut self.ring, ((0, 0), slot), job);
             assert!(ended.is_none(), "slot {slot} does not wait");
         }
 
@@ -325,9 +315,9 @@ mod tests {
         for slot in 0..4 {
             rig.start(slot, &IoCommand::Flush, None);
         }
-        let (ring, ssd) = (&mut rig.ring, rig.ssd.clone());
-        assert!(rig.tasks.wait(ring, ((0, 0), 4), ssd.clone()).is_none());
-        assert!(rig.tasks.flush_all(ring, ((0, 0), 5), vec![ssd.clone(), ssd]).is_none());
+        let ssd = rig.ssd.clone();
+        rig.begin(4, Job::Wait(ssd.clone()));
+        rig.begin(5, Job::FlushAll(vec![ssd.clone(), ssd]));
         let soon = begin + LONG / 2;
         assert_eq!(rig.expire(soon + LONG), [0, 1]);
         assert_eq!(rig.expire(soon + LONG * 2), [2, 3]);

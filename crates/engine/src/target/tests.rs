@@ -1,6 +1,6 @@
 //! A target whose backend answers when it is told to.
 
-use super::{Export, Server, ServerConfig, Subsystem};
+use super::{Dispatch, Export, Server, ServerConfig, Subsystem};
 use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
 use crate::host::{Class, Client, HostConfig, HostError, Op, Request};
@@ -20,13 +20,13 @@ fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
-fn serve(fifo: &Path, reactors: usize) -> Server {
+fn serve(fifo: &Path, reactors: usize, dispatch: Dispatch) -> Server {
     let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
     let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
-    config.cores = vec![0; reactors];
+    (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
     Server::start(config).unwrap()
 }
 
@@ -69,8 +69,9 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
-    for reactors in [1, 2] {
-        let server = serve(&fifo, reactors);
+    let modes = [Dispatch::NoWq, Dispatch::Rec, Dispatch::Base];
+    for (reactors, dispatch) in [1, 2].into_iter().flat_map(|n| modes.map(|mode| (n, mode))) {
+        let server = serve(&fifo, reactors, dispatch);
         let client = connect(&server, "nqn.x:host").unwrap();
         let (done, ended) = channel();
         client.submit_to(read(), &done);
@@ -99,7 +100,7 @@ fn a_first_connection_waits_while_the_controller_is_busy() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
-    let server = serve(&fifo, 1);
+    let server = serve(&fifo, 1, Dispatch::NoWq);
     let client = connect(&server, "nqn.x:host").unwrap();
     let (done, _ended) = channel();
     client.submit_to(read(), &done);

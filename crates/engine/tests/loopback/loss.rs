@@ -123,10 +123,13 @@ fn survives(fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
 }
 
 fn survives_on(export: Export, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
+    survives_at(serve(vec![export]), fate, digests, lanes);
+}
+
+pub fn survives_at(server: Server, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
     const SLOTS: u64 = 8;
     const ROUNDS: u64 = 40;
     const LENGTHS: [usize; 4] = [4096, 65536, 16384, 262_144];
-    let server = serve(vec![export]);
     // Far enough for the admin queue to be ready.
     let fates = (0..40u64).map(|n| fate(30_000 + (n * 7919 * 104_729) % 700_001)).collect();
     let proxy = Proxy::new(address(&server), fates);

@@ -4,6 +4,7 @@
 mod classes;
 mod commands;
 mod control;
+mod dispatch;
 mod hostile;
 mod loss;
 mod ops;

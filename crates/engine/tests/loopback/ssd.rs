@@ -22,7 +22,7 @@ fn pair(service: Duration, parallel: u16, lanes: u32) -> (Server, Client) {
 }
 
 /// Submits a read or write of each slot of `slots`, all at once.
-fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<Completion> {
+pub fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<Completion> {
     let (done, completions) = channel();
     for slot in slots {
         let seed = if op == Op::Write { slot } else { !slot };
@@ -33,7 +33,7 @@ fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<Comp
 }
 
 /// Takes `count` completions, each with its slot's data.
-fn collect(completions: &Receiver<Completion>, count: usize) {
+pub fn collect(completions: &Receiver<Completion>, count: usize) {
     let mut seen = vec![false; count];
     for _ in 0..count {
         let completion = completions.recv_timeout(LONG).expect("every request ends");

@@ -3,6 +3,7 @@
 use super::payload::Payload;
 use super::{Lane, LaneError, Shared};
 use crate::target::slot::{Data, Work};
+use crate::target::tasks::Job;
 use roadtrain_proto::target::Connected;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Property, fctype, property};
@@ -55,7 +56,8 @@ impl Lane {
         {
             // What was written is on stable storage before the controller says that it is shut down.
             let backends = shared.control.backends(connected);
-            if shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends).is_none() {
+            let (ring, job) = (&mut shared.ring, Job::FlushAll(backends));
+            if shared.dispatcher.start(ring, (self.id, slot), job).is_none() {
                 self.tasks += 1;
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::buffer::Buffer;
 use crate::target::namespace::LocalNamespace;
 use crate::target::slot::{Data, Work};
-use crate::target::tasks::Outcome;
+use crate::target::tasks::{Job, Outcome};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::target::Connected;
 use roadtrain_proto::target::io::IoCommand;
@@ -36,8 +36,10 @@ impl Lane {
             }
         };
         self.account(&command);
-        let has_digest = self.transport.has_data_digest();
-        let Some((start, length)) = in_place(&command, &namespace, has_digest) else {
+        let hands_over = shared.dispatcher.hands_over();
+        let staged =
+            self.transport.has_data_digest() || hands_over && matches!(payload, Payload::Here(_)); // whoever executes copies it
+        let Some((start, length)) = in_place(&command, &namespace, staged) else {
             self.slots[usize::from(slot)].work = Work::Io { command, namespace, sqe: *sqe };
             return self.begin(shared, slot, payload);
         };
@@ -45,7 +47,8 @@ impl Lane {
         let s = &mut self.slots[usize::from(slot)];
         s.data = Data::InPlace { start, length: length as usize };
         s.work = Work::InPlace(namespace);
-        if backend.station().is_some() {
+        let is_read = matches!(command, IoCommand::Read { .. });
+        if backend.station().is_some() || hands_over && is_read {
             return self.let_time_pass(shared, slot, backend);
         }
         match (command, payload) {
@@ -63,12 +66,22 @@ impl Lane {
         }
     }
 
+    /// A write whose data is in its place already.
+    pub(super) fn finish_in_place(&mut self, shared: &mut Shared, slot: u16) {
+        let s = &mut self.slots[usize::from(slot)];
+        if shared.dispatcher.hands_over()
+            && let Work::InPlace(namespace) = &s.work
+        {
+            let backend = namespace.backend.clone();
+            s.data = Data::None; // there is none to answer with
+            return self.let_time_pass(shared, slot, backend);
+        }
+        self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
+    }
+
     /// A read from an emulated SSD: sent in place as well, when its time has come.
     fn let_time_pass(&mut self, shared: &mut Shared, slot: u16, backend: Arc<Backend>) {
-        match shared.tasks.wait(&mut shared.ring, (self.id, slot), backend) {
-            Some(outcome) => self.finish(shared, slot, outcome),
-            None => self.tasks += 1,
-        }
+        self.start(shared, slot, Job::Wait(backend));
     }
 
     /// Counts for the SMART log.
@@ -117,10 +130,7 @@ impl Lane {
             return self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), payload);
         }
         let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
-        match shared.tasks.flush_all(&mut shared.ring, (self.id, slot), backends) {
-            Some(outcome) => self.finish(shared, slot, outcome),
-            None => self.tasks += 1,
-        }
+        self.start(shared, slot, Job::FlushAll(backends));
     }
 
     /// Answers with an error, when the data that came along has passed.
@@ -181,8 +191,13 @@ impl Lane {
             Data::Pooled(buffer) => Some(buffer),
             _ => None,
         };
-        let Shared { tasks, ring, pool, .. } = shared;
-        match tasks.start(ring, pool, (self.id, slot), &command, backend, buffer) {
+        self.start(shared, slot, Job::Execute { command, backend, buffer });
+    }
+
+    #[inline]
+    fn start(&mut self, shared: &mut Shared, slot: u16, job: Job) {
+        let Shared { dispatcher, ring, .. } = shared;
+        match dispatcher.start(ring, (self.id, slot), job) {
             Some(outcome) => self.finish(shared, slot, outcome),
             None => self.tasks += 1,
         }
@@ -233,14 +248,14 @@ pub(super) fn staged_bytes(command: &IoCommand) -> u32 {
     }
 }
 
-/// Where a read or write moves its data without staging. With data digests it cannot: what is sent must
+/// Where a read or write moves its data if not `staged`. With data digests it has to be: what is sent must
 /// not change under its digest, and what is received must not be kept if its digest is wrong.
 fn in_place(
     command: &IoCommand,
     namespace: &LocalNamespace,
-    has_digest: bool,
+    staged: bool,
 ) -> Option<(*mut u8, u32)> {
-    if has_digest {
+    if staged {
         return None;
     }
     match *command {

@@ -259,8 +259,10 @@ impl Lane {
             Work::Failed(status) => *status,
             _ if !intact => Status::TRANSIENT_TRANSPORT_ERROR,
             Work::Admin(_) => return self.run_admin(shared, slot),
-            // It is in memory already.
-            Work::InPlace(_) => Status::SUCCESS,
+            Work::InPlace(_) => {
+                self.finish_in_place(shared, slot);
+                return Ok(());
+            }
             _ => {
                 self.execute(shared, slot);
                 return Ok(());

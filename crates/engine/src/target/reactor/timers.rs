@@ -19,7 +19,7 @@ impl Reactor {
         let keep_alive = self.listens().then(|| self.next_look()).flatten();
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (!self.starved.is_empty()).then_some(self.transfers_at);
-        let due = self.shared.tasks.next_due();
+        let due = self.shared.dispatcher.next_due();
         let (look, now) = (self.frames.look_at(), clock::now());
         let seats = &mut self.seats;
         let doorbells = self.timed.iter().filter_map(|&index| {
