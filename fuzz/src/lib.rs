@@ -1,5 +1,7 @@
 //! What the fuzz targets share.
 
+pub mod ether;
+
 use roadtrain_proto::framing::{Framer, Step};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};

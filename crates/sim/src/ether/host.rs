@@ -154,23 +154,15 @@ impl Host {
         let lane = &mut self.lanes[number];
         lane.qpair = None;
         lane.retry_at = now + RETRY_AFTER;
-        let flights = lane.flights.iter_mut().zip(&mut lane.buffers);
-        let mut lost: Vec<Flight> = flights
-            .filter_map(|(flight, buffer)| {
-                let mut flight = flight.take()?;
-                flight.request.buffer = std::mem::take(buffer);
-                Some(flight)
-            })
-            .collect();
-        lost.sort_by_key(|flight| flight.request.token);
-        lost.into_iter().rev().for_each(|flight| lane.pending.push_front(flight));
+        lane.take_back();
     }
 
-    /// The host ends a lane.
+    /// The host ends a lane: the requests are taken back at once, with their buffers.
     pub fn leave(&mut self, now: Instant, net: &mut Net) {
         let number = self.rng.below(self.lanes.len() as u64) as usize;
         let sending = self.plan.host;
         let lane = &mut self.lanes[number];
+        lane.take_back();
         if let Some(qpair) = &mut lane.qpair {
             qpair.leave(Reason::Done);
             lane.send(now, sending, net);
@@ -306,6 +298,20 @@ pub fn first_seq(rng: &mut Rng) -> u32 {
 impl Lane {
     fn outstanding(&self) -> usize {
         self.pending.len() + self.flights.iter().flatten().count()
+    }
+
+    /// Requests under way wait again, in order.
+    fn take_back(&mut self) {
+        let flights = self.flights.iter_mut().zip(&mut self.buffers);
+        let mut lost: Vec<Flight> = flights
+            .filter_map(|(flight, buffer)| {
+                let mut flight = flight.take()?;
+                flight.request.buffer = std::mem::take(buffer);
+                Some(flight)
+            })
+            .collect();
+        lost.sort_by_key(|flight| flight.request.token);
+        lost.into_iter().rev().for_each(|flight| self.pending.push_front(flight));
     }
 
     fn submit_pending(&mut self, now: Instant) {

@@ -11,6 +11,7 @@
 //! Set-up (Join, Query) is by word of mouth here: the links carry only what lanes send. The fence that a new lane
 //! waits for is the target's as in ETHERNET.md: the old lane takes nothing more.
 
+pub mod flow;
 mod forger;
 pub mod host;
 pub mod net;

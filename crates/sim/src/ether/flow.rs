@@ -1,0 +1,266 @@
+//! What a lane carries in a second, over links of a given kind: requests of one size, so many always under
+//! way, a target that answers at once. A TCP connection may share the first link.
+
+use super::net::{Net, Packet};
+use super::plan::{LinkPlan, piece_bytes};
+use super::tcp::Connection;
+use crate::network::End;
+use crate::rng::Rng;
+use core::time::Duration;
+use roadtrain_proto::ether::Packing;
+use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
+use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::train::MemoryTrain;
+use roadtrain_proto::ether::{host, target};
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::policy::{Class, PolicyConfig, PolicyKind, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::parse;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+
+const ENTRIES: u16 = 257;
+const PAGES: u32 = 16_384;
+const DATA_BYTES_MAX: u32 = 1 << 20;
+const TRAIN_FRAMES: usize = 256;
+const HOST: u64 = 0x1111;
+const TARGET: u64 = 0x2222;
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// The links.
+    pub links: Vec<LinkPlan>,
+    /// Requests always under way.
+    pub depth: u16,
+    /// Octets of a request.
+    pub octets: u32,
+    /// Writes, not reads.
+    pub writes: bool,
+    /// Octets of the segments of a TCP connection that sends in the same direction over the first link.
+    pub neighbour: Option<u64>,
+    /// Nothing counts before.
+    pub warm_up: Duration,
+    /// Time that counts.
+    pub time: Duration,
+}
+
+/// What has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Requests that have completed.
+    pub requests: u64,
+    /// Requests that were under way at the end and have not completed after it.
+    pub left: u32,
+    /// Their octets in a second.
+    pub octets: f64,
+    /// Octets of the TCP connection in a second.
+    pub neighbour: f64,
+}
+
+impl Outcome {
+    /// Jain's index of the two: 1 when both have the same.
+    #[must_use]
+    pub fn fairness(&self) -> f64 {
+        let (a, b) = (self.octets, self.neighbour);
+        (a + b).powi(2) / (2.0 * (a * a + b * b))
+    }
+}
+
+struct Run<'a> {
+    flow: &'a Flow,
+    now: Instant,
+    net: Net,
+    host: host::Qpair,
+    target: target::Qpair,
+    neighbour: Option<Connection>,
+    requests: u64,
+}
+
+impl Flow {
+    /// Runs it, with random numbers from `seed`.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[must_use]
+    pub fn run(&self, seed: u64) -> Outcome {
+        let mut run = Run::new(self, seed);
+        run.pass(self.warm_up, true);
+        let before = (run.requests, run.neighbour.as_ref().map_or(0, |c| c.delivered));
+        run.pass(self.time, true);
+        let requests = run.requests - before.0;
+        let delivered = run.neighbour.as_ref().map_or(0, |c| c.delivered) - before.1;
+        run.neighbour = None;
+        run.pass(Duration::from_secs(5), false);
+        let seconds = self.time.as_secs_f64();
+        Outcome {
+            requests,
+            left: run.host.in_flight(),
+            octets: requests as f64 * f64::from(self.octets) / seconds,
+            neighbour: delivered as f64 / seconds,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(flow: &'a Flow, seed: u64) -> Self {
+        let ways: Vec<_> = flow.links.iter().map(|link| link.ways).collect();
+        let net = Net::new(&ways, 4096, Rng::new(seed));
+        let piece_bytes = piece_bytes(&flow.links);
+        let policy = PolicyConfig::of(PolicyKind::Auto);
+        let packing = Packing { requests: true, pieces: true };
+        let (pages, data_bytes_max, body_crc) = (PAGES, DATA_BYTES_MAX, false);
+        let queue_entries = ENTRIES;
+        let slots = ENTRIES - 1;
+        let host = host::Qpair::new(
+            host::Config {
+                queue_entries,
+                pages,
+                piece_bytes,
+                data_bytes_max,
+                policy,
+                packing,
+                body_crc,
+            },
+            flow.ends_links(HOST, TARGET),
+        );
+        let mut target = target::Qpair::new(
+            target::Config { slots, pages, piece_bytes, data_bytes_max, policy, packing, body_crc },
+            flow.ends_links(TARGET, HOST),
+        );
+        target.set_connected(1, ENTRIES, true, Class::Normal);
+        let from = if flow.writes { End::Host } else { End::Target };
+        let neighbour = flow.neighbour.map(|octets| Connection::new(0, from, octets));
+        Run { flow, now: Instant(0), net, host, target, neighbour, requests: 0 }
+    }
+
+    /// So much time; with `goes_on` each request is followed by another.
+    fn pass(&mut self, time: Duration, goes_on: bool) {
+        let end = self.now + time;
+        let mut turns = 0;
+        loop {
+            self.turn(goes_on);
+            let next = self.next_at().filter(|&at| at < end);
+            let Some(next) = next else { break };
+            turns = if next > self.now { 0 } else { turns + 1 };
+            assert!(turns < 1000, "a moment does not end");
+            self.now = self.now.max(next);
+        }
+        self.now = end;
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let arrivals = [End::Host, End::Target].map(|end| self.net.next_at(end));
+        let deadlines = [self.host.deadline(), self.target.deadline()];
+        let neighbour = self.neighbour.as_ref().and_then(Connection::next_at);
+        arrivals.into_iter().chain(deadlines).chain([neighbour]).flatten().min()
+    }
+
+    fn turn(&mut self, goes_on: bool) {
+        let now = self.now;
+        if let Some(neighbour) = &mut self.neighbour {
+            neighbour.send(now, &mut self.net);
+        }
+        for (_, packet) in self.net.receive(now, End::Target) {
+            match packet {
+                Packet::Frame(octets) => self.serve(&octets),
+                Packet::Segment(segment) => {
+                    let net = &mut self.net;
+                    self.neighbour.iter_mut().for_each(|c| c.receive(now, net, &segment));
+                }
+            }
+        }
+        for (_, packet) in self.net.receive(now, End::Host) {
+            match packet {
+                Packet::Frame(octets) => self.complete(&octets),
+                Packet::Segment(segment) => {
+                    let net = &mut self.net;
+                    self.neighbour.iter_mut().for_each(|c| c.receive(now, net, &segment));
+                }
+            }
+        }
+        while goes_on && self.host.in_flight() < self.flow.depth.into() {
+            self.submit();
+        }
+        self.send();
+    }
+
+    fn submit(&mut self) {
+        let Flow { octets, writes, .. } = *self.flow;
+        let (opcode, data) = match writes {
+            true => (opcode::WRITE, Data::Out(octets)),
+            false => (opcode::READ, Data::In(octets)),
+        };
+        let sqe = Sqe::rw(opcode, 1, 0, octets / 512);
+        let slot = self.host.submit(self.now, &sqe, data, Urgency::Normal);
+        assert!(slot.is_some(), "a request has room");
+    }
+
+    fn serve(&mut self, octets: &[u8]) {
+        let Ok((header, kind, body)) = parse(octets) else { return };
+        let mut commands = Vec::new();
+        self.target.receive(self.now, &header, kind, body, &mut |event| {
+            if let target::RxEvent::Command { slot, room_bytes, .. } = event {
+                commands.push((slot, room_bytes));
+            }
+        });
+        for (slot, room_bytes) in commands {
+            match room_bytes {
+                0 => self.target.respond(self.now, slot, Status::SUCCESS, 0),
+                room_bytes => self.target.respond_with_data(self.now, slot, room_bytes, 0),
+            }
+        }
+    }
+
+    fn complete(&mut self, octets: &[u8]) {
+        let Ok((header, kind, body)) = parse(octets) else { return };
+        let requests = &mut self.requests;
+        self.host.receive(self.now, &header, kind, body, &mut |event| {
+            if let host::RxEvent::Complete { data_intact, .. } = event {
+                assert!(data_intact);
+                *requests += 1;
+            }
+        });
+    }
+
+    fn send(&mut self) {
+        let now = self.now;
+        let mut train = MemoryTrain::new(TRAIN_FRAMES, |_, _: &mut [u8], _| ());
+        self.host.expire(now);
+        self.host.batcher().drained(now);
+        while self.host.poll_tx(now, &mut train) {
+            for frame in train.frames.drain(..) {
+                let octets = [frame.header.as_bytes(), &frame.body].concat();
+                self.net.send(now, frame.link, End::Host, Packet::Frame(octets));
+            }
+        }
+        self.target.expire(now);
+        self.target.batcher().drained(now);
+        while self.target.poll_tx(now, &mut train) {
+            for frame in train.frames.drain(..) {
+                let octets = [frame.header.as_bytes(), &frame.body].concat();
+                self.net.send(now, frame.link, End::Target, Packet::Frame(octets));
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// One end's links.
+    fn ends_links<R: Copy>(&self, token: u64, peer_token: u64) -> Links<R> {
+        let mut links = Links::new(token, peer_token, 1);
+        for (link, plan) in (0..).zip(&self.links) {
+            let frame_bytes = plan.frame_bytes;
+            let config = ChannelConfig {
+                link,
+                first_tx: 1,
+                first_rx: 1,
+                window: WINDOW as u16,
+                frame_bytes,
+            };
+            assert!(links.add(Instant(0), &config, 1));
+        }
+        links
+    }
+}

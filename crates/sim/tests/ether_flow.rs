@@ -1,0 +1,104 @@
+//! What a lane over Ethernet carries: beside losses, beside TCP, over several links. Virtual time, so the
+//! numbers are the same everywhere.
+
+use core::time::Duration;
+use roadtrain_sim::ether::flow::{Flow, Outcome};
+use roadtrain_sim::ether::net::Manners;
+use roadtrain_sim::ether::plan::LinkPlan;
+
+/// A gigabit link, 50 us long, with a queue of 256 KB.
+const GOOD: fn() -> Manners = || Manners::good(50, Some(1000), 256_000);
+const GIGABIT: f64 = 125e6;
+
+fn link(frame_bytes: u16, manners: Manners) -> LinkPlan {
+    LinkPlan { frame_bytes, ways: [manners; 2] }
+}
+
+/// 4 KiB requests, 128 of them, or 64 KiB ones, 32 of them.
+fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> Flow {
+    let depth = if octets > 4096 { 32 } else { 128 };
+    let (warm_up, time) = (Duration::from_millis(100), Duration::from_millis(400));
+    Flow { links, depth, octets, writes, neighbour: None, warm_up, time }
+}
+
+fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> Outcome {
+    let manners = Manners { lost_ppm, ..GOOD() };
+    flow(vec![link(frame_bytes, manners)], octets, writes).run(1)
+}
+
+/// The payload's share of the link, with all heads: 97.6 % at most with frames of 9000 octets.
+#[test]
+fn a_link_is_used() {
+    for writes in [false, true] {
+        let outcome = with_loss(9000, 0, 4096, writes);
+        assert!(outcome.octets > 0.955 * GIGABIT, "4 KiB, writes {writes}: {outcome:?}");
+        let outcome = with_loss(9000, 0, 65_536, writes);
+        assert!(outcome.octets > 0.97 * GIGABIT, "64 KiB, writes {writes}: {outcome:?}");
+    }
+}
+
+#[test]
+fn one_percent_of_loss_costs_less_than_a_fifth() {
+    for (frame_bytes, octets, writes) in
+        [(9000, 4096, false), (9000, 65_536, true), (1500, 4096, true), (1500, 65_536, false)]
+    {
+        let [good, bad] = [0, 10_000].map(|ppm| with_loss(frame_bytes, ppm, octets, writes));
+        let share = bad.octets / good.octets;
+        assert!(share > 0.8, "{frame_bytes} octets a frame, {octets} a request: {share}");
+    }
+}
+
+#[test]
+fn with_five_percent_of_loss_every_request_completes() {
+    for frame_bytes in [1500, 9000] {
+        let outcome = with_loss(frame_bytes, 50_000, 4096, false);
+        assert_eq!(outcome.left, 0, "{outcome:?}");
+        assert!(outcome.requests > 1000, "{outcome:?}");
+    }
+}
+
+/// Lanes and TCP get about the same of a link that both fill.
+#[test]
+fn tcp_beside_a_lane_gets_its_share() {
+    for (frame_bytes, delay_us, queue) in
+        [(9000, 50, 256_000), (1500, 200, 256_000), (9000, 500, 1_000_000)]
+    {
+        for (octets, writes) in [(4096, false), (65_536, true)] {
+            let manners = Manners::good(delay_us, Some(1000), queue);
+            let alone = flow(vec![link(frame_bytes, manners)], octets, writes);
+            let both = Flow {
+                neighbour: Some(u64::from(frame_bytes) - 52),
+                warm_up: Duration::from_secs(2),
+                time: Duration::from_secs(4),
+                ..alone
+            };
+            let outcome = both.run(1);
+            let what = format!("{frame_bytes}, {delay_us} us, {queue}: {outcome:?}");
+            assert!(outcome.fairness() > 0.9, "Jain's index {} of {what}", outcome.fairness());
+            assert!(outcome.octets + outcome.neighbour > 0.85 * GIGABIT, "{what}");
+        }
+    }
+}
+
+#[test]
+fn links_add_up() {
+    let one = flow(vec![link(9000, GOOD())], 65_536, false).run(1);
+    for count in [2, 4, 6] {
+        let outcome = flow(vec![link(9000, GOOD()); count], 65_536, false).run(1);
+        let share = outcome.octets / one.octets / count as f64;
+        assert!(share > 0.95, "{count} links give {share} of what they could");
+    }
+}
+
+/// A slow link and a long one do not hold a good one up.
+#[test]
+fn links_need_not_be_alike() {
+    let slow = link(9000, Manners::good(50, Some(100), 100_000));
+    let long = link(9000, Manners::good(2000, Some(1000), 1_000_000));
+    let good = link(9000, GOOD());
+    let alone = flow(vec![good], 4096, false).run(1);
+    for other in [slow, long] {
+        let both = flow(vec![good, other], 4096, false).run(1);
+        assert!(both.octets > 0.98 * alone.octets, "{} of {}", both.octets, alone.octets);
+    }
+}

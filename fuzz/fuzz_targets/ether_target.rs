@@ -1,0 +1,79 @@
+//! Any frames from a host into a target's end of a lane that executes what it gets: no panic, data lies
+//! within the damq, no more commands than slots, every frame sent is right.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use roadtrain_fuzz::ether::{Cursor, PIECE_BYTES, assert_right, frame, links};
+use roadtrain_fuzz::policy;
+use roadtrain_proto::ether::Packing;
+use roadtrain_proto::ether::target::{Config, Qpair, RxEvent};
+use roadtrain_proto::ether::train::MemoryTrain;
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::PAGE_BYTES;
+use roadtrain_wire::status::Status;
+
+const SLOTS: u16 = 4;
+const PAGES: u32 = 6;
+
+fuzz_target!(|input: &[u8]| {
+    let mut cursor = Cursor(input);
+    let shape = cursor.octet();
+    let config = Config {
+        slots: SLOTS,
+        pages: PAGES,
+        piece_bytes: PIECE_BYTES,
+        data_bytes_max: 1 << 14,
+        policy: policy(shape),
+        packing: Packing { requests: shape & 1 != 0, pieces: shape & 2 != 0 },
+        body_crc: shape & 4 != 0,
+    };
+    let mut qpair = Qpair::new(config, links());
+    qpair.set_connected(1, SLOTS + 1, shape & 8 == 0, Class::from_cattr(shape));
+    let (mut now, mut newest) = (Instant(0), [0; 2]);
+    // Slots with a command, and with data that was not released.
+    let (mut executing, mut kept) = ([false; SLOTS as usize], [false; SLOTS as usize]);
+    while !cursor.is_empty() {
+        let (header, kind, body) = frame(&mut cursor, &mut newest);
+        let mut commands = Vec::new();
+        qpair.receive(now, &header, kind, &body, &mut |event| match event {
+            RxEvent::Data { place, start, length, .. } => {
+                assert!(place + u64::from(length) <= u64::from(PAGES) * PAGE_BYTES as u64);
+                assert!(start + length as usize <= body.len());
+            }
+            RxEvent::Command { slot, place, data_bytes, room_bytes, .. } => {
+                let end = place + u64::from(data_bytes);
+                assert!(data_bytes == 0 || end <= u64::from(PAGES) * PAGE_BYTES as u64);
+                assert!(data_bytes == 0 || room_bytes == 0);
+                let was = std::mem::replace(&mut executing[usize::from(slot)], true);
+                assert!(!was && !kept[usize::from(slot)], "a command over another");
+                commands.push((slot, room_bytes));
+            }
+            RxEvent::Released { slot } => kept[usize::from(slot)] = false,
+        });
+        let answers = cursor.octet();
+        for (slot, room_bytes) in commands {
+            // Some commands stay under way for ever.
+            if answers & 1 << slot == 0 {
+                executing[usize::from(slot)] = false;
+                kept[usize::from(slot)] = true;
+                match room_bytes {
+                    0 => qpair.respond(now, slot, Status::SUCCESS, 7),
+                    bytes => qpair.respond_with_data(now, slot, bytes, 0),
+                }
+            }
+        }
+        now.0 += u64::from(cursor.octet()) * 20_000;
+        qpair.expire(now);
+        qpair.batcher().drained(now);
+        let mut train = MemoryTrain::new(64, |slot, _: &mut [u8], _| {
+            assert!(kept[usize::from(slot)], "data that was released");
+        });
+        while qpair.poll_tx(now, &mut train) {
+            assert_right(&train.frames);
+            train.frames.clear();
+        }
+        assert!(!qpair.has_tx(now));
+        assert!(qpair.in_flight() <= SLOTS.into());
+    }
+});

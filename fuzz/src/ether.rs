@@ -1,0 +1,175 @@
+//! Lanes over Ethernet: frames as the octets of an input say, and what is to be right of those sent.
+
+use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
+use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::train::MemoryFrame;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::ether::{
+    COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_RECORD_BYTES, Data,
+    FRAME_HEADER_BYTES, FrameHeader, FrameType, RecordHead, RecordKind, Records, VERSION, flags,
+    padded, parse,
+};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+
+/// This end's token.
+pub const TOKEN: u64 = 0x1234_5678_0000_0001;
+/// The peer's.
+pub const PEER_TOKEN: u64 = 0xfedc_ba98_0000_0002;
+/// PIECE.
+pub const PIECE_BYTES: u16 = 1408;
+/// First SEQ of either end: soon after it the numbers begin anew.
+const FIRST: u32 = u32::MAX - 20;
+const FRAME_BYTES: u16 = 1500;
+const LINKS: u8 = 2;
+
+/// The octets of an input, one after the other; zeroes behind its end.
+pub struct Cursor<'a>(pub &'a [u8]);
+
+impl Cursor<'_> {
+    /// Whether there are no more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// An octet.
+    pub fn octet(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or_default()
+    }
+
+    /// A number that is most often small, also below zero.
+    fn number(&mut self) -> u32 {
+        match self.octet() {
+            0x7f => u32::from_le_bytes([0; 4].map(|_| self.octet())),
+            octet => i32::from(octet.cast_signed()).cast_unsigned(),
+        }
+    }
+}
+
+/// An end's links.
+#[must_use]
+pub fn links<R: Copy>() -> Links<R> {
+    let mut links = Links::new(TOKEN, PEER_TOKEN, 7);
+    for link in 0..LINKS {
+        let config = ChannelConfig {
+            link,
+            first_tx: FIRST,
+            first_rx: FIRST,
+            window: WINDOW as u16,
+            frame_bytes: FRAME_BYTES,
+        };
+        assert!(links.add(Instant(0), &config, 9));
+    }
+    links
+}
+
+/// A frame that the input says; `newest` is the SEQ of the last of each link.
+pub fn frame(
+    cursor: &mut Cursor<'_>,
+    newest: &mut [u32; LINKS as usize],
+) -> (FrameHeader, FrameType, Vec<u8>) {
+    let bits = cursor.octet();
+    let kind = match bits & 7 {
+        0..5 => FrameType::Cargo,
+        5 => FrameType::Ack,
+        _ => FrameType::from_octet(cursor.octet() % 10 + 1).expect("a type"),
+    };
+    let link = bits >> 3 & 1;
+    let last = &mut newest[usize::from(link)];
+    // Mostly the next number.
+    let seq =
+        FIRST.wrapping_add(*last).wrapping_add(if bits & 0x10 != 0 { cursor.number() } else { 0 });
+    *last = last.wrapping_add(1);
+    let mut header = FrameHeader {
+        version: VERSION,
+        kind: kind as u8,
+        flags: if kind == FrameType::Cargo { flags::SEQ } else { 0 }.into(),
+        token: TOKEN.into(),
+        link,
+        seq: seq.into(),
+        base: FIRST.into(),
+        ack: FIRST.into(),
+        credits: (WINDOW as u16).into(),
+        ..FrameHeader::default()
+    };
+    if bits & 0x20 != 0 {
+        header.base = FIRST.wrapping_add(cursor.number()).into();
+        header.flags = (header.flags.get() ^ u16::from(cursor.octet() & 7)).into();
+    }
+    if bits & 0x40 != 0 {
+        header.ack = FIRST.wrapping_add(cursor.number()).into();
+        header.sack = (u64::from(cursor.number()) << 32 | u64::from(cursor.number())).into();
+        header.credits = (cursor.number() as u16).into();
+        header.delay_us = (cursor.number() as u16).into();
+    }
+    let mut body = Vec::new();
+    for _ in 0..cursor.octet() % 8 {
+        record(cursor, &mut body);
+    }
+    if bits & 0x80 != 0 {
+        let length = usize::from(cursor.octet()).min(cursor.0.len());
+        body.extend_from_slice(&cursor.0[..length]);
+        cursor.0 = &cursor.0[length..];
+    }
+    (header, kind, body)
+}
+
+/// A record that the input says: the fields that have to fit together mostly do.
+fn record(cursor: &mut Cursor<'_>, body: &mut Vec<u8>) {
+    let bits = cursor.octet();
+    let (slot, generation) = (u16::from(bits >> 3 & 3), u32::from(cursor.octet()) % 4);
+    let octets = u32::from(cursor.octet()) * 64;
+    let position = cursor.number().into();
+    let pieces = octets.div_ceil(PIECE_BYTES.into()) as u16;
+    match bits & 7 {
+        0..3 => {
+            let mut sqe = Sqe::rw(cursor.octet(), 1, 0, 1);
+            sqe.cid = slot.into();
+            let head = RecordHead::new(RecordKind::Command, COMMAND_RECORD_BYTES, slot, generation);
+            let octets = (octets | u32::from(bits >> 7) << 31).into();
+            body.extend_from_slice(Command { head, sqe, position, octets }.as_bytes());
+        }
+        3..6 => {
+            let index = u16::from(cursor.octet()) % 8;
+            let offset = u32::from(index) * u32::from(PIECE_BYTES);
+            let length = octets.saturating_sub(offset).min(PIECE_BYTES.into()) as usize;
+            let head =
+                RecordHead::new(RecordKind::Data, DATA_RECORD_BYTES + length, slot, generation);
+            let data = Data {
+                head,
+                offset: offset.into(),
+                position,
+                index: index.into(),
+                pieces: pieces.into(),
+                octets: octets.into(),
+            };
+            body.extend_from_slice(data.as_bytes());
+            body.resize(body.len() + padded(length), 0xab);
+        }
+        _ => {
+            let kind = RecordKind::Completion;
+            let head = RecordHead::new(kind, COMPLETION_RECORD_BYTES, slot, generation);
+            let pieces = if bits & 0x20 != 0 { pieces } else { 0 }.into();
+            let cqe = Cqe::new(slot, Status::from_field(u16::from(bits >> 6) << 1));
+            body.extend_from_slice(Completion { head, cqe, pieces, reserved: [0; 6] }.as_bytes());
+        }
+    }
+}
+
+/// Panics unless the frames are right, as the peer would see them.
+pub fn assert_right(frames: &[MemoryFrame]) {
+    for frame in frames {
+        let octets = [frame.header.as_bytes(), &frame.body].concat();
+        assert!(octets.len() <= usize::from(FRAME_BYTES), "a frame of {} octets", octets.len());
+        let (header, kind, body) = parse(&octets).expect("we sent what is no frame");
+        assert_eq!(header.token.get(), PEER_TOKEN);
+        assert_eq!((header.link, octets.len()), (frame.link, FRAME_HEADER_BYTES + body.len()));
+        if kind == FrameType::Cargo {
+            assert!(Records::new(body).all(|record| record.is_ok()), "a record makes no sense");
+            assert!(!body.is_empty() && header.flags.get() & flags::SEQ != 0);
+        }
+    }
+}
