@@ -184,8 +184,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
     /// Fills frames up to the limits of a caravan; `false` when there was nothing to send, or no room.
     pub(super) fn run(&mut self) -> bool {
         if let Some(reason) = self.packer.leave.take() {
-            self.put_leave(reason);
-            return true;
+            return self.put_leave(reason) > 0;
         }
         if self.packer.is_closed {
             return false;
@@ -327,15 +326,18 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
     }
 
     /// Leave over every link: nobody knows which of them still works.
-    fn put_leave(&mut self, reason: Reason) {
+    fn put_leave(&mut self, reason: Reason) -> usize {
+        let mut frames = 0;
         let token = self.links.token().into();
         let leave = Leave { token, reason: (reason as u16).into(), reserved: [0; 6] };
         for link in 0..LINKS_MAX as u8 {
             if self.links.channel(link).is_some() && self.train.has_room(link) {
                 let header = self.links.header(link, FrameType::Leave);
                 self.put_frame(link, header, leave.as_bytes());
+                frames += 1;
             }
         }
+        frames
     }
 
     fn put_frame(&mut self, link: u8, header: FrameHeader, body: &[u8]) {

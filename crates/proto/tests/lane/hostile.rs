@@ -16,6 +16,7 @@ use roadtrain_wire::ether::{
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
+use std::time::Duration;
 
 const NOW: Instant = Instant(5_000_000);
 const PIECE: u32 = 4096;
@@ -336,5 +337,12 @@ fn an_end_that_leaves_says_so_and_nothing_else() {
     assert!(!world.submit(2, &read));
     assert!(!world.host.has_tx(world.now) && !world.target.has_tx(world.now));
     assert_eq!((world.host.deadline(), world.target.deadline()), (None, None));
+    // What was under way is lost by now: it is not sent again.
+    let sent = world.log.len();
+    world.now += Duration::from_secs(1);
+    world.host.expire(world.now);
+    world.target.expire(world.now);
+    world.send();
+    assert_eq!(world.log.len(), sent);
     assert!(world.completed.is_empty());
 }
