@@ -6,9 +6,9 @@ use core::mem;
 use core::time::Duration;
 
 const INITIAL: f64 = 16.0;
-/// Least that a loss leaves, and what repeated time-outs leave.
-const MINIMUM: f64 = 8.0;
-const COLLAPSED: f64 = 4.0;
+/// Least that a loss leaves where frames queue; where they do not it is the less likely that they were too many.
+const MINIMUM: f64 = 2.0;
+const MINIMUM_UNQUEUED: f64 = 8.0;
 const MAXIMUM: f64 = WINDOW as f64;
 /// A loss leaves this much.
 const BETA: f64 = 0.7;
@@ -16,7 +16,7 @@ const BETA: f64 = 0.7;
 const C: f64 = 0.4;
 /// As fast as Reno with that decrease.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// A round trip longer than its minimum by a quarter and this ends slow start.
+/// A round trip longer than its minimum by a quarter and this means that frames queue: slow start ends.
 const DELAY_MAX: Duration = Duration::from_micros(200);
 
 /// What a cut changes.
@@ -46,6 +46,8 @@ pub(super) struct Cubic {
     round_end: u32,
     most_in_flight: u32,
     round_rtt: Duration,
+    /// Whether frames queued in the last one.
+    is_queue: bool,
     grown_at: Instant,
     cut_at: Option<Instant>,
 }
@@ -68,6 +70,7 @@ impl Cubic {
             round_end: first,
             most_in_flight: 0,
             round_rtt: Duration::MAX,
+            is_queue: false,
             grown_at: now,
             cut_at: None,
         }
@@ -122,18 +125,21 @@ impl Cubic {
         self.round_end = next;
         self.most_in_flight = in_flight;
         let shortest = mem::replace(&mut self.round_rtt, Duration::MAX);
-        let is_measured = shortest != Duration::MAX;
-        if is_slow_start && is_measured && shortest > minimum + minimum / 4 + DELAY_MAX {
+        if shortest == Duration::MAX {
+            return None;
+        }
+        self.is_queue = shortest > minimum + minimum / 4 + DELAY_MAX;
+        if is_slow_start && self.is_queue {
             self.window.end_slow_start();
         }
-        is_measured.then_some(shortest)
+        Some(shortest)
     }
 
     /// That number was lost; `next` is sent next.
     pub(super) fn lost(&mut self, now: Instant, seq: u32, next: u32) {
         if !is_before(seq, self.cut_end) {
             self.saved = Some(self.window);
-            self.window.cut();
+            self.window.cut(if self.is_queue { MINIMUM } else { MINIMUM_UNQUEUED });
             self.cut_end = next;
             self.cut_at = Some(now);
         }
@@ -142,8 +148,8 @@ impl Cubic {
     /// Time-outs repeat: start anew.
     pub(super) fn collapse(&mut self, now: Instant, next: u32) {
         self.saved.get_or_insert(self.window);
-        self.window.cut();
-        self.window.frames = COLLAPSED;
+        self.window.cut(MINIMUM);
+        self.window.frames = MINIMUM;
         self.cut_end = next;
         self.cut_at = Some(now);
     }
@@ -168,12 +174,12 @@ impl Cubic {
 }
 
 impl Window {
-    fn cut(&mut self) {
+    fn cut(&mut self, least: f64) {
         let frames = self.frames;
         // Fast convergence: who is cut below the last plateau leaves room for others.
         self.plateau = if frames < self.plateau { frames * (1.0 + BETA) / 2.0 } else { frames };
         self.before = frames;
-        self.frames = (frames * BETA).max(MINIMUM);
+        self.frames = (frames * BETA).max(least);
         self.threshold = self.frames;
         self.begin();
     }
@@ -207,5 +213,66 @@ impl Window {
             self.frames + (target - self.frames) / self.frames * acknowledged
         };
         self.frames = grown.min(MAXIMUM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_micros(100);
+
+    /// A window's worth of round trips, each full; the number that is sent next.
+    fn run(cubic: &mut Cubic, from: u32, rounds: u64, rtt: Duration) -> u32 {
+        let mut next = from;
+        for _ in 0..rounds {
+            let frames = cubic.frames();
+            cubic.sent(frames);
+            cubic.sampled(rtt);
+            let highest = next.wrapping_add(frames);
+            let now = Instant(u64::from(highest) * 1000);
+            cubic.acknowledged(now, frames, (highest, highest, 0), (rtt, RTT));
+            next = highest;
+        }
+        next
+    }
+
+    #[test]
+    fn slow_start_doubles_until_frames_queue() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        let next = run(&mut cubic, 0, 3, RTT);
+        assert_eq!(cubic.frames(), 128);
+        let next = run(&mut cubic, next, 2, RTT * 4);
+        let frames = cubic.frames();
+        run(&mut cubic, next, 4, RTT * 4);
+        assert!((frames..frames + 6).contains(&cubic.frames()), "{frames} {}", cubic.frames());
+    }
+
+    #[test]
+    fn a_loss_cuts_once_in_a_round_trip_and_is_undone_if_it_was_none() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        let next = run(&mut cubic, 0, 3, RTT);
+        cubic.lost(Instant(0), next - 5, next);
+        cubic.lost(Instant(0), next - 1, next);
+        assert_eq!(cubic.frames(), 89);
+        cubic.revived(next - 5);
+        assert_eq!(cubic.frames(), 128);
+        cubic.lost(Instant(0), next, next + 9);
+        cubic.confirmed(next);
+        cubic.revived(next + 1);
+        assert_eq!(cubic.frames(), 89);
+        cubic.collapse(Instant(0), next + 20);
+        assert_eq!(cubic.frames(), 2);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        for round in 1..100 {
+            cubic.sent(4);
+            let now = Instant(u64::from(round) * 100_000);
+            cubic.acknowledged(now, 4, (round * 4, round * 4, 0), (RTT, RTT));
+        }
+        assert_eq!(cubic.frames(), 16);
     }
 }

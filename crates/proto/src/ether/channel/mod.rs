@@ -324,13 +324,14 @@ impl<R: Copy> Channel<R> {
 
     /// Sets LINK, BASE, ACK, DELAY, CREDITS and SACK. What is said so is no longer owed.
     pub fn fill(&mut self, now: Instant, header: &mut FrameHeader) {
+        let has_words = header.kind == FrameType::Ack as u8;
         header.link = self.link;
         header.base = U32::new(self.sender.base());
         header.ack = U32::new(self.receiver.ack());
-        header.delay_us = U16::new(self.receiver.delay_us(now));
+        header.delay_us = U16::new(self.receiver.delay_us(now, has_words));
         header.credits = U16::new(self.receiver.credits());
         header.sack = U64::new(self.receiver.sack(0));
-        self.receiver.told(header.kind == FrameType::Ack as u8);
+        self.receiver.told(has_words);
     }
 
     /// The further SACK words of an Ack's body; its octets, at most [`ACK_BODY_MAX`].

@@ -4,7 +4,7 @@ use crate::time::Instant;
 use core::time::Duration;
 
 /// Octets that may leave at once.
-const BURST_BYTES: u64 = 64 << 10;
+const BURST_BYTES: u64 = 16 << 10;
 /// What leaves in this time may leave at once: finer timers cost more than they help.
 const BURST_TIME: Duration = Duration::from_micros(250);
 /// Pacing goes on for this long after a loss. Without losses no queue on the way is short of room.
@@ -49,5 +49,35 @@ impl Pacer {
         // Who has to wait waits for a quarter of a burst: not a timer for each frame.
         let pause = if self.even_at > now { burst / 4 } else { 0 };
         self.ready_at = Instant(self.even_at.0 + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_in_small_bursts_at_the_pace() {
+        let mut pacer = Pacer::default();
+        let start = Instant(1_000_000_000);
+        let rtt = Duration::from_millis(4);
+        pacer.set(start, 250_000, rtt, None);
+        assert_eq!(pacer.ready_at(), Instant(0));
+        pacer.set(start, 250_000, rtt, Some(start));
+        let end = start + Duration::from_millis(400);
+        let (mut now, mut octets, mut timers) = (start, 0, 0);
+        while now < end {
+            while pacer.ready_at() <= now {
+                pacer.sent(now, 9000);
+                octets += 9000;
+            }
+            now = pacer.ready_at();
+            timers += 1;
+        }
+        // 100 windows and a quarter more, and the first burst.
+        assert!((31_200_000..31_300_000).contains(&octets), "{octets}");
+        assert!(timers < 3500, "{timers}");
+        pacer.set(start + LINGER, 250_000, rtt, Some(start));
+        assert_eq!(pacer.ready_at(), Instant(0));
     }
 }

@@ -131,7 +131,7 @@ impl Receiver {
 
     /// The peer is told everything, but for what further SACK words would say unless those travel as well.
     pub(super) fn told(&mut self, has_words: bool) {
-        if has_words || self.end.wrapping_sub(self.ack) <= 65 {
+        if has_words || self.further_words() == 0 {
             self.owed = 0;
             self.due_at = None;
         }
@@ -145,7 +145,11 @@ impl Receiver {
         self.credits
     }
 
-    pub(super) fn delay_us(&self, now: Instant) -> u16 {
+    /// Since the highest number has arrived; as if unknown where a header without further words does not reach it.
+    pub(super) fn delay_us(&self, now: Instant, has_words: bool) -> u16 {
+        if !has_words && self.further_words() > 0 {
+            return u16::MAX;
+        }
         now.since(self.end_at).as_micros().min(u128::from(u16::MAX)) as u16
     }
 
@@ -158,5 +162,55 @@ impl Receiver {
     /// SACK words behind the header's that say something.
     pub(super) fn further_words(&self) -> u32 {
         self.end.wrapping_sub(self.ack).saturating_sub(65).div_ceil(64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant(us * 1000)
+    }
+
+    #[test]
+    fn delay_counts_from_the_highest_arrival_if_the_header_reaches_it() {
+        let mut receiver = Receiver::new(at(0), 5);
+        for (us, seq) in [(10, 5), (20, 7), (30, 6)] {
+            assert_eq!(receiver.arrive(at(us), seq), Arrival::New);
+        }
+        assert_eq!((receiver.ack(), receiver.delay_us(at(50), false)), (8, 30));
+        receiver.arrive(at(60), 8 + 64);
+        assert_eq!(receiver.delay_us(at(61), false), 1);
+        receiver.arrive(at(70), 8 + 65);
+        assert_eq!(receiver.delay_us(at(71), false), u16::MAX);
+        assert_eq!((receiver.delay_us(at(71), true), receiver.further_words()), (1, 1));
+    }
+
+    #[test]
+    fn acknowledgements_wait_only_while_nothing_is_missing() {
+        let mut receiver = Receiver::new(at(0), 0);
+        receiver.arrive(at(0), 0);
+        assert_eq!(receiver.due_at(), Some(at(100)));
+        receiver.arrive(at(5), 2);
+        assert_eq!(receiver.due_at(), Some(at(5)));
+        receiver.told(false);
+        assert_eq!(receiver.due_at(), None);
+        receiver.arrive(at(7), 1);
+        assert_eq!(receiver.due_at(), Some(at(107)));
+        (3..18).for_each(|seq| _ = receiver.arrive(at(8), seq));
+        assert_eq!(receiver.due_at(), Some(at(8)));
+    }
+
+    #[test]
+    fn base_passes_what_is_missing_and_what_has_arrived_behind_it() {
+        let mut receiver = Receiver::new(at(0), 0);
+        (3..6).for_each(|seq| _ = receiver.arrive(at(0), seq));
+        assert!(receiver.settle(3) && receiver.ack() == 6);
+        assert!(receiver.settle(2) && receiver.ack() == 6);
+        assert_eq!(receiver.arrive(at(0), 1), Arrival::Duplicate);
+        assert!(receiver.settle(5000) && receiver.ack() == 5000);
+        assert!(!receiver.settle(5000 + SKIP_MAX) && receiver.ack() == 5000);
+        assert_eq!(receiver.arrive(at(0), 5000 + WINDOW), Arrival::Beyond);
     }
 }

@@ -78,3 +78,25 @@ impl Rtt {
         self.floor = (self.floor / 2).max(TIMEOUT_MIN);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_outs_follow_the_round_trip_and_double() {
+        let mut rtt = Rtt::new(Instant(0));
+        let ms = Duration::from_millis;
+        (0..100).for_each(|_| rtt.sample(Instant(0), Duration::from_micros(50)));
+        assert_eq!((rtt.timeout(0), rtt.timeout(3), rtt.timeout(60)), (ms(1), ms(8), ms(200)));
+        rtt.too_short();
+        assert_eq!(rtt.timeout(0), ms(2));
+        rtt.right();
+        assert_eq!(rtt.timeout(0), ms(1));
+        (0..100).for_each(|_| rtt.sample(Instant(0), ms(10)));
+        assert!((ms(10)..ms(11)).contains(&rtt.timeout(0)));
+        assert_eq!(rtt.minimum(), Duration::from_micros(50));
+        (1..3).for_each(|age| rtt.sample(Instant(0) + MINIMUM_AGE * age, ms(10)));
+        assert_eq!(rtt.minimum(), ms(10));
+    }
+}
