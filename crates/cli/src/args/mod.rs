@@ -47,7 +47,8 @@ Examples:
 
 /// Remote block storage over NVMe/TCP, in user space.
 ///
-/// Exports files, block devices and memory to any NVMe/TCP host, and connects to any NVMe/TCP target.
+/// Exports files, block devices and memory to any NVMe/TCP host, and connects to any NVMe/TCP target; among its
+/// own kind also straight on Ethernet (-t ether).
 /// Needs no root, no huge pages and no kernel module.
 #[derive(Debug, Parser)]
 #[command(name = "roadtrain", version, after_help = AFTER_HELP, max_term_width = 100)]

@@ -57,3 +57,40 @@ impl CarrierWatch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn ip(words: &str) -> bool {
+        let status = Command::new("ip").args(words.split_whitespace()).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    fn is_ready(watch: &CarrierWatch) -> bool {
+        let fd = watch.fd().as_raw_fd();
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn changes_are_told_once() {
+        let in_namespace = || {
+            // SAFETY: takes a number; moves this thread alone.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0
+                || !ip("link add one type veth peer name two")
+            {
+                return println!("SKIPPED: no interfaces of our own");
+            }
+            let watch = CarrierWatch::open().unwrap();
+            assert!(!is_ready(&watch), "nothing has happened since");
+            assert!(ip("link set one up"));
+            assert!(is_ready(&watch));
+            watch.clear();
+            assert!(!is_ready(&watch));
+        };
+        std::thread::spawn(in_namespace).join().unwrap();
+    }
+}

@@ -25,16 +25,6 @@ impl From<EtherAddress> for Address {
     }
 }
 
-impl Address {
-    /// What may be wrong when nobody is there.
-    pub(super) fn hint(&self) -> &'static str {
-        match self {
-            Address::Tcp(_) => "is the target running, and is this its port?",
-            Address::Ether(_) => "is the target running, and are these interfaces connected to it?",
-        }
-    }
-}
-
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

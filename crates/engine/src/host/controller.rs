@@ -13,6 +13,7 @@ use super::error::HostError;
 use super::ether::{Past, Ports};
 use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
 use super::reactor::{Order, Parts, Reactor, Report};
+use crate::ether::port::{PortConfig, PortKind};
 use crate::host::blocking::wait_readable;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::platform::{Seat, Wish, host_seats, numa};
@@ -144,7 +145,7 @@ impl Controller {
             let front = make_front(info, &view);
             drop(near);
             let meters = view.meters.clone();
-            reactors.push(spawn(&config, seat, lanes, front, reports.clone(), meters)?);
+            reactors.push(spawn(&config, seat, lanes, front, reports.clone(), count, meters)?);
         }
         let (view_of_keeper, past) = (view.clone(), Past::default());
         let mut keeper = Keeper {
@@ -228,13 +229,14 @@ fn spawn(
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
+    reactors: usize,
     meters: Arc<[Meter]>,
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
     let core = seat.cpus.single();
     let near = numa::take_from(seat.node.into_iter().collect());
-    let ports = ports(config)?;
+    let ports = ports(config, reactors)?;
     drop(near);
     let parts = Parts {
         lanes: lanes.clone(),
@@ -261,10 +263,14 @@ fn spawn(
 }
 
 /// The ports of a reactor; none where every lane has a connection of its own.
-fn ports(config: &HostConfig) -> Result<Ports, HostError> {
+fn ports(config: &HostConfig, reactors: usize) -> Result<Ports, HostError> {
     let Address::Ether(address) = &config.address else { return Ok(Ports::default()) };
+    let kind = match address.port.kind {
+        PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that shares an interface
+        kind => kind,
+    };
     let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
-    Ports::open(address, &address.port).map_err(unreachable)
+    Ports::open(address, &PortConfig { kind, ..address.port.clone() }).map_err(unreachable)
 }
 
 /// A reactor and its front, which lives as long as drivers may use its memory.

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum HostError {
     /// No connection.
-    #[error("cannot reach {address}: {source} ({hint})", hint = address.hint())]
+    #[error("cannot reach {address}: {source}{hint}", hint = unreachable_hint(address, source))]
     Unreachable {
         /// Where to.
         address: Address,
@@ -64,6 +64,17 @@ impl HostError {
     pub fn is_busy(&self) -> bool {
         let HostError::Refused { status, .. } = self else { return false };
         status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr()
+    }
+}
+
+/// What may help when nobody is there.
+fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
+    match (address, error) {
+        (_, LinkError::Port { .. }) => "",
+        (Address::Tcp(_), _) => " (is the target running, and is this its port?)",
+        (Address::Ether(_), _) => {
+            " (is the target running, and are these interfaces connected to it?)"
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! The same straight on Ethernet, over ports of its own.
 
 use crate::clock;
-use crate::ether::port::PortConfig;
 use crate::host::config::HostConfig;
 use crate::host::ether::{
-    EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, find, join, probe,
+    EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, beside, find, join, probe,
 };
 use crate::host::link::{EtherLink, Link, LinkError};
 use crate::platform::Route;
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 const ADMIN: u16 = u16::MAX;
 /// Most octets of a request's data.
 const DATA_BYTES_MAX: u32 = 1 << 20;
-/// Memory for frames that arrive.
+/// About how much memory frames that arrive may take.
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Most frames handled at once.
 const FRAMES: usize = 64;
@@ -69,8 +68,7 @@ impl EtherWire {
         way: Option<Way>,
         past: &mut Past,
     ) -> Result<Self, LinkError> {
-        let small = PortConfig { receive_bytes: RECEIVE_BYTES, ..address.port.clone() };
-        let mut ports = Ports::open(address, &small)?;
+        let mut ports = Ports::open(address, &beside(&address.port, RECEIVE_BYTES))?;
         let way = match way {
             Some(way) => way,
             None => find_way(&mut ports, &config.subsystem_nqn)?,
@@ -84,7 +82,11 @@ impl EtherWire {
             data_bytes_max: DATA_BYTES_MAX,
             packing: address.packing,
             body_crc: config.digests.data,
-            silence_max: SILENCE.max(config.keep_alive),
+            silence_max: match lane {
+                // It asks when nothing comes; without it the target ends the controller after that time.
+                None if !config.keep_alive.is_zero() => config.keep_alive,
+                _ => SILENCE.max(config.keep_alive),
+            },
         };
         let made = join(&mut ports, &way.paths, &joining)?;
         let interfaces = address.interfaces.clone();

@@ -3,7 +3,7 @@
 use super::address::EtherAddress;
 use super::ask::{Pace, Question, ask};
 use super::lane::Route;
-use super::ports::{Heard, Ports};
+use super::ports::{Heard, Ports, beside};
 use crate::host::error::HostError;
 use crate::host::link::LinkError;
 use roadtrain_wire::ether::setup::{Offer, with_nqn};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const LINKS_MAX: usize = 16;
 /// Most offers that are remembered.
 const OFFERS_MAX: usize = 4096;
+/// About how much memory offers may take.
+const RECEIVE_BYTES: usize = 256 << 10;
 /// How long the other interfaces may take when one has an answer.
 const GRACE: Duration = Duration::from_millis(120);
 /// How long is looked for one subsystem.
@@ -102,7 +104,8 @@ impl Question for Search<'_> {
 /// An interface cannot be used.
 pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
     let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
-    let mut ports = Ports::open(address, &address.port).map_err(failed)?;
+    let config = beside(&address.port, RECEIVE_BYTES);
+    let mut ports = Ports::open(address, &config).map_err(failed)?;
     let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
     found.sort_by(|a, b| {

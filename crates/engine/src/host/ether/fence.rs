@@ -92,3 +92,47 @@ impl Question for Past {
         self.0.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_wire::ether::MacAddress;
+
+    fn lane(number: u64) -> PastLane {
+        let route = Route { port: 0, peer: MacAddress([2; 6]) };
+        PastLane {
+            endpoint: [1; 16],
+            token: number,
+            peer_token: number + 100,
+            nqn: "nqn.x:y".into(),
+            links: vec![(0, route, 7)],
+        }
+    }
+
+    fn answer(past: &mut Past, token: u64, peer_token: u64, reason: Reason) {
+        let header = &FrameHeader { token: token.into(), ..FrameHeader::default() };
+        let reason = (reason as u16).into();
+        let leave = Leave { token: peer_token.into(), reason, reserved: [0; 6] };
+        let (source, kind, body) = (MacAddress([2; 6]), FrameType::Leave, leave.as_bytes());
+        past.hear(&Heard { port: 0, source, header, kind, body });
+    }
+
+    #[test]
+    fn lanes_remain_until_each_is_answered() {
+        let mut past = Past(vec![lane(1), lane(2)]);
+        answer(&mut past, 1, 102, Reason::Done);
+        answer(&mut past, 3, 103, Reason::Done);
+        assert!(!past.is_answered() && past.0.len() == 2, "tokens of other lanes");
+        answer(&mut past, 2, 102, Reason::Done);
+        assert!(!past.is_answered());
+        answer(&mut past, 1, 101, Reason::UnknownToken);
+        assert!(past.is_answered());
+    }
+
+    #[test]
+    fn lanes_end_with_their_target() {
+        let mut past = Past(vec![lane(1)]);
+        past.end(&mut Ports::default(), &[2; 16]).unwrap();
+        assert!(past.is_answered());
+    }
+}

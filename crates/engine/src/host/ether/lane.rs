@@ -251,3 +251,107 @@ impl Source for NoData {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_proto::ether::Packing;
+    use roadtrain_proto::ether::host::Config;
+    use roadtrain_proto::ether::links::Links;
+    use roadtrain_proto::policy::PolicyConfig;
+
+    const START: Instant = Instant(1_000_000_000);
+    const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+
+    fn lane() -> EtherLane {
+        let config = Config {
+            queue_entries: 4,
+            pages: 256,
+            piece_bytes: 4096,
+            data_bytes_max: 1 << 20,
+            policy: PolicyConfig::none(),
+            packing: Packing::default(),
+            body_crc: false,
+        };
+        let joining = Joining {
+            endpoint: [9; 16],
+            nqn: "nqn.x:y".into(),
+            number: 0,
+            entries: 4,
+            data_bytes_max: 1 << 20,
+            packing: Packing::default(),
+            body_crc: false,
+            silence_max: Duration::from_secs(5),
+        };
+        let mut links = Links::new(0x10, 0x20, 3);
+        let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
+        links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
+        let routes = vec![(0, Route { port: 0, peer: PEER })];
+        EtherLane::new(START, Qpair::new(config, links), routes, &joining)
+    }
+
+    fn deliver(
+        lane: &mut EtherLane,
+        now: Instant,
+        source: MacAddress,
+        kind: FrameType,
+        body: &[u8],
+    ) {
+        let header = &FrameHeader { token: 0x10.into(), ..FrameHeader::default() };
+        let heard = Heard { port: 0, source, header, kind, body };
+        lane.deliver(now, &heard, &mut |event| panic!("{event:?}"));
+    }
+
+    fn leave(reason: Reason) -> Leave {
+        Leave { token: 0x20.into(), reason: (reason as u16).into(), reserved: [0; 6] }
+    }
+
+    #[test]
+    fn who_does_not_know_the_lane_is_believed_if_nobody_does() {
+        let unknown = leave(Reason::UnknownToken);
+        let mut lane = lane();
+        let ms = |ms| START + Duration::from_millis(ms);
+        let hear =
+            |lane: &mut EtherLane, at, kind, body: &[u8]| deliver(lane, at, PEER, kind, body);
+        hear(&mut lane, ms(1), FrameType::Leave, unknown.as_bytes());
+        assert!(lane.check(ms(1000)).is_ok(), "nobody was asked");
+        lane.queried_at = Some(ms(400));
+        hear(&mut lane, ms(401), FrameType::Leave, unknown.as_bytes());
+        hear(&mut lane, ms(402), FrameType::Ack, &[]);
+        assert!(lane.check(ms(1000)).is_ok(), "another one knows it");
+        lane.queried_at = Some(ms(1400));
+        hear(&mut lane, ms(1401), FrameType::Leave, unknown.as_bytes());
+        assert!(lane.check(ms(1402)).is_ok(), "another one may know it");
+        assert!(matches!(lane.check(ms(1502)), Err(LinkError::Left(Reason::UnknownToken))));
+    }
+
+    #[test]
+    fn a_lane_ends_when_the_target_says_so() {
+        let mut lane = lane();
+        let stranger = MacAddress([2, 0, 0, 0, 0, 2]);
+        let body = leave(Reason::Shutdown);
+        deliver(&mut lane, START, stranger, FrameType::Leave, body.as_bytes());
+        assert!(lane.check(START).is_ok());
+        deliver(&mut lane, START, PEER, FrameType::Leave, body.as_bytes());
+        assert!(matches!(lane.check(START), Err(LinkError::Left(Reason::Shutdown))));
+    }
+
+    #[test]
+    fn a_lane_ends_when_nothing_comes() {
+        let mut lane = lane();
+        let second = |n| START + Duration::from_secs(n);
+        deliver(&mut lane, second(3), PEER, FrameType::Ack, &[]);
+        assert!(lane.check(second(7)).is_ok());
+        assert!(matches!(lane.check(second(8)), Err(LinkError::Silent)));
+        assert!(lane.deadline(false) <= Some(second(8)));
+    }
+
+    #[test]
+    fn only_the_admin_queue_asks_when_it_is_quiet() {
+        let mut lane = lane();
+        assert_eq!(lane.query_at(false), None);
+        assert_eq!(lane.query_at(true), Some(START + QUIET));
+        lane.queried_at = Some(START + QUIET);
+        assert_eq!(lane.query_at(true), Some(START + QUIET + QUERY_EVERY));
+    }
+}

@@ -28,6 +28,6 @@ pub(crate) use discovery::{Path, find};
 pub(crate) use fence::{Past, PastLane};
 pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
-pub(crate) use ports::{Heard, Ports};
+pub(crate) use ports::{Heard, Ports, beside};
 pub(crate) use probe::probe;
 pub(crate) use train::Source;

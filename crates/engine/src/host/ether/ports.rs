@@ -2,7 +2,7 @@
 
 use super::address::EtherAddress;
 use crate::ether::carrier::CarrierWatch;
-use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig, Sent};
+use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent};
 use crate::host::link::LinkError;
 use crate::random;
 use roadtrain_wire::ether::{
@@ -13,6 +13,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 use tracing::{info, warn};
+
+/// For ports beside those of reactors: there may be others at the interface.
+pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
+    PortConfig { kind: PortKind::Packet, receive_bytes, ..config.clone() }
+}
 
 /// A frame that has arrived.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,117 @@
+//! A host and a target in one process, with pairs of interfaces between them, in a network namespace of their own.
+
+mod lab;
+
+use lab::{Lab, NQN, in_lab};
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, EtherAddress, HostConfig, HostError, LinkState, look_around};
+use std::time::Duration;
+
+const BLOCK: usize = 4096;
+
+fn pattern(seed: u8) -> Buffer {
+    let mut buffer = Buffer::alloc(16 * BLOCK);
+    for (at, octet) in buffer.iter_mut().enumerate() {
+        *octet = seed ^ (at % 251) as u8;
+    }
+    buffer
+}
+
+/// Writes and reads 64 KiB at several places.
+fn exchange(client: &Client, seed: u8) {
+    for place in 0..8u64 {
+        let data = pattern(seed ^ place as u8);
+        let written = client.write(1, place * 16, data, false).expect("written");
+        let read = client.read(1, place * 16, Buffer::alloc(written.len())).expect("read");
+        assert!(*read == *written, "place {place} has other data");
+    }
+}
+
+#[test]
+fn targets_are_found_and_used_over_all_links() {
+    in_lab(2, |lab| {
+        let server = lab.serve();
+        let found = look_around(&lab.address(), "").unwrap();
+        let interfaces: Vec<&str> = found.iter().map(|offer| offer.interface.as_str()).collect();
+        assert_eq!(interfaces, ["host0", "host1"]);
+        assert!(found.iter().all(|o| o.nqn == NQN && o.endpoint == found[0].endpoint));
+
+        let client = Client::connect(lab.host()).unwrap();
+        exchange(&client, 1);
+        assert_eq!(client.view().link().state, LinkState::Connected);
+        lab.eventually("both links carry frames", || {
+            exchange(&client, 2);
+            let paths = client.view().paths();
+            paths.len() == 2 && paths.iter().all(|path| path.sent > 0 && !path.is_suspect)
+        });
+        drop(client);
+        drop(server);
+    });
+}
+
+#[test]
+fn requests_go_on_over_another_link() {
+    in_lab(2, |lab| {
+        let _server = lab.serve();
+        let client = Client::connect(lab.host()).unwrap();
+        exchange(&client, 1);
+        for link in [0, 1] {
+            lab.set_up(link, false);
+            exchange(&client, 3 + link as u8);
+            let is_known = || client.view().paths()[link].is_suspect;
+            lab.eventually("the link is suspect", || {
+                exchange(&client, 5);
+                is_known()
+            });
+            lab.set_up(link, true);
+            lab.eventually("the link is used again", || {
+                exchange(&client, 6);
+                !is_known()
+            });
+        }
+        assert_eq!(client.stats().reconnects, 0);
+    });
+}
+
+#[test]
+fn requests_survive_a_restarted_target() {
+    in_lab(1, |lab| {
+        let server = lab.serve();
+        let client = Client::connect(lab.host()).unwrap();
+        exchange(&client, 1);
+        drop(server);
+        let _server = lab.serve();
+        exchange(&client, 2);
+        assert_eq!(client.stats().reconnects, 1);
+    });
+}
+
+#[test]
+fn requests_fail_when_the_target_stays_away() {
+    in_lab(1, |lab| {
+        let server = lab.serve();
+        let mut config = lab.host();
+        config.controller_loss_timeout = Some(Duration::from_millis(200));
+        config.keep_alive = Duration::from_secs(1);
+        let client = Client::connect(config).unwrap();
+        exchange(&client, 1);
+        drop(server);
+        assert!(client.read(1, 0, Buffer::alloc(BLOCK)).is_err());
+        assert_eq!(client.view().link().state, LinkState::Failing);
+        let _server = lab.serve();
+        lab.eventually("connected again", || client.read(1, 0, Buffer::alloc(BLOCK)).is_ok());
+    });
+}
+
+#[test]
+fn who_offers_nothing_is_not_reached() {
+    in_lab(1, |lab: &Lab| {
+        let _server = lab.serve();
+        let other = HostConfig { subsystem_nqn: "nqn.x:other".into(), ..lab.host() };
+        let error = Client::connect(other).err().expect("nobody offers it").to_string();
+        assert!(error.contains("nobody there offers this subsystem"), "{error}");
+        let nowhere = EtherAddress::new(vec!["nowhere".into()]);
+        let error = Client::connect(HostConfig::new(nowhere, NQN, NQN, [1; 16])).err();
+        let Some(HostError::Unreachable { .. }) = error else { panic!("{error:?}") };
+    });
+}
