@@ -1,5 +1,7 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
+mod frames;
+
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::ether::Ports;
 use super::lane::{Lane, Shared};
@@ -23,12 +25,8 @@ use std::time::Duration;
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
-/// Frames handled before the front refills and frames leave.
-const FRAMES_PER_ROUND: usize = 64;
 /// How often others are told how it stands with links.
 const PATHS_EVERY: Duration = Duration::from_millis(50);
-/// Such rounds before other ports have their turn.
-const FRAME_ROUNDS: usize = 4;
 /// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
 const YIELDING_RX_BYTES: usize = 192 << 10;
 /// Busy turns between two looks at the ring.
@@ -287,31 +285,6 @@ impl Reactor {
         }
     }
 
-    /// Before sleeping every port is watched.
-    fn arm_ports(&mut self) {
-        for port in 0..self.ports_polling.len() {
-            if !std::mem::replace(&mut self.ports_polling[port], true) {
-                let (kind, index) = (Kind::Port as u8, port as u32);
-                let user_data = UserData { kind, index, generation: 0 }.pack();
-                self.ring.poll_add(self.shared.ports.fd(port), libc::POLLIN, user_data);
-            }
-        }
-    }
-
-    fn arm_carrier(&mut self) {
-        if let Some(fd) = self.shared.ports.watch_fd() {
-            let user_data = UserData { kind: Kind::Carrier as u8, index: 0, generation: 0 }.pack();
-            self.ring.poll_add(fd, libc::POLLIN, user_data);
-        }
-    }
-
-    fn look_at_carriers(&mut self) {
-        self.shared.now = clock::now();
-        if self.shared.ports.look_at_carriers() {
-            self.lanes.iter_mut().for_each(|slot| slot.lane.look_at_carriers(&self.shared));
-        }
-    }
-
     fn dispatch(&mut self, cqe: RingCqe) {
         let user_data = UserData::unpack(cqe.user_data);
         let index = user_data.index as usize;
@@ -464,42 +437,6 @@ impl Reactor {
         self.write_meters();
     }
 
-    /// Handles the frames that the ports have, and lets the front act in between.
-    fn receive_frames(&mut self, front: &mut dyn Front) {
-        self.frames_came = false;
-        for port in 0..self.shared.ports.len() {
-            for _ in 0..FRAME_ROUNDS {
-                let got = self.receive_from(port);
-                if got == 0 {
-                    break;
-                }
-                self.frames_came = true;
-                self.spinner.worked();
-                self.run_front(front);
-                self.shared.ports.flush();
-                if got < FRAMES_PER_ROUND {
-                    break;
-                }
-                self.shared.now = clock::now();
-            }
-        }
-    }
-
-    /// What was built before has been flushed: nothing refers to buffers that are given back now.
-    fn receive_from(&mut self, port: usize) -> usize {
-        let Shared { ports, completions, now, .. } = &mut self.shared;
-        let (lanes, now) = (&mut self.lanes, *now);
-        ports.receive(port, FRAMES_PER_ROUND, |heard| {
-            let number = usize::from(heard.header.token.get() as u16);
-            // Lanes are dealt out to reactors in turn.
-            let stride = lanes.get(1).map_or(1, |second| second.number - lanes[0].number);
-            let index = number.wrapping_sub(lanes.first().map_or(0, |lane| lane.number)) / stride;
-            if let Some(slot) = lanes.get_mut(index) {
-                slot.lane.deliver(now, heard, completions);
-            }
-        })
-    }
-
     /// Lets other threads see how it goes.
     fn write_meters(&mut self) {
         let mut errors = self.errors;
@@ -511,15 +448,6 @@ impl Reactor {
         }
         if self.shared.ports.len() > 0 && self.shared.now.since(self.paths_at) >= PATHS_EVERY {
             self.write_paths();
-        }
-    }
-
-    fn write_paths(&mut self) {
-        self.paths_at = self.shared.now;
-        for slot in &self.lanes {
-            if let Some(meter) = self.meters.get(slot.number) {
-                slot.lane.write_paths(&self.shared.ports, meter);
-            }
         }
     }
 
