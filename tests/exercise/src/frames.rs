@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use fastrand::Rng;
 use roadtrain_wire::ether::{
-    ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, seal,
+    ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, parse, seal,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::ffi::CString;
@@ -100,7 +100,8 @@ impl Seen {
     fn look(&mut self, socket: &Socket, buffer: &mut [u8], rng: &mut Rng) {
         while let Some(length) = socket.receive(buffer) {
             let frame = &buffer[..length];
-            if length < ETHERNET_BYTES || frame[12..14] != ETHERTYPE.to_be_bytes() {
+            let is_ours = length > ETHERNET_BYTES && frame[12..14] == ETHERTYPE.to_be_bytes();
+            if !is_ours || parse(&frame[ETHERNET_BYTES..]).is_err() {
                 continue;
             }
             self.passed += 1;
