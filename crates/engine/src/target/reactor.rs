@@ -262,9 +262,9 @@ impl Reactor {
         self.spinner.look_again(clock::now(), self.free.len() < self.seats.len())
     }
 
-    /// The reactor that listens also looks after keep-alive timers.
+    /// The first reactor, which listens, also looks after keep-alive timers.
     fn listens(&self) -> bool {
-        !self.listeners.is_empty()
+        self.number == 0
     }
 
     fn poll(&mut self, fd: RawFd, events: i16, user_data: u64) {

@@ -13,6 +13,7 @@ use crate::policy::Class;
 use crate::time::Instant;
 use core::mem::offset_of;
 use core::net::SocketAddr;
+use core::time::Duration;
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr, parse_nqn,
 };
@@ -44,6 +45,8 @@ pub struct Connected {
     pub class: Class,
     /// Kind of its controller.
     pub kind: ControllerKind,
+    /// The controller's keep-alive timeout; zero when it has none.
+    pub keep_alive: Duration,
     /// NQN of the subsystem.
     pub subnqn: Arc<str>,
     /// NQN of the host.
@@ -129,6 +132,7 @@ impl Target {
             sq_flow_control: connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0,
             class: Class::from_cattr(connect.cattr),
             kind: controller.kind,
+            keep_alive: Duration::from_millis(controller.keep_alive.kato_ms().into()),
             subnqn: controller.subnqn.clone(),
             hostnqn: controller.hostnqn.clone(),
             shared: controller.shared.clone(),

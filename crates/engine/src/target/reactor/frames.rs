@@ -17,7 +17,7 @@ use std::time::Duration;
 const FRAMES_PER_TURN: usize = 128;
 /// Between two looks at what changes without a frame: carriers, silence, idle memory.
 const LOOK: Duration = Duration::from_millis(200);
-/// A lane in which nothing has come for so long ends.
+/// A lane in which nothing has come for so long ends, or for the keep-alive timeout if that is longer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Between two lines of the log about dropped frames.
 const DROPS_LOGGED: Duration = Duration::from_secs(10);
@@ -289,13 +289,15 @@ impl Reactor {
         for index in 0..self.seats.len() as u32 {
             let idle = self.buffer_idle;
             self.use_lane(index, |lane, _| {
+                let keep_alive = lane.association.as_ref().map(|connected| connected.keep_alive);
                 let Some(ether) = lane.ether_mut() else { return Ok(()) };
                 ether.damq.trim(now, idle);
                 if changed {
                     ether.set_carriers(now, &carriers);
                 }
-                match now.since(ether.heard) >= SILENCE_MAX {
-                    true => Err(LaneError::Ended("nothing has come for 30 seconds")),
+                let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
+                match now.since(ether.heard) >= patience {
+                    true => Err(LaneError::Ended("nothing has come for long")),
                     false => Ok(()),
                 }
             });
