@@ -1,0 +1,189 @@
+# shellcheck shell=bash
+# Storage straight on Ethernet, between two network namespaces with one or two links.
+
+# shellcheck source=../lib/links.sh
+. "$top/tests/lib/links.sh"
+
+# ether_lab LINKS MTU [RATE]: a lab of its own for this test; $lab names it, $links its interfaces
+ether_lab() {
+    local why
+    why=$(links_possible) || skip "$why"
+    lab="x$BASHPID"
+    links=$(seq -s, -f 'lan%g' 0 $(($1 - 1)))
+    # Not functions: what is started so is the program itself, to be killed.
+    host=(ip netns exec "rt-$lab-h") away=(ip netns exec "rt-$lab-t")
+    trap 'links_remove "$lab"' EXIT
+    links_make "$lab" "$@"
+}
+
+# serve_ether [OPTIONS]: a target at all links; leaves its process in $target
+serve_ether() {
+    nqn=${nqn:-nqn.2026-11.test:ether}
+    background "$work/target.log" "${away[@]}" "$ROADTRAIN" serve -t ether -a "$links" -n "$nqn" "$@"
+    target=$pid
+    until_line "$work/target.log" '^ready' "$target"
+}
+
+# bench_ether [OPTIONS]: a verified load over all links; what it says is in bench.json
+bench_ether() {
+    in_host "$lab" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --verify --json "$@" \
+        >bench.json 2>bench.log || { cat bench.log; fail 'bench saw errors'; }
+    holds bench.json '.errors == 0 and .iops > 0'
+}
+
+# attach_ether FRONT [OPTIONS]: a local disk over all links
+attach_ether() {
+    background "$work/attach.log" "${host[@]}" "$ROADTRAIN" attach -t ether -a "$links" -n "$nqn" \
+        --as "$@"
+    attached=$pid
+    until_line "$work/attach.log" '^ready' "$attached"
+}
+
+# killed_and_back [OPTIONS]: the target dies and is started again
+killed_and_back() {
+    kill -KILL "$target"
+    ended "$target" 5
+    serve_ether "$@"
+}
+
+test_ether_finds_its_target() {
+    ether_lab 2 9000
+    serve_ether --namespace mem:64MiB
+    in_host "$lab" "$ROADTRAIN" discover -t ether -a "$links" >discover.log
+    grep -q "$nqn" discover.log || { cat discover.log; fail 'the target is not offered'; }
+}
+
+test_ether_verified_over_one_link() {
+    local mtu
+    for mtu in 1500 9000 65535; do
+        ether_lab 1 $mtu
+        serve_ether --namespace mem:64MiB --namespace "file:$work/disk.img,size=64MiB"
+        bench_ether --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 2
+        bench_ether --rw randrw --bs 128k --depth 8 --seconds 2
+        kill "$target"
+        ended "$target" 10
+        links_remove "$lab"
+    done
+}
+
+test_ether_verified_over_two_links() {
+    ether_lab 2 9000
+    serve_ether --namespace mem:64MiB --cores 0,1
+    bench_ether --rw randrw --bs 4k --depth 64 --lanes 2 --seconds 3
+    bench_ether --rw randrw --bs 64k --depth 16 --seconds 3
+}
+
+test_ether_files_under_nbd() {
+    ether_lab 2 9000
+    serve_ether --namespace "file:$work/disk.img,size=64MiB"
+    attach_ether "nbd:unix:$work/nbd.sock"
+    fio --name=nbd --ioengine=nbd --uri="nbd+unix:///?socket=$work/nbd.sock" --rw=randrw --size=64M \
+        --bssplit=512/20:4k/40:7k/20:256k/20 --iodepth=16 --verify=crc32c --verify_fatal=1 --time_based \
+        --runtime=4 --fsync=64 --eta=never >fio.log 2>&1 || { cat fio.log; fail 'fio is not content'; }
+}
+
+test_ether_under_fuse() {
+    [ -e /dev/fuse ] || skip 'no /dev/fuse'
+    ether_lab 1 9000
+    serve_ether --namespace mem:64MiB
+    mkdir mnt
+    attach_ether "fuse:$work/mnt"
+    local file
+    file=$(sed -n 's/^ready \([^ ]*\).*/\1/p' attach.log)
+    fio --name=fuse --filename="$file" --ioengine=psync --direct=1 --rw=randrw --bs=4k --size=32M \
+        --verify=crc32c --verify_fatal=1 --eta=never >fio.log 2>&1 || { cat fio.log; fail 'fio is not content'; }
+    kill "$attached"
+    ended "$attached" 10
+}
+
+# Killed three times under load: what was acknowledged is there, and nothing fails.
+test_ether_target_killed_and_back() {
+    ether_lab 2 9000
+    serve_ether --namespace "file:$work/disk.img,size=64MiB"
+    background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
+        --depth 32 --lanes 2 --seconds 8 --reconnect-delay 1 --verify --json
+    local load=$pid n
+    for n in 1 2 3; do
+        sleep 1.5
+        alive "$load" || { cat bench.log; fail "bench ended before crash $n"; }
+        killed_and_back --namespace "file:$work/disk.img,size=64MiB"
+    done
+    wait "$load" || { cat bench.log; fail 'bench saw errors'; }
+}
+
+# A host that vanishes leaves nothing; the next one is served meanwhile.
+test_ether_host_killed() {
+    ether_lab 1 9000
+    serve_ether --namespace mem:64MiB
+    attach_ether "nbd:unix:$work/nbd.sock" --keep-alive-tmo 2
+    kill -KILL "$attached"
+    bench_ether --rw randrw --bs 4k --depth 8 --seconds 1
+    until_line "$work/target.log" 'queue closed.*KeepAlive' "$target" 10
+}
+
+# One of two links is cut under load, then the other one.
+test_ether_links_cut_and_mended() {
+    ether_lab 2 9000
+    serve_ether --namespace mem:64MiB
+    background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
+        --depth 32 --lanes 2 --seconds 10 --verify --json
+    local load=$pid link
+    for link in 0 1 0; do
+        sleep 1
+        links_cut "$lab" $link
+        sleep 1
+        links_mend "$lab" $link
+        alive "$load" || { cat bench.log; fail 'bench ended while a link was cut'; }
+    done
+    wait "$load" || { cat bench.log; fail 'bench saw errors'; }
+}
+
+# The only link is away for a while.
+test_ether_only_link_cut_and_mended() {
+    ether_lab 1 1500
+    serve_ether --namespace mem:64MiB
+    background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
+        --depth 32 --seconds 8 --verify --json --reconnect-delay 1
+    local load=$pid
+    sleep 1
+    links_cut "$lab" 0
+    sleep 3
+    links_mend "$lab" 0
+    wait "$load" || { cat bench.log; fail 'bench saw errors'; }
+}
+
+# A hostile peer at both ends: changes nothing, stops nothing, and costs no memory.
+test_ether_hostile_frames() {
+    ether_lab 1 9000
+    serve_ether --namespace mem:64MiB
+    background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
+        --depth 16 --seconds 8 --verify --json
+    local load=$pid before after
+    sleep 1
+    before=$(awk '/^VmRSS/ {print $2}' "/proc/$target/status")
+    background hostile-1.log "${host[@]}" "$EXERCISE" frames lan0 --seconds 4 --seed 1
+    local hostile=$pid
+    background hostile-2.log "${away[@]}" "$EXERCISE" frames lan0 --seconds 4 --seed 2
+    wait "$hostile" "$pid" || fail 'nothing hostile was sent'
+    wait "$load" || { cat bench.log; fail 'bench saw errors'; }
+    after=$(awk '/^VmRSS/ {print $2}' "/proc/$target/status")
+    [ "$after" -lt $((before + 100000)) ] || fail "the target has grown from $before to $after KiB"
+    grep -qE 'sent [0-9]{5}' hostile-1.log || { cat hostile-*.log; fail 'too few hostile frames'; }
+    bench_ether --rw randrw --bs 4k --depth 16 --seconds 1
+}
+
+# Ethernet and TCP at once, of the same namespaces.
+test_ether_beside_tcp() {
+    ether_lab 1 9000
+    port=4420
+    serve_ether -a tcp:10.77.0.2 -s $port --namespace mem:64MiB
+    in_host "$lab" "$ROADTRAIN" bench -t tcp -a 10.77.0.2 -s $port -n "$nqn" --verify --rw randrw --bs 4k \
+        --depth 16 --seconds 3 --json >tcp.json 2>tcp.log &
+    local tcp=$!
+    echo $tcp >>.pids
+    in_host "$lab" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randread --bs 4k --depth 16 --seconds 2 \
+        --json >bench.json
+    wait "$tcp" || { cat tcp.log; fail 'bench over TCP saw errors'; }
+    holds bench.json '.errors == 0 and .iops > 0'
+    holds tcp.json '.errors == 0 and .iops > 0'
+}
