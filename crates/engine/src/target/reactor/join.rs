@@ -1,6 +1,7 @@
 //! Makes lanes over Ethernet, and adds links to them.
 
 use super::Reactor;
+use crate::ether::port::Port;
 use crate::random;
 use crate::target::ether::damq::{self, Damq};
 use crate::target::ether::listener::{JoinRequest, answer, refusal};
@@ -26,6 +27,8 @@ const NEWCOMER_SAFE: Duration = Duration::from_secs(1);
 const WINDOW_FIRST: u16 = 128;
 /// Numbers that an end of a channel has room for at most.
 const WINDOW_MAX: usize = 1024;
+/// ... and at least, however small its ring.
+const WINDOW_MIN: usize = 16;
 /// Entries of the smallest queue.
 const SLOTS_MIN: u16 = 2;
 
@@ -148,12 +151,20 @@ impl Reactor {
             frame_bytes: frame_bytes as u16,
         };
         let link = Link { port: *port, peer: *source, join: *join, first };
-        let now = self.shared.now;
-        let added = self.seats[index as usize]
-            .as_mut()
-            .and_then(|seat| seat.lane.ether_mut())
-            .is_some_and(|ether| ether.add_link(now, link, &channel, header.reply.get()));
+        let (now, window) = (self.shared.now, self.window());
+        let seat = self.seats[index as usize].as_mut();
+        let added = seat.and_then(|seat| seat.lane.ether_mut()).is_some_and(|ether| {
+            let added = ether.add_link(now, link, &channel, header.reply.get());
+            ether.qpair.links_mut().set_credits(now, window);
+            added
+        });
         if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
+    }
+
+    /// Numbers that there is room for: a ring that lanes share takes what they send at once, most of the time.
+    fn window(&self) -> u16 {
+        let rings = self.shared.ports.iter().map(Port::ring_frames);
+        rings.min().unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX) as u16
     }
 
     /// Answers that the link is there.
@@ -170,7 +181,7 @@ impl Reactor {
             first: link.first.into(),
             pages: ((ether.damq.len() / PAGE_BYTES) as u32).into(),
             frame: (at.frame_bytes() as u16).into(),
-            window: (at.ring_frames().min(WINDOW_MAX) as u16).into(),
+            window: self.window().into(),
         };
         let header = answer(FrameType::Joined, header, join.token.get());
         let header = FrameHeader { link: join.link, ..header };
