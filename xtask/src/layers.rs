@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-front", &["wire", "proto", "engine"]),
     ("roadtrain", &["wire", "proto", "engine", "front"]),
     ("roadtrain-bench", &["wire", "proto", "engine", "front"]),
-    ("roadtrain-exercise", &[]),
+    ("roadtrain-exercise", &["wire"]),
     ("xtask", &[]),
 ];
 
