@@ -35,10 +35,12 @@ vm-test: ## against the real Linux kernel, as host and as target, in a virtual m
 bench: build ## the tables of docs/PERFORMANCE.md, and JSON in bench/results (QUICK=1: in 3 minutes)
 	cargo run --release --package roadtrain-bench -- table $(if $(QUICK),--quick)
 
-eval: build ## published figures and real applications: eval.html, apps.html, JSON, SVG (60 minutes; QUICK=1: 10)
+eval: build ## published figures, applications, Ethernet's bars: eval.html, apps.html, JSON, SVG (90 minutes; QUICK=1: 20)
 	@scripts/setup.sh eval || echo "what is not installed is left out"
 	cargo run --release --package roadtrain-bench -- eval $(if $(QUICK),--quick)
 	cargo run --release --package roadtrain-bench -- apps $(if $(QUICK),--quick)
+	cargo build --release --package roadtrain-exercise
+	cargo run --release --package roadtrain-bench -- ether $(if $(QUICK),--rounds 1)
 
 lint: ## format, clippy, docs, layers, sizes, shell scripts
 	@scripts/setup.sh build lint

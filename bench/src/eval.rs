@@ -14,6 +14,7 @@ mod tables;
 #[cfg(test)]
 pub(crate) mod xml;
 
+use crate::interrupt;
 use crate::machine::Machine;
 use crate::report;
 use anyhow::{Context, ensure};
@@ -21,7 +22,7 @@ use plan::{Extent, Figure, Point};
 use result::{Data, Evaluation, ProfileResult};
 use run::Manner;
 use serde_json::{Number, Value};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
-    /// Fewer points and rounds: about six minutes instead of three quarters of an hour
+    /// Fewer points and rounds: about eleven minutes instead of an hour
     #[arg(long)]
     quick: bool,
     /// Rounds; each runs every point once [default: 5, quick: 3]
@@ -141,15 +142,17 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
         ramp_seconds: args.ramp.unwrap_or(budget.ramp_seconds),
         retries: args.retries,
         repeats_left: Cell::new(0),
+        wires: RefCell::default(),
     };
     let began = Instant::now();
     let blocks = run::blocks(figures);
-    let runs = manner.rounds * run::count(&blocks);
+    let runs = manner.runs(&blocks);
     manner.repeats_left.set(runs / 10);
-    let minutes = manner.minutes(runs);
+    let minutes = manner.minutes(&blocks);
+    interrupt::watch();
     eprintln!("{runs} runs: about {minutes:.0} minutes, longer when others disturb");
     let peaks = manner.peaks(&blocks);
-    let results = manner.run(&blocks, &peaks);
+    let results = manner.run(&blocks, &peaks)?;
     let profiled: Vec<Point> =
         figures.iter().flat_map(|figure| figure.profiled.iter().copied()).collect();
     let skipped = if profiled.is_empty() { None } else { profile::unavailable() };

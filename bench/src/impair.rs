@@ -11,7 +11,6 @@ use anyhow::{Context, ensure};
 use bridge::Bridge;
 use kernel::Way;
 use line::Counts;
-use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -74,6 +73,11 @@ impl Impairment {
         back_delay_us: None,
     };
 
+    /// Loses so many percent.
+    pub(crate) const fn of_loss(loss: f64) -> Self {
+        Self { loss, ..Self::NONE }
+    }
+
     /// Whether the kernel's program can do it.
     fn is_for_kernel(&self) -> bool {
         let delayed = self.delay_us > 0 || self.back_delay_us.is_some_and(|us| us > 0);
@@ -135,7 +139,7 @@ impl Passage {
 /// A passage that works beside, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Beside {
-    _ways: Option<[Way; 2]>,
+    ways: Option<[Way; 2]>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -155,7 +159,14 @@ impl Beside {
                 (None, Some(thread::spawn(serve)))
             }
         };
-        Ok(Self { _ways: ways, stop, thread })
+        Ok(Self { ways, stop, thread })
+    }
+
+    /// From now on frames are treated so, if the kernel does it.
+    pub(crate) fn set(&self, impairment: Impairment) -> anyhow::Result<()> {
+        ensure!(impairment.is_for_kernel(), "only loss and doubles change");
+        let ways = self.ways.as_ref().context("this link is served by a process")?;
+        ways.iter().try_for_each(|way| way.set(impairment))
     }
 }
 
@@ -166,15 +177,6 @@ impl Drop for Beside {
             let _ = thread.join();
         }
     }
-}
-
-/// The number of an interface of the calling thread's network namespace.
-pub(crate) fn index(interface: &str) -> anyhow::Result<u32> {
-    let name = CString::new(interface).context("an interface's name")?;
-    // SAFETY: the name ends with a zero.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    ensure!(index > 0, "no interface {interface}");
-    Ok(index)
 }
 
 fn percentage(text: &str) -> Result<f64, String> {

@@ -13,7 +13,7 @@ mod namespace;
 mod segment;
 
 use crate::command::{find, run};
-use crate::impair;
+use crate::impair::{self, Impairment};
 use anyhow::{Context, ensure};
 pub(crate) use command::{Args, main};
 pub(crate) use namespace::Namespace;
@@ -31,19 +31,20 @@ const LINKS_MAX: usize = 16;
 pub(crate) struct Lab {
     pub(crate) host: Namespace,
     pub(crate) target: Namespace,
-    _middle: Option<Middle>,
+    middle: Option<Middle>,
+    links: usize,
 }
 
 /// What is between host and target.
 #[derive(Debug)]
 struct Middle {
-    _namespace: Namespace,
+    namespace: Namespace,
     /// Of each link.
-    _passages: Vec<impair::Beside>,
+    passages: Vec<impair::Beside>,
 }
 
 /// Why no lab can be made, if so.
-fn unavailable() -> Option<String> {
+pub(crate) fn unavailable() -> Option<String> {
     // SAFETY: no pointers are involved.
     if unsafe { libc::geteuid() } != 0 {
         return Some("network namespaces need root".into());
@@ -78,7 +79,32 @@ impl Lab {
         for namespace in [&host, &target] {
             tool(namespace, "ip link set lo up")?;
         }
-        Ok(Self { host, target, _middle: middle })
+        Ok(Self { host, target, middle, links })
+    }
+
+    /// The namespace in the middle of links that are not direct.
+    pub(crate) fn middle(&self) -> anyhow::Result<&Namespace> {
+        Ok(&self.middle.as_ref().context("the links are direct")?.namespace)
+    }
+
+    /// The interfaces of either end, as an option takes them.
+    pub(crate) fn interfaces(&self) -> String {
+        (0..self.links).map(|link| format!("lan{link}")).collect::<Vec<_>>().join(",")
+    }
+
+    /// From now on a link treats frames so, both ways.
+    pub(crate) fn impair(&self, link: usize, impairment: Impairment) -> anyhow::Result<()> {
+        let middle = self.middle.as_ref().context("the links are direct")?;
+        middle.passages.get(link).context("no such link")?.set(impairment)
+    }
+
+    /// Takes the carrier from a link at both ends, or gives it back.
+    pub(crate) fn set_carrier(&self, link: usize, on: bool) -> anyhow::Result<()> {
+        let state = if on { "up" } else { "down" };
+        for end in ['h', 't'] {
+            tool(self.middle()?, &format!("ip link set {end}{link} {state}"))?;
+        }
+        Ok(())
     }
 }
 
@@ -102,7 +128,7 @@ impl Middle {
             let open = || impair::Beside::new(&h, &t, wiring.impairment);
             passages.push(namespace.run(open)?);
         }
-        Ok(Self { _namespace: namespace, _passages: passages })
+        Ok(Self { namespace, passages })
     }
 }
 
@@ -123,10 +149,10 @@ fn tool(namespace: &Namespace, line: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::impair::Impairment;
     use std::net::UdpSocket;
 
-    const JUMBO: Wiring = Wiring { mtu: 9000, shape: None, impairment: Impairment::NONE };
+    const JUMBO: Wiring =
+        Wiring { mtu: 9000, shape: None, impairment: Impairment::NONE, is_switched: false };
 
     fn arrivals(wiring: &Wiring) -> anyhow::Result<Vec<u8>> {
         let lab = Lab::new(1, wiring)?;

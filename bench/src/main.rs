@@ -3,6 +3,7 @@
 
 mod apps;
 mod command;
+mod ether;
 mod eval;
 mod floor;
 mod floor_ether;
@@ -14,6 +15,7 @@ mod lab;
 mod machine;
 mod measure;
 mod noise;
+mod packet;
 mod process;
 mod procfs;
 mod product;
@@ -21,6 +23,7 @@ mod report;
 mod service;
 mod table;
 mod undo;
+mod wired;
 mod workload;
 
 use clap::{Parser, Subcommand};
@@ -49,6 +52,8 @@ enum Command {
     Render(eval::RenderArgs),
     /// Run RocksDB, PostgreSQL and scans of files on our devices and on others': JSON, an HTML report
     Apps(apps::Args),
+    /// Check what the Ethernet transport has to reach, bar by bar (as root)
+    Ether(ether::Args),
     /// Pass frames between two interfaces as a bad link does (as root)
     Impair(impair::Args),
     /// Run a command at each end of links between two network namespaces (as root)
@@ -69,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         Command::Eval(args) => eval::main(&args),
         Command::Render(args) => eval::render_main(&args),
         Command::Apps(args) => apps::main(&args),
+        Command::Ether(args) => ether::main(&args),
         Command::Impair(args) => impair::main(&args),
         Command::Lab(args) => lab::main(&args),
         Command::Scan(args) => apps::scan_main(&args),

@@ -28,6 +28,12 @@ pub(crate) struct Measure {
     /// The load beside the measured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
+    /// Data over what Ethernet can carry on shaped links, as a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link_use: Option<f64>,
+    /// Of the CPU time, the kernel's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_share: Option<f64>,
     /// CPU time on this machine that was neither the run's nor idle, in cores: disturbance.
     pub(crate) foreign_cores: f64,
 }
@@ -52,6 +58,26 @@ impl Measure {
         Some(self.host_cpu_us_per_io? + self.target_cpu_us_per_io?)
     }
 
+    /// Of several that ran at the same time: their throughput together, latencies by their shares of it.
+    pub(crate) fn together(parts: &[Self]) -> Self {
+        if let [one] = parts {
+            return one.clone();
+        }
+        let iops: f64 = parts.iter().map(|part| part.iops).sum();
+        let mean = |f: fn(&Self) -> f64| {
+            parts.iter().map(|part| f(part) * part.iops).sum::<f64>() / iops.max(f64::MIN_POSITIVE)
+        };
+        let most = |f: fn(&Self) -> f64| parts.iter().map(f).fold(0.0, f64::max);
+        Self {
+            iops,
+            bytes_per_second: parts.iter().map(|part| part.bytes_per_second).sum(),
+            latency_us_mean: mean(|part| part.latency_us_mean),
+            latency_us_p50: mean(|part| part.latency_us_p50),
+            latency_us_p99: most(|part| part.latency_us_p99),
+            ..Self::default()
+        }
+    }
+
     /// The median of each figure over `runs`.
     pub(crate) fn median(runs: &[Self]) -> Self {
         let of = |f: fn(&Self) -> f64| median(runs.iter().map(f)).unwrap_or_default();
@@ -73,6 +99,8 @@ impl Measure {
             host_wake_ups_per_io: opt(|m| m.host_wake_ups_per_io),
             settle_ms: opt(|m| m.settle_ms),
             beside: Beside::median(runs.iter().filter_map(|m| m.beside.as_ref())),
+            link_use: opt(|m| m.link_use),
+            kernel_share: opt(|m| m.kernel_share),
             foreign_cores: of(|m| m.foreign_cores),
         }
     }
@@ -110,6 +138,8 @@ impl From<&FloorResult> for Measure {
             host_wake_ups_per_io: None,
             settle_ms: None,
             beside: None,
+            link_use: None,
+            kernel_share: None,
             foreign_cores: 0.0,
         }
     }
@@ -136,6 +166,16 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median([f64::NAN, 1.0]), Some(1.0));
+    }
+
+    #[test]
+    fn what_runs_together_adds_up() {
+        let one =
+            Measure { iops: 1.0, latency_us_mean: 10.0, latency_us_p99: 5.0, ..Measure::default() };
+        let other =
+            Measure { iops: 3.0, latency_us_mean: 2.0, latency_us_p99: 3.0, ..Measure::default() };
+        let both = Measure::together(&[one, other]);
+        assert_eq!((both.iops, both.latency_us_mean, both.latency_us_p99), (4.0, 4.0, 5.0));
     }
 
     #[test]

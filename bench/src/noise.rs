@@ -53,7 +53,7 @@ impl Watch {
 }
 
 /// CPU time of everything on the machine.
-fn busy_seconds() -> f64 {
+pub(crate) fn busy_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<f64> = stat
         .lines()

@@ -20,6 +20,16 @@ pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok(ns as f64 / 1e9)
 }
 
+/// CPU time of a process in user space and in the kernel, in seconds.
+pub(crate) fn user_and_kernel_seconds(pid: u32) -> anyhow::Result<[f64; 2]> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process has ended")?;
+    // Its name, in parentheses, may contain anything.
+    let rest = stat.rsplit_once(')').context("no name")?.1;
+    let ticks =
+        |place: usize| rest.split_whitespace().nth(place).and_then(|n| n.parse::<f64>().ok());
+    Ok([11, 12].map(|place| ticks(place).unwrap_or(0.0) / ticks_per_second()))
+}
+
 /// Voluntary context switches of all threads of a process that live: each is a wait, and a wake-up.
 pub(crate) fn wake_ups(pid: u32) -> anyhow::Result<u64> {
     let mut sum = 0;
@@ -50,6 +60,8 @@ mod tests {
         assert!(resident_bytes(pid).expect("alive") > 0);
         assert!(cpu_seconds(pid).expect("alive") > 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
+        let both = user_and_kernel_seconds(pid).expect("alive");
+        assert!(both.iter().sum::<f64>() <= cpu_seconds(pid).expect("alive") + 1.0, "{both:?}");
         let before = wake_ups(pid).expect("alive");
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(wake_ups(pid).expect("alive") > before);

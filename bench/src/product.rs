@@ -1,7 +1,7 @@
 //! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
 
 use crate::measure::{Beside, Measure};
-use crate::workload::{self, Load, Mode, Setup, Waiting};
+use crate::workload::{self, Load, Mode, Setup, Sharing, Waiting};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -10,6 +10,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+/// The subsystem of a target that is started for a run.
+const NQN: &str = "nqn.2026-11.io.roadtrain:bench";
 /// A run that has not ended by then is ended.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -23,15 +25,57 @@ pub(crate) struct Timing {
     pub(crate) rate: Option<f64>,
 }
 
-/// Arguments of `roadtrain` for one run.
+/// Arguments of `roadtrain` for one run with a target of its own.
 pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<String> {
-    let mut text = format!("bench --namespace {}", load.backend.namespace(timing.mib));
-    text += &match load.direction() {
-        Some(direction) => format!(" --rw {}", workload::direction(direction)),
-        None => format!(" --rw randrw --rwmixread {}", load.reads_percent),
+    let own = format!(
+        "--namespace {} --target-cores 1 --target-policy {} {}",
+        load.backend.namespace(timing.mib),
+        setup.policy,
+        target(setup),
+    );
+    words(&format!("bench {} {own} {}", host(load, setup, timing), both(setup)))
+}
+
+/// The same for a run against a target that `serve` has started, at an address or interfaces.
+pub(crate) fn against(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
+    let at = format!("-t {} -a {at} -n {NQN}", setup.over.name());
+    words(&format!("bench {at} {} {}", host(load, setup, timing), both(setup)))
+}
+
+/// Arguments of a run that writes all of that target's memory.
+pub(crate) fn fill(setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
+    let (over, bs) = (setup.over.name(), 128 << 10);
+    let ios = (timing.mib << 20) / bs;
+    words(&format!(
+        "bench -t {over} -a {at} -n {NQN} --rw write --bs {bs} --depth 8 --lanes 1 --ios {ios}"
+    ))
+}
+
+/// Arguments of that target.
+pub(crate) fn serve(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
+    let cores = (0..setup.reactors).map(|n| (1 - n % 2).to_string()).collect::<Vec<_>>().join(",");
+    words(&format!(
+        "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {}",
+        setup.over.name(),
+        load.backend.namespace(timing.mib),
+        setup.policy,
+        both(setup),
+        target(setup),
+    ))
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The load, and what only the host has.
+fn host(load: &Load, setup: &Setup, timing: &Timing) -> String {
+    let mut text = match load.direction() {
+        Some(direction) => format!("--rw {}", workload::direction(direction)),
+        None => format!("--rw randrw --rwmixread {}", load.reads_percent),
     };
     text += &format!(
-        " --bs {} {} --cores 0 --target-cores 1 --seconds {}",
+        " --bs {} {} --cores 0 --seconds {}",
         load.bs,
         flights(load, setup),
         timing.seconds,
@@ -41,25 +85,42 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
             text += &format!(" --{option} {value}");
         }
     };
-    let number = |value: Option<usize>| value.map(|value| value.to_string());
     add("ramp", Some(timing.ramp_seconds).filter(|&s| s > 0.0).map(|s| s.to_string()));
     add("rate", timing.rate.map(|rate| format!("{rate:.0}")));
     add("class", load.class.map(|class| class.name().to_owned()));
     add("stream", load.beside.map(|stream| stream.option()));
-    add("policy", Some(setup.policy.to_owned()));
-    add("target-policy", Some(setup.policy.to_owned()));
-    add("caravan-requests", number(setup.caravan_requests));
-    add("caravan-bytes", number(setup.caravan_bytes));
-    add("doorbell-delay-us", number(setup.doorbell_delay_us));
-    add("batch-level", number(setup.batch_level));
-    add("batch-interval-ms", number(setup.batch_interval_ms));
+    text + &format!(" --policy {} --json", setup.policy)
+}
+
+/// What both ends are told.
+fn both(setup: &Setup) -> String {
+    let mut text = String::new();
+    let mut add = |option: &str, value: Option<usize>| {
+        if let Some(value) = value {
+            text += &format!("--{option} {value} ");
+        }
+    };
+    add("caravan-requests", setup.caravan_requests);
+    add("caravan-bytes", setup.caravan_bytes);
+    add("doorbell-delay-us", setup.doorbell_delay_us);
+    add("batch-level", setup.batch_level);
+    add("batch-interval-ms", setup.batch_interval_ms);
     match setup.waiting {
         Waiting::Sleep => {}
-        Waiting::SpinUs(us) => text += &format!(" --spin-us {us}"),
-        Waiting::BusyPoll => text += " --busy-poll",
+        Waiting::SpinUs(us) => text += &format!("--spin-us {us} "),
+        Waiting::BusyPoll => text += "--busy-poll ",
     }
-    text += " --json";
-    text.split_whitespace().map(str::to_owned).collect()
+    text += match setup.sharing {
+        Sharing::All => "",
+        Sharing::NoData => "--no-data-batching ",
+        Sharing::Nothing => "--no-data-batching --no-request-batching ",
+    };
+    text
+}
+
+/// What the target alone is told.
+fn target(setup: &Setup) -> String {
+    setup.dispatch.map_or_else(String::new, |dispatch| format!("--dispatch {dispatch}"))
 }
 
 /// Where requests come from and how many are in flight, as options.
@@ -149,6 +210,8 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
             latency_us_mean: number("/streams/0/latency_us/mean").unwrap_or_default(),
             latency_us_p99: number("/streams/0/latency_us/p99").unwrap_or_default(),
         }),
+        link_use: None,
+        kernel_share: None,
         foreign_cores: 0.0,
     })
 }
@@ -157,7 +220,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
 mod tests {
     use super::*;
     use crate::floor::Direction;
-    use crate::workload::{Backend, Class, Stream};
+    use crate::workload::{Backend, Class, Over, Stream, Wire};
     use serde_json::json;
 
     const CLOSED: Timing = Timing { mib: 1024, seconds: 1.0, ramp_seconds: 0.0, rate: None };
@@ -247,11 +310,27 @@ mod tests {
         let timing = Timing { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
         assert_eq!(
             arguments(&load, &setup, &timing).join(" "),
-            "bench --namespace ssd:1024MiB,service-us=100,parallel=64 --rw randrw --rwmixread 70 \
-             --bs 4096 --depth 1 --lanes 1 --cores 0 --target-cores 1 --seconds 0.5 --ramp 0.2 \
-             --rate 1234 --class latency --stream rw=randwrite,bs=4096,depth=8,lane=shared \
-             --policy tyche --target-policy tyche --caravan-requests 16 --caravan-bytes 65536 \
-             --batch-level 4 --json"
+            "bench --rw randrw --rwmixread 70 --bs 4096 --depth 1 --lanes 1 --cores 0 \
+             --seconds 0.5 --ramp 0.2 --rate 1234 --class latency \
+             --stream rw=randwrite,bs=4096,depth=8,lane=shared --policy tyche --json \
+             --namespace ssd:1024MiB,service-us=100,parallel=64 --target-cores 1 \
+             --target-policy tyche --caravan-requests 16 --caravan-bytes 65536 --batch-level 4"
+        );
+    }
+
+    #[test]
+    fn a_target_elsewhere_is_told_the_same() {
+        let load = Load::small(100, 8).over(Wire::gigabit(2));
+        let setup = Setup { over: Over::Ether, sharing: Sharing::NoData, ..Setup::new("auto") };
+        assert_eq!(
+            serve(&load, &setup, &CLOSED, "lan0,lan1").join(" "),
+            "serve -t ether -a lan0,lan1 -n nqn.2026-11.io.roadtrain:bench --namespace \
+             mem:1024MiB --cores 1 --policy auto --no-data-batching"
+        );
+        assert_eq!(
+            against(&load, &setup, &CLOSED, "lan0,lan1").join(" "),
+            "bench -t ether -a lan0,lan1 -n nqn.2026-11.io.roadtrain:bench --rw randread --bs 4096 \
+             --depth 8 --lanes 1 --cores 0 --seconds 1 --policy auto --json --no-data-batching"
         );
     }
 

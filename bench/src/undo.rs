@@ -10,6 +10,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A folder of ours.
+#[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -35,6 +35,37 @@ pub(crate) struct Stream {
     pub(crate) own_lane: bool,
 }
 
+/// The links that a load goes over, instead of the loopback: interfaces between two network namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wire {
+    pub(crate) links: usize,
+    pub(crate) mtu: usize,
+    /// Shaped to 1 Gbit/s each; else as fast as the machine.
+    pub(crate) is_gigabit: bool,
+}
+
+/// What carries the product's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Over {
+    /// NVMe/TCP; over several links a process of its own for each.
+    Tcp,
+    /// Ethernet frames.
+    Ether,
+    /// The frames' queue pairs over a TCP connection for each link.
+    Sockets,
+}
+
+/// What several requests may share a frame with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Sharing {
+    /// Commands, completions and data.
+    All,
+    /// Each 4 KiB of data has a frame of its own.
+    NoData,
+    /// Each command and completion, too.
+    Nothing,
+}
+
 /// A workload: random requests, host on core 0, target on core 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
@@ -53,6 +84,7 @@ pub(crate) struct Load {
     pub(crate) threads: Option<usize>,
     /// The depth changes between 1 and `depth`, each for half of [`STEP_PERIOD_MS`].
     pub(crate) steps: bool,
+    pub(crate) wire: Option<Wire>,
 }
 
 /// How both ends wait.
@@ -89,6 +121,12 @@ pub(crate) struct Setup {
     pub(crate) batch_interval_ms: Option<usize>,
     pub(crate) waiting: Waiting,
     pub(crate) mode: Mode,
+    pub(crate) over: Over,
+    pub(crate) sharing: Sharing,
+    /// How threads and callbacks share the work.
+    pub(crate) dispatch: Option<&'static str>,
+    /// Threads of the target that receive.
+    pub(crate) reactors: usize,
 }
 
 impl Backend {
@@ -143,6 +181,7 @@ impl Load {
             beside: None,
             threads: None,
             steps: false,
+            wire: None,
         }
     }
 
@@ -160,6 +199,10 @@ impl Load {
         Self { backend, ..self }
     }
 
+    pub(crate) const fn over(self, wire: Wire) -> Self {
+        Self { wire: Some(wire), ..self }
+    }
+
     pub(crate) const fn beside(self, stream: Stream) -> Self {
         Self { beside: Some(stream), ..self }
     }
@@ -170,6 +213,29 @@ impl Load {
             100 => Some(Direction::Read),
             0 => Some(Direction::Write),
             _ => None,
+        }
+    }
+}
+
+impl Wire {
+    /// Links with jumbo frames, shaped to 1 Gbit/s each.
+    pub(crate) const fn gigabit(links: usize) -> Self {
+        Self { links, mtu: 9000, is_gigabit: true }
+    }
+
+    /// Links with jumbo frames, as fast as the machine.
+    pub(crate) const fn unshaped(links: usize) -> Self {
+        Self { is_gigabit: false, ..Self::gigabit(links) }
+    }
+}
+
+impl Over {
+    /// The option's value.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Ether => "ether",
+            Self::Sockets => "tsockets",
         }
     }
 }
@@ -186,6 +252,10 @@ impl Setup {
             batch_interval_ms: None,
             waiting: Waiting::Sleep,
             mode: Mode::Inline,
+            over: Over::Tcp,
+            sharing: Sharing::All,
+            dispatch: None,
+            reactors: 1,
         }
     }
 
@@ -235,10 +305,24 @@ impl fmt::Display for Load {
         if let Some(class) = self.class {
             write!(f, ", {}", class.name())?;
         }
-        match self.beside {
-            Some(stream) => write!(f, " beside {stream}"),
+        if let Some(stream) = self.beside {
+            write!(f, " beside {stream}")?;
+        }
+        match self.wire {
+            Some(wire) => write!(f, ", {wire}"),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let several = if self.links == 1 { "" } else { "s" };
+        write!(f, "{} link{several}", self.links)?;
+        if self.is_gigabit {
+            f.write_str(" of 1 Gbit/s")?;
+        }
+        if self.mtu != 9000 { write!(f, ", MTU {}", self.mtu) } else { Ok(()) }
     }
 }
 
@@ -279,9 +363,23 @@ impl fmt::Display for Setup {
             Waiting::SpinUs(us) => write!(f, ", spinning {us} us")?,
             Waiting::BusyPoll => f.write_str(", polling")?,
         }
-        match self.mode {
-            Mode::Inline => Ok(()),
-            Mode::Queue => f.write_str(", queue mode"),
+        if self.mode == Mode::Queue {
+            f.write_str(", queue mode")?;
+        }
+        if self.over != Over::Tcp {
+            write!(f, ", {}", self.over.name())?;
+        }
+        f.write_str(match self.sharing {
+            Sharing::All => "",
+            Sharing::NoData => ", data apart",
+            Sharing::Nothing => ", all apart",
+        })?;
+        if let Some(dispatch) = self.dispatch {
+            write!(f, ", {dispatch}")?;
+        }
+        match self.reactors {
+            1 => Ok(()),
+            n => write!(f, ", {n} reactors"),
         }
     }
 }
@@ -316,6 +414,15 @@ mod tests {
     }
 
     #[test]
+    fn names_tell_links_apart() {
+        let load = Load::small(100, 8);
+        let shaped = load.over(Wire::gigabit(2)).to_string();
+        assert_eq!(shaped, "mem: 4 KiB reads, depth 8, 2 links of 1 Gbit/s");
+        let small = load.over(Wire { mtu: 1500, ..Wire::unshaped(1) }).to_string();
+        assert_eq!(small, "mem: 4 KiB reads, depth 8, 1 link, MTU 1500");
+    }
+
+    #[test]
     fn names_tell_setups_apart() {
         assert_eq!(Setup::new("auto").to_string(), "auto");
         let lifted = Setup {
@@ -326,5 +433,9 @@ mod tests {
         assert_eq!(lifted.to_string(), "i10 128 / 512 KiB, 0 us, polling");
         let queue = Setup { mode: Mode::Queue, ..Setup::new("auto") };
         assert_eq!(queue.to_string(), "auto, queue mode");
+        let frames = Setup { over: Over::Ether, ..Setup::new("auto") };
+        let apart = Setup { sharing: Sharing::NoData, dispatch: Some("rec"), ..frames };
+        assert_eq!(frames.to_string(), "auto, ether");
+        assert_eq!(apart.to_string(), "auto, ether, data apart, rec");
     }
 }

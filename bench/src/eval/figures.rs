@@ -1,6 +1,7 @@
 //! All figures, in the order they are measured and reported.
 
 mod elsewhere;
+mod ether;
 mod goals;
 mod i10;
 mod modes;
@@ -18,6 +19,7 @@ pub(crate) fn all(extent: Extent) -> Vec<Figure> {
     figures.extend(tyche::figures(extent));
     figures.extend(modes::figures(extent));
     figures.extend(sweeps::figures(extent));
+    figures.extend(ether::figures(extent));
     figures.push(elsewhere::figure());
     figures
 }
@@ -29,7 +31,7 @@ mod tests {
     use std::collections::HashSet;
 
     /// What the evaluation has to have.
-    const WANTED: [&str; 24] = [
+    const WANTED: [&str; 31] = [
         "i10-fig6",
         "i10-fig8",
         "i10-fig9",
@@ -53,6 +55,13 @@ mod tests {
         "goals-class",
         "goals-steps",
         "goals-floor",
+        "ether-fig5",
+        "ether-fig7",
+        "ether-fig8",
+        "ether-fig9",
+        "ether-fig11",
+        "ether-fig12",
+        "ether-modes",
         "elsewhere",
     ];
 

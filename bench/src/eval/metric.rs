@@ -29,6 +29,8 @@ pub(crate) enum Metric {
     BesideP99,
     /// The bulk load's requests, whether it is the one beside or the only one.
     BulkIops,
+    /// All data over what the links can carry.
+    LinkUse,
     /// Until the IOPS are at 95 % of their new level.
     Settle,
 }
@@ -73,6 +75,7 @@ impl Metric {
             Self::BesideBandwidth => beside.map(|b| b.bytes_per_second / 1e9),
             Self::BesideP99 => beside.map(|b| b.latency_us_p99),
             Self::Settle => m.settle_ms,
+            Self::LinkUse => m.link_use.map(|share| share * 100.0),
             Self::BulkIops => Some(beside.map_or(m.iops, |b| b.iops) / 1e3),
         }
     }
@@ -98,6 +101,7 @@ impl Metric {
             Self::BesideP99 => "beside: p99 us",
             Self::BulkIops => "bulk kIOPS",
             Self::Settle => "settles in ms",
+            Self::LinkUse => "link use %",
         }
     }
 

@@ -13,12 +13,14 @@ pub(crate) enum Extent {
     Quick,
 }
 
-/// What is run at a load: the product, or the bare-TCP floor.
+/// What is run at a load: the product, the bare-TCP floor, or another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     Product(Setup),
     /// With at most so many messages a send.
     Floor(usize),
+    /// nbdkit with fio and libnbd, over links.
+    Nbdkit,
 }
 
 /// One thing to measure.
@@ -114,6 +116,7 @@ pub(crate) enum Part {
 
 /// How a published claim is tested.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are some dozens")]
 pub(crate) enum Test {
     /// A ratio of a size: how much of the published effect is there.
     Effect { metric: Metric, pairs: Vec<Pair>, pick: Pick, published: f64 },
@@ -310,6 +313,7 @@ impl fmt::Display for Side {
             Self::Product(TYCHE) => f.write_str("tyche"),
             Self::Product(setup) => setup.fmt(f),
             Self::Floor(gather) => write!(f, "floor, {gather} a send"),
+            Self::Nbdkit => f.write_str("nbdkit"),
         }
     }
 }

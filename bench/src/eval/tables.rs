@@ -17,6 +17,9 @@ pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
     if beside {
         metrics.extend(Metric::BESIDE);
     }
+    if panel.cells.iter().any(|cell| cell.point.load.wire.is_some_and(|w| w.is_gigabit)) {
+        metrics.push(Metric::LinkUse);
+    }
     if panel.cells.iter().any(|cell| cell.point.load.threads.is_some()) {
         metrics.push(Metric::HostWakeUps);
     }

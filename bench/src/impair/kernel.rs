@@ -1,7 +1,8 @@
 //! An eBPF program at an interface's ingress: every frame goes to another interface, but for those that
 //! are lost; some go twice. It is gone with the process that made it.
 
-use super::{Impairment, index};
+use super::Impairment;
+use crate::packet::index;
 use anyhow::Context;
 use std::io;
 use std::mem;
@@ -9,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
+const LINK_UPDATE: libc::c_long = 29;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const TCX_INGRESS: u32 = 46;
 /// The program's verdict on a frame that is lost.
@@ -21,7 +23,8 @@ const REDIRECT: i32 = 23;
 /// The way from an interface to another one.
 #[derive(Debug)]
 pub(super) struct Way {
-    _link: OwnedFd,
+    link: OwnedFd,
+    out: u32,
 }
 
 impl Way {
@@ -34,7 +37,15 @@ impl Way {
         let link = bpf(LINK_CREATE, &attributes).context("attach an eBPF program")?;
         // SAFETY: the call has just made this descriptor for us.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
-        Ok(Self { _link: link })
+        Ok(Self { link, out })
+    }
+
+    /// From now on it treats frames so.
+    pub(super) fn set(&self, impairment: Impairment) -> anyhow::Result<()> {
+        let program = load(&instructions(self.out, impairment))?;
+        let attributes = LinkUpdate { link: fd(&self.link), program: fd(&program), rest: [0; 2] };
+        bpf(LINK_UPDATE, &attributes).context("replace an eBPF program")?;
+        Ok(())
     }
 }
 
@@ -68,6 +79,13 @@ struct LinkCreate {
     interface: u32,
     kind: u32,
     rest: [u32; 10],
+}
+
+#[repr(C)]
+struct LinkUpdate {
+    link: u32,
+    program: u32,
+    rest: [u32; 2],
 }
 
 /// Register 6 keeps the frame; calls take 1 to 3 and give 0.

@@ -47,7 +47,12 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     }
     interrupt::watch();
     let speed = |mbit_per_second| Shape { mbit_per_second, queue_kib: args.queue_kib };
-    let wiring = Wiring { mtu: args.mtu, shape: args.mbit.map(speed), impairment: args.impairment };
+    let wiring = Wiring {
+        mtu: args.mtu,
+        shape: args.mbit.map(speed),
+        impairment: args.impairment,
+        is_switched: false,
+    };
     let lab = Lab::new(args.links, &wiring)?;
     let scratch = std::env::temp_dir().join(format!("roadtrain-lab-{}", std::process::id()));
     let scratch = Folder::new(scratch)?;

@@ -11,6 +11,8 @@ pub(crate) struct Wiring {
     /// Both ways; without, as fast as the machine.
     pub(crate) shape: Option<Shape>,
     pub(crate) impairment: Impairment,
+    /// Through the middle even when nothing is done there: it can be impaired later.
+    pub(crate) is_switched: bool,
 }
 
 /// A link's speed.
@@ -31,13 +33,19 @@ const WIRE_BYTES: usize = 24;
 impl Wiring {
     /// Whether nothing is between host and target.
     pub(super) fn is_direct(&self) -> bool {
-        self.shape.is_none() && self.impairment == Impairment::NONE
+        self.shape.is_none() && self.impairment == Impairment::NONE && !self.is_switched
     }
 }
 
 impl Shape {
     /// 1 Gbit/s, with the buffer of a plain switch.
     pub(crate) const GIGABIT: Self = Self { mbit_per_second: 1000, queue_kib: 512 };
+
+    /// What frames can carry besides Ethernet's own: the theoretical payload rate.
+    pub(crate) fn payload_bytes_per_second(self, mtu: usize) -> f64 {
+        let wire = (mtu + HEADER_BYTES + WIRE_BYTES) as f64;
+        self.mbit_per_second as f64 * 1e6 / 8.0 * mtu as f64 / wire
+    }
 }
 
 /// Nobody but us sends anything: no neighbour discovery of IPv6.
@@ -82,4 +90,15 @@ pub(super) fn shape(namespace: &Namespace, name: &str, wiring: &Wiring) -> anyho
          burst {burst} limit {limit}"
     );
     tool(namespace, &line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_theoretical_rate_is_what_ethernet_leaves() {
+        let rate = Shape::GIGABIT.payload_bytes_per_second(9000);
+        assert!((124.4e6..124.5e6).contains(&rate), "{rate}");
+    }
 }

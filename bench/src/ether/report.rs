@@ -1,0 +1,180 @@
+//! What was measured and what had to be: JSON and a table.
+
+use crate::grid::{self, Grid};
+use crate::machine::Machine;
+use serde::{Deserialize, Serialize};
+
+/// What a figure has to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// A figure of a check.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) check: String,
+    pub(super) what: String,
+    pub(super) unit: String,
+    pub(super) measured: Option<f64>,
+    /// Without, it is only told.
+    pub(super) bound: Option<Bound>,
+    /// Where it comes from, or why there is nothing.
+    pub(super) note: String,
+}
+
+/// All checks.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) machine: Option<Machine>,
+    pub(super) rounds: usize,
+    pub(super) seconds: f64,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => value >= bound,
+            Self::AtMost(bound) => value <= bound,
+        }
+    }
+
+    fn show(self) -> String {
+        match self {
+            Self::AtLeast(bound) => format!(">= {}", digits(bound)),
+            Self::AtMost(bound) => format!("<= {}", digits(bound)),
+        }
+    }
+}
+
+impl Row {
+    pub(super) fn new(check: &str, what: impl Into<String>, unit: &str, measured: f64) -> Self {
+        Self {
+            check: check.to_owned(),
+            what: what.into(),
+            unit: unit.to_owned(),
+            measured: Some(measured),
+            bound: None,
+            note: String::new(),
+        }
+    }
+
+    pub(super) fn bound(self, bound: Bound) -> Self {
+        Self { bound: Some(bound), ..self }
+    }
+
+    pub(super) fn note(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+
+    /// A check that could not be run: missed.
+    pub(super) fn failed(check: &str, about: &str, error: &anyhow::Error) -> Self {
+        Self {
+            check: check.to_owned(),
+            what: about.to_owned(),
+            unit: String::new(),
+            measured: None,
+            bound: Some(Bound::AtLeast(0.0)),
+            note: format!("failed: {error:#}"),
+        }
+    }
+
+    /// Whether it is kept; nothing where nothing is asked.
+    pub(super) fn passes(&self) -> Option<bool> {
+        self.bound.map(|bound| self.measured.is_some_and(|value| bound.holds(value)))
+    }
+}
+
+impl Report {
+    /// Puts a check's rows in the place of its old ones.
+    pub(super) fn replace(&mut self, check: &str, rows: Vec<Row>) {
+        self.rows.retain(|row| row.check != check);
+        self.rows.extend(rows);
+    }
+
+    /// Orders rows by their checks.
+    pub(super) fn sort<'a>(&mut self, checks: impl Iterator<Item = &'a str>) {
+        let order: Vec<&str> = checks.collect();
+        self.rows.sort_by_key(|row| order.iter().position(|check| *check == row.check));
+    }
+
+    /// The table, its head and its score.
+    pub(super) fn markdown(&self) -> String {
+        let mut out = String::new();
+        if let Some(machine) = &self.machine {
+            out += &format!("{machine}\n");
+        }
+        out += &format!(
+            "Medians of {} alternating rounds of {} s.\n\n",
+            self.rounds,
+            digits(self.seconds)
+        );
+        let mut lines: Grid =
+            vec![grid::strings(&["check", "figure", "measured", "unit", "bar", "", "note"])];
+        lines.extend(self.rows.iter().map(line));
+        grid::write(&mut out, &lines);
+        let judged: Vec<bool> = self.rows.iter().filter_map(Row::passes).collect();
+        let kept = judged.iter().filter(|&&kept| kept).count();
+        out + &format!("\n{kept} of {} bars kept.\n", judged.len())
+    }
+}
+
+fn line(row: &Row) -> Vec<String> {
+    let verdict = match row.passes() {
+        Some(true) => "kept",
+        Some(false) => "**MISSED**",
+        None => "",
+    };
+    vec![
+        row.check.clone(),
+        row.what.clone(),
+        row.measured.map_or_else(|| "-".into(), digits),
+        row.unit.clone(),
+        row.bound.filter(|_| row.measured.is_some()).map(Bound::show).unwrap_or_default(),
+        verdict.to_owned(),
+        row.note.clone(),
+    ]
+}
+
+/// As many digits as mean something.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 || v.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_kept_or_missed_and_failures_are_misses() {
+        let row = |value| Row::new("use", "reads", "%", value);
+        assert_eq!(row(95.0).bound(Bound::AtLeast(95.0)).passes(), Some(true));
+        assert_eq!(row(94.9).bound(Bound::AtLeast(95.0)).passes(), Some(false));
+        assert_eq!(row(1.2).bound(Bound::AtMost(1.15)).passes(), Some(false));
+        assert_eq!(row(1.0).passes(), None);
+        assert_eq!(Row::failed("use", "x", &anyhow::anyhow!("no")).passes(), Some(false));
+    }
+
+    #[test]
+    fn a_check_that_is_run_again_replaces_its_rows() {
+        let mut report = Report::default();
+        report.replace("links", vec![Row::new("links", "2", "x", 1.9)]);
+        report.replace("use", vec![Row::new("use", "reads", "%", 90.0)]);
+        report
+            .replace("use", vec![Row::new("use", "reads", "%", 96.0).bound(Bound::AtLeast(95.0))]);
+        report.sort(["use", "links"].into_iter());
+        let text = report.markdown();
+        assert!(text.contains("| use ") && text.contains(">= 95"), "{text}");
+        assert!(text.ends_with("1 of 1 bars kept.\n"), "{text}");
+        assert_eq!(report.rows.len(), 2);
+        assert_eq!(report.rows[0].check, "use");
+    }
+}

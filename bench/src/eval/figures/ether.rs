@@ -1,0 +1,249 @@
+//! Tyche over Ethernet: several links. All over veth pairs between two network namespaces, host on core 0,
+//! target on core 1.
+
+mod small;
+
+use crate::eval::metric::Metric;
+use crate::eval::plan::{
+    AUTO, Bar, Claim, Extent, Figure, Kind, LARGE, Limit, Pair, Panel, Pick, Point, Side, Test,
+    XAxis,
+};
+use crate::workload::{KIB, Load, Mode, Over, Setup, Wire};
+
+/// The product over frames.
+const ETHER: Setup = Setup { over: Over::Ether, ..AUTO };
+/// The same protocol over a TCP connection for each link.
+const SOCKETS: Setup = Setup { over: Over::Sockets, ..AUTO };
+/// NVMe/TCP, as everywhere else in the evaluation.
+const TCP: Setup = AUTO;
+
+pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+    let mut figures = vec![links(extent), receivers(extent), modes(extent)];
+    figures.extend(small::figures(extent));
+    figures
+}
+
+/// What is shown side by side at every load.
+fn contestants() -> [(&'static str, Side); 4] {
+    [
+        ("ether", Side::Product(ETHER)),
+        ("TCP", Side::Product(TCP)),
+        ("TSockets", Side::Product(SOCKETS)),
+        ("nbdkit", Side::Nbdkit),
+    ]
+}
+
+fn name(share: u8) -> &'static str {
+    if share == 100 { "reads" } else { "writes" }
+}
+
+/// 128 KiB requests, 16 in flight for each link.
+fn large(share: u8, wire: Wire) -> Load {
+    Load::new(share, LARGE, 16 * wire.links).over(wire)
+}
+
+fn links(extent: Extent) -> Figure {
+    let shaped = extent.pick(&[1, 2, 3, 4, 5, 6], &[1, 2]);
+    let unshaped = extent.pick(&[1, 2, 4, 6], &[1]);
+    let panel = |kind: &str, share, counts: &[usize], wire: fn(usize) -> Wire, sides: usize| {
+        let title = format!("128 KiB random {}, {kind}", name(share));
+        let panel = Panel::new(title, XAxis::Ticks("links"));
+        let panel = counts.iter().fold(panel, |panel, &n| {
+            let load = large(share, wire(n));
+            contestants()[..sides]
+                .iter()
+                .fold(panel, |panel, &(series, side)| panel.cell(series, n, Point { load, side }))
+        });
+        panel.chart(Metric::Bandwidth, Kind::Lines).chart(Metric::Cpu, Kind::Lines)
+    };
+    let of = |share| {
+        [
+            panel("1 Gbit/s each", share, &shaped, Wire::gigabit, 4),
+            panel("as fast as the machine", share, &unshaped, Wire::unshaped, 2),
+        ]
+    };
+    Figure {
+        id: "ether-fig9",
+        source: "Tyche, fig. 9",
+        title: "Throughput against the number of links",
+        question: "Does each link add its speed?",
+        how: "16 requests in flight for each link, all over one lane; TCP: a process, and so a connection, for \
+              each link; nbdkit: fio with a connection for each. Links are shaped to 1 Gbit/s in a namespace \
+              between host and target, with 24 octets more for each frame, as on a wire. Unshaped links say where \
+              the two cores stop sufficing.",
+        panels: [100, 0].into_iter().flat_map(of).collect(),
+        claims: vec![
+            scaling(&shaped, "line rate as links are added (1 to 3 NICs of 10 GbE there)"),
+            against(
+                "reads: three times the throughput of TSockets at 6 NICs",
+                "x2.95",
+                2.95,
+                &shaped,
+                SOCKETS,
+            ),
+            nbd(&shaped),
+        ],
+        bars: shaped_bars(&shaped),
+        why: "",
+        tabled: &[Metric::Bandwidth, Metric::LinkUse, Metric::Cpu],
+        ..Figure::default()
+    }
+}
+
+/// Links that are full stay full as their number grows.
+fn shaped_bars(counts: &[usize]) -> Vec<Bar> {
+    let one = |share| Point::new(large(share, Wire::gigabit(1)), ETHER);
+    let bar = |share, n: usize| Bar {
+        row: format!("{n} links"),
+        column: name(share).to_owned(),
+        metric: Metric::Bandwidth,
+        of: Point::new(large(share, Wire::gigabit(n)), ETHER),
+        among: vec![one(share)],
+        limit: Limit::Min(0.95 * n as f64),
+    };
+    let more = counts.iter().filter(|&&n| n > 1);
+    more.flat_map(|&n| [bar(100, n), bar(0, n)]).collect()
+}
+
+fn scaling(counts: &[usize], text: &'static str) -> Claim {
+    let last = counts.iter().copied().max().unwrap_or(1).min(3);
+    let pair = |share| Pair {
+        of: Point::new(large(share, Wire::gigabit(last)), ETHER),
+        to: Point::new(large(share, Wire::gigabit(1)), ETHER),
+    };
+    Claim {
+        text,
+        published: "line rate",
+        test: Test::Everywhere {
+            metric: Metric::Bandwidth,
+            pairs: vec![pair(100), pair(0)],
+            limit: Limit::Min(0.95 * last as f64),
+        },
+        why: "Each frame takes the link on which it will be done first, so all are full at once; links of \
+              1 Gbit/s are far from what a core can do.",
+    }
+}
+
+fn against(
+    text: &'static str,
+    published: &'static str,
+    ratio: f64,
+    counts: &[usize],
+    other: Setup,
+) -> Claim {
+    let most = counts.iter().copied().max().unwrap_or(1);
+    let load = large(100, Wire::gigabit(most));
+    let pairs = vec![Pair::at(load, ETHER, other)];
+    Claim {
+        text,
+        published,
+        test: Test::Effect { metric: Metric::Bandwidth, pairs, pick: Pick::Most, published: ratio },
+        why: "There six links of 10 Gbit/s were more than TCP could use. Here the links are the limit for \
+              both: what differs is CPU time.",
+    }
+}
+
+fn nbd(counts: &[usize]) -> Claim {
+    let most = counts.iter().copied().max().unwrap_or(1);
+    let load = large(100, Wire::gigabit(most));
+    let of = Point::new(load, ETHER);
+    let to = Point { load, side: Side::Nbdkit };
+    Claim {
+        text: "reads: ten times the throughput of NBD at 6 NICs",
+        published: "x10.2",
+        test: Test::Effect {
+            metric: Metric::Bandwidth,
+            pairs: vec![Pair { of, to }],
+            pick: Pick::Most,
+            published: 10.2,
+        },
+        why: "The NBD of 2014 had one connection; here nbdkit has one for each link and the links are the \
+              limit.",
+    }
+}
+
+/// Writes that the target receives by one thread or by two.
+fn receivers(extent: Extent) -> Figure {
+    let counts = extent.pick(&[1, 2, 4, 6], &[2]);
+    let load = |n| Load { lanes: 2, ..large(0, Wire::unshaped(n)) };
+    let with = |reactors| Setup { reactors, ..ETHER };
+    let panel = Panel::new("128 KiB random writes, as fast as the machine", XAxis::Ticks("links"));
+    let panel = counts.iter().fold(panel, |panel, &n| {
+        [1, 2].into_iter().fold(panel, |panel, threads| {
+            let several = if threads == 1 { "" } else { "s" };
+            let series = format!("{threads} receive thread{several}");
+            panel.cell(series, n, Point::new(load(n), with(threads)))
+        })
+    });
+    let pairs = counts.iter().map(|&n| Pair::at(load(n), with(2), with(1))).collect();
+    Figure {
+        id: "ether-fig11",
+        source: "Tyche, fig. 11",
+        title: "Receive threads against links",
+        question: "How many links does one receive thread serve?",
+        how: "Two lanes, so that the target can deal them out to its reactors; a reactor reads its part of every \
+              link. The machine has two cores: the target's second reactor shares the host's.",
+        panels: vec![panel.chart(Metric::Bandwidth, Kind::Lines).chart(Metric::Cpu, Kind::Lines)],
+        claims: vec![Claim {
+            text: "one receive thread serves about two NICs: more links want more threads",
+            published: "2 NICs",
+            test: Test::Everywhere { metric: Metric::Bandwidth, pairs, limit: Limit::Min(1.0) },
+            why: "A veth pair's receiver works in the sender's system call: with both cores busy on one link there \
+                  is no third one for another thread.",
+        }],
+        tabled: &[Metric::Bandwidth, Metric::Cpu],
+        ..Figure::default()
+    }
+}
+
+/// Inline and queue mode, as over TCP.
+fn modes(extent: Extent) -> Figure {
+    let threads = extent.pick(&[1, 4, 16, 64], &[1]);
+    let queue = Setup { mode: Mode::Queue, ..ETHER };
+    let wire = Wire::unshaped(1);
+    let load = |share, bs, n| Load::of_threads(share, bs, n).over(wire);
+    let panel = |share, bs: usize, threads: &[usize]| {
+        let title = format!("{} KiB random {}, one link", bs / KIB, name(share));
+        let panel = Panel::new(title, XAxis::Ticks("threads"));
+        let panel = threads.iter().fold(panel, |panel, &n| {
+            let panel = panel.cell("inline", n, Point::new(load(share, bs, n), ETHER));
+            panel.cell("queue", n, Point::new(load(share, bs, n), queue))
+        });
+        let y = if bs == 4 * KIB { Metric::Iops } else { Metric::Bandwidth };
+        panel.chart(y, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines)
+    };
+    let effect =
+        |pairs| Test::Effect { metric: Metric::Iops, pairs, pick: Pick::Most, published: 1.31 };
+    let small = threads.iter().map(|&n| load(100, 4 * KIB, n));
+    let many = [load(0, 512 * KIB, 64)];
+    Figure {
+        id: "ether-fig12",
+        source: "Tyche, fig. 12",
+        title: "Inline and queue mode over Ethernet",
+        question: "Should the thread that has a request send it, when no connection has to be shared?",
+        how: "As over TCP: inline, each thread drives a lane of its own; queue, all hand over to one reactor with \
+              one lane. One unshaped link.",
+        panels: vec![
+            panel(100, 4 * KIB, &threads),
+            panel(0, 512 * KIB, &extent.pick(&[64], &[64])),
+        ],
+        claims: vec![
+            Claim {
+                text: "4 KiB requests over Ethernet: inline up to 31 % faster than queue mode",
+                published: "+31 %",
+                test: effect(Pair::over(small, ETHER, queue)),
+                why: "A hand-over costs a wake-up each way; with more threads the reactor packs the requests of \
+                      many into one frame, which threads with a lane each cannot.",
+            },
+            Claim {
+                text: "512 KiB writes of 64 threads over Ethernet: queue mode up to 31 % faster",
+                published: "+31 %",
+                test: effect(Pair::over(many, queue, ETHER)),
+                why: "In the publication threads fight for a lock to send. Here each has a lane, with a window and \
+                      a socket of its own on the same core.",
+            },
+        ],
+        tabled: &[Metric::Iops, Metric::Cpu, Metric::HostWakeUps],
+        ..Figure::default()
+    }
+}

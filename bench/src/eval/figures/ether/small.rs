@@ -1,0 +1,270 @@
+//! Tyche for small requests, over Ethernet.
+
+use super::{ETHER, SOCKETS, TCP, name};
+use crate::eval::metric::Metric;
+use crate::eval::plan::{
+    Claim, Extent, Figure, Kind, LARGE, Limit, Pair, Panel, Pick, Point, Side, TYCHE, Test, XAxis,
+};
+use crate::floor::Direction;
+use crate::workload::{Load, Over, Setup, Sharing, Stream, Wire};
+
+const WIRE: Wire = Wire::gigabit(1);
+/// Every command, completion and 4 KiB in a frame of its own.
+const APART: Setup = Setup { sharing: Sharing::Nothing, ..ETHER };
+/// Request batching alone.
+const REQUESTS: Setup = Setup { sharing: Sharing::NoData, ..ETHER };
+
+pub(super) fn figures(extent: Extent) -> Vec<Figure> {
+    vec![requests(extent), data(extent), joined(extent), dispatch(extent)]
+}
+
+fn load(share: u8, depth: usize) -> Load {
+    Load::small(share, depth).over(WIRE)
+}
+
+fn level(level: usize) -> Setup {
+    Setup { batch_level: Some(level), over: Over::Ether, ..Setup::new("tyche") }
+}
+
+fn effect(metric: Metric, pairs: Vec<Pair>, published: f64) -> Test {
+    Test::Effect { metric, pairs, pick: Pick::Most, published }
+}
+
+/// Figure 5: link use against outstanding requests, with and without batching of requests.
+fn requests(extent: Extent) -> Figure {
+    let depths = extent.pick(&[1, 4, 16, 64, 128], &[128]);
+    let adaptive = Setup { over: Over::Ether, ..TYCHE };
+    let setups = [
+        ("all apart", APART),
+        ("requests batched", REQUESTS),
+        ("level 16", level(16)),
+        ("adaptive level", adaptive),
+    ];
+    let panel = |share| {
+        let title = format!("4 KiB random {}, 1 Gbit/s", name(share));
+        let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
+        let panel = depths.iter().fold(panel, |panel, &depth| {
+            setups.iter().fold(panel, |panel, &(series, setup)| {
+                panel.cell(series, depth, Point::new(load(share, depth), setup))
+            })
+        });
+        panel.chart(Metric::LinkUse, Kind::Lines).chart(Metric::Cpu, Kind::LogLines)
+    };
+    let up_to = |text, published, share, ratio| Claim {
+        text,
+        published,
+        test: effect(Metric::Iops, Pair::over([load(share, 128)], REQUESTS, APART), ratio),
+        why: "On a link of 1 Gbit/s the small frames weigh little beside the data, and the cores keep up with \
+              both: batching shows in CPU time.",
+    };
+    Figure {
+        id: "ether-fig5",
+        source: "Tyche for small requests, fig. 5, over Ethernet",
+        title: "Batching requests over Ethernet",
+        question: "What does batching requests bring on a link of 1 Gbit/s?",
+        how: "Link use is data over what Ethernet leaves of 1 Gbit/s with frames of 9000 octets. All apart: each \
+              command, completion and 4 KiB of data in a frame of its own. Requests batched: commands and \
+              completions share frames. Levels are Tyche's, fixed and adaptive (every 20 ms), with data sharing \
+              frames as well.",
+        panels: vec![panel(100), panel(0)],
+        claims: vec![
+            up_to("over Ethernet, batching requests: reads up to 44 % faster", "+44 %", 100, 1.44),
+            up_to("over Ethernet, batching requests: writes up to 50 % faster", "+50 %", 0, 1.5),
+        ],
+        tabled: &[Metric::LinkUse, Metric::Cpu],
+        ..Figure::default()
+    }
+}
+
+/// Figure 7: the same with batching of data, beside others.
+fn data(extent: Extent) -> Figure {
+    let depths = extent.pick(&[1, 4, 16, 64, 128], &[128]);
+    let sides = [
+        ("ether", Side::Product(ETHER)),
+        ("data apart", Side::Product(REQUESTS)),
+        ("TCP", Side::Product(TCP)),
+        ("TSockets", Side::Product(SOCKETS)),
+        ("nbdkit", Side::Nbdkit),
+    ];
+    let panel = |share| {
+        let title = format!("4 KiB random {}, 1 Gbit/s", name(share));
+        let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
+        let panel = depths.iter().fold(panel, |panel, &depth| {
+            sides.iter().fold(panel, |panel, &(series, side)| {
+                panel.cell(series, depth, Point { load: load(share, depth), side })
+            })
+        });
+        let panel =
+            panel.chart(Metric::LinkUse, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines);
+        panel.chart(Metric::Cpu, Kind::LogLines)
+    };
+    let reaches = |text, published, share, percent| Claim {
+        text,
+        published,
+        test: Test::Value {
+            metric: Metric::LinkUse,
+            at: Point::new(load(share, 128), ETHER),
+            published: percent,
+        },
+        why: "Two payloads of 4 KiB share a frame of 9000 octets with the heads and completions: 97.8 % of \
+              what Ethernet can carry would be all.",
+    };
+    Figure {
+        id: "ether-fig7",
+        source: "Tyche for small requests, fig. 1 and 7",
+        title: "Batching data over Ethernet",
+        question: "How full is the link with two payloads in a frame, and beside others?",
+        how: "As before. TCP: one connection of NVMe/TCP; nbdkit: fio with libnbd.",
+        panels: vec![panel(100), panel(0)],
+        claims: vec![
+            reaches("with data batching reads use 88 % of the link", "88.0 %", 100, 88.0),
+            reaches("with data batching writes use 81 % of the link", "81.1 %", 0, 81.1),
+            Claim {
+                text: "without batching, 4 KiB requests use 56 % of the link",
+                published: "56 %",
+                test: Test::Value {
+                    metric: Metric::LinkUse,
+                    at: Point::new(load(100, 128), APART),
+                    published: 56.0,
+                },
+                why: "There the processor was the limit at 10 Gbit/s; at 1 Gbit/s it is the frames' own octets, \
+                      which are few.",
+            },
+        ],
+        tabled: &[Metric::Iops, Metric::LinkUse, Metric::LatencyP99, Metric::Cpu],
+        ..Figure::default()
+    }
+}
+
+/// Figure 8: 4 KiB requests beside 128 KiB ones of the same direction.
+fn joined(extent: Extent) -> Figure {
+    let mixed = |share| {
+        let rw = if share == 100 { Direction::Read } else { Direction::Write };
+        let beside = Stream { rw, bs: LARGE, depth: 8, class: None, own_lane: false };
+        Load::small(share, 64).beside(beside).over(WIRE)
+    };
+    let setups = match extent {
+        Extent::Full => vec![("all apart", APART), ("ether", ETHER), ("TCP", TCP)],
+        Extent::Quick => vec![("all apart", APART), ("ether", ETHER)],
+    };
+    let panel = |share| {
+        let title = format!("4 KiB random {}, depth 64, 1 Gbit/s", name(share));
+        let loads = [("alone", load(share, 64)), ("128 KiB, depth 8", mixed(share))];
+        let panel = Panel::new(title, XAxis::Ticks("beside"));
+        let panel = loads.into_iter().fold(panel, |panel, (tick, load)| {
+            setups.iter().fold(panel, |panel, &(series, setup)| {
+                panel.cell(series, tick, Point::new(load, setup))
+            })
+        });
+        panel.chart(Metric::Iops, Kind::Bars).chart(Metric::LinkUse, Kind::Bars)
+    };
+    let claim = |text, published, share, ratio| Claim {
+        text,
+        published,
+        test: effect(Metric::Iops, Pair::over([mixed(share)], ETHER, APART), ratio),
+        why: "Both share one link, and the large requests take what the small ones leave: how it is divided \
+              is a matter of order in the lane, not of batching.",
+    };
+    Figure {
+        id: "ether-fig8",
+        source: "Tyche for small requests, fig. 8, over Ethernet",
+        title: "4 KiB with 128 KiB joining, over Ethernet",
+        question: "Does batching still help on a link that large requests fill?",
+        how: "64 small requests in flight, then 8 large ones of the same direction beside them in the same lane; \
+              link use covers both.",
+        panels: vec![panel(100), panel(0)],
+        claims: vec![
+            claim("over Ethernet, beside 128 KiB: up to 3 times the reads", "x3", 100, 3.0),
+            claim("over Ethernet, beside 128 KiB: up to 2 times the writes", "x2", 0, 2.0),
+            Claim {
+                text: "mixed loads use 88.8 % of the link",
+                published: "88.8 %",
+                test: Test::Value {
+                    metric: Metric::LinkUse,
+                    at: Point::new(mixed(100), ETHER),
+                    published: 88.8,
+                },
+                why: "Large pieces fill frames by themselves.",
+            },
+        ],
+        tabled: &[Metric::Iops, Metric::BesideIops, Metric::LinkUse, Metric::Cpu],
+        ..Figure::default()
+    }
+}
+
+/// Base, Rec, NoWQ, and what the authors never measured: both with batching.
+fn dispatch(extent: Extent) -> Figure {
+    let depths = extent.pick(&[1, 128], &[1]);
+    let with = |dispatch, sharing| Setup { dispatch: Some(dispatch), sharing, ..ETHER };
+    let mut setups = vec![("base, all apart", with("base", Sharing::Nothing))];
+    if extent == Extent::Full {
+        setups.push(("Rec, all apart", with("rec", Sharing::Nothing)));
+    }
+    setups.push(("NoWQ, all apart", with("nowq", Sharing::Nothing)));
+    setups.push(("NoWQ with batching", with("nowq", Sharing::All)));
+    let of = |share, depth| Load::small(share, depth).over(Wire::unshaped(1));
+    let panel = |share| {
+        let title = format!("4 KiB random {}, one link", name(share));
+        let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
+        let panel = depths.iter().fold(panel, |panel, &depth| {
+            setups.iter().fold(panel, |panel, &(series, setup)| {
+                panel.cell(series, depth, Point::new(of(share, depth), setup))
+            })
+        });
+        panel.chart(Metric::LatencyMean, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines)
+    };
+    let claim = |text, published, share, ratio| Claim {
+        text,
+        published,
+        test: effect(
+            Metric::LatencyMean,
+            Pair::over(
+                [of(share, 1)],
+                with("nowq", Sharing::Nothing),
+                with("base", Sharing::Nothing),
+            ),
+            ratio,
+        ),
+        why: "What a hand-over costs is a wake-up, and in this virtual machine one takes about 25 us.",
+    };
+    Figure {
+        id: "ether-modes",
+        source: "Tyche for small requests, table I and II",
+        title: "Threads and callbacks",
+        question: "What do hand-overs between threads cost, and what is left with neither them nor small frames?",
+        how: "Base: the network thread hands requests to another thread and gets completions back. Rec: the network \
+              thread does the block layer's work, too. NoWQ: the completion is sent where it arises, too. Batching \
+              on top is the combination that was never published. One unshaped link.",
+        panels: vec![panel(100), panel(0)],
+        claims: vec![
+            claim(
+                "without hand-overs a 4 KiB read takes 53.4 us instead of 73.7",
+                "-28 %",
+                100,
+                53.4 / 73.7,
+            ),
+            combination(of(100, 128), with("nowq", Sharing::All), with("nowq", Sharing::Nothing)),
+        ],
+        tabled: &[
+            Metric::Iops,
+            Metric::LatencyMean,
+            Metric::LatencyP99,
+            Metric::Cpu,
+            Metric::Switches,
+        ],
+        ..Figure::default()
+    }
+}
+
+fn combination(load: Load, both: Setup, apart: Setup) -> Claim {
+    Claim {
+        text: "Rec, NoWQ and batching add up (never measured by the authors)",
+        published: "not published",
+        test: Test::Everywhere {
+            metric: Metric::Iops,
+            pairs: vec![Pair::at(load, both, apart)],
+            limit: Limit::Min(1.0),
+        },
+        why: "They save different things: hand-overs between threads, and frames.",
+    }
+}
