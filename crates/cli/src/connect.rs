@@ -39,7 +39,8 @@ fn interfaces(list: &str) -> Outcome<Vec<String>> {
 /// Options that make no sense.
 pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
     let interfaces = interfaces(&portal.traddr)?;
-    let (port, packing) = (portal.ether.port(), portal.ether.packing());
+    let port = portal.ether.over(portal.transport).port(portal.trsvcid);
+    let packing = portal.ether.packing();
     Ok(EtherAddress { interfaces, port, packing })
 }
 
@@ -53,7 +54,7 @@ fn address(portal: &Portal) -> Outcome<Address> {
             Err(Failure::usage("the options under Ethernet need -t ether"))
         }
         Transport::Tcp => Ok(resolve(&portal.traddr, portal.trsvcid)?.into()),
-        Transport::Ether => Ok(ether_address(portal)?.into()),
+        Transport::Ether | Transport::Tsockets => Ok(ether_address(portal)?.into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What `discover`, `identify` and `list` show, in the shapes of their JSON.
 
+use crate::args::{Transport, word};
 use crate::identity::show_uuid;
 use crate::output::columns;
 use crate::registry::{Entry, Phase};
@@ -67,15 +68,15 @@ impl Record {
 
     /// From what a target offers at one of its ports: the interface takes the place of the TCP port.
     #[must_use]
-    pub(crate) fn of_offer(offer: &EtherOffer) -> Record {
+    pub(crate) fn of_offer(offer: &EtherOffer, transport: Transport) -> Record {
         let subtype = if offer.nqn == DISCOVERY_NQN {
             "current discovery subsystem"
         } else {
             "nvme subsystem"
         };
         Record {
-            trtype: "ether".into(),
-            adrfam: "ethernet".into(),
+            trtype: word(&transport),
+            adrfam: if transport == Transport::Ether { "ethernet" } else { "ipv4" }.into(),
             subtype: subtype.into(),
             sq_flow_control_optional: true,
             portid: 0,
@@ -87,7 +88,8 @@ impl Record {
 
     /// Whether it leads to a subsystem with namespaces, over a transport we speak.
     fn is_storage(&self) -> bool {
-        self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.trtype.as_str())
+        self.subtype == "nvme subsystem"
+            && ["tcp", "ether", "tsockets"].contains(&self.trtype.as_str())
     }
 }
 

@@ -72,7 +72,7 @@ fn attached(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
 /// Places that a discovery log leads to, each subsystem once, preferring the address asked.
 fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
-    if asked.transport == Transport::Ether {
+    if asked.transport.has_frames() {
         // All are reached by the same interfaces.
         let mut nqns: Vec<&String> = found.storage().map(|record| &record.subnqn).collect();
         nqns.dedup();
@@ -97,7 +97,7 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
         traddr: portal.traddr.clone(),
         trsvcid: match portal.transport {
             Transport::Tcp => portal.trsvcid.to_string(),
-            Transport::Ether => String::new(),
+            Transport::Ether | Transport::Tsockets => String::new(),
         },
         subnqn: nqn.to_owned(),
         model: found.controller.model.clone(),
@@ -110,9 +110,15 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
 fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
     match portal.transport {
         Transport::Tcp => read_log(portal, args),
-        Transport::Ether => {
+        Transport::Ether | Transport::Tsockets => {
             let found = look_around(&connect::ether_address(portal)?, "")?;
-            Ok(Discovery { genctr: 0, records: found.iter().map(Record::of_offer).collect() })
+            Ok(Discovery {
+                genctr: 0,
+                records: found
+                    .iter()
+                    .map(|offer| Record::of_offer(offer, portal.transport))
+                    .collect(),
+            })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
-use crate::args::{GlobalArgs, ServeArgs};
-use crate::config::{ServeConfig, SubsystemSpec};
+use crate::args::{GlobalArgs, PortKindName, ServeArgs};
+use crate::config::{EtherSpec, ServeConfig, SubsystemSpec};
 use crate::failure::{Failure, Outcome};
 use crate::identity::parse_uuid;
 use crate::namespace::{Kind, NamespaceSpec};
@@ -45,8 +45,13 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
 }
 
 fn ready(server: &Server, config: &ServeConfig) -> String {
-    let interfaces = config.ether.iter().flat_map(|ether| &ether.interfaces.0);
-    let interfaces = interfaces.map(|interface| format!("ether:{interface}"));
+    let listed = |ether: &EtherSpec| {
+        let sockets = ether.frames.port_kind == PortKindName::Sockets;
+        let transport = if sockets { "tsockets" } else { "ether" };
+        let names = ether.interfaces.0.iter();
+        names.map(|name| format!("{transport}:{name}")).collect::<Vec<_>>()
+    };
+    let interfaces = config.ether.iter().flat_map(listed);
     let addresses = server.addresses().iter().map(ToString::to_string);
     let addresses: Vec<String> = addresses.chain(interfaces).collect();
     let nqns: Vec<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
@@ -97,7 +102,7 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
     let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
     let ether = config.ether.as_ref().map(|ether| EtherConfig {
         interfaces: ether.interfaces.0.clone(),
-        port: ether.frames.port(),
+        port: ether.frames.port(config.port),
     });
     Ok(ServerConfig {
         packing: config.ether.as_ref().map_or_else(Default::default, |e| e.frames.packing()),

@@ -13,6 +13,16 @@ pub enum Transport {
     Tcp,
     /// Frames, straight on Ethernet.
     Ether,
+    /// The same frames over TCP connections, to compare.
+    Tsockets,
+}
+
+impl Transport {
+    /// Whether its lanes are made of frames.
+    #[must_use]
+    pub fn has_frames(self) -> bool {
+        self != Transport::Tcp
+    }
 }
 
 /// Where a target listens.
@@ -21,7 +31,8 @@ pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target; with -t ether this machine's interfaces that lead to it: IF[,IF..].
+    /// Address or name of the target; with -t ether this machine's interfaces that lead to it: IF[,IF..]; with
+    /// -t tsockets the target's IPv4 addresses: IP[,IP..].
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: String,
     /// TCP port.

@@ -80,8 +80,8 @@ pub struct ExportArgs {
     /// Transport of addresses that do not name theirs.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name to listen on, IPv4 or IPv6; with -t ether interfaces. Repeatable; tcp: and ether: before it
-    /// name the transport.
+    /// Address or name to listen on, IPv4 or IPv6; with -t ether interfaces; with -t tsockets IPv4 addresses.
+    /// Repeatable; tcp: and ether: before it name the transport.
     #[arg(
         short = 'a',
         long,

@@ -35,7 +35,7 @@ mod usage;
 mod verify;
 mod workload;
 
-use crate::args::{BenchArgs, GlobalArgs, Transport, word};
+use crate::args::{BenchArgs, GlobalArgs, word};
 use crate::config::number;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::Kind;
@@ -60,8 +60,8 @@ use threads::Threads;
 /// `roadtrain bench`
 pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    if args.transport == Transport::Ether && args.traddr.is_none() {
-        return Err(Failure::usage("-t ether: name the interfaces that lead to a target with -a"));
+    if args.transport.has_frames() && args.traddr.is_none() {
+        return Err(Failure::usage("-t ether and -t tsockets need -a: what leads to a target"));
     }
     let signals = Signals::block()?;
     let mut own = match &args.traddr {

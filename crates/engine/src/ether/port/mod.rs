@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
 //! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
+//! | `sockets` | TCP connections that carry the same frames, to compare |
 //! | `interface` | what a port must know about its interface |
 //! | `sys`, `bpf` | the system calls |
 //!
@@ -14,6 +15,7 @@
 mod bpf;
 mod interface;
 mod packet;
+mod sockets;
 mod sys;
 mod xdp;
 
@@ -21,6 +23,7 @@ pub use interface::Interface;
 
 use packet::PacketPort;
 use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
+use sockets::SocketsPort;
 use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
@@ -36,6 +39,8 @@ const TAG_ETHERTYPE: u16 = 0x8100;
 const DOOR_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, door);
 /// Largest frame that FRAME can name.
 const FRAME_MAX: usize = u16::MAX as usize;
+/// Where targets listen for TCP connections unless told otherwise.
+const TCP_PORT: u16 = 4420;
 /// The VLANs that there are.
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 
@@ -49,6 +54,8 @@ pub enum PortKind {
     Packet,
     /// AF_XDP: one port has all queues of its interface. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
     Xdp,
+    /// TCP connections that carry the same frames, to compare: an "interface" is an IPv4 address, the target's.
+    Sockets,
 }
 
 /// How a port is made.
@@ -60,6 +67,8 @@ pub struct PortConfig {
     pub ethertype: u16,
     /// VLAN whose tag its frames carry.
     pub vlan: Option<u16>,
+    /// TCP port of targets, for [`PortKind::Sockets`].
+    pub tcp_port: u16,
     /// About how much memory frames that arrive may take.
     pub receive_bytes: usize,
 }
@@ -70,8 +79,19 @@ impl Default for PortConfig {
             kind: PortKind::Auto,
             ethertype: ETHERTYPE,
             vlan: None,
+            tcp_port: TCP_PORT,
             receive_bytes: 4 << 20,
         }
+    }
+}
+
+impl PortConfig {
+    /// Whether another door may do where this error came: with [`PortKind::Sockets`] doors are TCP ports, which may be
+    /// somebody else's.
+    #[must_use]
+    pub fn is_door_taken(&self, error: &io::Error) -> bool {
+        let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
+        self.kind == PortKind::Sockets && taken.contains(&error.kind())
     }
 }
 
@@ -159,6 +179,7 @@ pub struct Port {
 enum Way {
     Packet(PacketPort),
     Xdp(XdpPort),
+    Sockets(SocketsPort),
 }
 
 /// Calls what both ways have.
@@ -167,6 +188,7 @@ macro_rules! way {
         match $port {
             Way::Packet($way) => $call,
             Way::Xdp($way) => $call,
+            Way::Sockets($way) => $call,
         }
     };
 }
@@ -183,6 +205,11 @@ impl Port {
         }
         if usize::from(config.ethertype) < 0x600 || config.ethertype == TAG_ETHERTYPE {
             return Err(invalid("not an EtherType for frames: 0x600 or more, but not 0x8100"));
+        }
+        if config.kind == PortKind::Sockets {
+            let (sockets, interface, shape) = SocketsPort::open(interface, door, config)?;
+            let (way, counts) = (Way::Sockets(sockets), PortCounts::default());
+            return Ok(Port { interface, door, shape, way, counts });
         }
         let socket = sys::socket(libc::AF_PACKET)?;
         let interface = Interface::read(&socket, interface)?;
@@ -208,6 +235,7 @@ impl Port {
         match &self.way {
             Way::Packet(_) => PortKind::Packet,
             Way::Xdp(_) => PortKind::Xdp,
+            Way::Sockets(_) => PortKind::Sockets,
         }
     }
 
@@ -256,7 +284,11 @@ impl Port {
     /// Whether the interface is up and its cable too. A system call.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
-        self.interface.has_carrier(way!(&self.way, way => way.control()))
+        match &self.way {
+            Way::Packet(packet) => self.interface.has_carrier(packet.control()),
+            Way::Xdp(xdp) => self.interface.has_carrier(xdp.control()),
+            Way::Sockets(_) => true, // TCP does not tell
+        }
     }
 
     /// Ready (POLLIN) as long as a frame waits. After POLLERR, [`take_error`](Self::take_error) makes it unready.

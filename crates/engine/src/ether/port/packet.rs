@@ -1,7 +1,7 @@
 //! A port over a packet socket (AF_PACKET): works at every interface, for any number of reactors.
 
 mod filter;
-mod outgoing;
+pub(super) mod outgoing;
 mod ring;
 
 use super::{Interface, PortConfig, Sent, Shape, sys};

@@ -14,9 +14,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 use tracing::{info, warn};
 
+/// Doors tried where they may be somebody else's.
+const DOORS_TRIED: u32 = 16;
+
 /// For ports beside those of reactors: there may be others at the interface.
 pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
-    PortConfig { kind: PortKind::Packet, receive_bytes, ..config.clone() }
+    let kind = match config.kind {
+        PortKind::Sockets => PortKind::Sockets,
+        _ => PortKind::Packet,
+    };
+    PortConfig { kind, receive_bytes, ..config.clone() }
 }
 
 /// A frame that has arrived.
@@ -59,7 +66,22 @@ impl Ports {
     /// # Errors
     /// An interface is not there, is not Ethernet, or may not be used.
     pub(crate) fn open(address: &EtherAddress, config: &PortConfig) -> Result<Ports, LinkError> {
-        let door = random::number()? as u16 | 1; // not that of targets
+        let mut tries = 1..DOORS_TRIED;
+        loop {
+            let door = random::number()? as u16 | 1; // not that of targets
+            match Ports::open_doors(address, config, door) {
+                Err(LinkError::Port { source, .. })
+                    if config.is_door_taken(&source) && tries.next().is_some() => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn open_doors(
+        address: &EtherAddress,
+        config: &PortConfig,
+        door: u16,
+    ) -> Result<Ports, LinkError> {
         let open = |interface: &String| {
             let failed = |source| LinkError::Port { interface: interface.clone(), source };
             let port = Port::open(interface, door, config).map_err(failed)?;

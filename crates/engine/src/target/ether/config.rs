@@ -4,6 +4,12 @@ use crate::ether::port::{Port, PortConfig, PortKind};
 use crate::random;
 use crate::target::ServerError;
 use std::io;
+use std::thread;
+use std::time::Duration;
+
+/// Tries where doors may be somebody else's, or still those of a target that was killed; and the pause between two.
+const DOORS_TRIED: u32 = 40;
+const DOORS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Interfaces to listen on.
 #[derive(Clone, Debug)]
@@ -31,9 +37,25 @@ impl EtherPorts {
         config: Option<&EtherConfig>,
         reactors: usize,
     ) -> Result<EtherPorts, ServerError> {
+        let mut none = EtherPorts::default();
+        none.lanes.resize_with(reactors, Vec::new);
+        let Some(config) = config else { return Ok(none) };
+        let mut tries = 1..DOORS_TRIED;
+        loop {
+            match EtherPorts::open_doors(config, reactors) {
+                Err(ServerError::Interface { source, .. })
+                    if config.port.is_door_taken(&source) && tries.next().is_some() =>
+                {
+                    thread::sleep(DOORS_PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn open_doors(config: &EtherConfig, reactors: usize) -> Result<EtherPorts, ServerError> {
         let mut ports = EtherPorts::default();
         ports.lanes.resize_with(reactors, Vec::new);
-        let Some(config) = config else { return Ok(ports) };
         let system = |source| ServerError::System { what: "random numbers", source };
         ports.endpoint = random::octets().map_err(system)?;
         let first = random::number().map_err(system)?;
@@ -46,7 +68,11 @@ impl EtherPorts {
                 let door = lane_door(first, number);
                 lanes.push(Port::open(interface, door, &port).map_err(failed)?);
             }
-            let port = PortConfig { kind: PortKind::Packet, ..config.port.clone() };
+            let kind = match config.port.kind {
+                PortKind::Sockets => PortKind::Sockets,
+                _ => PortKind::Packet,
+            };
+            let port = PortConfig { kind, ..config.port.clone() };
             ports.doors.push(Port::open(interface, 0, &port).map_err(failed)?);
         }
         Ok(ports)

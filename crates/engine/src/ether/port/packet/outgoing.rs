@@ -15,7 +15,7 @@ use std::slice;
 /// Most frames of one send.
 const FRAMES_MAX: usize = 128;
 /// Pieces that one frame may have: a head and a payload for each of 64 records, and some to spare.
-const FRAME_PIECES_MAX: usize = 132;
+pub(in crate::ether::port) const FRAME_PIECES_MAX: usize = 132;
 /// Pieces of one send.
 const PIECES_MAX: usize = 2048;
 /// Own octets of one send.
@@ -46,7 +46,7 @@ struct Frame {
     octets: usize,
 }
 
-pub(super) struct Outgoing {
+pub(in crate::ether::port) struct Outgoing {
     shape: Shape,
     own: Box<[u8]>,
     used: usize,
@@ -63,7 +63,7 @@ pub(super) struct Outgoing {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    pub(super) fn new(shape: Shape) -> Outgoing {
+    pub(in crate::ether::port) fn new(shape: Shape) -> Outgoing {
         Outgoing {
             shape,
             own: vec![0; OCTETS + shape.frame_bytes()].into_boxed_slice(),
@@ -79,7 +79,7 @@ impl Outgoing {
 
     /// Whether one more frame of any content fits.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::ether::port) fn has_room(&self) -> bool {
         self.frames.len() < FRAMES_MAX
             && self.pieces.len() + FRAME_PIECES_MAX <= PIECES_MAX
             && self.used + self.shape.frame_bytes() <= self.own.len()
@@ -87,14 +87,14 @@ impl Outgoing {
 
     /// Starts a frame.
     #[inline]
-    pub(super) fn begin(&mut self) {
+    pub(in crate::ether::port) fn begin(&mut self) {
         self.open = Frame { piece: self.pieces.len(), at: self.used, octets: 0 };
         self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
     }
 
     /// Appends octets for the caller to fill: what they hold is undefined.
     #[inline]
-    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
+    pub(in crate::ether::port) fn octets(&mut self, length: usize) -> &mut [u8] {
         let at = self.used;
         self.used += length;
         self.open.octets += length;
@@ -111,14 +111,14 @@ impl Outgoing {
     /// # Safety
     /// The `length` octets at `at` stay readable until the frames are sent.
     #[inline]
-    pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
+    pub(in crate::ether::port) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         self.open.octets += length;
         self.pieces.push(Piece::Payload { at, length });
     }
 
     /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted.
     #[inline]
-    pub(super) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
+    pub(in crate::ether::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let frame = self.open;
         if frame.octets > self.shape.frame_bytes() {
             debug_assert!(false, "a frame of {} octets", frame.octets);
@@ -157,7 +157,7 @@ impl Outgoing {
 
     /// Whether nothing waits.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::ether::port) fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.oversized == 0
     }
 
@@ -167,15 +167,36 @@ impl Outgoing {
     /// The socket is of no use any more.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
         self.describe();
+        self.address();
         let mut sent = Sent { refused: self.oversized, ..Sent::default() };
         let outcome = self.send_messages(socket, &mut sent);
         sent.refused += self.frames.len() - sent.frames;
+        self.clear();
+        outcome.map(|()| sent)
+    }
+
+    /// Shows each frame, as its own octets from Ethernet's header on and as all its pieces, and forgets it; how many
+    /// were too large.
+    pub(in crate::ether::port) fn take(
+        &mut self,
+        mut show: impl FnMut(&[u8], &[libc::iovec]),
+    ) -> usize {
+        self.describe();
+        let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
+        for (frame, end) in self.frames.iter().zip(ends) {
+            show(&self.own[frame.at..], &self.iov[frame.piece..end]);
+        }
+        let oversized = self.oversized;
+        self.clear();
+        oversized
+    }
+
+    fn clear(&mut self) {
         self.iov.clear();
         self.messages.clear();
         self.pieces.clear();
         self.frames.clear();
         (self.used, self.oversized) = (0, 0);
-        outcome.map(|()| sent)
     }
 
     /// Turns pieces into what the kernel reads.
@@ -187,6 +208,10 @@ impl Outgoing {
             };
             self.iov.push(libc::iovec { iov_base: base, iov_len: piece.length() });
         }
+    }
+
+    /// Makes a message of each frame.
+    fn address(&mut self) {
         let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
         for (frame, end) in self.frames.iter().zip(ends) {
             // SAFETY: an all-zero header is valid: no address, no control data.

@@ -1,0 +1,340 @@
+//! A port over TCP connections that carry the same frames: what Tyche compares itself with ("TSockets").
+//!
+//! An end has its IPv4 address for an Ethernet address, and listens at the TCP port that its door names; a target's
+//! door 0 is the port of the configuration. A frame for an address and a door takes the connection to them, which
+//! is made when it is needed and used both ways. In a connection frames follow each other without anything between:
+//! BODY says where the next one begins.
+
+mod epoll;
+mod pipe;
+
+use super::packet::outgoing::{FRAME_PIECES_MAX, Outgoing};
+use super::{ETHERNET_HEADER_BYTES, Interface, PortConfig, Sent, Shape};
+use crate::tuning;
+use epoll::{Epoll, Readiness};
+use pipe::{Dropped, Pipe};
+use roadtrain_wire::ether::{FrameHeader, GROUP, MacAddress};
+use roadtrain_wire::zerocopy::FromBytes;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::BorrowedFd;
+
+/// Largest frame, whatever the MTU is: TCP cuts as it likes.
+const FRAME_BYTES: usize = 9000;
+/// Numbers that there is room for; TCP has windows of its own.
+const RING_FRAMES: usize = 1024;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// Most connections of a port.
+const PIPES_MAX: usize = 1024;
+/// Pieces of one send.
+const PIECES_MAX: usize = 1024;
+/// Marks the listener among what is ready.
+const LISTENER: usize = usize::MAX;
+
+/// Who is at the other end: an address and a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    ip: Ipv4Addr,
+    door: u16,
+}
+
+pub(super) struct SocketsPort {
+    outgoing: Outgoing,
+    wires: Wires,
+    /// The pieces of frames for one connection.
+    iov: Vec<libc::iovec>,
+    /// A connection has frames that were received but not shown.
+    has_more: bool,
+}
+
+/// The connections, and how they are made.
+struct Wires {
+    epoll: Epoll,
+    listener: Socket,
+    local: Ipv4Addr,
+    /// Where who looks for a target asks.
+    target: Ipv4Addr,
+    tcp_port: u16,
+    pipes: Vec<Option<Pipe>>,
+}
+
+// SAFETY: the pointers in `iov` are made and used within one `flush`.
+unsafe impl Send for SocketsPort {}
+
+impl SocketsPort {
+    /// Listens for `door` where the target at `address` can reach us.
+    pub(super) fn open(
+        address: &str,
+        door: u16,
+        config: &PortConfig,
+    ) -> io::Result<(Self, Interface, Shape)> {
+        let target: Ipv4Addr = address.parse().map_err(|_| {
+            let text = format!("{address} is no IPv4 address");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let local = local_towards(target)?;
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        listener.set_reuse_address(true)?;
+        let tcp_port = config.tcp_port;
+        listener.bind(&place(End { ip: local, door }, tcp_port).into())?;
+        listener.listen(BACKLOG)?;
+        listener.set_nonblocking(true)?;
+        let epoll = Epoll::new()?;
+        epoll.watch(&listener, LISTENER, false)?;
+        let mac = mac(local);
+        let shape =
+            Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: FRAME_BYTES };
+        let interface = Interface {
+            name: address.to_owned(),
+            index: 0,
+            mac,
+            mtu: FRAME_BYTES,
+            queues: 1,
+            node: None,
+        };
+        let wires = Wires { epoll, listener, local, target, tcp_port, pipes: Vec::new() };
+        let outgoing = Outgoing::new(shape);
+        let port = SocketsPort { outgoing, wires, iov: Vec::new(), has_more: false };
+        Ok((port, interface, shape))
+    }
+
+    /// Ready when a connection is.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.wires.epoll.fd()
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other ways")]
+    pub(super) fn ring_frames(&self) -> usize {
+        RING_FRAMES
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other ways")]
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        None
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other ways")]
+    pub(super) fn dropped(&mut self) -> u64 {
+        0
+    }
+
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.outgoing.has_room()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.outgoing.begin();
+    }
+
+    #[inline]
+    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
+        self.outgoing.octets(length)
+    }
+
+    /// # Safety
+    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
+    #[inline]
+    pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.outgoing.payload(at, length) }
+    }
+
+    #[inline]
+    pub(super) fn end(&mut self, destination: MacAddress, header: FrameHeader) {
+        self.outgoing.end(destination, header);
+    }
+
+    /// Sends what was built: frames for the same end with as few calls as can be.
+    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+        let SocketsPort { outgoing, wires, iov, .. } = self;
+        let mut sent = Sent::default();
+        let (mut end, mut frames) = (None, 0);
+        let oversized = outgoing.take(|own, pieces| {
+            let to = wires.end_of(own);
+            if end != Some(to) || iov.len() + FRAME_PIECES_MAX > PIECES_MAX {
+                wires.send(end, iov, frames, &mut sent);
+                (end, frames) = (Some(to), 0);
+            }
+            iov.extend_from_slice(pieces);
+            if let Some(first) = iov.len().checked_sub(pieces.len()).and_then(|at| iov.get_mut(at))
+            {
+                // SAFETY: a frame's first piece has Ethernet's header, and ours, in front.
+                first.iov_base = unsafe { first.iov_base.add(ETHERNET_HEADER_BYTES) };
+                first.iov_len -= ETHERNET_HEADER_BYTES;
+            }
+            frames += 1;
+        });
+        wires.send(end, iov, frames, &mut sent);
+        sent.refused += oversized;
+        Ok(sent)
+    }
+
+    /// Shows up to `max` frames, each from an Ethernet's header on; how many there were.
+    pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
+        let local = mac(self.wires.local);
+        let mut taken = 0;
+        if std::mem::take(&mut self.has_more) {
+            for index in 0..self.wires.pipes.len() {
+                taken += self.take(index, max - taken, local, show);
+            }
+        }
+        let mut ready = Readiness::default();
+        if taken == max {
+            return taken; // the rest is ready still
+        }
+        for (index, writable) in self.wires.epoll.look(&mut ready) {
+            if index == LISTENER {
+                self.wires.accept();
+                continue;
+            }
+            let wires = &mut self.wires;
+            let Some(pipe) = wires.pipes.get_mut(index).and_then(Option::as_mut) else { continue };
+            let done =
+                pipe.receive().and_then(|()| if writable { pipe.writable() } else { Ok(()) });
+            if done.and_then(|()| wires.epoll.follow(pipe, index)).is_err() {
+                pipe.close(); // what came before is shown
+            }
+            taken += self.take(index, max - taken, local, show);
+        }
+        taken
+    }
+
+    /// Shows what a connection has received.
+    fn take(
+        &mut self,
+        index: usize,
+        max: usize,
+        local: MacAddress,
+        show: &mut impl FnMut(&[u8]),
+    ) -> usize {
+        let Some(place) = self.wires.pipes.get_mut(index) else { return 0 };
+        let Some(pipe) = place else { return 0 };
+        let taken = pipe.show(max, local, show);
+        self.has_more |= pipe.has_frame();
+        if pipe.is_over() {
+            *place = None; // which makes epoll forget it
+        }
+        taken
+    }
+}
+
+impl Wires {
+    /// Where a frame goes, given its own octets.
+    fn end_of(&self, own: &[u8]) -> End {
+        let destination =
+            own.first_chunk().map_or_else(MacAddress::default, |mac| MacAddress(*mac));
+        let header = own.get(ETHERNET_HEADER_BYTES..);
+        let header = header.and_then(|octets| FrameHeader::ref_from_prefix(octets).ok());
+        let door = header.map_or(0, |(header, _)| header.door.get());
+        let ip = if destination == GROUP { self.target } else { ip(destination) };
+        End { ip, door }
+    }
+
+    /// Sends frames to one end, and forgets their pieces.
+    fn send(
+        &mut self,
+        end: Option<End>,
+        iov: &mut Vec<libc::iovec>,
+        frames: usize,
+        sent: &mut Sent,
+    ) {
+        let Some(end) = end.filter(|_| frames > 0) else { return };
+        let octets: usize = iov.iter().map(|piece| piece.iov_len).sum();
+        let outcome = self.pipe(end).and_then(|index| {
+            let Some(pipe) = self.pipes.get_mut(index).and_then(Option::as_mut) else {
+                return Err(Dropped);
+            };
+            sent.calls += 1;
+            // SAFETY: pieces are the port's own octets, or payload by `payload`'s contract.
+            let outcome = unsafe { pipe.send(iov) };
+            if self.epoll.follow(pipe, index).is_err() {
+                pipe.close();
+            }
+            outcome
+        });
+        iov.clear();
+        match outcome {
+            Ok(()) => (sent.frames, sent.octets) = (sent.frames + frames, sent.octets + octets),
+            Err(Dropped) => sent.refused += frames,
+        }
+    }
+
+    /// The connection to an end: one that is there, or a new one.
+    fn pipe(&mut self, end: End) -> Result<usize, Dropped> {
+        let leads = |pipe: &Option<Pipe>| pipe.as_ref().is_some_and(|pipe| pipe.leads_to(end));
+        if let Some(index) = self.pipes.iter().position(leads) {
+            return Ok(index);
+        }
+        let dial = || -> io::Result<Pipe> {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+            tuning::tune_socket(&socket)?;
+            socket.set_nonblocking(true)?;
+            match socket.connect(&place(end, self.tcp_port).into()) {
+                Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
+                _ => Ok(Pipe::new(socket, end.ip, Some(end.door))),
+            }
+        };
+        dial().and_then(|pipe| self.add(pipe)).map_err(|_| Dropped)
+    }
+
+    fn accept(&mut self) {
+        while let Ok((socket, from)) = self.listener.accept() {
+            let Some(from) = from.as_socket_ipv4() else { continue };
+            let prepared = tuning::tune_socket(&socket).and_then(|()| socket.set_nonblocking(true));
+            let pipe = Pipe::new(socket, *from.ip(), None);
+            if let Err(error) = prepared.and_then(|()| self.add(pipe)) {
+                tracing::debug!("a connection from {from}: {error}");
+            }
+        }
+    }
+
+    fn add(&mut self, pipe: Pipe) -> io::Result<usize> {
+        let free = self.pipes.iter().position(Option::is_none).unwrap_or(self.pipes.len());
+        if free == PIPES_MAX {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        self.epoll.watch(pipe.socket(), free, !pipe.is_calm())?;
+        if free == self.pipes.len() {
+            self.pipes.push(None);
+        }
+        self.pipes[free] = Some(pipe);
+        Ok(free)
+    }
+}
+
+/// Where an end listens.
+fn place(end: End, tcp_port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(end.ip, if end.door == 0 { tcp_port } else { end.door })
+}
+
+fn mac(ip: Ipv4Addr) -> MacAddress {
+    let [a, b, c, d] = ip.octets();
+    MacAddress([a, b, c, d, 0, 0])
+}
+
+fn ip(mac: MacAddress) -> Ipv4Addr {
+    let [a, b, c, d, ..] = mac.0;
+    Ipv4Addr::new(a, b, c, d)
+}
+
+/// Our address for whom is at `there`, which may be ourselves.
+fn local_towards(there: Ipv4Addr) -> io::Result<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect((there, 9))?; // sends nothing
+    match socket.local_addr()?.ip() {
+        std::net::IpAddr::V4(ip) => Ok(ip),
+        std::net::IpAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::super::{Port, PortKind};
+use super::*;
+use crate::random;
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameType, VERSION, flags, parse};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// A port with a free door.
+fn port() -> Port {
+    port_at(4420, |number| number as u16 | 1)
+}
+
+fn port_at(tcp_port: u16, door: impl Fn(u64) -> u16) -> Port {
+    let config = PortConfig { kind: PortKind::Sockets, tcp_port, ..PortConfig::default() };
+    loop {
+        match Port::open("127.0.0.1", door(random::number().unwrap()), &config) {
+            Err(error) if config.is_door_taken(&error) => {}
+            port => return port.unwrap(),
+        }
+    }
+}
+
+fn header(from: &Port, door: u16) -> FrameHeader {
+    FrameHeader {
+        version: VERSION,
+        kind: FrameType::Cargo as u8,
+        flags: flags::CRC.into(),
+        door: door.into(),
+        reply: from.door().into(),
+        ..FrameHeader::default()
+    }
+}
+
+/// Sends a frame of our own octets and payload.
+fn put(from: &mut Port, to: MacAddress, door: u16, octets: &[u8], payload: &[u8]) {
+    from.begin();
+    from.octets(octets.len()).copy_from_slice(octets);
+    // SAFETY: flushed before the payload goes.
+    unsafe { from.payload(payload.as_ptr(), payload.len()) };
+    let header = header(from, door);
+    from.end(to, header);
+    let sent = from.flush().unwrap();
+    assert_eq!((sent.frames, sent.refused), (1, 0));
+}
+
+/// The bodies of so many frames that come to `to`, in order; `others` are looked after meanwhile.
+fn bodies(to: &mut Port, others: &mut [&mut Port], count: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while got.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count} frames", got.len());
+        let shown = to.receive(7, |octets| {
+            assert_eq!(octets[6..12], mac(HERE).0, "the source");
+            let (_, kind, body) = parse(&octets[ETHERNET_HEADER_BYTES..]).unwrap();
+            assert_eq!(kind, FrameType::Cargo);
+            got.push(body.to_vec());
+        });
+        for other in &mut *others {
+            other.receive(7, |_| panic!("nothing was sent there"));
+        }
+        if shown == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    got
+}
+
+#[test]
+fn frames_go_both_ways_over_one_connection() {
+    let (mut a, mut b) = (port(), port());
+    let (from_a, from_b) = (a.door(), b.door());
+    put(&mut a, mac(HERE), from_b, b"abc", b"defgh");
+    assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"abcdefgh"]);
+    put(&mut b, mac(HERE), from_a, b"", b"back");
+    put(&mut b, mac(HERE), from_a, b"again", b"");
+    assert_eq!(bodies(&mut a, &mut [&mut b], 2), [&b"back"[..], b"again"]);
+    for port in [&a, &b] {
+        let super::super::Way::Sockets(sockets) = &port.way else { unreachable!() };
+        assert_eq!(sockets.wires.pipes.iter().flatten().count(), 1);
+    }
+}
+
+#[test]
+fn who_looks_for_a_target_finds_its_door() {
+    // A free TCP port, most likely.
+    let tcp_port = port().door();
+    let (mut host, mut target) = (port_at(tcp_port, |n| n as u16 | 1), port_at(tcp_port, |_| 0));
+    put(&mut host, GROUP, 0, b"where", b"");
+    assert_eq!(bodies(&mut target, &mut [&mut host], 1), [b"where"]);
+    let door = host.door();
+    put(&mut target, mac(HERE), door, b"here", b"");
+    assert_eq!(bodies(&mut host, &mut [&mut target], 1), [b"here"]);
+}
+
+#[test]
+fn what_tcp_does_not_take_at_once_follows_in_order() {
+    const COUNT: usize = 3000;
+    let (mut a, mut b) = (port(), port());
+    let body = |number: usize| (number as u64).to_le_bytes().repeat(1000);
+    for number in 0..COUNT {
+        put(&mut a, mac(HERE), b.door(), &body(number)[..4000], &body(number)[4000..]);
+    }
+    let got = bodies(&mut b, &mut [&mut a], COUNT);
+    assert!(got.iter().enumerate().all(|(number, got)| *got == body(number)));
+}
+
+#[test]
+fn nobody_there_is_a_loss_and_no_more() {
+    let (mut a, mut b) = (port(), port());
+    let door = b.door();
+    put(&mut a, mac(HERE), door, b"one", b"");
+    assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"one"]);
+    drop(b);
+    for _ in 0..50 {
+        a.begin();
+        a.octets(8).fill(1);
+        let header = header(&a, door);
+        a.end(mac(HERE), header);
+        let _ = a.flush().unwrap(); // taken or refused, as it comes
+        a.receive(7, |_| panic!("nobody sends"));
+    }
+}
+
+#[test]
+fn connections_with_nonsense_are_ended_and_the_others_are_not() {
+    let (mut a, mut b) = (port(), port());
+    let door = b.door();
+    put(&mut a, mac(HERE), door, b"one", b"");
+    assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"one"]);
+    let mut stranger = TcpStream::connect((HERE, door)).unwrap();
+    stranger.write_all(&[0xff; 200_000]).unwrap();
+    stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        b.receive(7, |_| panic!("that is no frame"));
+        match stranger.read(&mut [0]) {
+            Err(error) if is_timeout(&error) => assert!(Instant::now() < deadline),
+            _ => break, // closed, or reset
+        }
+    }
+    // Half a frame says nothing.
+    let mut stranger = TcpStream::connect((HERE, door)).unwrap();
+    stranger.write_all(&[1; FRAME_HEADER_BYTES]).unwrap();
+    put(&mut a, mac(HERE), door, b"two", b"");
+    assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"two"]);
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
