@@ -13,12 +13,12 @@ use crate::measure::{Measure, median};
 use crate::product::Timing;
 use crate::wired::{Contestant, Wired};
 use crate::workload::{Load, Over, Setup};
-use crate::{interrupt, lab};
+use crate::{interrupt, lab, noise};
 use anyhow::{Context, bail, ensure};
 use report::{Report, Row};
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Checks the bars.
 #[derive(Debug, clap::Args)]
@@ -54,6 +54,9 @@ pub(crate) struct Args {
     #[arg(long)]
     render: bool,
 }
+
+/// How long a quiet machine is waited for.
+const QUIET_MAX: Duration = Duration::from_secs(20);
 
 /// What checks need.
 struct Bench {
@@ -130,6 +133,8 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     (report.rounds, report.seconds) = (bench.rounds, bench.seconds);
     for (name, about, run) in checks {
         let began = Instant::now();
+        let foreign = noise::settle(QUIET_MAX);
+        report.foreign_cores = report.foreign_cores.max(foreign);
         let rows = run(&bench).unwrap_or_else(|e| vec![Row::failed(name, about, &e)]);
         interrupt::check()?;
         eprintln!("{name}: {:.0} s", began.elapsed().as_secs_f64());

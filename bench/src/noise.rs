@@ -5,7 +5,8 @@ use crate::measure::Measure;
 use anyhow::Context;
 use std::fs;
 use std::mem;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// More than this used by others spoils a run.
 const FOREIGN_CORES_MAX: f64 = 0.1;
@@ -28,6 +29,20 @@ pub(crate) fn quiet(
         }
     }
     best.context("no run")
+}
+
+/// Waits until nothing else runs on the machine, at most for `limit`; gives what others used at last, in cores.
+pub(crate) fn settle(limit: Duration) -> f64 {
+    const LOOK: Duration = Duration::from_millis(300);
+    let until = Instant::now() + limit;
+    loop {
+        let watch = Watch::start();
+        thread::sleep(LOOK);
+        let foreign = watch.foreign_cores();
+        if foreign <= FOREIGN_CORES_MAX || Instant::now() >= until {
+            return foreign;
+        }
+    }
 }
 
 /// The state at the start of a run.

@@ -15,11 +15,14 @@ use anyhow::{Context, bail};
 use meter::Meter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 /// Beyond loading and measuring: connecting, filling, ending.
 const SLACK: Duration = Duration::from_secs(30);
+/// Labs of this process so far: each has a folder of its own.
+static MADE: AtomicUsize = AtomicUsize::new(0);
 /// Where every one of the target's addresses is listened at.
 const EVERYWHERE: &str = "0.0.0.0";
 
@@ -59,8 +62,8 @@ impl Wired {
         let shape = wire.is_gigabit.then_some(Shape::GIGABIT);
         let wiring = Wiring { mtu: wire.mtu, shape, impairment, is_switched };
         let lab = Lab::new(wire.links, &wiring)?;
-        let name = format!("roadtrain-links-{}-{wire}", std::process::id());
-        let name = name.replace([' ', '/', ','], "-");
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("roadtrain-links-{}-{number}", std::process::id());
         let scratch = Folder::new(std::env::temp_dir().join(name))?;
         Ok(Self { lab, wire, program: program.to_owned(), scratch })
     }
@@ -83,20 +86,23 @@ impl Wired {
     fn served_at(&self, setup: &Setup) -> String {
         match setup.over {
             Over::Ether => self.lab.interfaces(),
-            Over::Tcp | Over::Sockets => EVERYWHERE.into(),
+            Over::Sockets => self.target_addresses().join(","),
+            Over::Tcp => EVERYWHERE.into(),
         }
+    }
+
+    /// The target's address at each link.
+    fn target_addresses(&self) -> Vec<String> {
+        (0..self.wire.links).map(|link| lab::addresses(link)[1].clone()).collect()
     }
 
     /// The host's commands: all links at once, or a process for each.
     pub(crate) fn loads(&self, load: &Load, setup: &Setup, timing: &Timing) -> Vec<Command> {
-        let links = self.wire.links;
-        let target = |link| lab::addresses(link)[1].clone();
         let (at, load) = match setup.over {
-            Over::Ether => (vec![self.lab.interfaces()], *load),
-            Over::Sockets => (vec![(0..links).map(target).collect::<Vec<_>>().join(",")], *load),
+            Over::Ether | Over::Sockets => (vec![self.served_at(setup)], *load),
             Over::Tcp => {
-                let depth = (load.depth / links).max(1);
-                ((0..links).map(target).collect(), Load { depth, ..*load })
+                let depth = (load.depth / self.wire.links).max(1);
+                (self.target_addresses(), Load { depth, ..*load })
             }
         };
         let command = |at: &String| {
@@ -152,8 +158,8 @@ impl Wired {
     /// Writes all of the target's memory: what has never been written is one page for all, and faster.
     fn fill(&self, setup: &Setup, timing: &Timing) -> anyhow::Result<()> {
         let at = match setup.over {
-            Over::Ether => self.lab.interfaces(),
-            Over::Tcp | Over::Sockets => lab::addresses(0)[1].clone(),
+            Over::Tcp => lab::addresses(0)[1].clone(),
+            Over::Ether | Over::Sockets => self.served_at(setup),
         };
         let mut command = Command::new(&self.program);
         self.lab.host.enter(command.args(product::fill(setup, timing, &at)));

@@ -1,11 +1,11 @@
 //! Beside a TCP stream on the same link: does each get its share?
 
 use super::report::{Bound, Row};
-use super::{Bench, ETHER, direction};
+use super::{Bench, ETHER, TCP, direction};
 use crate::measure::median;
 use crate::product::{self, Timing};
 use crate::wired::Wired;
-use crate::workload::{KIB, Load, Wire};
+use crate::workload::{KIB, Load, Setup, Wire};
 use crate::{command, interrupt, lab};
 use anyhow::{Context, anyhow};
 use std::ffi::CStr;
@@ -16,26 +16,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Both have found their rate by then.
-const RAMP_SECONDS: f64 = 1.5;
-const SECONDS: f64 = 3.0;
-const LIMIT: Duration = Duration::from_secs(30);
+/// Both have found their rate by then: CUBIC's windows grow by time, some frames a second.
+const RAMP_SECONDS: f64 = 5.0;
+const SECONDS: f64 = 10.0;
+const LIMIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Shares of one link of 1 Gbit/s, against streams of both common congestion controls.
 pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (control, is_asked) in [(c"cubic", true), (c"bbr", false)] {
+    let pairs = [(ETHER, c"cubic", true), (TCP, c"cubic", false), (ETHER, c"bbr", false)];
+    for (setup, control, is_asked) in pairs {
         for share in [100, 0] {
             let mut pairs = Vec::new();
             for _ in 0..bench.rounds {
                 interrupt::check()?;
-                pairs.push(pair(bench, share, control)?);
+                pairs.push(pair(bench, setup, share, control)?);
             }
             let jain = median(pairs.iter().map(|&(ours, theirs)| jain(ours, theirs)));
             let mean = |f: fn(&(f64, f64)) -> f64| median(pairs.iter().map(f)).unwrap_or(0.0) / 1e6;
-            let what =
-                format!("128 KiB {} beside TCP {}", direction(share), control.to_string_lossy());
+            let (name, control) = (setup.over.name(), control.to_string_lossy());
+            let what = format!("{name}: 128 KiB {} beside TCP {control}", direction(share));
             let row = Row::new("fair", what, "Jain", jain.context("nothing was measured")?)
                 .note(format!("{:.0} and {:.0} MB/s", mean(|p| p.0), mean(|p| p.1)));
             rows.push(if is_asked { row.bound(Bound::AtLeast(0.9)) } else { row });
@@ -50,12 +51,12 @@ fn jain(one: f64, other: f64) -> f64 {
 }
 
 /// Octets a second of the product's data, and of a stream in the same direction at the same time.
-fn pair(bench: &Bench, share: u8, control: &CStr) -> anyhow::Result<(f64, f64)> {
+fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Result<(f64, f64)> {
     let wire = Wire::gigabit(1);
     let wired = Wired::new(&bench.program, wire)?;
     let load = Load::new(share, 128 * KIB, 32).over(wire);
     let timing = Timing { mib: 64, seconds: SECONDS, ramp_seconds: RAMP_SECONDS, rate: None };
-    let target = wired.serve(&load, &ETHER, &timing)?;
+    let target = wired.serve(&load, &setup, &timing)?;
     let (over, received) = (AtomicBool::new(false), AtomicU64::new(0));
     let outcome = thread::scope(|scope| {
         let [host_at, target_at] = lab::addresses(0);
@@ -71,7 +72,7 @@ fn pair(bench: &Bench, share: u8, control: &CStr) -> anyhow::Result<(f64, f64)> 
         let (over, received) = (&over, &received);
         scope.spawn(move || send(stream, over));
         scope.spawn(move || receive(peer, over, received));
-        let mut command = wired.loads(&load, &ETHER, &timing).pop().context("a command")?;
+        let mut command = wired.loads(&load, &setup, &timing).pop().context("a command")?;
         let began = Instant::now();
         let mut marks: Vec<(f64, u64)> = Vec::new();
         let said = command::watched(&mut command, LIMIT, Duration::from_millis(10), |_| {

@@ -31,6 +31,9 @@ pub(super) struct Report {
     pub(super) machine: Option<Machine>,
     pub(super) rounds: usize,
     pub(super) seconds: f64,
+    /// What others used of the machine before a check, at worst.
+    #[serde(default)]
+    pub(super) foreign_cores: f64,
     pub(super) rows: Vec<Row>,
 }
 
@@ -108,9 +111,10 @@ impl Report {
             out += &format!("{machine}\n");
         }
         out += &format!(
-            "Medians of {} alternating rounds of {} s.\n\n",
+            "Medians of {} alternating rounds of {} s; others used up to {:.2} cores before a check.\n\n",
             self.rounds,
-            digits(self.seconds)
+            digits(self.seconds),
+            self.foreign_cores
         );
         let mut lines: Grid =
             vec![grid::strings(&["check", "figure", "measured", "unit", "bar", "", "note"])];
