@@ -8,10 +8,10 @@ set -euo pipefail
 
 declare -A packages=(
     [build]='gcc libc6-dev make'
-    [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs'
+    [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2'
     [lint]='shellcheck'
     [fuzz]='g++'
-    [eval]='linux-perf fio util-linux e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin
+    [eval]='linux-perf fio util-linux iproute2 e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin
         qemu-utils qemu-system-common qemu-block-extra tgt'
     [vm]='jq qemu-utils qemu-system-x86 busybox-static kmod cpio xz-utils zstd iproute2 util-linux
         nvme-cli fio e2fsprogs xfsprogs tcpdump nbd-client'
