@@ -65,9 +65,9 @@ pub(crate) struct Args {
     /// Bytes of the target's memory
     #[arg(long, default_value = "1g", value_parser = parse_bytes)]
     memory: usize,
-    /// Memory of each port for frames that arrive
-    #[arg(long, default_value = "4m", value_parser = parse_bytes)]
-    receive: usize,
+    /// Memory of each port for frames that arrive [default: as the product]
+    #[arg(long, value_parser = parse_bytes)]
+    receive: Option<usize>,
     /// Use these two interfaces, which reach each other, instead of a veth pair
     #[arg(long, value_names = ["HOST", "TARGET"], num_args = 2)]
     interfaces: Option<Vec<String>>,

@@ -52,8 +52,7 @@ impl PacketPort {
         Ok(PacketPort { ring, outgoing: Outgoing::new(shape), socket })
     }
 
-    /// A socket to ask the interface with.
-    pub(super) fn control(&self) -> &OwnedFd {
+    pub(super) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 

@@ -177,7 +177,7 @@ fn a_port_of_a_vlan_takes_its_frames_only() {
 fn a_full_ring_drops_and_goes_on() {
     with_both(1500, |lab, kind| {
         let mut a = open(Lab::A, kind);
-        let small = PortConfig { receive_bytes: 0, ..config(kind) };
+        let small = PortConfig { receive_bytes: Some(0), ..config(kind) };
         let mut b = Port::open(Lab::B, DOOR, &small).unwrap();
         let room = b.ring_frames();
         for number in 0..room as u32 + 10 {
@@ -209,6 +209,15 @@ fn a_port_survives_its_interface_going_down() {
         send(&mut a, b.mac(), b"back", &[], 0);
         lab.wait(&b);
         assert!(received(&mut b).iter().any(|frame| frame.ends_with(b"back")));
+    });
+}
+
+#[test]
+fn auto_takes_the_interface_only_without_copies() {
+    in_lab(1500, |_| {
+        let port = Port::open(Lab::B, DOOR, &PortConfig::default()).unwrap();
+        // A veth pair copies.
+        assert_eq!((port.kind(), port.is_zero_copy()), (PortKind::Packet, false));
     });
 }
 
@@ -255,7 +264,7 @@ fn all_queues_of_an_interface_are_heard() {
 #[test]
 fn frames_go_round_the_rings_many_times() {
     with_both(9000, |lab, kind| {
-        let small = PortConfig { receive_bytes: 0, ..config(kind) };
+        let small = PortConfig { receive_bytes: Some(0), ..config(kind) };
         let mut a = Port::open(Lab::A, DOOR, &small).unwrap();
         let mut b = Port::open(Lab::B, DOOR, &small).unwrap();
         let payload: Vec<u8> = (0..8900).map(|n| (n % 253) as u8).collect();

@@ -22,9 +22,18 @@ use umem::{Layout, Piece, Umem};
 const FRAMES_MAX: usize = 128;
 /// Frames that one system call sends (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
+/// Memory for frames in each direction: 16 MiB are slower.
+const DIRECTION_BYTES: usize = 4 << 20;
 const SEND_BUFFER_BYTES: c_int = 8 << 20;
 /// In memory with overlapping chunks, an address has the data's offset in its high bits.
 const ADDRESS_BITS: u32 = 48;
+
+/// Whether the kernel may copy frames where the driver does not work on our memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copies {
+    Allowed,
+    Refused,
+}
 
 /// A queue's socket and its rings.
 struct Queue {
@@ -237,7 +246,6 @@ struct Spare {
 pub(super) struct XdpPort {
     // Detached first.
     _attached: Attached,
-    control: OwnedFd,
     queues: Vec<Queue>,
     /// Ready when one of several queues is.
     all: Option<OwnedFd>,
@@ -254,21 +262,20 @@ pub(super) struct XdpPort {
 }
 
 impl XdpPort {
-    /// `control` is any socket.
     pub(super) fn open(
-        control: OwnedFd,
         interface: &Interface,
         door: u16,
         config: &PortConfig,
         shape: Shape,
+        copies: Copies,
     ) -> io::Result<XdpPort> {
         if config.vlan.is_some() {
             let reason = "AF_XDP does not see every tag: use AF_PACKET, or a VLAN interface";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
+        let (queues, zero_copy) = open_queues(interface, shape.frame_bytes(), config, copies)?;
         let wanted = Wanted { mac: interface.mac, ethertype: config.ethertype, door };
         let attached = Attached::new(interface.index, interface.queues, &wanted)?;
-        let (queues, zero_copy) = open_queues(interface, shape.frame_bytes(), config)?;
         for (number, queue) in queues.iter().enumerate() {
             attached.set_socket(number as u32, &queue.socket)?;
         }
@@ -290,7 +297,6 @@ impl XdpPort {
         let (first, dropped) = (0, 0);
         Ok(XdpPort {
             _attached: attached,
-            control,
             queues,
             all,
             shape,
@@ -307,11 +313,6 @@ impl XdpPort {
     /// Whether the driver works on our memory.
     pub(super) fn is_zero_copy(&self) -> bool {
         self.zero_copy
-    }
-
-    /// A socket to ask the interface with.
-    pub(super) fn control(&self) -> &OwnedFd {
-        &self.control
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -448,9 +449,11 @@ fn open_queues(
     interface: &Interface,
     frame: usize,
     config: &PortConfig,
+    copies: Copies,
 ) -> io::Result<(Vec<Queue>, bool)> {
     let open = |zero_copy: bool| -> io::Result<Vec<Queue>> {
-        let layout = Layout::new(frame, config.receive_bytes, !zero_copy);
+        let layout =
+            Layout::new(frame, config.receive_bytes.unwrap_or(DIRECTION_BYTES), !zero_copy);
         let how = if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let many = if layout.chunks_of_frame() > 1 { libc::XDP_USE_SG } else { 0 };
         let flags = libc::XDP_USE_NEED_WAKEUP | how | many;
@@ -458,6 +461,7 @@ fn open_queues(
     };
     match open(true) {
         Ok(queues) => Ok((queues, true)),
+        Err(error) if copies == Copies::Refused => Err(error),
         Err(_) => open(false).map(|queues| (queues, false)),
     }
 }

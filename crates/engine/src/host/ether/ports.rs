@@ -23,7 +23,7 @@ pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
         PortKind::Sockets => PortKind::Sockets,
         _ => PortKind::Packet,
     };
-    PortConfig { kind, receive_bytes, ..config.clone() }
+    PortConfig { kind, receive_bytes: Some(receive_bytes), ..config.clone() }
 }
 
 /// A frame that has arrived.

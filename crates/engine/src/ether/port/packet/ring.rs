@@ -20,8 +20,11 @@ const LINE_BYTES: usize = 64;
 const BLOCK_BYTES: usize = 256 << 10;
 /// For frames of 64 KiB, that would waste a quarter of the usual block.
 const LARGE_BLOCK_BYTES: usize = 1 << 20;
-const SLOTS_MIN: usize = 256;
+const SLOTS_MIN: usize = 64;
 const SLOTS_MAX: usize = 4096;
+/// What suits: 1 to 16 MiB are as fast; 128 requests with a frame each and what answers them must find room.
+const RING_BYTES: usize = 4 << 20;
+const RING_SLOTS: usize = 256;
 /// Cache lines of the next frame to fetch early.
 const PREFETCH_LINES: usize = 2;
 
@@ -35,11 +38,12 @@ struct Layout {
 }
 
 impl Layout {
-    /// For frames of up to `frame` octets, Ethernet's header included, in about `bytes` octets.
-    fn new(frame: usize, bytes: usize) -> Layout {
+    /// For frames of up to `frame` octets, Ethernet's header included, in about `bytes` octets, or in what suits.
+    fn new(frame: usize, bytes: Option<usize>) -> Layout {
         let slot = (TPACKET2_HDRLEN + GAP_BYTES + frame).next_multiple_of(LINE_BYTES);
         let block = if slot > BLOCK_BYTES / 4 { LARGE_BLOCK_BYTES } else { BLOCK_BYTES };
         let slots_per_block = block / slot;
+        let bytes = bytes.unwrap_or(RING_BYTES.max(RING_SLOTS * slot));
         let slots = (bytes / slot).clamp(SLOTS_MIN, SLOTS_MAX);
         Layout { slot, slots_per_block, block, blocks: slots.div_ceil(slots_per_block) }
     }
@@ -61,7 +65,7 @@ pub(super) struct PacketRing {
 
 impl PacketRing {
     /// Makes the ring of a socket that is not bound yet.
-    pub(super) fn new(fd: &OwnedFd, frame: usize, bytes: usize) -> io::Result<PacketRing> {
+    pub(super) fn new(fd: &OwnedFd, frame: usize, bytes: Option<usize>) -> io::Result<PacketRing> {
         let layout = Layout::new(frame, bytes);
         let version: c_int = libc::tpacket_versions::TPACKET_V2 as c_int;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
@@ -126,9 +130,10 @@ mod tests {
     #[test]
     fn slots_hold_a_frame_and_do_not_overlap() {
         for frame in [590, 1514, 9014, 65549] {
-            let layout = Layout::new(frame, 4 << 20);
+            let layout = Layout::new(frame, None);
             assert!(layout.slot >= TPACKET2_HDRLEN + GAP_BYTES + frame);
-            assert!(layout.slots() >= SLOTS_MIN, "{layout:?}");
+            assert!(layout.slots() >= RING_SLOTS, "{layout:?}");
+            assert!(Layout::new(frame, Some(0)).slots() >= SLOTS_MIN);
             assert_eq!(layout.block % 4096, 0);
             for slot in 1..layout.slots() {
                 assert!(layout.offset(slot) >= layout.offset(slot - 1) + layout.slot);
