@@ -43,6 +43,8 @@ use sockets::SocketsPort;
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 use tracing::debug;
 use xdp::{Copies, XdpPort};
 
@@ -58,6 +60,9 @@ const DOOR_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, 
 const FRAME_MAX: usize = u16::MAX as usize;
 /// Where targets listen for TCP connections unless told otherwise.
 const TCP_PORT: u16 = 4420;
+/// How long an interface that somebody has is waited for, and how long between looks at it.
+const BUSY_MAX: Duration = Duration::from_secs(2);
+const BUSY_STEP: Duration = Duration::from_millis(10);
 /// The VLANs that there are.
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 
@@ -209,20 +214,35 @@ impl Way {
         config: &PortConfig,
         shape: Shape,
     ) -> io::Result<Way> {
+        let xdp = |copies| XdpPort::open(interface, door, config, shape, copies);
         // Frames to a group, as hosts send them to door 0, come by AF_PACKET only.
-        let copies = match config.kind {
-            PortKind::Xdp if door != 0 => Some(Copies::Allowed),
-            PortKind::Auto if door != 0 => Some(Copies::Refused),
-            _ => None,
-        };
-        match copies.map(|copies| XdpPort::open(interface, door, config, shape, copies)) {
-            Some(Ok(port)) => return Ok(Way::Xdp(port, socket)),
-            Some(Err(error)) if config.kind == PortKind::Xdp => return Err(error),
-            Some(Err(error)) => debug!("{}: no AF_XDP without copies: {error}", interface.name),
-            None => {}
+        match config.kind {
+            PortKind::Xdp if door != 0 => {
+                return once_free(|| xdp(Copies::Allowed)).map(|port| Way::Xdp(port, socket));
+            }
+            PortKind::Auto if door != 0 => match xdp(Copies::Refused) {
+                Ok(port) => return Ok(Way::Xdp(port, socket)),
+                Err(error) => debug!("{}: no AF_XDP without copies: {error}", interface.name),
+            },
+            _ => {}
         }
         PacketPort::open(socket, interface, door, config, shape).map(Way::Packet)
     }
+}
+
+/// Opens what the kernel may still be taking away from who had it last: it does that some time after they closed it.
+fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begin = Instant::now();
+    loop {
+        match open() {
+            Err(error) if is_busy(&error) && begin.elapsed() < BUSY_MAX => thread::sleep(BUSY_STEP),
+            result => return result,
+        }
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists)
 }
 
 /// Calls what both ways have.

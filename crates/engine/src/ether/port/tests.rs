@@ -239,6 +239,24 @@ fn one_port_over_xdp_has_the_interface() {
 }
 
 #[test]
+fn an_interface_that_is_just_given_back_is_waited_for() {
+    in_lab(1500, |lab| {
+        let held = open(Lab::B, PortKind::Xdp);
+        let give_back = || {
+            thread::sleep(Duration::from_millis(50));
+            drop(held);
+        };
+        let mut b = thread::scope(|scope| {
+            scope.spawn(give_back);
+            open(Lab::B, PortKind::Xdp)
+        });
+        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100));
+        lab.wait(&b);
+        assert_eq!(received(&mut b).len(), 1);
+    });
+}
+
+#[test]
 fn all_queues_of_an_interface_are_heard() {
     in_lab(1500, |lab| {
         lab.set_queues(2);
