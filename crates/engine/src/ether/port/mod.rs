@@ -245,7 +245,18 @@ fn is_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists)
 }
 
-/// Calls what both ways have.
+/// Calls what builds frames: what AF_PACKET and TCP gather pieces in, or AF_XDP.
+macro_rules! frames {
+    ($port:expr, $frames:pat => $call:expr) => {
+        match $port {
+            Way::Packet(PacketPort { outgoing: $frames, .. })
+            | Way::Sockets(SocketsPort { outgoing: $frames, .. }) => $call,
+            Way::Xdp($frames, _) => $call,
+        }
+    };
+}
+
+/// Calls what all ways have.
 macro_rules! way {
     ($port:expr, $way:pat => $call:expr) => {
         match $port {
@@ -371,23 +382,23 @@ impl Port {
     /// Whether one more frame of any content can be built before a [`flush`](Self::flush).
     #[must_use]
     pub fn has_room(&self) -> bool {
-        way!(&self.way, way => way.has_room())
+        frames!(&self.way, frames => frames.has_room())
     }
 
     /// Whether no frame waits for a flush.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        way!(&self.way, way => way.is_empty())
+        frames!(&self.way, frames => frames.is_empty())
     }
 
     /// Starts a frame, for which there [is room](Self::has_room).
     pub fn begin(&mut self) {
-        way!(&mut self.way, way => way.begin());
+        frames!(&mut self.way, frames => frames.begin());
     }
 
     /// Appends octets to the frame's body for the caller to fill; what they hold at first is undefined.
     pub fn octets(&mut self, length: usize) -> &mut [u8] {
-        way!(&mut self.way, way => way.octets(length))
+        frames!(&mut self.way, frames => frames.octets(length))
     }
 
     /// Appends payload to the frame's body, from where it lies.
@@ -396,12 +407,12 @@ impl Port {
     /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
     pub unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise is the same.
-        way!(&mut self.way, way => unsafe { way.payload(at, length) });
+        frames!(&mut self.way, frames => unsafe { frames.payload(at, length) });
     }
 
     /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
     pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
-        way!(&mut self.way, way => way.end(destination, header));
+        frames!(&mut self.way, frames => frames.end(destination, header));
     }
 
     /// Sends what was built.

@@ -8,7 +8,7 @@ use super::{Interface, PortConfig, Sent, Shape, sys};
 use libc::{SOL_PACKET, SOL_SOCKET};
 use outgoing::Outgoing;
 use ring::PacketRing;
-use roadtrain_wire::ether::{FrameHeader, GROUP, MacAddress};
+use roadtrain_wire::ether::GROUP;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ const SEND_BUFFER_BYTES: c_int = 8 << 20;
 
 pub(super) struct PacketPort {
     ring: PacketRing,
-    outgoing: Outgoing,
+    pub(super) outgoing: Outgoing,
     socket: OwnedFd,
 }
 
@@ -63,39 +63,6 @@ impl PacketPort {
     /// Frames that may arrive before the oldest is taken.
     pub(super) fn ring_frames(&self) -> usize {
         self.ring.slots()
-    }
-
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.outgoing.has_room()
-    }
-
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.outgoing.is_empty()
-    }
-
-    #[inline]
-    pub(super) fn begin(&mut self) {
-        self.outgoing.begin();
-    }
-
-    #[inline]
-    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
-        self.outgoing.octets(length)
-    }
-
-    /// # Safety
-    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
-    #[inline]
-    pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.outgoing.payload(at, length) }
-    }
-
-    #[inline]
-    pub(super) fn end(&mut self, destination: MacAddress, header: FrameHeader) {
-        self.outgoing.end(destination, header);
     }
 
     pub(super) fn flush(&mut self) -> io::Result<Sent> {

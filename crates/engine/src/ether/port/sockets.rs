@@ -41,7 +41,7 @@ struct End {
 }
 
 pub(super) struct SocketsPort {
-    outgoing: Outgoing,
+    pub(super) outgoing: Outgoing,
     wires: Wires,
     /// The pieces of frames for one connection.
     iov: Vec<libc::iovec>,
@@ -118,39 +118,6 @@ impl SocketsPort {
     #[expect(clippy::unused_self, reason = "as the other ways")]
     pub(super) fn dropped(&mut self) -> u64 {
         0
-    }
-
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.outgoing.has_room()
-    }
-
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.outgoing.is_empty()
-    }
-
-    #[inline]
-    pub(super) fn begin(&mut self) {
-        self.outgoing.begin();
-    }
-
-    #[inline]
-    pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
-        self.outgoing.octets(length)
-    }
-
-    /// # Safety
-    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
-    #[inline]
-    pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.outgoing.payload(at, length) }
-    }
-
-    #[inline]
-    pub(super) fn end(&mut self, destination: MacAddress, header: FrameHeader) {
-        self.outgoing.end(destination, header);
     }
 
     /// Sends what was built: frames for the same end with as few calls as can be.
