@@ -11,11 +11,13 @@ use super::plan::{Edges, Piece, Plan};
 use super::{Disk, DiskOp, DiskRequest};
 use roadtrain_engine::buffer::{Buffer, Pool};
 use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
+use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most blocks of one Write Zeroes: the NLB field has 16 bits, zero-based.
 const ZEROES_BLOCKS_MAX: u32 = 1 << 16;
@@ -23,6 +25,8 @@ const ZEROES_BLOCKS_MAX: u32 = 1 << 16;
 /// asks is synchronous and sends nothing more until it is answered.
 const URGENT_DEPTH_MAX: u32 = 4;
 
+/// How soon a part is tried again whose guard another lane holds.
+const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// Parts that one turn may gather for the lane.
 const BACKLOG_MAX: usize = 1024;
 
@@ -158,9 +162,9 @@ impl<M> Jobs<M> {
         self.congested || self.backlog.len() >= BACKLOG_MAX
     }
 
-    /// Whether parts wait for a guard, which another lane's reactor may hold.
-    pub(crate) fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+    /// When to submit again, whatever happens: parts wait for a guard, which another lane's reactor may hold.
+    pub(crate) fn retry_at(&self, now: Instant) -> Option<Instant> {
+        (!self.parked.is_empty()).then(|| now + GUARD_RETRY)
     }
 
     /// Replaces the pool; for a front that has not begun.

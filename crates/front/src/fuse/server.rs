@@ -29,8 +29,6 @@ const DEVICE_DEPTH: usize = 128;
 const DEVICE_DEPTH_BESIDE: usize = 4;
 /// Octets of buffers for what the lane cannot do in a slot's memory, for each disk.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
-/// How soon a part is tried again whose guard another lane holds.
-const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// Longest wait at the end for the kernel to give the slots back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -330,13 +328,12 @@ impl FuseServer {
     }
 
     fn submit(&mut self, turn: &mut dyn Turn) {
-        let mut parked = false;
         for served in &mut self.disks {
             served.watch.look_if_due(turn.now(), served.jobs.disk());
             served.jobs.submit(turn);
-            parked |= served.jobs.has_parked();
         }
-        self.retry_at = parked.then(|| turn.now() + GUARD_RETRY);
+        let retries = self.disks.iter().filter_map(|served| served.jobs.retry_at(turn.now()));
+        self.retry_at = retries.min();
     }
 
     /// Ends the reactor when nothing is under way. Whoever stops it has ended the mount before, so that the

@@ -29,8 +29,6 @@ pub const BUFFER_BYTES_MIN: usize = 36 << 20;
 const CONNECTIONS_MAX: usize = 256;
 /// How long a server that has more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
-/// How soon a part is tried again whose guard another lane holds.
-const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// How soon accepting is tried again after the system refused it.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -307,7 +305,7 @@ impl NbdServer {
 
     /// Arms the listener and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
-        self.retry_at = self.jobs.has_parked().then(|| turn.now() + GUARD_RETRY);
+        self.retry_at = self.jobs.retry_at(turn.now());
         if turn.stopping() {
             return self.stop(turn);
         }

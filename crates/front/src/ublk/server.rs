@@ -19,8 +19,6 @@ use tracing::warn;
 
 /// Octets of buffers for requests that are cut or patched.
 const PATCH_BYTES_MAX: usize = 16 << 20;
-/// How soon a part is tried again whose guard another lane holds.
-const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// How often a server that is to end looks whether it is time.
 const END_LOOK: Duration = Duration::from_millis(50);
 
@@ -207,7 +205,7 @@ impl Front for UblkServer {
             self.returned(turn, key, result);
         }
         self.jobs.submit(turn);
-        self.retry_at = self.jobs.has_parked().then(|| self.now + GUARD_RETRY);
+        self.retry_at = self.jobs.retry_at(self.now);
         self.stopping = turn.stopping();
         if self.is_over() || self.stopping && self.shared.is_overdue(self.now) {
             turn.stop();

@@ -24,8 +24,6 @@ use tracing::warn;
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Chains that a queue may take in one turn.
 const TAKE_MAX: u32 = 64;
-/// How soon a part is tried again whose guard another lane holds.
-const GUARD_RETRY: Duration = Duration::from_micros(50);
 /// How soon a queue is tried again that waits for requests of its predecessors.
 const STRAY_RETRY: Duration = Duration::from_millis(1);
 /// How long a queue that is to stop waits for its requests: the frontend stands still meanwhile.
@@ -445,12 +443,11 @@ impl VhostServer {
         let congested = |slot: &Slot| self.units[slot.disk].jobs.is_congested();
         let goes_on = slots().any(|slot| slot.goes_on() && !congested(slot));
         let strays = slots().any(Slot::is_waiting).then_some(STRAY_RETRY);
-        let has_parked = self.units.iter().any(|unit| unit.jobs.has_parked());
-        let guards = has_parked.then_some(GUARD_RETRY);
-        let delays = [goes_on.then_some(Duration::ZERO), guards, strays];
+        let delays = [goes_on.then_some(Duration::ZERO), strays];
         let soon = delays.into_iter().flatten().map(|delay| turn.now() + delay);
+        let guards = self.units.iter().filter_map(|unit| unit.jobs.retry_at(turn.now()));
         let stops = slots().filter_map(|slot| Some(slot.stopping.as_ref()?.1));
-        self.retry_at = soon.chain(stops).chain(self.end_by).min();
+        self.retry_at = soon.chain(guards).chain(stops).chain(self.end_by).min();
         if turn.stopping() {
             return self.end(turn);
         }
