@@ -22,9 +22,6 @@
 //! [`Buffer`](roadtrain_engine::buffer::Buffer) that the kernel fills and reads** gives those for which
 //! `Jobs::is_whole` holds to `Jobs::start_with`: that very buffer goes to the lane and comes back.
 
-// NBD uses less of it than other fronts do.
-#![allow(dead_code)]
-
 mod fault;
 mod guard;
 mod info;

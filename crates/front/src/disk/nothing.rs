@@ -2,7 +2,7 @@
 
 use roadtrain_engine::host::{Front, Turn};
 
-/// Waits for the end; for a controller whose attachment fails.
+/// Waits for the end; for a controller whose attachment fails or has not begun.
 pub(crate) struct Nothing;
 
 impl Front for Nothing {

@@ -82,14 +82,12 @@ impl Control {
 
     /// Lets this process take device `id` over from one that is gone.
     pub(crate) fn start_recovery(&mut self, id: u32) -> io::Result<()> {
-        let pending = self.begin(ControlOp::START_USER_RECOVERY, id, 0);
-        self.ring.wait(pending, None).and_then(|result| done(result.unwrap_or(0)))
+        self.finish(ControlOp::START_USER_RECOVERY, id, 0)
     }
 
     /// Tells the system the new size of device `id`.
     pub(crate) fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
-        let pending = self.begin(ControlOp::UPDATE_SIZE, id, sectors);
-        self.ring.wait(pending, None).and_then(|result| done(result.unwrap_or(0)))
+        self.finish(ControlOp::UPDATE_SIZE, id, sectors)
     }
 
     /// Begins to start device `id`, which waits until its queues have asked for all their tags.
@@ -121,6 +119,11 @@ impl Control {
     fn begin(&mut self, op: ControlOp, id: u32, data: u64) -> Pending {
         let command = ControlCommand { dev_id: id, queue_id: NO_QUEUE, data, ..Default::default() };
         self.ring.begin(op.code(self.encoded), command)
+    }
+
+    fn finish(&mut self, op: ControlOp, id: u32, data: u64) -> io::Result<()> {
+        let pending = self.begin(op, id, data);
+        self.ring.wait(pending, None).and_then(|result| done(result.unwrap_or(0)))
     }
 
     fn call(&mut self, op: ControlOp, id: u32, octets: &mut [u8]) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! The system's request -> a disk's.
 
-use super::abi::{IoDescriptor, SECTOR_BYTES, SECTOR_SHIFT, flag, op};
+use super::abi::{IoDescriptor, SECTOR_BYTES, flag, op};
 use crate::disk::{DiskOp, DiskRequest, Fault};
 
 /// What `descriptor` asks for; data comes or goes in a buffer of `io_bytes`.
@@ -25,7 +25,6 @@ pub(crate) fn request(descriptor: &IoDescriptor, io_bytes: u32) -> Result<DiskRe
     if length == 0 || op.has_data() && length > io_bytes {
         return Err(Fault::Invalid);
     }
-    debug_assert_eq!(length >> SECTOR_SHIFT, descriptor.nr_sectors);
     Ok(DiskRequest { op, offset, length, fua: has(flag::FUA) })
 }
 

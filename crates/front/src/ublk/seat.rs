@@ -1,6 +1,7 @@
 //! A reactor's place for a server that comes when its controller is connected.
 
 use super::server::UblkServer;
+use crate::disk::Nothing;
 use roadtrain_engine::host::{Front, Turn};
 use roadtrain_proto::time::Instant;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -36,10 +37,7 @@ impl Front for Seat {
             Some(Err(TryRecvError::Disconnected)) => self.coming = None,
             Some(Err(TryRecvError::Empty)) | None => {}
         }
-        while turn.next_completion().is_some() {}
-        if turn.stopping() {
-            turn.stop();
-        }
+        Nothing.turn(turn);
     }
 
     fn deadline(&self) -> Option<Instant> {

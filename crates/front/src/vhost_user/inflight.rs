@@ -81,7 +81,6 @@ impl InflightMemory {
         Ok(InflightMemory { mapping, queues, queue_size })
     }
 
-    /// Forgets everything, as at the start of a new device.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.mapping.size()
