@@ -189,11 +189,6 @@ impl<M> Jobs<M> {
         self.pool.give(buffer);
     }
 
-    /// Takes a buffer outside any job, for requests of a front's own; see [`Jobs::start_with`].
-    pub(crate) fn take(&mut self, bytes: usize) -> Option<Buffer> {
-        self.pool.take(bytes)
-    }
-
     /// Octets that a whole request may have at most; see [`Jobs::is_whole`].
     pub(crate) fn whole_bytes_max(&self) -> u32 {
         self.blocks_max * self.disk.info().lba_bytes

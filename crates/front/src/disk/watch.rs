@@ -6,7 +6,7 @@ use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
 /// How often it looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One front's look at what the controller says of its namespace.
 #[derive(Default)]
@@ -43,12 +43,6 @@ impl Watch {
     /// Looks if it is time.
     pub(crate) fn look_if_due(&mut self, now: Instant, disk: &Disk) -> bool {
         now >= self.look_at && self.look(now, disk)
-    }
-
-    /// When a front looks next that tells its clients of changes although they ask for nothing; a front
-    /// whose clients ask needs no such deadline.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.view.is_some().then_some(self.look_at)
     }
 }
 

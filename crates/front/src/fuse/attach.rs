@@ -4,18 +4,14 @@ use super::loop_device::{self, LoopDevice};
 use super::service::{FuseMount, FuseService};
 use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{DiskInfo, NoNamespace, Nothing};
+use crate::disk::{DiskInfo, Looks, NoNamespace, Nothing};
 use crate::leftover::Leftover;
 use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig};
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use tracing::warn;
-
-/// How often loop devices are told of other sizes.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long loop devices may write what is cached when they end.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,7 +32,8 @@ pub struct FuseConfig {
 /// Namespaces that are files of a mount. Dropping it ends loop devices first, then the mount and the
 /// controller, in this order.
 pub struct FuseAttachment {
-    resizer: Option<Resizer>,
+    /// Tells loop devices of other sizes; does I/O to the mount.
+    resizer: Option<Looks>,
     loops: Vec<LoopDevice>,
     mount: FuseMount,
     controller: Controller,
@@ -87,7 +84,10 @@ impl FuseAttachment {
             followed.push(Followed { nsid: info.nsid, blocks: info.blocks, file, device });
             self.loops.push(made);
         }
-        self.resizer = Some(Resizer::start(self.controller.view().clone(), followed));
+        let view = self.controller.view().clone();
+        let resize = move || followed.iter_mut().for_each(|device| device.follow(&view));
+        let resizer = Looks::start("roadtrain-loop", resize);
+        self.resizer = Some(resizer.map_err(show("cannot follow the sizes"))?);
         Ok(())
     }
 
@@ -181,33 +181,6 @@ impl Followed {
             && let Err(error) = loop_device::resize(&self.device, &self.file)
         {
             warn!("{} does not follow its namespace's size: {error}", self.device.display());
-        }
-    }
-}
-
-/// The thread that tells loop devices of other sizes; it does I/O to the mount. Dropping it ends it.
-struct Resizer {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Resizer {
-    fn start(view: ControllerView, mut followed: Vec<Followed>) -> Self {
-        let (end, ended) = channel();
-        let thread = std::thread::spawn(move || {
-            while ended.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                followed.iter_mut().for_each(|device| device.follow(&view));
-            }
-        });
-        Resizer { end: Some(end), thread: Some(thread) }
-    }
-}
-
-impl Drop for Resizer {
-    fn drop(&mut self) {
-        self.end = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

@@ -4,14 +4,14 @@
 use super::control::Control;
 use super::device::{self, Prepared, Wanted};
 use super::end::{self, HowItGoes};
-use super::follow::{self, Follower};
+use super::follow;
 use super::params;
 use super::seat::Seat;
 use super::server::UblkServer;
 use super::shared::Shared;
 use super::tags::Tags;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{Disk, DiskInfo};
+use crate::disk::{Disk, DiskInfo, Looks};
 use crate::leftover::Leftover;
 use roadtrain_engine::host::{Controller, HostConfig};
 use std::fs::File;
@@ -60,7 +60,7 @@ pub struct UblkAttachment {
     disk: Arc<Disk>,
     shared: Arc<Shared>,
     file: Option<Arc<File>>,
-    follower: Option<Follower>,
+    follower: Option<Looks>,
 }
 
 /// A reactor that waits for its server.
@@ -144,7 +144,7 @@ impl UblkAttachment {
         if self.recovered && control.can_resize() {
             follow::tell(self.id, &self.disk);
         }
-        self.follower = Some(Follower::start(self.id, Arc::clone(&self.disk), view)?);
+        self.follower = Some(follow::follow(self.id, Arc::clone(&self.disk), view)?);
         Ok(())
     }
 

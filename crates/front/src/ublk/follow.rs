@@ -2,53 +2,25 @@
 
 use super::control::Control;
 use super::params::sectors;
-use crate::disk::{Disk, Watch};
+use crate::disk::{Disk, Looks, Watch};
 use roadtrain_engine::clock;
 use roadtrain_engine::host::ControllerView;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 use tracing::{info, warn};
 
-/// How often it looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A thread that follows the namespace, until this is dropped.
-pub(crate) struct Follower {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Follower {
-    /// Follows what `view` says of `disk`, which device `id` shows.
-    ///
-    /// # Errors
-    /// No thread to be had.
-    pub(crate) fn start(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Result<Self> {
-        let (end, ending) = channel();
-        let body = move || {
-            let mut watch = Watch::new(view);
-            watch.look(clock::now(), &disk);
-            while ending.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                if watch.look(clock::now(), &disk) {
-                    tell(id, &disk);
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("roadtrain-ublk".into()).spawn(body)?;
-        Ok(Follower { end: Some(end), thread: Some(thread) })
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.end = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+/// Follows what `view` says of `disk`, which device `id` shows.
+///
+/// # Errors
+/// No thread to be had.
+pub(crate) fn follow(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Result<Looks> {
+    let mut watch = Watch::new(view);
+    watch.look(clock::now(), &disk);
+    Looks::start("roadtrain-ublk", move || {
+        if watch.look(clock::now(), &disk) {
+            tell(id, &disk);
         }
-    }
+    })
 }
 
 /// Tells the system that the disk has another size, or that it is gone, if it can be told.

@@ -145,7 +145,7 @@ fn without_memory_nothing_is_begun() {
     let options = Options::default();
     let mut driver = Driver::new(&options);
     driver.jobs.set_buffer_bytes_max(2 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| driver.jobs.take(1 << 20)).collect();
+    let held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
     let read = request(DiskOp::Read, 0, 4096);
     assert_eq!(driver.jobs.start(0, 0, read), Started::NoBuffers);
     held.into_iter().for_each(|buffer| driver.jobs.give(buffer));

@@ -1,0 +1,38 @@
+//! A thread that looks at something from time to time.
+
+use super::watch::LOOK_INTERVAL;
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+/// The thread. Dropping it ends it.
+pub(crate) struct Looks {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Looks {
+    /// Looks from now on, on a thread called `name`.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub(crate) fn start(name: &str, mut look: impl FnMut() + Send + 'static) -> io::Result<Self> {
+        let (end, ending) = channel();
+        let body = move || {
+            while ending.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                look();
+            }
+        };
+        let thread = thread::Builder::new().name(name.into()).spawn(body)?;
+        Ok(Looks { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
