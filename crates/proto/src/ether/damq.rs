@@ -4,11 +4,11 @@
 //! pages only when they are used.
 
 /// Pages that a host uses at most, whatever a target offers: 1 GiB.
-pub const PAGES_MAX: u32 = 1 << 18;
+const PAGES_MAX: u32 = 1 << 18;
 
 /// Which pages are free.
 #[derive(Clone, Debug)]
-pub struct Damq {
+pub(super) struct Damq {
     /// A set bit is a free page.
     words: Vec<u64>,
     pages: u32,
@@ -19,8 +19,7 @@ pub struct Damq {
 
 impl Damq {
     /// All of `pages` are free; of more than [`PAGES_MAX`] the rest is not used.
-    #[must_use]
-    pub fn new(pages: u32) -> Self {
+    pub(super) fn new(pages: u32) -> Self {
         let pages = pages.min(PAGES_MAX);
         let mut words = vec![u64::MAX; pages.div_ceil(64) as usize];
         if let (Some(last), rest @ 1..) = (words.last_mut(), pages % 64) {
@@ -30,19 +29,12 @@ impl Damq {
     }
 
     /// How many there are.
-    #[must_use]
-    pub fn pages(&self) -> u32 {
+    pub(super) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// How many are free.
-    #[must_use]
-    pub fn free(&self) -> u32 {
-        self.free
-    }
-
     /// Takes the first run of `count` (at least 1) free pages: its first page.
-    pub fn take(&mut self, count: u32) -> Option<u32> {
+    pub(super) fn take(&mut self, count: u32) -> Option<u32> {
         if count > self.free {
             return None;
         }
@@ -53,7 +45,7 @@ impl Damq {
     }
 
     /// Gives a run back.
-    pub fn give(&mut self, start: u32, count: u32) {
+    pub(super) fn give(&mut self, start: u32, count: u32) {
         self.mark(start, count, true);
         self.first = self.first.min((start / 64) as usize);
     }
@@ -127,7 +119,7 @@ mod tests {
         assert_eq!(damq.take(4), Some(62));
         assert_eq!(damq.take(2), Some(10));
         assert_eq!((damq.take(2), damq.take(1)), (None, Some(12)));
-        assert_eq!(damq.free(), 0);
+        assert_eq!(damq.free, 0);
     }
 
     #[test]
@@ -157,7 +149,7 @@ mod tests {
                     free[start as usize..][..count as usize].fill(true);
                     damq.give(start, count);
                 }
-                prop_assert_eq!(damq.free() as usize, free.iter().filter(|&&f| f).count());
+                prop_assert_eq!(damq.free as usize, free.iter().filter(|&&f| f).count());
             }
         }
     }

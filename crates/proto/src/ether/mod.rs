@@ -10,7 +10,7 @@
 
 pub mod channel;
 mod cut;
-pub mod damq;
+mod damq;
 pub mod host;
 pub mod links;
 mod pack;

@@ -111,7 +111,7 @@ pub(super) trait Requests {
     /// Octets of the request's data in this direction, and POSITION.
     fn data(&self, slot: u16) -> (u32, u32);
     /// Writes the command or completion.
-    fn put_tail(&mut self, slot: u16, out: &mut [u8]);
+    fn put_tail(&self, slot: u16, out: &mut [u8]);
     /// It is in a frame for the first time.
     fn left(&mut self, item: Item);
 }

@@ -197,16 +197,15 @@ impl Qpair {
     }
 
     fn push(&mut self, now: Instant, number: u16) {
-        let slot = *self.slots.get(number);
-        let octets = slot.data.out_bytes();
-        let request_bytes = slot.data.bytes();
-        for (tx, data_bytes) in Tx::parts(self.packer.cut, number, slot.generation, octets) {
+        let Slot { data, generation, urgency, .. } = *self.slots.get(number);
+        let (octets, request_bytes) = (data.out_bytes(), data.bytes());
+        for (tx, data_bytes) in Tx::parts(self.packer.cut, number, generation, octets) {
             let kind = match data_bytes {
                 0 => Kind::Command,
                 _ if data_bytes == octets => Kind::CommandData,
                 _ => Kind::H2cData,
             };
-            let parcel = Parcel { kind, urgency: slot.urgency, data_bytes, request_bytes };
+            let parcel = Parcel { kind, urgency, data_bytes, request_bytes };
             self.out.push(now, tx, &parcel);
         }
     }

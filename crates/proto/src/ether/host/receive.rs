@@ -106,7 +106,6 @@ impl Qpair {
             return;
         }
         slot.arrived += 1;
-        slot.received += length as u32;
         let (offset, length) = (data.offset.get(), length as u32);
         event(RxEvent::Data { slot: number, offset, start, length });
         self.finish_if_all(now, number, event);
@@ -147,7 +146,7 @@ impl Qpair {
         };
         slot.state = State::Free;
         let data_intact = match slot.data {
-            Data::In(expected) => slot.received == expected,
+            Data::In(expected) => slot.octets.unwrap_or(0) == expected,
             Data::None | Data::Out(_) => true,
         };
         let (data, position) = (slot.data, slot.position);

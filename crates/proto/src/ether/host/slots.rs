@@ -28,7 +28,6 @@ pub(super) struct Slot {
     pub(super) position: u32,
     /// Octets that the target sends, as its data says.
     pub(super) octets: Option<u32>,
-    pub(super) received: u32,
     pub(super) arrived: u16,
     pub(super) completion: Option<(Cqe, u16)>,
 }
@@ -43,7 +42,6 @@ impl Slot {
             urgency,
             position: 0,
             octets: None,
-            received: 0,
             arrived: 0,
             completion: None,
         }
@@ -75,7 +73,7 @@ impl Requests for Slots {
         (slot.data.out_bytes(), slot.position)
     }
 
-    fn put_tail(&mut self, number: u16, out: &mut [u8]) {
+    fn put_tail(&self, number: u16, out: &mut [u8]) {
         let slot = self.get(number);
         let octets = match slot.data {
             Data::None => 0,

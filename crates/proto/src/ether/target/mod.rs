@@ -184,12 +184,6 @@ impl Qpair {
         self.out.batcher_mut()
     }
 
-    /// The command identifier of a slot: the slot.
-    #[must_use]
-    pub fn cid(&self, slot: u16) -> u16 {
-        slot
-    }
-
     /// The slot of a command in execution.
     #[must_use]
     pub fn slot_of(&self, cid: u16) -> Option<u16> {

@@ -119,7 +119,7 @@ impl Requests for Slots {
         (self.get(slot).room, 0)
     }
 
-    fn put_tail(&mut self, number: u16, out: &mut [u8]) {
+    fn put_tail(&self, number: u16, out: &mut [u8]) {
         let slot = self.get(number);
         let mut cqe = Cqe::new(number, slot.status).with_result(slot.result);
         cqe.sqhd = self.sqhd.into();
