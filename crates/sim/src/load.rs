@@ -8,7 +8,7 @@ use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 
 /// Octets of a Dataset Management range.
 const RANGE_BYTES: usize = 16;
@@ -54,6 +54,15 @@ pub struct Tally {
     pub failed: u64,
     /// Completions with a status that permits another try.
     pub repeated: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.submitted += other.submitted;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.repeated += other.repeated;
+    }
 }
 
 /// The load and its judge.

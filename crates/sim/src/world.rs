@@ -66,10 +66,7 @@ pub struct Summary {
 
 impl core::ops::AddAssign for Summary {
     fn add_assign(&mut self, other: Summary) {
-        self.tally.submitted += other.tally.submitted;
-        self.tally.succeeded += other.tally.succeeded;
-        self.tally.failed += other.tally.failed;
-        self.tally.repeated += other.tally.repeated;
+        self.tally += other.tally;
         self.past += other.past;
         self.expired += other.expired;
         self.moments += other.moments;

@@ -1,33 +1,16 @@
 //! Lanes over Ethernet, hundreds of seeds; `SEED=n` runs one, `SEEDS=n` so many.
 
+mod common;
+
+use common::{assert_repeatable, sum_of_seeds};
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::ether::plan::{Fault, Plan, Sabotage};
-use roadtrain_sim::ether::world::Summary;
 use roadtrain_sim::ether::{run, run_changed};
 use roadtrain_sim::network::End;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
-
 #[test]
 fn every_seed_ends_well() {
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(200),
-    };
-    let single = seeds.end - seeds.start == 1;
-    let mut sum = Summary::default();
-    for seed in seeds {
-        match run(seed) {
-            Ok(summary) => sum += summary,
-            Err(failure) => panic!("{failure}"),
-        }
-    }
-    if single {
-        println!("{sum:#?}");
-        return;
-    }
+    let Some(sum) = sum_of_seeds(200, run) else { return };
     // The runs went through what they are for.
     assert!(sum.tally.succeeded > 30_000, "{sum:?}");
     assert!(sum.past.lanes > 500 && sum.past.retries > 100, "{sum:?}");
@@ -72,7 +55,5 @@ fn damage_without_check_sum_is_found() {
 
 #[test]
 fn a_seed_is_a_run() {
-    let runs = [3, 3].map(|seed| run(seed).map(|summary| format!("{summary:?}")));
-    let [first, second] = runs.map(|run| run.unwrap_or_else(|failure| panic!("{failure}")));
-    assert_eq!(first, second);
+    assert_repeatable(3, run);
 }

@@ -1,31 +1,14 @@
 //! Hundreds of seeds; `SEED=n` runs one, `SEEDS=n` so many.
 
-use roadtrain_sim::plan::{Plan, Sabotage};
-use roadtrain_sim::world::Summary;
-use roadtrain_sim::{run, run_changed};
+mod common;
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
+use common::{assert_repeatable, sum_of_seeds};
+use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::{run, run_changed};
 
 #[test]
 fn every_seed_ends_well() {
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(400),
-    };
-    let single = seeds.end - seeds.start == 1;
-    let mut sum = Summary::default();
-    for seed in seeds {
-        match run(seed) {
-            Ok(summary) => sum += summary,
-            Err(failure) => panic!("{failure}"),
-        }
-    }
-    if single {
-        println!("{sum:#?}");
-        return;
-    }
+    let Some(sum) = sum_of_seeds(400, run) else { return };
     // The runs went through what they are for.
     assert!(sum.tally.succeeded > 50_000, "{sum:?}");
     assert!(sum.tally.failed > 100 && sum.past.surrenders > 10, "{sum:?}");
@@ -73,7 +56,5 @@ fn a_forgotten_command_is_found() {
 
 #[test]
 fn a_seed_is_a_run() {
-    let runs = [3, 3].map(|seed| run(seed).map(|summary| format!("{summary:?}")));
-    let [first, second] = runs.map(|run| run.unwrap_or_else(|failure| panic!("{failure}")));
-    assert_eq!(first, second);
+    assert_repeatable(3, run);
 }

@@ -18,7 +18,6 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::parse;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::IntoBytes;
 
 const ENTRIES: u16 = 257;
 const PAGES: u32 = 16_384;
@@ -109,7 +108,7 @@ impl<'a> Run<'a> {
         let net = Net::new(&ways, 4096, Rng::new(seed));
         let piece_bytes = piece_bytes(&flow.links);
         let policy = PolicyConfig::of(PolicyKind::Auto);
-        let packing = Packing { requests: true, pieces: true };
+        let packing = Packing::default();
         let (pages, data_bytes_max, body_crc) = (PAGES, DATA_BYTES_MAX, false);
         let queue_entries = ENTRIES;
         let slots = ENTRIES - 1;
@@ -162,28 +161,26 @@ impl<'a> Run<'a> {
         if let Some(neighbour) = &mut self.neighbour {
             neighbour.send(now, &mut self.net);
         }
-        for (_, packet) in self.net.receive(now, End::Target) {
-            match packet {
-                Packet::Frame(octets) => self.serve(&octets),
-                Packet::Segment(segment) => {
-                    let net = &mut self.net;
-                    self.neighbour.iter_mut().for_each(|c| c.receive(now, net, &segment));
-                }
-            }
-        }
-        for (_, packet) in self.net.receive(now, End::Host) {
-            match packet {
-                Packet::Frame(octets) => self.complete(&octets),
-                Packet::Segment(segment) => {
-                    let net = &mut self.net;
-                    self.neighbour.iter_mut().for_each(|c| c.receive(now, net, &segment));
-                }
+        for end in [End::Target, End::Host] {
+            for (_, packet) in self.net.receive(now, end) {
+                self.take(end, packet);
             }
         }
         while goes_on && self.host.in_flight() < self.flow.depth.into() {
             self.submit();
         }
         self.send();
+    }
+
+    fn take(&mut self, end: End, packet: Packet) {
+        match (end, packet) {
+            (End::Target, Packet::Frame(octets)) => self.serve(&octets),
+            (End::Host, Packet::Frame(octets)) => self.complete(&octets),
+            (_, Packet::Segment(segment)) => {
+                let Run { now, net, neighbour, .. } = self;
+                neighbour.iter_mut().for_each(|c| c.receive(*now, net, &segment));
+            }
+        }
     }
 
     fn submit(&mut self) {
@@ -230,18 +227,12 @@ impl<'a> Run<'a> {
         self.host.expire(now);
         self.host.batcher().drained(now);
         while self.host.poll_tx(now, &mut train) {
-            for frame in train.frames.drain(..) {
-                let octets = [frame.header.as_bytes(), &frame.body].concat();
-                self.net.send(now, frame.link, End::Host, Packet::Frame(octets));
-            }
+            self.net.send_frames(now, End::Host, train.frames.drain(..));
         }
         self.target.expire(now);
         self.target.batcher().drained(now);
         while self.target.poll_tx(now, &mut train) {
-            for frame in train.frames.drain(..) {
-                let octets = [frame.header.as_bytes(), &frame.body].concat();
-                self.net.send(now, frame.link, End::Target, Packet::Frame(octets));
-            }
+            self.net.send_frames(now, End::Target, train.frames.drain(..));
         }
     }
 }

@@ -14,7 +14,6 @@ use roadtrain_proto::ether::train::MemoryTrain;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{FrameHeader, FrameType, parse};
-use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::VecDeque;
 
 const RETRIES_MAX: u8 = 5;
@@ -383,10 +382,7 @@ impl Lane {
             if !qpair.poll_tx(now, &mut train) {
                 break;
             }
-            for frame in train.frames {
-                let octets = [frame.header.as_bytes(), &frame.body].concat();
-                net.send(now, frame.link, End::Host, Packet::Frame(octets));
-            }
+            net.send_frames(now, End::Host, train.frames);
         }
         assert!(!qpair.has_tx(now), "what may leave is left behind");
     }

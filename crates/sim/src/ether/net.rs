@@ -5,8 +5,10 @@ use super::tcp::Segment;
 use crate::network::End;
 use crate::rng::Rng;
 use core::time::Duration;
+use roadtrain_proto::ether::train::MemoryFrame;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::FRAME_HEADER_BYTES;
+use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Preamble, Ethernet's header and check sequence, and the gap between frames.
@@ -200,6 +202,19 @@ impl Net {
             link.stuck.push((from, packet));
         } else {
             fates.lost += 1;
+        }
+    }
+
+    /// Sends what an end has loaded.
+    pub fn send_frames(
+        &mut self,
+        now: Instant,
+        from: End,
+        frames: impl IntoIterator<Item = MemoryFrame>,
+    ) {
+        for frame in frames {
+            let octets = [frame.header.as_bytes(), &frame.body].concat();
+            self.send(now, frame.link, from, Packet::Frame(octets));
         }
     }
 

@@ -18,7 +18,6 @@ use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{PAGE_BYTES, parse};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -66,8 +65,6 @@ pub struct Target {
     disk: Disk,
     owners: BTreeMap<u64, Owner>,
     down_until: Option<Instant>,
-    /// Octets that were no frame, or of no lane.
-    pub foreign: u64,
 }
 
 impl Target {
@@ -81,7 +78,6 @@ impl Target {
             disk,
             owners: BTreeMap::new(),
             down_until: None,
-            foreign: 0,
         }
     }
 
@@ -152,7 +148,6 @@ impl Target {
             (lane.door == header.door.get()).then_some(lane)
         });
         let (Some((header, kind, body)), Some(lane)) = (frame, lane) else {
-            self.foreign += 1;
             return;
         };
         let Lane { qpair, damq, data, .. } = lane;
@@ -319,10 +314,7 @@ impl Lane {
             if !qpair.poll_tx(now, &mut train) {
                 break;
             }
-            for frame in train.frames {
-                let octets = [frame.header.as_bytes(), &frame.body].concat();
-                net.send(now, frame.link, End::Target, Packet::Frame(octets));
-            }
+            net.send_frames(now, End::Target, train.frames);
         }
         assert!(!qpair.has_tx(now), "what may leave is left behind");
     }

@@ -42,10 +42,7 @@ pub struct Summary {
 
 impl core::ops::AddAssign for Summary {
     fn add_assign(&mut self, other: Summary) {
-        self.tally.submitted += other.tally.submitted;
-        self.tally.succeeded += other.tally.succeeded;
-        self.tally.failed += other.tally.failed;
-        self.tally.repeated += other.tally.repeated;
+        self.tally += other.tally;
         self.past.lanes += other.past.lanes;
         self.past.retries += other.past.retries;
         self.past.foreign += other.past.foreign;
