@@ -11,12 +11,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortKindName {
-    /// What is best at the interface.
+    /// AF_XDP where the interface's driver works without copies and one reactor is enough, else AF_PACKET.
     #[default]
     Auto,
     /// A packet socket (AF_PACKET): works at every interface.
     Packet,
-    /// An express data path socket (AF_XDP): one reactor only.
+    /// An express data path socket (AF_XDP): one reactor only, and no --vlan.
     Xdp,
     /// TCP connections, to compare: what -t tsockets sets.
     #[value(hide = true)]

@@ -49,7 +49,7 @@ Examples:
 ///
 /// Exports files, block devices and memory to any NVMe/TCP host, and connects to any NVMe/TCP target; among its
 /// own kind also straight on Ethernet (-t ether).
-/// Needs no root, no huge pages and no kernel module.
+/// Needs no huge pages; to export, connect and serve NBD or virtual machines over TCP no root and no kernel module.
 #[derive(Debug, Parser)]
 #[command(name = "roadtrain", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub struct Cli {
@@ -76,9 +76,9 @@ pub struct GlobalArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Export memory, files and block devices over NVMe/TCP.
+    /// Export memory, files and block devices, over NVMe/TCP or straight on Ethernet.
     Serve(Box<ServeArgs>),
-    /// Ask a target's discovery controller what it offers.
+    /// Ask targets what they offer.
     Discover(DiscoverArgs),
     /// Show a controller and its namespaces.
     Identify(IdentifyArgs),

@@ -32,7 +32,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
-    /// Configuration file: takes the place of the options under Export, Limits, Batching and Waiting.
+    /// Configuration file: takes the place of the options under Export, Ethernet, Limits, Batching and Waiting.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "transport", "traddr", "ethertype", "vlan", "port_kind", "no_request_batching", "no_data_batching", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues",
         "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
