@@ -11,10 +11,10 @@
 pub mod channel;
 mod cut;
 mod damq;
+mod end;
 pub mod host;
 pub mod links;
 mod pack;
-mod receive;
 mod rejected;
 pub mod target;
 pub mod train;

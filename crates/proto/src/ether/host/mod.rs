@@ -9,13 +9,14 @@ mod slots;
 
 use crate::ether::cut::{Arrived, Cut};
 use crate::ether::damq::Damq;
+use crate::ether::end::End;
 use crate::ether::links::Links;
-use crate::ether::pack::{Item, Loading, Packer, Packing, Tx};
+use crate::ether::pack::{Item, Packer, Packing, Tx};
 use crate::ether::rejected::Rejected;
 use crate::ether::train::Train;
 use crate::host::qpair::{Data, SLOTS_MAX};
 use crate::host::slots::FreeSlots;
-use crate::policy::{Batcher, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency};
+use crate::policy::{Batcher, Doorbells, Kind, Outbox, Parcel, PolicyConfig, Role, Urgency};
 use crate::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::setup::Reason;
@@ -71,18 +72,14 @@ pub enum RxEvent {
 
 /// A host queue pair.
 pub struct Qpair {
-    links: Links<Item>,
+    end: End,
     slots: Slots,
-    packer: Packer,
-    out: Outbox<Tx>,
     free: FreeSlots,
     damq: Damq,
     /// Writes that wait for pages, in order.
     waiting: VecDeque<u16>,
     arrived: Arrived,
     config: Config,
-    rejected: Rejected,
-    ended: Option<Reason>,
 }
 
 impl Qpair {
@@ -100,27 +97,24 @@ impl Qpair {
         let slots = config.queue_entries - 1;
         let mut free = FreeSlots::default();
         (0..slots).for_each(|slot| free.give(slot));
+        let packer = Packer::new(cut, config.packing, config.body_crc);
         let unused = Slot::new(Sqe::default(), Data::None, Urgency::Normal);
         Qpair {
-            links,
             slots: Slots(vec![unused; usize::from(slots)]),
-            packer: Packer::new(cut, config.packing, config.body_crc),
-            out: Outbox::new(&config.policy, Role::Host),
+            end: End::new(links, packer, Outbox::new(&config.policy, Role::Host)),
             free,
             damq,
             waiting: VecDeque::new(),
             arrived: Arrived::new(slots, cut.pieces(data_bytes_max)),
             config,
-            rejected: Rejected::default(),
-            ended: None,
         }
     }
 
     /// Changes the policy of an idle queue pair (the connect phase sends without batching).
     pub fn set_policy(&mut self, policy: PolicyConfig) {
-        debug_assert!(self.out.is_empty(), "policy changed under waiting requests");
+        debug_assert!(self.end.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
-        self.out = Outbox::new(&policy, Role::Host);
+        self.end.out = Outbox::new(&policy, Role::Host);
     }
 
     /// Most octets of a command's data.
@@ -144,30 +138,30 @@ impl Qpair {
     /// The lane's links.
     #[must_use]
     pub fn links(&self) -> &Links<Item> {
-        &self.links
+        &self.end.links
     }
 
     /// The lane's links, to change doors and carriers.
     pub fn links_mut(&mut self) -> &mut Links<Item> {
-        &mut self.links
+        &mut self.end.links
     }
 
     /// What was dropped.
     #[must_use]
     pub fn rejected(&self) -> Rejected {
-        self.rejected
+        self.end.rejected
     }
 
     /// Why the target has ended the lane, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<Reason> {
-        self.ended
+        self.end.ended()
     }
 
     /// Queues a command; `sqe`'s CID is filled in here. `None` when the queue is full, the lane has ended or the data is
     /// more than [`Qpair::data_bytes_max`].
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
-        if data.bytes() > self.config.data_bytes_max || self.ended.is_some() {
+        if data.bytes() > self.config.data_bytes_max || self.end.ended().is_some() {
             return None;
         }
         let number = self.free.take()?;
@@ -199,72 +193,59 @@ impl Qpair {
     fn push(&mut self, now: Instant, number: u16) {
         let Slot { data, generation, urgency, .. } = *self.slots.get(number);
         let (octets, request_bytes) = (data.out_bytes(), data.bytes());
-        for (tx, data_bytes) in Tx::parts(self.packer.cut, number, generation, octets) {
+        for (tx, data_bytes) in Tx::parts(self.end.packer.cut, number, generation, octets) {
             let kind = match data_bytes {
                 0 => Kind::Command,
                 _ if data_bytes == octets => Kind::CommandData,
                 _ => Kind::H2cData,
             };
             let parcel = Parcel { kind, urgency, data_bytes, request_bytes };
-            self.out.push(now, tx, &parcel);
+            self.end.out.push(now, tx, &parcel);
         }
     }
 
     fn count_in_flight(&mut self) {
         let in_flight = self.in_flight();
-        self.out.batcher_mut().set_in_flight(in_flight);
+        self.end.out.batcher_mut().set_in_flight(in_flight);
     }
 
     /// Doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> Doorbells {
-        self.out.batcher().doorbells()
+        self.end.out.batcher().doorbells()
     }
 
     /// The batching state; the lane says when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
-        self.out.batcher_mut()
+        self.end.out.batcher_mut()
     }
 
     /// When [`Qpair::expire`] and [`Qpair::poll_tx`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        if self.ended.is_some() {
-            return None;
-        }
-        [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
+        self.end.deadline()
     }
 
     /// Time has passed.
     pub fn expire(&mut self, now: Instant) {
-        self.out.batcher_mut().expire(now);
-        self.links.expire(now);
+        self.end.expire(now);
     }
 
     /// Whether [`Qpair::poll_tx`] has a frame that may leave now.
     #[must_use]
     pub fn has_tx(&self, now: Instant) -> bool {
-        self.packer.has_tx(now, &self.links, &self.out)
+        self.end.has_tx(now)
     }
 
     /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's limits;
     /// `false` when nothing was added.
     pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
-        let Qpair { packer, links, out, slots: requests, .. } = self;
-        let load = Load::default();
-        Loading { now, packer, links, out, requests, train, load }.run()
+        self.end.poll_tx(now, &mut self.slots, train)
     }
 
     /// The host is done: nothing but Leave is sent any more. May be repeated.
     pub fn leave(&mut self, reason: Reason) {
-        self.end(reason);
-        self.packer.leave(reason);
-    }
-
-    fn end(&mut self, reason: Reason) {
-        self.ended.get_or_insert(reason);
-        self.out.clear();
-        self.packer.close();
+        self.end.leave(reason);
     }
 }
 

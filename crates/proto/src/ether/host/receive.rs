@@ -2,8 +2,6 @@
 
 use super::slots::State;
 use super::{Qpair, RxEvent, pages};
-use crate::ether::channel::Arrival;
-use crate::ether::receive::{ack_body, leave_reason};
 use crate::host::qpair::Data;
 use crate::time::Instant;
 use roadtrain_wire::ether::{
@@ -20,31 +18,12 @@ impl Qpair {
         body: &[u8],
         event: &mut impl FnMut(RxEvent),
     ) {
-        if !matches!(kind, FrameType::Cargo | FrameType::Ack | FrameType::Leave) {
-            self.rejected.types += 1;
-            return;
-        }
-        let arrival = self.links.receive(now, header, ack_body(kind, body), &mut |_| ());
-        match (kind, arrival) {
-            (_, Arrival::Foreign) => self.rejected.foreign += 1,
-            (FrameType::Leave, _) => self.handle_leave(body),
-            (FrameType::Cargo, Arrival::New) => self.handle_cargo(now, body, event),
-            (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
-            _ => (),
-        }
-    }
-
-    fn handle_leave(&mut self, body: &[u8]) {
-        match leave_reason(body, self.links.peer_token()) {
-            Some(reason) => self.end(reason),
-            None => self.rejected.records += 1,
+        if self.end.receive(now, header, kind, body, &mut |_| ()) {
+            self.handle_cargo(now, body, event);
         }
     }
 
     fn handle_cargo(&mut self, now: Instant, body: &[u8], event: &mut impl FnMut(RxEvent)) {
-        if self.ended.is_some() {
-            return;
-        }
         for record in Records::new(body) {
             match record {
                 Ok(Record::Data { data, start, octets }) => {
@@ -53,7 +32,7 @@ impl Qpair {
                 Ok(Record::Completion(completion)) => {
                     self.handle_completion(now, completion, event)
                 }
-                Ok(Record::Command(_)) | Err(_) => self.rejected.records += 1,
+                Ok(Record::Command(_)) | Err(_) => self.end.rejected.records += 1,
             }
         }
     }
@@ -62,13 +41,13 @@ impl Qpair {
     fn active(&mut self, head: &RecordHead) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.0.get(usize::from(number)) else {
-            self.rejected.slots += 1;
+            self.end.rejected.slots += 1;
             return None;
         };
         if slot.generation != head.generation() || slot.state == State::Free {
-            self.rejected.late += 1;
+            self.end.rejected.late += 1;
         } else if slot.state == State::Queued {
-            self.rejected.unexpected += 1;
+            self.end.rejected.unexpected += 1;
         } else {
             return Some(number);
         }
@@ -84,17 +63,17 @@ impl Qpair {
         event: &mut impl FnMut(RxEvent),
     ) {
         let Some(number) = self.active(&data.head) else { return };
-        let cut = self.packer.cut;
+        let cut = self.end.packer.cut;
         let slot = self.slots.get_mut(number);
         let Data::In(expected) = slot.data else {
-            self.rejected.directions += 1;
+            self.end.rejected.directions += 1;
             return;
         };
         let octets = data.octets.get();
         let is_of_response = slot.octets.is_none_or(|sized| sized == octets)
             && slot.completion.is_none_or(|(_, pieces)| pieces == data.pieces.get());
         if !cut.is_piece(data, length) || octets > expected || !is_of_response {
-            self.rejected.shapes += 1;
+            self.end.rejected.shapes += 1;
             return;
         }
         if slot.octets.is_none() {
@@ -102,7 +81,7 @@ impl Qpair {
             self.arrived.clear(number, data.pieces.get());
         }
         if !self.arrived.insert(number, data.index.get()) {
-            self.rejected.repeated += 1;
+            self.end.rejected.repeated += 1;
             return;
         }
         slot.arrived += 1;
@@ -118,7 +97,7 @@ impl Qpair {
         event: &mut impl FnMut(RxEvent),
     ) {
         let Some(number) = self.active(&completion.head) else { return };
-        let cut = self.packer.cut;
+        let cut = self.end.packer.cut;
         let (cqe, pieces) = (completion.cqe, completion.pieces.get());
         let slot = self.slots.get_mut(number);
         let fits = match (slot.octets, slot.data) {
@@ -127,11 +106,11 @@ impl Qpair {
             (None, _) => pieces == 0,
         };
         if slot.completion.is_some() {
-            self.rejected.repeated += 1;
+            self.end.rejected.repeated += 1;
         } else if cqe.cid.get() != number {
-            self.rejected.unexpected += 1;
+            self.end.rejected.unexpected += 1;
         } else if !fits {
-            self.rejected.shapes += 1;
+            self.end.rejected.shapes += 1;
         } else {
             slot.completion = Some((cqe, pieces));
             self.finish_if_all(now, number, event);
@@ -152,7 +131,7 @@ impl Qpair {
         let (data, position) = (slot.data, slot.position);
         self.free.give(number);
         self.count_in_flight();
-        self.out.batcher_mut().completed(now, data.bytes());
+        self.end.out.batcher_mut().completed(now, data.bytes());
         if data.out_bytes() > 0 {
             self.damq.give(position, pages(data.out_bytes()));
             self.place_waiting(now);

@@ -8,11 +8,12 @@ mod receive;
 mod slots;
 
 use crate::ether::cut::{Arrived, Cut};
+use crate::ether::end::End;
 use crate::ether::links::Links;
-use crate::ether::pack::{Item, Loading, Packer, Packing, Tx};
+use crate::ether::pack::{Item, Packer, Packing, Tx};
 use crate::ether::rejected::Rejected;
 use crate::ether::train::Train;
-use crate::policy::{Batcher, Class, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role};
+use crate::policy::{Batcher, Class, Doorbells, Kind, Outbox, Parcel, PolicyConfig, Role};
 use crate::target::qpair::SQHD_NO_FLOW_CONTROL;
 use crate::time::Instant;
 use roadtrain_wire::ether::PAGE_BYTES;
@@ -76,10 +77,8 @@ pub enum RxEvent {
 
 /// A target queue pair.
 pub struct Qpair {
-    links: Links<Item>,
+    end: End,
     slots: Slots,
-    packer: Packer,
-    out: Outbox<Tx>,
     arrived: Arrived,
     damq_bytes: u64,
     data_bytes_max: u32,
@@ -88,8 +87,6 @@ pub struct Qpair {
     in_backend: u32,
     /// Slots whose response was just acknowledged.
     released: Vec<u16>,
-    rejected: Rejected,
-    ended: Option<Reason>,
 }
 
 impl Qpair {
@@ -110,11 +107,10 @@ impl Qpair {
             sq_flow_control: true,
             in_flight: 0,
         };
+        let packer = Packer::new(cut, config.packing, config.body_crc);
         Qpair {
-            links,
+            end: End::new(links, packer, Outbox::new(&config.policy, Role::Target)),
             slots,
-            packer: Packer::new(cut, config.packing, config.body_crc),
-            out: Outbox::new(&config.policy, Role::Target),
             arrived: Arrived::new(config.slots, cut.pieces(data_bytes_max)),
             damq_bytes: u64::from(config.pages) * PAGE_BYTES as u64,
             data_bytes_max,
@@ -122,8 +118,6 @@ impl Qpair {
             class: Class::Normal,
             in_backend: 0,
             released: Vec::new(),
-            rejected: Rejected::default(),
-            ended: None,
         }
     }
 
@@ -153,35 +147,35 @@ impl Qpair {
     /// The lane's links.
     #[must_use]
     pub fn links(&self) -> &Links<Item> {
-        &self.links
+        &self.end.links
     }
 
     /// The lane's links, to change doors and carriers.
     pub fn links_mut(&mut self) -> &mut Links<Item> {
-        &mut self.links
+        &mut self.end.links
     }
 
     /// What was dropped.
     #[must_use]
     pub fn rejected(&self) -> Rejected {
-        self.rejected
+        self.end.rejected
     }
 
     /// Why the host has ended the lane, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<Reason> {
-        self.ended
+        self.end.ended()
     }
 
     /// Doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> Doorbells {
-        self.out.batcher().doorbells()
+        self.end.out.batcher().doorbells()
     }
 
     /// The batching state; the lane says when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
-        self.out.batcher_mut()
+        self.end.out.batcher_mut()
     }
 
     /// The slot of a command in execution.
@@ -202,42 +196,29 @@ impl Qpair {
     /// When [`Qpair::expire`] and [`Qpair::poll_tx`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        if self.ended.is_some() {
-            return None;
-        }
-        [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
+        self.end.deadline()
     }
 
     /// Time has passed.
     pub fn expire(&mut self, now: Instant) {
-        self.out.batcher_mut().expire(now);
-        self.links.expire(now);
+        self.end.expire(now);
     }
 
     /// Whether [`Qpair::poll_tx`] has a frame that may leave now.
     #[must_use]
     pub fn has_tx(&self, now: Instant) -> bool {
-        self.packer.has_tx(now, &self.links, &self.out)
+        self.end.has_tx(now)
     }
 
     /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's limits;
     /// `false` when nothing was added.
     pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
-        let Qpair { packer, links, out, slots: requests, .. } = self;
-        let load = Load::default();
-        Loading { now, packer, links, out, requests, train, load }.run()
+        self.end.poll_tx(now, &mut self.slots, train)
     }
 
     /// The target ends the lane: nothing but Leave is sent any more. May be repeated.
     pub fn leave(&mut self, reason: Reason) {
-        self.end(reason);
-        self.packer.leave(reason);
-    }
-
-    fn end(&mut self, reason: Reason) {
-        self.ended.get_or_insert(reason);
-        self.out.clear();
-        self.packer.close();
+        self.end.leave(reason);
     }
 
     /// Answers a command that returns no data.
@@ -265,18 +246,18 @@ impl Qpair {
         let bytes = bytes.min(slot.room);
         (slot.status, slot.result, slot.room) = (status, result, bytes);
         slot.state = State::Responding;
-        slot.unsent = self.packer.cut.pieces(bytes) + 1;
+        slot.unsent = self.end.packer.cut.pieces(bytes) + 1;
         slot.unacked = slot.unsent;
         let (generation, urgency) = (slot.generation, slot.urgency);
         // A host that reuses its lowest free slots tells how many commands it has in flight.
         let in_flight = u32::from(number) + 1;
-        self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_backend).max(1));
-        if self.ended.is_some() {
+        self.end.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_backend).max(1));
+        if self.end.ended().is_some() {
             return;
         }
-        for (tx, data_bytes) in Tx::parts(self.packer.cut, number, generation, bytes) {
+        for (tx, data_bytes) in Tx::parts(self.end.packer.cut, number, generation, bytes) {
             let kind = if data_bytes > 0 { Kind::ResponseData } else { Kind::Response };
-            self.out.push(now, tx, &Parcel { kind, urgency, data_bytes, request_bytes });
+            self.end.out.push(now, tx, &Parcel { kind, urgency, data_bytes, request_bytes });
         }
     }
 }

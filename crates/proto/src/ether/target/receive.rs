@@ -2,9 +2,7 @@
 
 use super::slots::{Slot, State};
 use super::{Qpair, RxEvent};
-use crate::ether::channel::Arrival;
 use crate::ether::pack::Item;
-use crate::ether::receive::{ack_body, leave_reason};
 use crate::target::qpair::urgency_of;
 use crate::time::Instant;
 use roadtrain_wire::ether::{
@@ -22,12 +20,8 @@ impl Qpair {
         body: &[u8],
         event: &mut impl FnMut(RxEvent),
     ) {
-        if !matches!(kind, FrameType::Cargo | FrameType::Ack | FrameType::Leave) {
-            self.rejected.types += 1;
-            return;
-        }
-        let Qpair { links, slots, released, .. } = self;
-        let arrival = links.receive(now, header, ack_body(kind, body), &mut |item: Item| {
+        let Qpair { end, slots, released, .. } = self;
+        let has_cargo = end.receive(now, header, kind, body, &mut |item: Item| {
             if slots.acked(item) {
                 released.push(item.slot);
             }
@@ -35,33 +29,19 @@ impl Qpair {
         for slot in self.released.drain(..) {
             event(RxEvent::Released { slot });
         }
-        match (kind, arrival) {
-            (_, Arrival::Foreign) => self.rejected.foreign += 1,
-            (FrameType::Leave, _) => self.handle_leave(body),
-            (FrameType::Cargo, Arrival::New) => self.handle_cargo(body, event),
-            (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
-            _ => (),
-        }
-    }
-
-    fn handle_leave(&mut self, body: &[u8]) {
-        match leave_reason(body, self.links.peer_token()) {
-            Some(reason) => self.end(reason),
-            None => self.rejected.records += 1,
+        if has_cargo {
+            self.handle_cargo(body, event);
         }
     }
 
     fn handle_cargo(&mut self, body: &[u8], event: &mut impl FnMut(RxEvent)) {
-        if self.ended.is_some() {
-            return;
-        }
         for record in Records::new(body) {
             match record {
                 Ok(Record::Data { data, start, octets }) => {
                     self.handle_data(data, start, octets.len(), event);
                 }
                 Ok(Record::Command(command)) => self.handle_command(command, event),
-                Ok(Record::Completion(_)) | Err(_) => self.rejected.records += 1,
+                Ok(Record::Completion(_)) | Err(_) => self.end.rejected.records += 1,
             }
         }
     }
@@ -70,7 +50,7 @@ impl Qpair {
     fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
-            self.rejected.slots += 1;
+            self.end.rejected.slots += 1;
             return None;
         };
         let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
@@ -78,18 +58,18 @@ impl Qpair {
             if slot.state == State::Receiving {
                 return Some(number);
             }
-            self.rejected.late += 1;
+            self.end.rejected.late += 1;
             return None;
         }
         if generation != next {
-            self.rejected.late += 1;
+            self.end.rejected.late += 1;
             return None;
         }
         match slot.state {
             State::Idle => (),
             State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
             _ => {
-                self.rejected.busy += 1;
+                self.end.rejected.busy += 1;
                 return None;
             }
         }
@@ -106,21 +86,21 @@ impl Qpair {
     ) {
         let (octets, position) = (data.octets.get(), data.position.get());
         if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
-            self.rejected.shapes += 1;
+            self.end.rejected.shapes += 1;
             return;
         }
         if !self.is_in_damq(position, octets) {
-            self.rejected.places += 1;
+            self.end.rejected.places += 1;
             return;
         }
         let Some(number) = self.receiving(&data.head, event) else { return };
         let slot = self.slots.get_mut(number);
         if (slot.has_command || slot.has_data) && slot.octets != octets {
-            self.rejected.shapes += 1;
+            self.end.rejected.shapes += 1;
             return;
         }
         if (slot.has_command || slot.has_data) && slot.position != position {
-            self.rejected.places += 1;
+            self.end.rejected.places += 1;
             return;
         }
         if !slot.has_data {
@@ -128,7 +108,7 @@ impl Qpair {
             self.arrived.clear(number, data.pieces.get());
         }
         if !self.arrived.insert(number, data.index.get()) {
-            self.rejected.repeated += 1;
+            self.end.rejected.repeated += 1;
             return;
         }
         slot.arrived += 1;
@@ -146,25 +126,25 @@ impl Qpair {
         let (room, octets) =
             if octets & DATA_IN != 0 { (octets & !DATA_IN, 0) } else { (0, octets) };
         if octets.max(room) > self.data_bytes_max {
-            self.rejected.shapes += 1;
+            self.end.rejected.shapes += 1;
             return;
         }
         if octets > 0 && !self.is_in_damq(position, octets) {
-            self.rejected.places += 1;
+            self.end.rejected.places += 1;
             return;
         }
         if command.sqe.cid != command.head.slot {
-            self.rejected.unexpected += 1;
+            self.end.rejected.unexpected += 1;
             return;
         }
         let Some(number) = self.receiving(&command.head, event) else { return };
         let slot = self.slots.get_mut(number);
         if slot.has_command {
-            self.rejected.repeated += 1;
+            self.end.rejected.repeated += 1;
         } else if slot.has_data && slot.octets != octets {
-            self.rejected.shapes += 1;
+            self.end.rejected.shapes += 1;
         } else if slot.has_data && slot.position != position {
-            self.rejected.places += 1;
+            self.end.rejected.places += 1;
         } else {
             slot.has_command = true;
             (slot.sqe, slot.octets, slot.position, slot.room) =

@@ -1,0 +1,112 @@
+//! What both ends of a lane do alike: what comes over its links, what waits to leave over them, and how it ends.
+
+use super::channel::Arrival;
+use super::links::Links;
+use super::pack::{Item, Loading, Packer, Requests, Tx};
+use super::rejected::Rejected;
+use super::train::Train;
+use crate::policy::{Load, Outbox};
+use crate::time::Instant;
+use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::{FrameHeader, FrameType};
+use roadtrain_wire::zerocopy::FromBytes;
+
+/// An end of a lane, without its requests.
+pub(super) struct End {
+    pub(super) links: Links<Item>,
+    pub(super) packer: Packer,
+    pub(super) out: Outbox<Tx>,
+    pub(super) rejected: Rejected,
+    ended: Option<Reason>,
+}
+
+impl End {
+    pub(super) fn new(links: Links<Item>, packer: Packer, out: Outbox<Tx>) -> Self {
+        End { links, packer, out, rejected: Rejected::default(), ended: None }
+    }
+
+    /// A frame of the lane; `acked` gets the records that the peer has. Whether `body` has records to be looked at.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &[u8],
+        acked: &mut impl FnMut(Item),
+    ) -> bool {
+        let words = match kind {
+            FrameType::Ack => body,
+            FrameType::Cargo | FrameType::Leave => &[],
+            _ => {
+                self.rejected.types += 1;
+                return false;
+            }
+        };
+        let arrival = self.links.receive(now, header, words, acked);
+        match (kind, arrival) {
+            (_, Arrival::Foreign) => self.rejected.foreign += 1,
+            (FrameType::Leave, _) => self.handle_leave(body),
+            (FrameType::Cargo, Arrival::New) => return self.ended.is_none(),
+            (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
+            _ => (),
+        }
+        false
+    }
+
+    /// The peer ends the lane. Only it knows its own token.
+    fn handle_leave(&mut self, body: &[u8]) {
+        let leave = Leave::ref_from_prefix(body).ok().map(|(leave, _)| leave);
+        let leave = leave.filter(|leave| leave.token.get() == self.links.peer_token());
+        match leave.and_then(|leave| Reason::from_value(leave.reason.get())) {
+            Some(reason) => self.end(reason),
+            None => self.rejected.records += 1,
+        }
+    }
+
+    /// Why the lane has ended.
+    pub(super) fn ended(&self) -> Option<Reason> {
+        self.ended
+    }
+
+    /// Nothing but Leave is sent any more.
+    pub(super) fn leave(&mut self, reason: Reason) {
+        self.end(reason);
+        self.packer.leave(reason);
+    }
+
+    fn end(&mut self, reason: Reason) {
+        self.ended.get_or_insert(reason);
+        self.out.clear();
+        self.packer.close();
+    }
+
+    /// When [`End::expire`] and [`End::poll_tx`] must be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.ended.is_some() {
+            return None;
+        }
+        [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.out.batcher_mut().expire(now);
+        self.links.expire(now);
+    }
+
+    /// Whether [`End::poll_tx`] has a frame that may leave now.
+    pub(super) fn has_tx(&self, now: Instant) -> bool {
+        self.packer.has_tx(now, &self.links, &self.out)
+    }
+
+    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released.
+    pub(super) fn poll_tx(
+        &mut self,
+        now: Instant,
+        requests: &mut impl Requests,
+        train: &mut impl Train,
+    ) -> bool {
+        let End { links, packer, out, .. } = self;
+        let load = Load::default();
+        Loading { now, packer, links, out, requests, train, load }.run()
+    }
+}
