@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! host          middle           target
-//!  lan0 ------ h0 => t0 ---------- lan0      => passes every frame on, or loses or spoils it;
+//!  lan0 ------ h0 => t0 ---------- lan0      => passes every frame on without its socket, or loses or spoils it;
 //!  lan1 ------ h1 => t1 ---------- lan1         tbf shapes what leaves h0 and t0
 //! ```
 

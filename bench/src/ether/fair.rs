@@ -7,7 +7,7 @@ use crate::product::{self, Timing};
 use crate::wired::Wired;
 use crate::workload::{KIB, Load, Setup, Wire};
 use crate::{command, interrupt, lab};
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use std::ffi::CStr;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 /// Both have found their rate by then: CUBIC's windows grow by time, some frames a second.
 const RAMP_SECONDS: f64 = 5.0;
 const SECONDS: f64 = 10.0;
+/// Between two looks at the stream.
+const EVERY_SECONDS: f64 = 0.25;
 const LIMIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(200);
 
@@ -33,12 +35,15 @@ pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Row>> {
                 interrupt::check()?;
                 pairs.push(pair(bench, setup, share, control)?);
             }
-            let jain = median(pairs.iter().map(|&(ours, theirs)| jain(ours, theirs)));
-            let mean = |f: fn(&(f64, f64)) -> f64| median(pairs.iter().map(f)).unwrap_or(0.0) / 1e6;
+            let jain = median(pairs.iter().map(|pair| jain(pair.ours, pair.theirs)));
+            let middle = |f: fn(&Shares) -> f64| median(pairs.iter().map(f)).unwrap_or(0.0);
+            let rates = [middle(|pair| pair.ours), middle(|pair| pair.theirs)].map(|r| r / 1e6);
+            let settled = middle(|pair| pair.settled_seconds);
             let (name, control) = (setup.over.name(), control.to_string_lossy());
             let what = format!("{name}: 128 KiB {} beside TCP {control}", direction(share));
-            let row = Row::new("fair", what, "Jain", jain.context("nothing was measured")?)
-                .note(format!("{:.0} and {:.0} MB/s", mean(|p| p.0), mean(|p| p.1)));
+            let row = Row::new("fair", what, "Jain", jain.context("nothing was measured")?).note(
+                format!("{:.0} and {:.0} MB/s; near that after {settled:.1} s", rates[0], rates[1]),
+            );
             rows.push(if is_asked { row.bound(Bound::AtLeast(0.9)) } else { row });
         }
     }
@@ -50,8 +55,46 @@ fn jain(one: f64, other: f64) -> f64 {
     (one + other).powi(2) / (2.0 * (one * one + other * other)).max(f64::MIN_POSITIVE)
 }
 
-/// Octets a second of the product's data, and of a stream in the same direction at the same time.
-fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Result<(f64, f64)> {
+/// Octets of the stream that have arrived, so long after the product was started.
+#[derive(Clone, Copy)]
+struct Mark {
+    seconds: f64,
+    octets: u64,
+}
+
+impl Mark {
+    /// Octets a second since another one.
+    fn rate_since(self, earlier: Mark) -> f64 {
+        (self.octets - earlier.octets) as f64 / (self.seconds - earlier.seconds)
+    }
+}
+
+/// What the two had, in octets a second.
+struct Shares {
+    ours: f64,
+    theirs: f64,
+    /// When the stream, which was alone at first, had come down to two thirds of both (an index of 0.9).
+    settled_seconds: f64,
+}
+
+impl Shares {
+    /// The product's data while it was measured, and marks over all of its run.
+    fn new(ours: f64, marks: &[Mark]) -> Option<Shares> {
+        let first = marks.iter().find(|mark| mark.seconds >= RAMP_SECONDS + 0.3)?;
+        let last = marks.iter().rfind(|mark| mark.seconds <= RAMP_SECONDS + SECONDS)?;
+        if last.seconds - first.seconds < SECONDS / 2.0 {
+            return None;
+        }
+        let theirs = last.rate_since(*first);
+        let limit = (ours + theirs) * 2.0 / 3.0;
+        let settled = marks.windows(2).find(|pair| pair[1].rate_since(pair[0]) <= limit);
+        let settled_seconds = settled.map_or(f64::INFINITY, |pair| pair[1].seconds);
+        Some(Shares { ours, theirs, settled_seconds })
+    }
+}
+
+/// The product's data, and a stream in the same direction at the same time.
+fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Result<Shares> {
     let wire = Wire::gigabit(1);
     let wired = Wired::new(&bench.program, wire)?;
     let load = Load::new(share, 128 * KIB, 32).over(wire);
@@ -74,19 +117,17 @@ fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Resul
         scope.spawn(move || receive(peer, over, received));
         let mut command = wired.loads(&load, &setup, &timing).pop().context("a command")?;
         let began = Instant::now();
-        let mut marks: Vec<(f64, u64)> = Vec::new();
+        let mut marks: Vec<Mark> = Vec::new();
         let said = command::watched(&mut command, LIMIT, Duration::from_millis(10), |_| {
-            let moments = [RAMP_SECONDS + 0.3, RAMP_SECONDS + SECONDS - 0.1];
             let now = began.elapsed().as_secs_f64();
-            if moments.get(marks.len()).is_some_and(|&moment| now >= moment) {
-                marks.push((now, received.load(Ordering::Relaxed)));
+            if marks.last().is_none_or(|mark| now >= mark.seconds + EVERY_SECONDS) {
+                marks.push(Mark { seconds: now, octets: received.load(Ordering::Relaxed) });
             }
             interrupt::check()
         });
         over.store(true, Ordering::Relaxed);
         let ours = product::measure(said?.as_bytes())?.bytes_per_second;
-        let [(t0, b0), (t1, b1)] = marks[..] else { return Err(anyhow!("it was too short")) };
-        Ok((ours, (b1 - b0) as f64 / (t1 - t0)))
+        Shares::new(ours, &marks).context("it was too short")
     });
     over.store(true, Ordering::Relaxed);
     drop(target);
@@ -143,5 +184,15 @@ mod tests {
         assert_eq!(jain(5.0, 5.0), 1.0);
         assert_eq!(jain(5.0, 0.0), 0.5);
         assert!((jain(2.0, 1.0) - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_share_is_that_after_the_ramp() {
+        let octets = |n: u64| if n < 8 { n * 20 } else { 160 + (n - 8) * 10 };
+        let mark = |n: u64| Mark { seconds: n as f64 / 4.0, octets: octets(n) };
+        let marks: Vec<Mark> = (0..60).map(mark).collect();
+        let shares = Shares::new(40.0, &marks).expect("long enough");
+        assert_eq!((shares.theirs, shares.settled_seconds), (40.0, 2.25));
+        assert!(Shares::new(40.0, &marks[..30]).is_none());
     }
 }

@@ -13,12 +13,11 @@ const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const TCX_INGRESS: u32 = 46;
-/// The program's verdict on a frame that is lost.
+/// The program's verdict on a frame that is lost, or has gone on as a copy.
 const DROP: i32 = 2;
 
 const GET_PRANDOM_U32: i32 = 7;
 const CLONE_REDIRECT: i32 = 13;
-const REDIRECT: i32 = 23;
 
 /// The way from an interface to another one.
 #[derive(Debug)]
@@ -88,7 +87,9 @@ struct LinkUpdate {
     rest: [u32; 2],
 }
 
-/// Register 6 keeps the frame; calls take 1 to 3 and give 0.
+/// Register 6 keeps the frame; calls take 1 to 3 and give 0. What goes on is a copy (of the description, not of
+/// the octets), and the frame itself ends here: it belongs to the socket that sent it, and a TCP that finds its own
+/// frames in the queue of what plays the switch believes them in its own machine and holds back (small queues).
 fn instructions(out: u32, impairment: Impairment) -> Vec<Instruction> {
     let of =
         |code, registers, offset, immediate| Instruction { code, registers, offset, immediate };
@@ -110,10 +111,10 @@ fn instructions(out: u32, impairment: Impairment) -> Vec<Instruction> {
         set(2, out),
         set(3, 0),
         call(CLONE_REDIRECT),
-        set(1, out),
-        set(2, 0),
-        call(REDIRECT),
-        exit,
+        move_register(1, 6),
+        set(2, out),
+        set(3, 0),
+        call(CLONE_REDIRECT),
         set(0, DROP),
         exit,
     ]
@@ -167,7 +168,7 @@ mod tests {
         );
         assert_eq!(
             program[at(4)],
-            Instruction { code: 0xb7, registers: 1, offset: 0, immediate: 7 }
+            Instruction { code: 0xbf, registers: 6 << 4 | 1, offset: 0, immediate: 0 }
         );
         assert_eq!(program[2].immediate as u32, bound(50.0));
     }
