@@ -14,6 +14,8 @@ pub(in crate::target) const PAGES_MIN: u32 = 256;
 const PAGES_PER_SLOT: u32 = 16;
 /// Most pages of a lane: 16 MiB.
 const PAGES_MAX: u32 = 4096;
+/// A lane gets at most one part in so many of what is left: 64 MiB do for 23 lanes.
+const PARTS: usize = 8;
 
 /// A lane's data pages: physical memory is taken when a host uses it.
 pub(in crate::target) struct Damq {
@@ -24,7 +26,7 @@ pub(in crate::target) struct Damq {
 
 /// Pages for a lane of `slots` when `left` octets may still be given to lanes; `None`: too few.
 pub(in crate::target) fn pages(slots: u16, left: usize) -> Option<u32> {
-    let share = u32::try_from(left / 4 / PAGE_BYTES).unwrap_or(u32::MAX).max(PAGES_MIN);
+    let share = u32::try_from(left / PARTS / PAGE_BYTES).unwrap_or(u32::MAX).max(PAGES_MIN);
     let wanted = (u32::from(slots) * PAGES_PER_SLOT).clamp(PAGES_MIN, PAGES_MAX).min(share);
     (wanted as usize * PAGE_BYTES <= left).then_some(wanted)
 }
@@ -75,12 +77,24 @@ mod tests {
     #[test]
     fn pages_are_shared_out_until_there_are_too_few() {
         let mib = 1 << 20;
+        assert_eq!(pages(128, 128 * mib), Some(2048));
         assert_eq!(pages(128, 64 * mib), Some(2048));
-        assert_eq!(pages(1024, 64 * mib), Some(4096));
-        assert_eq!(pages(1024, 16 * mib), Some(1024));
+        assert_eq!(pages(1024, 128 * mib), Some(4096));
+        assert_eq!(pages(1024, 32 * mib), Some(1024));
         assert_eq!(pages(2, 2 * mib), Some(PAGES_MIN));
         assert_eq!(pages(1024, mib), Some(PAGES_MIN));
         assert_eq!(pages(2, mib - 1), None);
+    }
+
+    #[test]
+    fn the_usual_memory_does_for_many_lanes() {
+        let mut left = 64 << 20;
+        let lanes = std::iter::from_fn(|| {
+            let pages = pages(128, left)?;
+            left -= pages as usize * PAGE_BYTES;
+            Some(pages)
+        });
+        assert_eq!(lanes.count(), 23);
     }
 
     #[test]
