@@ -58,8 +58,8 @@ test_ether_verified_over_one_link() {
     for mtu in 1500 9000 65535; do
         ether_lab 1 $mtu
         serve_ether --namespace mem:64MiB --namespace "file:$work/disk.img,size=64MiB"
-        bench_ether --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 2
-        bench_ether --rw randrw --bs 128k --depth 8 --seconds 2
+        bench_ether --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 1
+        bench_ether --rw randrw --bs 128k --depth 8 --seconds 1
         kill "$target"
         ended "$target" 10
         links_remove "$lab"
@@ -69,8 +69,8 @@ test_ether_verified_over_one_link() {
 test_ether_verified_over_two_links() {
     ether_lab 2 9000
     serve_ether --namespace mem:64MiB --cores 0,1
-    bench_ether --rw randrw --bs 4k --depth 64 --lanes 2 --seconds 3
-    bench_ether --rw randrw --bs 64k --depth 16 --seconds 3
+    bench_ether --rw randrw --bs 4k --depth 64 --lanes 2 --seconds 1
+    bench_ether --rw randrw --bs 64k --depth 16 --seconds 1
 }
 
 test_ether_files_under_nbd() {
@@ -79,7 +79,7 @@ test_ether_files_under_nbd() {
     attach_ether "nbd:unix:$work/nbd.sock"
     fio --name=nbd --ioengine=nbd --uri="nbd+unix:///?socket=$work/nbd.sock" --rw=randrw --size=64M \
         --bssplit=512/20:4k/40:7k/20:256k/20 --iodepth=16 --verify=crc32c --verify_fatal=1 --time_based \
-        --runtime=4 --fsync=64 --eta=never >fio.log 2>&1 || { cat fio.log; fail 'fio is not content'; }
+        --runtime=2 --fsync=64 --eta=never >fio.log 2>&1 || { cat fio.log; fail 'fio is not content'; }
 }
 
 test_ether_under_fuse() {
@@ -126,7 +126,7 @@ test_ether_links_cut_and_mended() {
     ether_lab 2 9000
     serve_ether --namespace mem:64MiB
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 32 --lanes 2 --seconds 10 --verify --json
+        --depth 32 --lanes 2 --seconds 8 --verify --json
     local load=$pid link
     for link in 0 1 0; do
         sleep 1
@@ -157,7 +157,7 @@ test_ether_hostile_frames() {
     ether_lab 1 9000
     serve_ether --namespace mem:64MiB
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 16 --seconds 8 --verify --json
+        --depth 16 --seconds 6 --verify --json
     local load=$pid before after
     sleep 1
     before=$(awk '/^VmRSS/ {print $2}' "/proc/$target/status")
