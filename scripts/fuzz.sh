@@ -10,28 +10,31 @@ list() { sed -n '/^\[\[bin\]\]/{n; s/^name = "\(.*\)"/\1/p}' fuzz/Cargo.toml; }
 targets=$target
 [ "$target" != all ] || targets=$(list)
 
-cargo xtask seeds
 coverage='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
-  -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing'
+  -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing'
 host=$(rustc -vV | sed -n 's/^host: //p')
 # --target keeps the flags away from build scripts.
 RUSTFLAGS=${coverage//$'\n'/ } cargo build --quiet --release --target "$host" \
     --manifest-path fuzz/Cargo.toml --target-dir fuzz/target
+cargo xtask seeds
 
-passed=0 failed=0
-for target in $targets; do
+# run TARGET: says what came of it in one piece, since others run at the same time
+run() {
+    local target=$1 log=fuzz/target/$1.log
     mkdir -p "fuzz/corpus/$target" fuzz/artifacts
-    echo "== fuzz $target, $seconds s"
     if "fuzz/target/$host/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -max_len=16384 -verbosity=0 -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target-" \
-        "fuzz/corpus/$target" 2>fuzz/target/log; then
-        grep -E 'number_of_executed_units|new_units_added' fuzz/target/log
-        passed=$((passed + 1))
+        "fuzz/corpus/$target" 2>"$log"; then
+        echo "ok      $target: $(sed -n 's/^stat::\(number_of_executed_units\|new_units_added\): */\1 /p' "$log" | xargs)"
     else
-        tail -n 40 fuzz/target/log
-        failed=$((failed + 1))
+        printf 'FAILED  %s\n%s\n' "$target" "$(tail -n 40 "$log")"
+        return 1
     fi
-done
-echo "fuzz: $passed passed, $failed failed"
-[ $failed = 0 ]
+}
+
+echo "== fuzz, $seconds s each"
+export -f run
+export host seconds
+# shellcheck disable=SC2086
+printf '%s\n' $targets | xargs -P "$(nproc)" -I TARGET bash -c 'run TARGET'

@@ -10,10 +10,11 @@ EXERCISE=${EXERCISE:-$top/target/release/roadtrain-exercise}
 readonly SKIPPED=77
 
 build_roadtrain() {
-    [ "$ROADTRAIN" != "$top/target/release/roadtrain" ] ||
-        cargo build --quiet --release --package roadtrain --manifest-path "$top/Cargo.toml" || return
-    [ "$EXERCISE" != "$top/target/release/roadtrain-exercise" ] ||
-        cargo build --quiet --release --package roadtrain-exercise --manifest-path "$top/Cargo.toml"
+    local packages=()
+    [ "$ROADTRAIN" != "$top/target/release/roadtrain" ] || packages+=(--package roadtrain)
+    [ "$EXERCISE" != "$top/target/release/roadtrain-exercise" ] || packages+=(--package roadtrain-exercise)
+    [ ${#packages[@]} = 0 ] ||
+        cargo build --quiet --release "${packages[@]}" --manifest-path "$top/Cargo.toml"
 }
 
 skip() {
