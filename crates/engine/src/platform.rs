@@ -36,9 +36,16 @@ pub(crate) fn host_seats(wish: Wish<'_>, route: &Route) -> Vec<Seat> {
     })
 }
 
-/// The seats of a target's reactors, when it listens on `addresses`.
-pub(crate) fn target_seats(wish: Wish<'_>, addresses: &[SocketAddr]) -> Vec<Seat> {
-    place("target", wish, |topology| home(topology, &interfaces(interface_names(addresses)), None))
+/// The seats of a target's reactors, when it listens on `addresses` and for frames at the interfaces of those `names`.
+pub(crate) fn target_seats(
+    wish: Wish<'_>,
+    addresses: &[SocketAddr],
+    names: Vec<String>,
+) -> Vec<Seat> {
+    place("target", wish, |topology| {
+        let names = interface_names(addresses).into_iter().chain(names);
+        home(topology, &interfaces(names), None)
+    })
 }
 
 fn interfaces(names: impl IntoIterator<Item = String>) -> Vec<Interface> {

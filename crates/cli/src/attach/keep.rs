@@ -204,7 +204,7 @@ fn sum(lanes: &[LaneReading]) -> LaneReading {
 fn links(paths: &[PathReading]) -> Vec<LinkReport> {
     let mut links: Vec<LinkReport> = Vec::new();
     for path in paths {
-        let PathReading { interface, peer, is_suspect, smoothed_rtt, sent, lost } = path;
+        let PathReading { interface, node, peer, is_suspect, smoothed_rtt, sent, lost } = path;
         let rtt_us = smoothed_rtt.as_secs_f64() * 1e6;
         let is_same = |link: &&mut LinkReport| (&link.interface, &link.peer) == (interface, peer);
         match links.iter_mut().find(is_same) {
@@ -215,6 +215,7 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
             }
             None => links.push(LinkReport {
                 interface: interface.clone(),
+                node: *node,
                 peer: peer.clone(),
                 up: !is_suspect,
                 rtt_us,
@@ -245,6 +246,7 @@ mod tests {
     fn links_are_summed_over_lanes() {
         let path = |interface: &str, is_suspect, us, sent| PathReading {
             interface: interface.into(),
+            node: Some(1),
             peer: "02:00:00:00:00:01".into(),
             is_suspect,
             smoothed_rtt: Duration::from_micros(us),

@@ -130,6 +130,9 @@ pub(crate) struct LaneReport {
 pub(crate) struct LinkReport {
     /// Our interface.
     pub interface: String,
+    /// Its NUMA node, if that is known.
+    #[serde(default)]
+    pub node: Option<u32>,
     /// The target's address there.
     pub peer: String,
     /// No lane suspects that it does not work.
@@ -194,7 +197,7 @@ impl Report {
         let rows: Vec<Vec<String>> = inside.links.iter().map(LinkReport::cells).collect();
         let links = match rows.is_empty() {
             true => String::new(),
-            false => columns(&["  link", "to", "state", "rtt", "frames", "lost"], &rows),
+            false => columns(&["  link", "node", "to", "state", "rtt", "frames", "lost"], &rows),
         };
         for row in devices.lines().chain(links.lines()) {
             text.push_str(&format!("{row}\n"));
@@ -244,6 +247,7 @@ impl LinkReport {
         let percent = self.lost as f64 * 100.0 / (self.sent.max(1) as f64);
         vec![
             format!("  {}", self.interface),
+            self.node.map_or_else(|| "-".to_owned(), |node| node.to_string()),
             self.peer.clone(),
             if self.up { "up" } else { "suspect" }.to_owned(),
             format!("{:.0} us", self.rtt_us),
@@ -298,6 +302,7 @@ mod tests {
                 lanes: vec![lane],
                 links: vec![LinkReport {
                     interface: "eth1".into(),
+                    node: Some(1),
                     peer: "02:00:00:00:00:01".into(),
                     up: true,
                     rtt_us: 31.4,
@@ -322,7 +327,7 @@ mod tests {
             "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
             "  1     1 GiB  4096   read-write  /dev/x\n",
-            "  eth1  02:00:00:00:00:01  up     31 us  1000    0.10 %\n",
+            "  eth1  1     02:00:00:00:00:01  up     31 us  1000    0.10 %\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -21,6 +21,8 @@ pub(crate) struct Meter {
 pub struct PathReading {
     /// Our interface.
     pub interface: String,
+    /// Its NUMA node, if that is known.
+    pub node: Option<u32>,
     /// The target's address there.
     pub peer: String,
     /// New frames avoid it.

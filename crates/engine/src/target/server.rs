@@ -350,7 +350,8 @@ fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
 fn seats(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Seat> {
     let count = config.cores.len().max(1);
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
-    target_seats(Wish { placement, count, cores, allowed }, addresses)
+    let names = config.ether.as_ref().map(|ether| ether.interfaces.clone()).unwrap_or_default();
+    target_seats(Wish { placement, count, cores, allowed }, addresses, names)
 }
 
 fn spawn(

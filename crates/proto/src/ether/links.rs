@@ -2,6 +2,7 @@
 
 use super::channel::{Arrival, Channel, ChannelConfig, ChannelStats};
 use crate::time::Instant;
+use core::time::Duration;
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags};
 use roadtrain_wire::zerocopy::little_endian::{U16, U64};
 
@@ -14,6 +15,8 @@ struct Link<R> {
     /// The peer's door, and whether a numbered frame has said so: then unnumbered ones do not change it.
     door: u16,
     door_seq: Option<u32>,
+    /// Nanoseconds that a frame costs there beside what its way takes.
+    bias_ns: u64,
 }
 
 /// One lane's links, from one end. `R` is a record that frames carry; see [`Channel`].
@@ -41,8 +44,16 @@ impl<R: Copy> Links<R> {
             _ => return false,
         }
         let channel = Channel::new(now, config);
-        self.links.push(Link { channel, door: peer_door, door_seq: None });
+        self.links.push(Link { channel, door: peer_door, door_seq: None, bias_ns: 0 });
         true
+    }
+
+    /// What a frame over that link costs beside the time that its way takes: other links are chosen before it until
+    /// they are so much more loaded.
+    pub fn set_bias(&mut self, link: u8, bias: Duration) {
+        if let Some(link) = self.get_mut(link) {
+            link.bias_ns = bias.as_nanos() as u64;
+        }
     }
 
     fn get(&self, link: u8) -> Option<&Link<R>> {
@@ -132,14 +143,14 @@ impl<R: Copy> Links<R> {
 
     // ---- What leaves ----
 
-    /// The link on which a frame of so many octets arrives first, if any has room. While all are suspect, one that
+    /// The link on which a frame of so many octets arrives first (its bias added), if any has room. While all are suspect, one that
     /// is to be asked: with this frame.
     #[must_use]
     pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
         let mut best: Option<(u64, u8)> = None;
-        for channel in self.channels().filter(|channel| channel.room(now)) {
-            let load = channel.load(octets);
-            if best.is_none_or(|(least, _)| load < least) {
+        for Link { channel, bias_ns, .. } in &self.links {
+            let load = channel.load(octets).saturating_add(*bias_ns);
+            if best.is_none_or(|(least, _)| load < least) && channel.room(now) {
                 best = Some((load, channel.link()));
             }
         }

@@ -112,6 +112,24 @@ fn several_links_are_used_fully_each_as_it_can() {
 }
 
 #[test]
+fn a_link_with_a_bias_is_used_when_the_others_are_loaded() {
+    let sent = |depth, biased| {
+        let mut world = World::new(7, [RECORDS, 0], &[gigabit(), gigabit()]);
+        world.set_depth(2, depth);
+        world.ends[0].links.set_bias(biased, Duration::from_micros(5));
+        let took = world.run(LONG);
+        (took, [0, 1].map(|link| world.ends[0].links.stats(link).unwrap().sent))
+    };
+    for biased in [0, 1] {
+        let (_, frames) = sent(2, biased);
+        assert!(frames[usize::from(biased)] <= 1, "one frame at a time, one to see: {frames:?}");
+        let (took, frames) = sent(256, biased);
+        let reached = gigabit_time().as_secs_f64() / took.as_secs_f64();
+        assert!(reached > 1.9, "{reached}: {frames:?}");
+    }
+}
+
+#[test]
 fn a_link_that_is_cut_is_avoided_and_comes_back() {
     let cut = Cable { cut_ms: (20, 220), ..gigabit() };
     let (took, world) = time(&[gigabit(), cut.clone()], 256);

@@ -6,6 +6,7 @@ use super::ports::{Heard, Ports};
 use super::train::{Built, PortTrain, Source};
 use crate::host::link::LinkError;
 use crate::host::meter::PathReading;
+use crate::platform::numa;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
@@ -86,13 +87,21 @@ impl EtherLane {
         self.qpair.links().token()
     }
 
-    /// From now on it is reached at these ports, which `lanes` lanes share.
+    /// From now on it is reached at these ports of the calling thread, which `lanes` lanes share.
     pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
         let credits = (ports.ring_frames() / lanes.max(1)).max(CREDITS_MIN);
         let links = self.qpair.links_mut();
         links.set_credits(now, credits.min(u16::MAX.into()) as u16);
         links.set_door(ports.door());
+        self.prefer(|port| numa::detour(ports.node(port)));
         self.look_at_carriers(now, ports);
+    }
+
+    /// What a frame over each port costs beside its way.
+    fn prefer(&mut self, detour: impl Fn(usize) -> Duration) {
+        for &(link, route) in &self.routes {
+            self.qpair.links_mut().set_bias(link, detour(route.port));
+        }
     }
 
     /// A frame with the lane's token has come.
@@ -233,6 +242,7 @@ impl EtherLane {
             let stats = self.qpair.links().stats(link)?;
             Some(PathReading {
                 interface: ports.interface(port).to_owned(),
+                node: ports.node(port),
                 peer: peer.to_string(),
                 is_suspect: stats.is_suspect,
                 smoothed_rtt: stats.smoothed_rtt,
@@ -288,6 +298,19 @@ mod tests {
         links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
         let routes = vec![(0, Route { port: 0, peer: PEER })];
         EtherLane::new(START, Qpair::new(config, links), routes, &joining)
+    }
+
+    #[test]
+    fn frames_prefer_ports_that_are_near() {
+        let mut lane = lane();
+        let (link, first_tx, first_rx, window, frame_bytes) = (1, 1, 1, 64, 9000);
+        let config = ChannelConfig { link, first_tx, first_rx, window, frame_bytes };
+        lane.qpair.links_mut().add(START, &config, 4);
+        lane.routes.push((1, Route { port: 1, peer: PEER }));
+        for far in [0, 1] {
+            lane.prefer(|port| Duration::from_micros(if port == far { 5 } else { 0 }));
+            assert_eq!(lane.qpair.links().choose(START, 1500), Some(1 - far as u8));
+        }
     }
 
     fn deliver(

@@ -112,6 +112,11 @@ impl Ports {
         &self.places[port].port.interface().name
     }
 
+    /// NUMA node of the port's interface, if it is known.
+    pub(crate) fn node(&self, port: usize) -> Option<u32> {
+        self.places.get(port)?.port.interface().node
+    }
+
     /// The port of that number.
     pub(crate) fn port(&mut self, port: usize) -> &mut Port {
         &mut self.places[port].port

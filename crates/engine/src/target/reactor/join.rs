@@ -2,6 +2,7 @@
 
 use super::Reactor;
 use crate::ether::port::Port;
+use crate::platform::numa;
 use crate::random;
 use crate::target::ether::damq::{self, Damq};
 use crate::target::ether::listener::{JoinRequest, answer, refusal};
@@ -152,10 +153,12 @@ impl Reactor {
         };
         let link = Link { port: *port, peer: *source, join: *join, first };
         let (now, window) = (self.shared.now, self.window());
+        let detour = numa::detour(self.shared.ports[*port].interface().node);
         let seat = self.seats[index as usize].as_mut();
         let added = seat.and_then(|seat| seat.lane.ether_mut()).is_some_and(|ether| {
             let added = ether.add_link(now, link, &channel, header.reply.get());
             ether.qpair.links_mut().set_credits(now, window);
+            ether.qpair.links_mut().set_bias(join.link, detour);
             added
         });
         if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
