@@ -10,7 +10,7 @@ use super::api::Front;
 use super::bringup::{Admin, ControllerInfo, NamespaceInfo};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::error::HostError;
-use super::ether::{Past, Ports};
+use super::ether::{Past, Path, Ports, Scout};
 use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::ether::port::{PortConfig, PortKind};
@@ -154,6 +154,9 @@ impl Controller {
             inbox,
             reactors,
             past,
+            reports: reports.clone(),
+            scout: None,
+            found: Vec::new(),
             failing: false,
             stopped: false,
         };
@@ -314,6 +317,12 @@ struct Keeper {
     reactors: Vec<ReactorHandle>,
     /// Lanes that reactors have, or had, and that the target may still know.
     past: Past,
+    /// To the inbox.
+    reports: Outbox<Report>,
+    /// Looks for links that lanes have not.
+    scout: Option<Scout>,
+    /// What it has found, and the admin queue has not been told.
+    found: Vec<([u8; 16], Path)>,
     failing: bool,
     stopped: bool,
 }
@@ -334,6 +343,7 @@ impl Keeper {
                     return admin.shut_down(self.config.timeout);
                 }
                 Event::Lost(error) => {
+                    self.scout = None;
                     warn!(target = %self.config.address, "{error}; connecting again");
                     self.view.set_link(LinkState::Reconnecting, Some(error));
                     self.detach_lanes();
@@ -370,6 +380,9 @@ impl Keeper {
             if let Some(event) = self.read_reports() {
                 return event;
             }
+            for (endpoint, path) in self.found.drain(..) {
+                admin.qpair.offer(&endpoint, path);
+            }
             if Instant::now() >= keep_alive_at {
                 let sqe = Sqe::new(opcode::KEEP_ALIVE, 0);
                 if let Err(error) = admin.run("Keep Alive", &sqe, &[], &mut []) {
@@ -390,6 +403,10 @@ impl Keeper {
             match report {
                 Report::Lost { lane, error } => {
                     lost = Some(Event::Lost(format!("lane {lane}: {error}")));
+                }
+                Report::Found { endpoint, path } => {
+                    self.each_lane(|lane| Order::Offer { lane, endpoint, path });
+                    self.found.push((endpoint, path));
                 }
                 Report::Stop => self.stopped = true,
                 Report::Ended => self.stopped |= self.all_ended(),
@@ -523,7 +540,20 @@ impl Keeper {
                 reactor.orders.send(Order::Attach { lane, link: Box::new(link) });
             }
         }
+        self.scout(admin);
         Ok(())
+    }
+
+    /// Looks for the target at ports that do not reach it, while the lanes live.
+    fn scout(&mut self, admin: &Admin) {
+        self.found.clear();
+        self.scout = admin.qpair.absent(&self.config).and_then(|absent| {
+            let (reports, endpoint) = (self.reports.clone(), absent.endpoint);
+            let found = move |path| {
+                reports.send(Report::Found { endpoint, path });
+            };
+            Scout::start(absent, found).inspect_err(|error| warn!("no scout: {error}")).ok()
+        });
     }
 
     fn lane_count(&self) -> usize {

@@ -7,7 +7,7 @@
 mod tests;
 
 use super::api::{Class, Completion, Op, Request};
-use super::ether::{Heard as HeardFrame, Ports};
+use super::ether::{Heard as HeardFrame, Path, Ports};
 use super::flights::{Flight, Flights, RANGE_BYTES, completion};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
@@ -75,6 +75,13 @@ impl Lane {
             && link.lane.token() == heard.header.token.get()
         {
             link.deliver(now, heard, &mut self.flights, completions);
+        }
+    }
+
+    /// A path to that target was found: perhaps one more link.
+    pub(crate) fn offer(&mut self, now: Instant, endpoint: &[u8; 16], path: Path) {
+        if let Some(Link::Ether(link)) = &mut self.link {
+            link.lane.offer(now, endpoint, path);
         }
     }
 

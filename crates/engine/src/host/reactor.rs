@@ -3,7 +3,7 @@
 mod frames;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
-use super::ether::Ports;
+use super::ether::{Path, Ports};
 use super::lane::{Lane, Shared};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
@@ -40,6 +40,8 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Order {
     /// Use this connection for the lane.
     Attach { lane: usize, link: Box<Link> },
+    /// A path to that target was found.
+    Offer { lane: usize, endpoint: [u8; 16], path: Path },
     /// Give the lane's connection up: its controller is gone.
     Detach { lane: usize, done: SyncSender<()> },
     /// Fail what waits on the lane: the controller-loss timeout.
@@ -67,6 +69,8 @@ pub(crate) struct Parts {
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: String },
+    /// A path to that target was found, where there was none before.
+    Found { endpoint: [u8; 16], path: Path },
     /// The reactor's thread ends.
     Ended,
     /// From outside: end everything.
@@ -345,6 +349,10 @@ impl Reactor {
                 slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
                 slot.lane.attach(*link, now);
+            }
+            Order::Offer { lane, endpoint, path } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.lanes[index].lane.offer(self.shared.now, &endpoint, path);
             }
             Order::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {

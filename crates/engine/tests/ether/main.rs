@@ -74,6 +74,30 @@ fn requests_go_on_over_another_link() {
 }
 
 #[test]
+fn a_link_that_comes_later_joins_the_lanes() {
+    in_lab(2, |lab| {
+        lab.set_up(1, false);
+        let _server = lab.serve();
+        let client = Client::connect(HostConfig { lanes: 2, ..lab.host() }).unwrap();
+        lab.eventually("the lanes have a link", || {
+            exchange(&client, 1);
+            client.view().paths().len() == 2
+        });
+        assert!(client.view().paths().iter().all(|path| path.interface == "host0"));
+        lab.set_up(1, true);
+        lab.eventually("both links carry frames", || {
+            exchange(&client, 2);
+            let paths = client.view().paths();
+            paths.len() == 4 && paths.iter().all(|path| path.sent > 10 && !path.is_suspect)
+        });
+        // What joined is good for all that the first was.
+        lab.set_up(0, false);
+        exchange(&client, 3);
+        assert_eq!(client.stats().reconnects, 0);
+    });
+}
+
+#[test]
 fn requests_survive_a_restarted_target() {
     in_lab(1, |lab| {
         let server = lab.serve();

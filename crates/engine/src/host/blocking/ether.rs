@@ -1,9 +1,11 @@
 //! The same straight on Ethernet, over ports of its own.
 
 use crate::clock;
+use crate::host::address::Address;
 use crate::host::config::HostConfig;
 use crate::host::ether::{
-    EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, beside, find, join, probe,
+    Absent, EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, beside, find, join,
+    probe,
 };
 use crate::host::link::{EtherLink, Link, LinkError};
 use crate::platform::Route;
@@ -33,6 +35,8 @@ pub(super) struct Way {
     /// Which target.
     endpoint: [u8; 16],
     paths: Arc<[Path]>,
+    /// Ports that do not reach it.
+    absent: Arc<[usize]>,
 }
 
 /// A lane, and ports that it has for itself.
@@ -88,13 +92,29 @@ impl EtherWire {
                 _ => SILENCE.max(config.keep_alive),
             },
         };
-        let made = join(&mut ports, &way.paths, &joining)?;
+        let made = join(&mut ports, &way.paths, way.absent.len(), &joining)?;
         let interfaces = address.interfaces.clone();
         Ok(EtherWire { ports, lane: Some(made), way, interfaces, is_admin: lane.is_none() })
     }
 
     pub(super) fn way(&self) -> Way {
         self.way.clone()
+    }
+
+    /// Where the target was not reached; `None` if it was everywhere.
+    pub(super) fn absent(&self, config: &HostConfig) -> Option<Absent> {
+        let Address::Ether(address) = &config.address else { return None };
+        let ports = self.way.absent.to_vec();
+        let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
+        let endpoint = self.way.endpoint;
+        (!ports.is_empty()).then_some(Absent { address, nqn, endpoint, ports })
+    }
+
+    /// A path that was found since.
+    pub(super) fn offer(&mut self, endpoint: &[u8; 16], path: Path) {
+        if let Some(lane) = &mut self.lane {
+            lane.offer(clock::now(), endpoint, path);
+        }
     }
 
     pub(super) fn data_bytes_max(&self) -> u32 {
@@ -228,5 +248,7 @@ fn find_way(ports: &mut Ports, nqn: &str) -> Result<Way, LinkError> {
     for path in offered {
         paths.extend(probe(ports, path)?);
     }
-    Ok(Way { endpoint, paths: paths.into() })
+    let is_absent = |port: &usize| paths.iter().all(|path: &Path| path.route.port != *port);
+    let absent = (0..ports.len()).filter(is_absent).collect();
+    Ok(Way { endpoint, paths: paths.into(), absent })
 }

@@ -5,7 +5,7 @@ mod tcp;
 
 use super::address::Address;
 use super::config::HostConfig;
-use super::ether::Past;
+use super::ether::{Absent, Past, Path};
 use super::link::{Link, LinkError};
 use crate::clock;
 use crate::platform::Route;
@@ -190,6 +190,22 @@ impl BlockingQpair {
         match &self.wire {
             Wire::Tcp(_) => u32::MAX,
             Wire::Ether(wire) => wire.data_bytes_max() & !4095,
+        }
+    }
+
+    /// Where its target was not reached, if it could be.
+    #[must_use]
+    pub(crate) fn absent(&self, config: &HostConfig) -> Option<Absent> {
+        match &self.wire {
+            Wire::Tcp(_) => None,
+            Wire::Ether(wire) => wire.absent(config),
+        }
+    }
+
+    /// A path to that target was found.
+    pub(crate) fn offer(&mut self, endpoint: &[u8; 16], path: Path) {
+        if let Wire::Ether(wire) = &mut self.wire {
+            wire.offer(endpoint, path);
         }
     }
 

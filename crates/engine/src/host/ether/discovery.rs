@@ -57,6 +57,8 @@ struct Found {
 struct Search<'a> {
     /// What is looked for; nothing: everything.
     nqn: &'a str,
+    /// Where.
+    ports: &'a [usize],
     found: Vec<Found>,
     /// Ports at which somebody may answer.
     alive: Vec<usize>,
@@ -66,11 +68,11 @@ struct Search<'a> {
 impl Question for Search<'_> {
     fn put(&mut self, ports: &mut Ports) {
         let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
-        for port in 0..ports.len() {
+        for &port in self.ports {
             ports.put(port, GROUP, header, self.nqn.as_bytes());
         }
         ports.look_at_carriers();
-        self.alive = (0..ports.len()).filter(|&port| ports.has_carrier(port)).collect();
+        self.alive = self.ports.iter().copied().filter(|&port| ports.has_carrier(port)).collect();
     }
 
     fn hear(&mut self, heard: &Heard<'_>) {
@@ -78,7 +80,9 @@ impl Question for Search<'_> {
         else {
             return;
         };
-        let is_wanted = heard.kind == FrameType::Offer && (self.nqn.is_empty() || self.nqn == nqn);
+        let is_wanted = heard.kind == FrameType::Offer
+            && (self.nqn.is_empty() || self.nqn == nqn)
+            && self.ports.contains(&heard.port);
         let route = Route { port: heard.port, peer: heard.source };
         let (endpoint, frame_bytes, nqn) = (offer.endpoint, offer.frame.get(), nqn.to_owned());
         let found = Found { route, endpoint, frame_bytes, nqn };
@@ -123,9 +127,43 @@ pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>,
 }
 
 fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<Found>, LinkError> {
-    let mut search = Search { nqn, found: Vec::new(), alive: Vec::new(), first_at: None };
+    search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, pace)
+}
+
+fn search_at(
+    ports: &mut Ports,
+    at: &[usize],
+    nqn: &str,
+    pace: Pace,
+) -> Result<Vec<Found>, LinkError> {
+    let (found, alive) = (Vec::new(), Vec::new());
+    let mut search = Search { nqn, ports: at, found, alive, first_at: None };
     ask(ports, pace, &mut search)?;
     Ok(search.found)
+}
+
+/// A path to that target from each port of those, where there is one now.
+pub(super) fn find_at(
+    ports: &mut Ports,
+    at: &[usize],
+    nqn: &str,
+    endpoint: &[u8; 16],
+) -> Result<Vec<Path>, LinkError> {
+    ports.look_at_carriers();
+    let at: Vec<usize> = at.iter().copied().filter(|&port| ports.has_carrier(port)).collect();
+    if at.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pace = Pace { first: GRACE / 2, longest: GRACE, total: GRACE };
+    let mut found = search_at(ports, &at, nqn, pace)?;
+    found.retain(|found| found.endpoint == *endpoint);
+    found.dedup_by_key(|found| found.route.port);
+    Ok(found.iter().map(|found| path(ports, found)).collect())
+}
+
+fn path(ports: &mut Ports, found: &Found) -> Path {
+    let ours = ports.port(found.route.port).frame_bytes().min(u16::MAX.into()) as u16;
+    Path { route: found.route, frame_bytes: found.frame_bytes.min(ours) }
 }
 
 /// The links to the target that offers `nqn`, over as many of our ports as reach it, and which target that is.
@@ -143,10 +181,7 @@ pub(crate) fn find(ports: &mut Ports, nqn: &str) -> Result<([u8; 16], Vec<Path>)
     let offers: Vec<Path> = found
         .iter()
         .filter(|found| found.endpoint == endpoint)
-        .map(|found| {
-            let ours = ports.port(found.route.port).frame_bytes().min(u16::MAX.into()) as u16;
-            Path { route: found.route, frame_bytes: found.frame_bytes.min(ours) }
-        })
+        .map(|found| path(ports, found))
         .collect();
     Ok((endpoint, pair(&offers)))
 }

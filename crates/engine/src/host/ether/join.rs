@@ -3,13 +3,13 @@
 use super::ask::{Pace, Question, ask};
 use super::discovery::Path;
 use super::lane::{EtherLane, Linked, Route};
+use super::late::LateJoins;
 use super::ports::{Heard, Ports};
 use crate::host::link::LinkError;
 use crate::{clock, random};
 use roadtrain_proto::ether::Packing;
-use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::host::{Config, Qpair};
-use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::links::{LINKS_MAX, Links};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::ether::setup::{Join, Joined, join_flags};
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType};
@@ -89,68 +89,83 @@ impl Question for JoinQuestion<'_> {
     }
 }
 
-/// Makes a lane over `paths`; links whose target does not answer are left out.
+/// What came of the Joins of a lane.
+struct Made {
+    /// The first answer.
+    joined: Joined,
+    linked: Vec<Linked>,
+    /// Nobody has answered these.
+    unanswered: Vec<(Route, Join)>,
+}
+
+/// Makes a lane over `paths`. Links whose target does not answer may join it later, and so may `absent` more.
 ///
 /// # Errors
 /// No link is answered, or the target refuses.
 pub(crate) fn join(
     ports: &mut Ports,
     paths: &[Path],
+    absent: usize,
     wanted: &Joining,
 ) -> Result<EtherLane, LinkError> {
-    let mut first = 0;
-    while first < paths.len() {
+    let links = (paths.len() + absent).min(LINKS_MAX) as u8;
+    for first in 0..paths.len() {
         // The first that is answered makes the lane, the others join it.
-        match join_over(ports, &paths[first..], wanted)? {
-            Some(lane) => return Ok(lane),
-            None => first += 1,
+        let (silent, others) = paths.split_at(first);
+        let common = common(paths, links, wanted)?;
+        if let Some(made) = join_over(ports, others, &common, wanted)? {
+            let mut lane = lane(ports.door(), &common, others.len() as u8, made, wanted);
+            let now = clock::now();
+            silent.iter().for_each(|path| lane.offer(now, &wanted.endpoint, *path));
+            return Ok(lane);
         }
     }
     Err(LinkError::Nobody)
+}
+
+/// What all Joins of a lane have in common.
+fn common(paths: &[Path], links: u8, wanted: &Joining) -> Result<Join, LinkError> {
+    let token = random::number()? & !0xffff | u64::from(wanted.number);
+    let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
+    Ok(Join {
+        token: token.into(),
+        piece: piece_bytes(frame_min).into(),
+        links,
+        slots: wanted.entries.into(),
+        flags: if wanted.body_crc { join_flags::CRC } else { 0 }.into(),
+        nqn_length: (wanted.nqn.len() as u16).into(),
+        first: 0.into(),
+        frame: 0.into(),
+        link: 0,
+    })
 }
 
 /// `None`: the first link is not answered.
 fn join_over(
     ports: &mut Ports,
     paths: &[Path],
+    common: &Join,
     wanted: &Joining,
-) -> Result<Option<EtherLane>, LinkError> {
-    let token = random::number()? & !0xffff | u64::from(wanted.number);
-    let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
-    let piece = piece_bytes(frame_min);
-    let mut lane: Option<(Joined, Vec<Linked>)> = None;
-    for (number, path) in (0u8..).zip(paths) {
-        let own_first = random::number()? as u32;
-        let join = Join {
-            token: token.into(),
-            first: own_first.into(),
-            frame: path.frame_bytes.into(),
-            piece: piece.into(),
-            link: number,
-            links: paths.len() as u8,
-            slots: wanted.entries.into(),
-            flags: if wanted.body_crc { join_flags::CRC } else { 0 }.into(),
-            nqn_length: (wanted.nqn.len() as u16).into(),
-        };
-        let peer_token = lane.as_ref().map_or(0, |(joined, _)| joined.token.get());
-        let route = path.route;
+) -> Result<Option<Made>, LinkError> {
+    let mut made: Option<Made> = None;
+    for (link, &Path { route, frame_bytes }) in (0..common.links).zip(paths) {
+        let first = (random::number()? as u32).into();
+        let join = Join { first, frame: frame_bytes.into(), link, ..*common };
+        let peer_token = made.as_ref().map_or(0, |made| made.joined.token.get());
         let mut question = JoinQuestion { route, peer_token, join, nqn: &wanted.nqn, answer: None };
         ask(ports, PACE, &mut question)?;
-        let Some((joined, door)) = question.answer else {
-            if lane.is_none() {
-                return Ok(None);
+        match (question.answer, &mut made) {
+            (Some((joined, door)), made) => {
+                check(&joined, wanted)?;
+                let (linked, unanswered) = (Vec::new(), Vec::new());
+                let made = made.get_or_insert(Made { joined, linked, unanswered });
+                made.linked.push(Linked::new(route, &join, &joined, door));
             }
-            continue;
-        };
-        check(&joined, wanted)?;
-        let frame_bytes = path.frame_bytes.min(joined.frame.get());
-        let (first_rx, window) = (joined.first.get(), joined.window.get());
-        let config =
-            ChannelConfig { link: number, first_tx: own_first, first_rx, window, frame_bytes };
-        let linked = Linked { route, config, door };
-        lane.get_or_insert_with(|| (joined, Vec::new())).1.push(linked);
+            (None, Some(made)) => made.unanswered.push((route, join)),
+            (None, None) => return Ok(None),
+        }
     }
-    Ok(lane.map(|(joined, links)| made(ports.door(), token, &joined, links, piece, wanted)))
+    Ok(made)
 }
 
 fn check(joined: &Joined, wanted: &Joining) -> Result<(), LinkError> {
@@ -165,31 +180,29 @@ fn check(joined: &Joined, wanted: &Joining) -> Result<(), LinkError> {
     Ok(())
 }
 
-fn made(
-    door: u16,
-    token: u64,
-    joined: &Joined,
-    linked: Vec<Linked>,
-    piece_bytes: u16,
-    wanted: &Joining,
-) -> EtherLane {
+/// The lane; LINKs from `next` on are to come.
+fn lane(door: u16, common: &Join, next: u8, made: Made, wanted: &Joining) -> EtherLane {
+    let Made { joined, linked, unanswered } = made;
     let config = Config {
         queue_entries: joined.slots.get().min(wanted.entries),
         pages: joined.pages.get(),
-        piece_bytes,
+        piece_bytes: common.piece.get(),
         data_bytes_max: wanted.data_bytes_max,
         policy: PolicyConfig::none(),
         packing: wanted.packing,
         body_crc: wanted.body_crc,
     };
     let now = clock::now();
-    let mut links = Links::new(token, joined.token.get(), door);
+    let mut links = Links::new(common.token.get(), joined.token.get(), door);
     for link in &linked {
         links.add(now, &link.config, link.door);
     }
-    let routes = linked.iter().map(|link| (link.config.link, link.route));
-    let routes = routes.collect();
-    EtherLane::new(now, Qpair::new(config, links), routes, wanted)
+    let routes = linked.iter().map(|link| (link.config.link, link.route)).collect();
+    let mut late = LateJoins::new(*common, (next..common.links).rev().collect());
+    for (route, join) in unanswered {
+        late.unanswered(now, route, join);
+    }
+    EtherLane::new(now, Qpair::new(config, links), routes, late, wanted)
 }
 
 /// Octets of a piece with which frames of `frame_bytes` carry most.

@@ -1,7 +1,9 @@
 //! A lane that was made: a queue pair, and the ports that its links go over.
 
+use super::discovery::Path;
 use super::fence::PastLane;
 use super::join::Joining;
+use super::late::LateJoins;
 use super::ports::{Heard, Ports};
 use super::train::{Built, PortTrain, Source};
 use crate::host::link::LinkError;
@@ -10,7 +12,7 @@ use crate::platform::numa;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Query, Reason};
+use roadtrain_wire::ether::setup::{Join, Joined, Leave, Query, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::sync::Arc;
@@ -40,11 +42,31 @@ pub(crate) struct Linked {
     pub(crate) door: u16,
 }
 
+impl Linked {
+    /// What `join` and its answer, from `door`, have agreed on.
+    pub(super) fn new(route: Route, join: &Join, joined: &Joined, door: u16) -> Self {
+        let config = ChannelConfig {
+            link: join.link,
+            first_tx: join.first.get(),
+            first_rx: joined.first.get(),
+            window: joined.window.get(),
+            frame_bytes: join.frame.get().min(joined.frame.get()),
+        };
+        Linked { route, config, door }
+    }
+}
+
 /// A lane.
 pub(crate) struct EtherLane {
     pub(crate) qpair: Qpair,
     /// By LINK.
     routes: Vec<(u8, Route)>,
+    /// Links that may join it yet.
+    late: LateJoins,
+    /// One has, and its peer has not been told what the others were.
+    has_new: bool,
+    /// Numbers that there is room for on each link, if that was decided.
+    credits: Option<u16>,
     /// Which target's it is.
     endpoint: [u8; 16],
     nqn: Arc<str>,
@@ -68,11 +90,15 @@ impl EtherLane {
         now: Instant,
         qpair: Qpair,
         routes: Vec<(u8, Route)>,
+        late: LateJoins,
         joining: &Joining,
     ) -> Self {
         EtherLane {
             qpair,
             routes,
+            late,
+            has_new: false,
+            credits: None,
             endpoint: joining.endpoint,
             nqn: joining.nqn.clone(),
             heard_at: now,
@@ -90,11 +116,35 @@ impl EtherLane {
     /// From now on it is reached at these ports of the calling thread, which `lanes` lanes share.
     pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
         let credits = (ports.ring_frames() / lanes.max(1)).max(CREDITS_MIN);
-        let links = self.qpair.links_mut();
-        links.set_credits(now, credits.min(u16::MAX.into()) as u16);
-        links.set_door(ports.door());
+        self.credits = Some(credits.min(u16::MAX.into()) as u16);
         self.prefer(|port| numa::detour(ports.node(port)));
+        self.settle(now, ports);
         self.look_at_carriers(now, ports);
+    }
+
+    /// Tells the target what holds for each link.
+    fn settle(&mut self, now: Instant, ports: &Ports) {
+        let links = self.qpair.links_mut();
+        if let Some(credits) = self.credits {
+            links.set_credits(now, credits);
+        }
+        links.set_door(ports.door());
+    }
+
+    /// A path to that target was found: one more link, if it is the lane's target and the lane may have it.
+    pub(crate) fn offer(&mut self, now: Instant, endpoint: &[u8; 16], path: Path) {
+        let is_used = self.routes.iter().any(|(_, route)| route.port == path.route.port);
+        if self.endpoint == *endpoint && !is_used {
+            self.late.add(now, path);
+        }
+    }
+
+    /// A link has joined.
+    fn add(&mut self, now: Instant, linked: &Linked) {
+        if self.qpair.links_mut().add(now, &linked.config, linked.door) {
+            self.routes.push((linked.config.link, linked.route));
+            self.has_new = true;
+        }
     }
 
     /// What a frame over each port costs beside its way.
@@ -111,6 +161,12 @@ impl EtherLane {
         heard: &Heard<'_>,
         event: &mut impl FnMut(RxEvent),
     ) {
+        if heard.kind == FrameType::Joined {
+            if let Some(linked) = self.late.hear(heard) {
+                self.add(now, &linked);
+            }
+            return;
+        }
         let from = Route { port: heard.port, peer: heard.source };
         if route(&self.routes, heard.header.link) != Some(from) {
             return;
@@ -154,7 +210,8 @@ impl EtherLane {
     /// When [`EtherLane::keep`] and [`EtherLane::send`] are to be called at the latest.
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
         let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
-        [self.qpair.deadline(), self.query_at(is_admin), Some(ends)].into_iter().flatten().min()
+        let due = [self.qpair.deadline(), self.query_at(is_admin), self.late.deadline()];
+        due.into_iter().flatten().chain([ends]).min()
     }
 
     /// When the target is to be asked for the lane.
@@ -170,6 +227,14 @@ impl EtherLane {
         self.qpair.expire(now);
         if self.query_at(is_admin).is_some_and(|at| at <= now) {
             self.query(now, ports);
+        }
+        let peer_token = self.qpair.links().peer_token();
+        self.late.put(now, ports, peer_token, &self.nqn);
+        if std::mem::take(&mut self.has_new) {
+            if self.credits.is_some() {
+                self.prefer(|port| numa::detour(ports.node(port)));
+            }
+            self.settle(now, ports);
         }
     }
 
@@ -269,6 +334,7 @@ mod tests {
     use roadtrain_proto::ether::host::Config;
     use roadtrain_proto::ether::links::Links;
     use roadtrain_proto::policy::PolicyConfig;
+    use roadtrain_wire::zerocopy::FromZeros;
 
     const START: Instant = Instant(1_000_000_000);
     const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -297,7 +363,8 @@ mod tests {
         let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
         links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
         let routes = vec![(0, Route { port: 0, peer: PEER })];
-        EtherLane::new(START, Qpair::new(config, links), routes, &joining)
+        let late = LateJoins::new(Join::new_zeroed(), Vec::new());
+        EtherLane::new(START, Qpair::new(config, links), routes, late, &joining)
     }
 
     #[test]

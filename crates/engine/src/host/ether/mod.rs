@@ -8,6 +8,8 @@
 //! | `discovery` | which targets there are, and which links lead to one |
 //! | `probe` | how large a frame each link takes |
 //! | `join` | makes a lane |
+//! | `late` | links that join a lane while it lives |
+//! | `scout` | looks for links that were not there when lanes were made |
 //! | `lane` | a lane that was made: frames in, frames out, what ends it |
 //! | `train` | its frames on their way to the ports |
 //! | `fence` | ends the lanes of the past before others take their place |
@@ -18,8 +20,10 @@ mod discovery;
 mod fence;
 mod join;
 mod lane;
+mod late;
 mod ports;
 mod probe;
+mod scout;
 mod train;
 
 pub use address::EtherAddress;
@@ -30,4 +34,5 @@ pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
 pub(crate) use ports::{Heard, Ports, beside};
 pub(crate) use probe::probe;
+pub(crate) use scout::{Absent, Scout};
 pub(crate) use train::Source;
