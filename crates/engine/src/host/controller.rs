@@ -406,6 +406,7 @@ impl Keeper {
                 }
                 Report::Found { endpoint, path } => {
                     self.each_lane(|lane| Order::Offer { lane, endpoint, path });
+                    self.past.add_route(&endpoint, path.route);
                     self.found.push((endpoint, path));
                 }
                 Report::Stop => self.stopped = true,

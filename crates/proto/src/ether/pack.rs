@@ -329,7 +329,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
     fn put_leave(&mut self, reason: Reason) -> usize {
         let mut frames = 0;
         let token = self.links.token().into();
-        let leave = Leave { token, reason: (reason as u16).into(), reserved: [0; 6] };
+        let leave = Leave { token, reason: (reason as u16).into(), endpoint: [0; 6] };
         for link in 0..LINKS_MAX as u8 {
             if self.links.channel(link).is_some() && self.train.has_room(link) {
                 let header = self.links.header(link, FrameType::Leave);

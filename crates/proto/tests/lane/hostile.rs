@@ -313,7 +313,7 @@ fn frames_that_no_lane_carries_are_refused() {
     let link = FrameHeader { link: 1, ..header };
     assert_eq!(hear(&mut host, &link, FrameType::Cargo, &completion(1, 1, 0)), "foreign");
     assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
-    let forged = Leave { token: 1.into(), reason: 3.into(), reserved: [0; 6] };
+    let forged = Leave { token: 1.into(), reason: 3.into(), endpoint: [0; 6] };
     assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
     assert_eq!(host.qpair.ended(), None);
     assert_ne!(header.flags.get() & flags::SEQ, 0);

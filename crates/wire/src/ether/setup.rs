@@ -122,8 +122,15 @@ pub struct Leave {
     pub token: U64,
     /// REASON: see [`Reason`].
     pub reason: U16,
-    /// Reserved.
-    pub reserved: [u8; 6],
+    /// Of a target that answers: the first octets of its ENDPOINT. Else zero.
+    pub endpoint: [u8; 6],
+}
+
+/// What of an ENDPOINT a Leave has.
+#[must_use]
+pub fn endpoint_tag(endpoint: &[u8; 16]) -> [u8; 6] {
+    let [a, b, c, d, e, f, ..] = *endpoint;
+    [a, b, c, d, e, f]
 }
 
 /// A body that begins with `T` and goes on with an NQN of the length that it says.

@@ -320,14 +320,14 @@ fn leave() {
     let leave = Leave {
         token: TARGET_TOKEN.into(),
         reason: (Reason::Done as u16).into(),
-        reserved: [0; 6],
+        endpoint: [0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6],
     };
     let expected = [
         "01 0a 00 00 e4 49 6a 45 88 77 66 55 44 33 22 11",
         "11 47 00 00 00 00 10 00 00 00 00 00 00 00 00 00",
         ZEROES,
         ZEROES,
-        "00 ff ee dd cc bb aa 99 02 00 00 00 00 00 00 00",
+        "00 ff ee dd cc bb aa 99 02 00 a1 a2 a3 a4 a5 a6",
     ];
     let header = FrameHeader { reply: 0.into(), link: 0, ..to_host(FrameType::Leave) };
     assert_frame(header, leave.as_bytes(), &expected);

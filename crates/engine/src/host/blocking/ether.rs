@@ -4,8 +4,8 @@ use crate::clock;
 use crate::host::address::Address;
 use crate::host::config::HostConfig;
 use crate::host::ether::{
-    Absent, EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, beside, find, join,
-    probe,
+    Absent, EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, Target, beside,
+    find, join, probe,
 };
 use crate::host::link::{EtherLink, Link, LinkError};
 use crate::platform::Route;
@@ -75,9 +75,8 @@ impl EtherWire {
         let mut ports = Ports::open(address, &beside(&address.port, RECEIVE_BYTES))?;
         let way = match way {
             Some(way) => way,
-            None => find_way(&mut ports, &config.subsystem_nqn)?,
+            None => find_way(&mut ports, &config.subsystem_nqn, past)?,
         };
-        past.end(&mut ports, &way.endpoint)?;
         let joining = Joining {
             endpoint: way.endpoint,
             nqn: config.subsystem_nqn.as_str().into(),
@@ -242,8 +241,10 @@ impl Drop for EtherWire {
     }
 }
 
-fn find_way(ports: &mut Ports, nqn: &str) -> Result<Way, LinkError> {
-    let (endpoint, offered) = find(ports, nqn)?;
+/// The way to the target that the lanes of the past went to, if it is there; they have ended then.
+fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkError> {
+    let Target { endpoint, offered, there } = find(ports, nqn, &past.endpoints())?;
+    past.end(ports, &there)?;
     let mut paths = Vec::new();
     for path in offered {
         paths.extend(probe(ports, path)?);

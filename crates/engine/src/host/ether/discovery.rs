@@ -18,6 +18,8 @@ const OFFERS_MAX: usize = 4096;
 const RECEIVE_BYTES: usize = 256 << 10;
 /// How long the other interfaces may take when one has an answer.
 const GRACE: Duration = Duration::from_millis(120);
+/// How long a target that is known may take when another one has an answer: three questions.
+const GRACE_KNOWN: Duration = Duration::from_millis(250);
 /// How long is looked for one subsystem.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long is looked for all there are.
@@ -59,6 +61,8 @@ struct Search<'a> {
     nqn: &'a str,
     /// Where.
     ports: &'a [usize],
+    /// Targets that may still be there.
+    known: &'a [[u8; 16]],
     found: Vec<Found>,
     /// Ports at which somebody may answer.
     alive: Vec<usize>,
@@ -96,9 +100,12 @@ impl Question for Search<'_> {
         if self.nqn.is_empty() {
             return false; // there may always be one more
         }
-        let is_late = self.first_at.is_some_and(|at| at.elapsed() >= GRACE);
+        let is_there = |known: &[u8; 16]| self.found.iter().any(|found| found.endpoint == *known);
+        let grace = if self.known.iter().all(is_there) { GRACE } else { GRACE_KNOWN };
+        let is_late = self.first_at.is_some_and(|at| at.elapsed() >= grace);
         let has = |port: &usize| self.found.iter().any(|found| found.route.port == *port);
-        is_late || (self.first_at.is_some() && self.alive.iter().all(has))
+        let is_complete = grace == GRACE && self.alive.iter().all(has);
+        is_late || (self.first_at.is_some() && is_complete)
     }
 }
 
@@ -127,17 +134,18 @@ pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>,
 }
 
 fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<Found>, LinkError> {
-    search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, pace)
+    search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, &[], pace)
 }
 
 fn search_at(
     ports: &mut Ports,
     at: &[usize],
     nqn: &str,
+    known: &[[u8; 16]],
     pace: Pace,
 ) -> Result<Vec<Found>, LinkError> {
     let (found, alive) = (Vec::new(), Vec::new());
-    let mut search = Search { nqn, ports: at, found, alive, first_at: None };
+    let mut search = Search { nqn, ports: at, known, found, alive, first_at: None };
     ask(ports, pace, &mut search)?;
     Ok(search.found)
 }
@@ -155,7 +163,7 @@ pub(super) fn find_at(
         return Ok(Vec::new());
     }
     let pace = Pace { first: GRACE / 2, longest: GRACE, total: GRACE };
-    let mut found = search_at(ports, &at, nqn, pace)?;
+    let mut found = search_at(ports, &at, nqn, &[*endpoint], pace)?;
     found.retain(|found| found.endpoint == *endpoint);
     found.dedup_by_key(|found| found.route.port);
     Ok(found.iter().map(|found| path(ports, found)).collect())
@@ -166,24 +174,38 @@ fn path(ports: &mut Ports, found: &Found) -> Path {
     Path { route: found.route, frame_bytes: found.frame_bytes.min(ours) }
 }
 
-/// The links to the target that offers `nqn`, over as many of our ports as reach it, and which target that is.
+/// A target that was found.
+pub(crate) struct Target {
+    /// Which.
+    pub(crate) endpoint: [u8; 16],
+    /// Links to it, over as many of our ports as reach it.
+    pub(crate) offered: Vec<Path>,
+    /// All targets that offer the subsystem.
+    pub(crate) there: Vec<[u8; 16]>,
+}
+
+/// The target that offers `nqn`: rather one of those that are `known`.
 ///
 /// # Errors
 /// Nobody offers it.
-pub(crate) fn find(ports: &mut Ports, nqn: &str) -> Result<([u8; 16], Vec<Path>), LinkError> {
+pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<Target, LinkError> {
     let second = Duration::from_secs(1);
     let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
-    let found = search(ports, nqn, pace)?;
+    let at: Vec<usize> = (0..ports.len()).collect();
+    let found = search_at(ports, &at, nqn, known, pace)?;
+    let Some(endpoint) = choose(&found, known) else { return Err(LinkError::Nobody) };
+    let ours: Vec<&Found> = found.iter().filter(|found| found.endpoint == endpoint).collect();
+    let offers: Vec<Path> = ours.iter().map(|found| path(ports, found)).collect();
+    let there = found.iter().map(|found| found.endpoint).collect();
+    Ok(Target { endpoint, offered: pair(&offers), there })
+}
+
+/// Several targets may offer the same, and need not have the same data: one that is known, or else one that is reached
+/// over most links; the first of those.
+fn choose(found: &[Found], known: &[[u8; 16]]) -> Option<[u8; 16]> {
     let reach = |endpoint: &[u8; 16]| found.iter().filter(|f| f.endpoint == *endpoint).count();
-    // Several targets may offer the same: one that is reached over most links; the first of those.
-    let best = found.iter().rev().max_by_key(|found| reach(&found.endpoint));
-    let Some(endpoint) = best.map(|found| found.endpoint) else { return Err(LinkError::Nobody) };
-    let offers: Vec<Path> = found
-        .iter()
-        .filter(|found| found.endpoint == endpoint)
-        .map(|found| path(ports, found))
-        .collect();
-    Ok((endpoint, pair(&offers)))
+    let rank = |found: &&Found| (known.contains(&found.endpoint), reach(&found.endpoint));
+    found.iter().rev().max_by_key(rank).map(|found| found.endpoint)
 }
 
 /// Links over which every port of either side is used, and none more often than it takes.
@@ -220,6 +242,21 @@ mod tests {
         };
         let offers: Vec<Path> = offers.iter().map(path).collect();
         pair(&offers).iter().map(|link| (link.route.port, link.route.peer.0[0])).collect()
+    }
+
+    #[test]
+    fn hosts_stay_with_their_target() {
+        let found = |endpoint: u8, port| Found {
+            route: Route { port, peer: MacAddress([endpoint; 6]) },
+            endpoint: [endpoint; 16],
+            frame_bytes: 1500,
+            nqn: "nqn.x:y".into(),
+        };
+        let offers = [found(1, 0), found(2, 0), found(2, 1), found(3, 0), found(3, 1)];
+        assert_eq!(choose(&offers, &[]), Some([2; 16]), "over most links, the first");
+        assert_eq!(choose(&offers, &[[1; 16]]), Some([1; 16]));
+        assert_eq!(choose(&offers, &[[9; 16]]), Some([2; 16]), "that one is gone");
+        assert_eq!(choose(&[], &[[1; 16]]), None);
     }
 
     #[test]

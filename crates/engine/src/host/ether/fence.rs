@@ -4,7 +4,7 @@ use super::ask::{Pace, Question, ask};
 use super::lane::Route;
 use super::ports::{Heard, Ports};
 use crate::host::link::LinkError;
-use roadtrain_wire::ether::setup::{Leave, Query, Reason};
+use roadtrain_wire::ether::setup::{Leave, Query, Reason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::sync::Arc;
@@ -39,17 +39,38 @@ impl Past {
         self.0.extend(lane);
     }
 
-    /// Returns when the target takes no more frames of them.
+    /// One more way to that target.
+    pub(crate) fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
+        for lane in self.0.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
+            lane.links.push((0, route, 0));
+        }
+    }
+
+    /// The targets that have them.
+    pub(crate) fn endpoints(&self) -> Vec<[u8; 16]> {
+        self.0.iter().map(|lane| lane.endpoint).collect()
+    }
+
+    /// Returns when the targets that are `there` take no more frames of them.
     ///
     /// # Errors
-    /// It does not say so.
-    pub(crate) fn end(&mut self, ports: &mut Ports, endpoint: &[u8; 16]) -> Result<(), LinkError> {
+    /// They do not say so.
+    pub(crate) fn end(&mut self, ports: &mut Ports, there: &[[u8; 16]]) -> Result<(), LinkError> {
         // Others have ended with their target.
-        self.0.retain(|lane| lane.endpoint == *endpoint);
+        self.0.retain(|lane| there.contains(&lane.endpoint));
         match self.0.is_empty() || ask(ports, PACE, self)? {
             true => Ok(()),
             false => Err(LinkError::Clinging),
         }
+    }
+}
+
+impl PastLane {
+    /// Whether that says that its target takes no more frames of it. Another one that listens at the same port, for the
+    /// same subsystem, does not know it either.
+    fn is_ended_by(&self, header: &FrameHeader, leave: &Leave) -> bool {
+        (self.token, self.peer_token) == (header.token.get(), leave.token.get())
+            && [[0; 6], endpoint_tag(&self.endpoint)].contains(&leave.endpoint)
     }
 }
 
@@ -62,7 +83,7 @@ impl Question for Past {
                 let leave = Leave {
                     token: lane.token.into(),
                     reason: (Reason::Done as u16).into(),
-                    reserved: [0; 6],
+                    endpoint: [0; 6],
                 };
                 let (kind, door) = (FrameType::Leave as u8, door.into());
                 ports.put(port, peer, FrameHeader { kind, door, ..header }, leave.as_bytes());
@@ -83,8 +104,7 @@ impl Question for Past {
     fn hear(&mut self, heard: &Heard<'_>) {
         let Ok((leave, _)) = Leave::ref_from_prefix(heard.body) else { return };
         if heard.kind == FrameType::Leave {
-            let (token, peer_token) = (heard.header.token.get(), leave.token.get());
-            self.0.retain(|lane| (lane.token, lane.peer_token) != (token, peer_token));
+            self.0.retain(|lane| !lane.is_ended_by(heard.header, leave));
         }
     }
 
@@ -110,11 +130,24 @@ mod tests {
     }
 
     fn answer(past: &mut Past, token: u64, peer_token: u64, reason: Reason) {
+        answer_of(past, [0; 6], token, peer_token, reason);
+    }
+
+    fn answer_of(past: &mut Past, endpoint: [u8; 6], token: u64, peer_token: u64, reason: Reason) {
         let header = &FrameHeader { token: token.into(), ..FrameHeader::default() };
         let reason = (reason as u16).into();
-        let leave = Leave { token: peer_token.into(), reason, reserved: [0; 6] };
+        let leave = Leave { token: peer_token.into(), reason, endpoint };
         let (source, kind, body) = (MacAddress([2; 6]), FrameType::Leave, leave.as_bytes());
         past.hear(&Heard { port: 0, source, header, kind, body });
+    }
+
+    #[test]
+    fn another_target_knows_nothing_about_a_lane() {
+        let mut past = Past(vec![lane(1)]);
+        answer_of(&mut past, [2; 6], 1, 101, Reason::UnknownToken);
+        assert!(!past.is_answered());
+        answer_of(&mut past, [1; 6], 1, 101, Reason::UnknownToken);
+        assert!(past.is_answered());
     }
 
     #[test]
@@ -132,7 +165,7 @@ mod tests {
     #[test]
     fn lanes_end_with_their_target() {
         let mut past = Past(vec![lane(1)]);
-        past.end(&mut Ports::default(), &[2; 16]).unwrap();
+        past.end(&mut Ports::default(), &[[2; 16]]).unwrap();
         assert!(past.is_answered());
     }
 }

@@ -393,7 +393,7 @@ mod tests {
     }
 
     fn leave(reason: Reason) -> Leave {
-        Leave { token: 0x20.into(), reason: (reason as u16).into(), reserved: [0; 6] }
+        Leave { token: 0x20.into(), reason: (reason as u16).into(), endpoint: [0; 6] }
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod train;
 
 pub use address::EtherAddress;
 pub use discovery::{EtherOffer, look_around};
-pub(crate) use discovery::{Path, find};
+pub(crate) use discovery::{Path, Target, find};
 pub(crate) use fence::{Past, PastLane};
 pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;

@@ -154,7 +154,7 @@ fn join(token: u64) -> Join {
 }
 
 fn leave(token: u64) -> Leave {
-    Leave { token: token.into(), reason: (Reason::Done as u16).into(), reserved: [0; 6] }
+    Leave { token: token.into(), reason: (Reason::Done as u16).into(), endpoint: [0; 6] }
 }
 
 fn query(token: u64, host_token: u64, nqn: &str) -> Vec<u8> {

@@ -6,7 +6,7 @@ use crate::target::ether::listener::{Heard, Listener, QueryRequest, Request, ans
 use crate::target::ether::{Bucket, Drop, Drops, Reply, ports};
 use crate::target::lane::LaneError;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ pub(super) struct Frames {
     /// Of the reactor that listens: ports for door 0, and who answers there.
     doors: Vec<Port>,
     listener: Option<Listener>,
+    /// Names the target.
+    endpoint: [u8; 16],
     /// By port, lanes' ports first: a poll is under way.
     polling: Vec<bool>,
     /// By lanes' port: its interface has a carrier.
@@ -60,6 +62,7 @@ impl Frames {
             polling: vec![false; lane_ports + doors.len()],
             carriers: vec![true; lane_ports],
             listener: (!doors.is_empty()).then(|| Listener::new(endpoint)),
+            endpoint,
             doors,
             has_more: false,
             by_host: HashMap::new(),
@@ -74,6 +77,21 @@ impl Frames {
             replies: Vec::new(),
             requests: Vec::new(),
         }
+    }
+
+    /// Tells a host that its lane is not there.
+    fn deny(
+        &mut self,
+        port: usize,
+        to: MacAddress,
+        asked: &FrameHeader,
+        token: u64,
+        host_token: u64,
+    ) {
+        let reason = (Reason::UnknownToken as u16).into();
+        let leave = Leave { token: token.into(), reason, endpoint: endpoint_tag(&self.endpoint) };
+        let header = answer(FrameType::Leave, asked, host_token);
+        self.replies.push(Reply::new(port, to, header, leave.as_bytes()));
     }
 
     /// When the reactor is to look after its lanes.
@@ -212,8 +230,7 @@ impl Reactor {
     fn answer_leave(&mut self, port: usize, to: MacAddress, header: &FrameHeader, body: &[u8]) {
         let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
         if self.frames.leaves.take(self.shared.now) {
-            let reply = unknown(port, to, header, header.token.get(), leave.token.get());
-            self.frames.replies.push(reply);
+            self.frames.deny(port, to, header, header.token.get(), leave.token.get());
         }
     }
 
@@ -257,7 +274,7 @@ impl Reactor {
     fn answer_query(&mut self, query: &QueryRequest) {
         let &QueryRequest { port, source, header, token, host_token, leaves } = query;
         let Some(index) = self.lane_with(token) else {
-            return self.frames.replies.push(unknown(port, source, &header, token, host_token));
+            return self.frames.deny(port, source, &header, token, host_token);
         };
         let now = self.shared.now;
         let answered = self.use_lane(index, |lane, _| {
@@ -322,11 +339,4 @@ impl Reactor {
         self.frames.doors.clear();
         self.frames.listener = None;
     }
-}
-
-/// Tells a host that its lane is not there.
-fn unknown(port: usize, to: MacAddress, asked: &FrameHeader, token: u64, host_token: u64) -> Reply {
-    let reason = (Reason::UnknownToken as u16).into();
-    let leave = Leave { token: token.into(), reason, reserved: [0; 6] };
-    Reply::new(port, to, answer(FrameType::Leave, asked, host_token), leave.as_bytes())
 }
