@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::{Connected, Limits, Outcome, Target, TargetConfig, TargetEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
+use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
@@ -32,10 +32,12 @@ struct State {
 
 impl State {
     /// What is left of lost connections of the host that connects with `data`.
-    fn remains<'a>(&self, data: &'a [u8]) -> (&'a str, Remains) {
+    fn remains<'a>(&self, sqe: &Sqe, data: &'a [u8], since: Instant) -> (&'a str, Remains) {
         let data = ConnectData::ref_from_bytes(data).ok();
         let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
-        (hostnqn, self.presences.remains(hostnqn))
+        // A host has its lanes when it goes on with a controller.
+        let since = if Connect::parse(sqe).qid == 0 { since } else { Instant::default() };
+        (hostnqn, self.presences.remains(hostnqn, since))
     }
 }
 
@@ -52,6 +54,8 @@ pub(super) struct Port {
     pub(super) local: SocketAddr,
     /// The connection's, if it has one of its own.
     pub(super) socket: Option<RawFd>,
+    /// When the command came in: a Connect that was postponed is older than others.
+    pub(super) since: Instant,
 }
 
 /// What a lane is to do after an admin or fabrics command.
@@ -158,11 +162,18 @@ impl Control {
             return Answer { completion: Some((status, 0)), ..Answer::default() };
         }
         let mut state = self.lock();
-        match state.remains(data) {
+        match state.remains(sqe, data, port.since) {
             (_, Remains::Nothing) => {}
             (hostnqn, Remains::Lanes) => {
                 state.postponed = true;
                 self.broadcast(|| Order::Sweep(hostnqn.into()));
+                return Answer { postponed: true, ..Answer::default() };
+            }
+            (hostnqn, Remains::Doubtful) => {
+                state.postponed = true;
+                if state.presences.ask(now, hostnqn, port.since) {
+                    self.broadcast(|| Order::Ask(hostnqn.into()));
+                }
                 return Answer { postponed: true, ..Answer::default() };
             }
             (_, Remains::Commands) => {
@@ -172,7 +183,8 @@ impl Control {
             }
         }
         let connected = state.target.connect(now, sqe, data, port.local);
-        let pass = connected.as_ref().ok().map(|c| state.presences.enter(&c.hostnqn, port.socket));
+        let mut enter = |c: &Connected| state.presences.enter(now, &c.hostnqn, c.qid, port.socket);
+        let pass = connected.as_ref().ok().map(&mut enter);
         self.publish(state);
         match connected {
             Ok(connected) => {
@@ -240,6 +252,13 @@ impl Control {
     pub(super) fn drains(&self, pass: &Pass) {
         let mut state = self.lock();
         state.presences.drain(pass);
+        self.settle(&mut state);
+    }
+
+    /// The host has a lane that it was asked for, at [`Order::Ask`].
+    pub(super) fn answered(&self, pass: &Pass) {
+        let mut state = self.lock();
+        state.presences.answered(pass);
         self.settle(&mut state);
     }
 

@@ -74,6 +74,8 @@ pub(super) struct Lane {
     pub(super) pass: Option<Pass>,
     /// Connect commands that wait for lanes which the host has lost.
     postponed: Vec<u16>,
+    /// When the first of them came.
+    connecting: Option<Instant>,
     pub(super) namespaces: NamespaceTable,
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
@@ -106,6 +108,7 @@ impl Lane {
             association: None,
             pass: None,
             postponed: Vec::new(),
+            connecting: None,
             namespaces: NamespaceTable::default(),
             slots: Vec::new(),
             starved: VecDeque::new(),
@@ -242,8 +245,8 @@ impl Lane {
         self.transport.expire(shared.now);
         self.flush(shared)?;
         match self.transport.is_over(shared.now) {
-            true => Err(LaneError::Ended("disconnected by the host")),
-            false => Ok(()),
+            Some(why) => Err(LaneError::Ended(why)),
+            None => Ok(()),
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) enum Order {
     Event(TargetEvent),
     /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.
     Sweep(Arc<str>),
+    /// The host connects: does it still have its lanes over Ethernet?
+    Ask(Arc<str>),
     /// Something of a host's lost connections is gone: Connects that waited for it may go on.
     Settled,
     /// A command is back from other threads.
@@ -366,6 +368,7 @@ impl Reactor {
                 Order::Request(request) => self.take_request(&request),
                 Order::Event(event) => self.handle_event(&event),
                 Order::Sweep(hostnqn) => self.sweep(&hostnqn),
+                Order::Ask(hostnqn) => self.ask(&hostnqn),
                 Order::Settled => self.connect_again(),
                 Order::Ended(owner, outcome) => {
                     self.shared.dispatcher.returned();

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-const NQN: &str = "nqn.2024-01.test:disk";
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const NQN: &str = "nqn.2024-01.test:disk";
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
-fn make_fifo(path: &Path) {
+pub(super) fn make_fifo(path: &Path) {
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
@@ -41,7 +41,7 @@ fn connect(server: &Server, host_nqn: &str) -> Result<Client, HostError> {
     Client::connect(host_config(server, host_nqn))
 }
 
-fn read() -> Request {
+pub(super) fn read() -> Request {
     Request {
         op: Op::Read,
         nsid: 1,
@@ -55,7 +55,7 @@ fn read() -> Request {
     }
 }
 
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
     while !done() {
         assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");

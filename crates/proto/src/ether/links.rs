@@ -17,6 +17,8 @@ struct Link<R> {
     door_seq: Option<u32>,
     /// Nanoseconds that a frame costs there beside what its way takes.
     bias_ns: u64,
+    /// The first number after the peer was asked for a sign of life.
+    asked: u32,
 }
 
 /// One lane's links, from one end. `R` is a record that frames carry; see [`Channel`].
@@ -44,8 +46,28 @@ impl<R: Copy> Links<R> {
             _ => return false,
         }
         let channel = Channel::new(now, config);
-        self.links.push(Link { channel, door: peer_door, door_seq: None, bias_ns: 0 });
+        self.links.push(Link {
+            channel,
+            door: peer_door,
+            door_seq: None,
+            bias_ns: 0,
+            asked: config.first_tx,
+        });
         true
+    }
+
+    /// The peer is asked for a sign of life, on each link.
+    pub fn ask(&mut self) {
+        for Link { channel, asked, .. } in &mut self.links {
+            *asked = channel.next();
+            channel.ask();
+        }
+    }
+
+    /// Whether it has given one: something that was sent after [`Links::ask`] is acknowledged.
+    #[must_use]
+    pub fn has_answered(&self) -> bool {
+        self.links.iter().any(|link| link.channel.has_reached(link.asked))
     }
 
     /// What a frame over that link costs beside the time that its way takes: other links are chosen before it until

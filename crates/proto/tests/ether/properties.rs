@@ -130,6 +130,20 @@ fn a_link_with_a_bias_is_used_when_the_others_are_loaded() {
 }
 
 #[test]
+fn what_was_sent_before_is_no_sign_of_life() {
+    let mut world = World::new(7, [100, 0], &[gigabit(), gigabit()]);
+    world.set_depth(1, 1);
+    world.run(LONG);
+    let [links, _] = &mut world.ends;
+    assert!(links.links.has_answered());
+    links.links.ask();
+    assert!(!links.links.has_answered());
+    world.run(LONG);
+    while world.step() && !world.ends[0].links.has_answered() {}
+    assert!(world.ends[0].links.has_answered());
+}
+
+#[test]
 fn a_link_that_is_cut_is_avoided_and_comes_back() {
     let cut = Cable { cut_ms: (20, 220), ..gigabit() };
     let (took, world) = time(&[gigabit(), cut.clone()], 256);

@@ -10,6 +10,8 @@
 //! | `damq` | the memory that a host places its data in |
 //! | `drops` | what was dropped, by reason |
 
+#[cfg(test)]
+mod back;
 mod bucket;
 mod config;
 pub(super) mod damq;

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NQN: &str = "nqn.2024-01.test:disk";
-const HOST: &str = "rt-tlane-h";
-const TARGET: &str = "rt-tlane-t";
+pub(super) const HOST: &str = "rt-tlane-h";
+pub(super) const TARGET: &str = "rt-tlane-t";
 const DOOR: u16 = 0x7e57;
 const LONG: Duration = Duration::from_secs(20);
 /// Long enough for an answer that must not come.
@@ -28,11 +28,12 @@ struct Stranger {
     target: MacAddress,
 }
 
-fn ip(words: &[&str]) -> bool {
+pub(super) fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
+/// Beside a pair of interfaces.
+pub(super) fn in_namespace(test: impl FnOnce() + Send) {
     let in_namespace = || {
         // SAFETY: takes a number; moves this thread alone, and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -44,15 +45,20 @@ fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
         for end in [HOST, TARGET] {
             assert!(ip(&["link", "set", end, "mtu", "9000", "up"]));
         }
-        let server = serve();
-        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
-        let mut stranger = Stranger { port, target: GROUP };
-        test(&server, &mut stranger);
+        test();
     };
     thread::scope(|scope| {
         if let Err(panic) = scope.spawn(in_namespace).join() {
             std::panic::resume_unwind(panic);
         }
+    });
+}
+
+fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
+    in_namespace(|| {
+        let server = serve();
+        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        test(&server, &mut Stranger { port, target: GROUP });
     });
 }
 

@@ -74,8 +74,9 @@ impl Lane {
             return Ok(());
         };
         let control = shared.control.clone();
-        let port = self.transport.port();
         let (now, mut page) = (shared.now, Vec::new());
+        let since = *self.connecting.get_or_insert(now);
+        let port = self.transport.port(since);
         let answer = control.command(now, &mut self.association, port, &sqe, &data, &mut page);
         if answer.postponed {
             let s = &mut self.slots[usize::from(slot)];
@@ -83,6 +84,7 @@ impl Lane {
             self.postponed.push(slot);
             return Ok(());
         }
+        self.connecting = None;
         if let Some(pass) = answer.connected
             && let Some(connected) = &self.association
         {

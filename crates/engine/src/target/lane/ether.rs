@@ -5,6 +5,7 @@ use super::transport::Transport;
 use super::{Lane, LaneError, Shared};
 use crate::ether::port::Port;
 use crate::stats::LaneStats;
+use crate::target::control::Control;
 use crate::target::ether::damq::Damq;
 use crate::target::ether::ports;
 use crate::target::slot::Slot;
@@ -20,6 +21,9 @@ use std::time::Duration;
 
 /// Longest wait for the acknowledgement of a lane's last answer.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// Longest wait for a sign of life of a host that connects again.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// A link of the lane, as it was joined.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +66,10 @@ pub(in crate::target) struct Ether {
     pub(in crate::target) heard: Instant,
     /// The host has disconnected: until when its acknowledgement is waited for.
     ending: Option<Instant>,
+    /// The host is asked for a sign of life: until when.
+    asked: Option<Instant>,
+    /// I/O commands came: they may still be executed.
+    has_worked: bool,
     pub(super) stats: LaneStats,
 }
 
@@ -145,6 +153,8 @@ impl Ether {
             held: 0,
             heard: now,
             ending: None,
+            asked: None,
+            has_worked: false,
             stats: LaneStats::default(),
         }
     }
@@ -210,13 +220,16 @@ impl Ether {
         self.ending.get_or_insert(now + LAST_ANSWER);
     }
 
-    /// Whether that is now.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.ending.is_some_and(|until| self.held == 0 || until <= now)
+    /// Why the lane ends now, if it does.
+    pub(super) fn is_over(&self, now: Instant) -> Option<&'static str> {
+        if self.ending.is_some_and(|until| self.held == 0 || until <= now) {
+            return Some("disconnected by the host");
+        }
+        self.asked.is_some_and(|until| until <= now).then_some("its host connects again")
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.qpair.deadline(), self.ending].into_iter().flatten().min()
+        [self.qpair.deadline(), self.ending, self.asked].into_iter().flatten().min()
     }
 
     /// Tells the host that the lane ends, over each link.
@@ -250,6 +263,39 @@ impl Lane {
         }
     }
 
+    /// A host connects: is this its lane, and does it still have it? Whether it is asked now; what it says is told at once
+    /// or when it has come.
+    pub(in crate::target) fn ask(
+        &mut self,
+        now: Instant,
+        control: &Control,
+        hostnqn: &str,
+    ) -> bool {
+        let Some(pass) = self.pass.as_ref().filter(|pass| *pass.hostnqn == *hostnqn) else {
+            return false;
+        };
+        let Transport::Ether(ether) = &mut self.transport else { return false };
+        if !ether.has_worked {
+            control.answered(pass); // nothing of it can be executed late
+        } else if ether.asked.is_none() {
+            ether.asked = Some(now + SIGN_OF_LIFE);
+            ether.qpair.links_mut().ask();
+            return true;
+        }
+        false
+    }
+
+    /// Tells that the host has the lane, if it was asked and has answered.
+    fn hear_answer(&mut self, control: &Control) {
+        if let Transport::Ether(ether) = &mut self.transport
+            && ether.asked.is_some()
+            && ether.qpair.links().has_answered()
+        {
+            ether.asked = None;
+            self.pass.iter().for_each(|pass| control.answered(pass));
+        }
+    }
+
     /// A frame of the lane, over one of its links. Nothing is sent: the lane's turn has to be ended.
     pub(in crate::target) fn take_frame(
         &mut self,
@@ -280,6 +326,14 @@ impl Lane {
         if ether.qpair.ended().is_some() {
             return Err(LaneError::Closed);
         }
+        self.hear_answer(&shared.control);
+        self.take_commands(shared)
+    }
+
+    fn take_commands(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
+        let is_io = self.association.as_ref().is_some_and(|connected| connected.qid > 0);
+        ether.has_worked |= is_io && !ether.commands.is_empty();
         let mut commands = std::mem::take(&mut ether.commands);
         for command in commands.drain(..) {
             self.take_command(shared, command)?;

@@ -138,10 +138,10 @@ impl Transport {
         }
     }
 
-    /// Whether it was to end soon, and does now.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    /// Why it ends now, if it does.
+    pub(super) fn is_over(&self, now: Instant) -> Option<&'static str> {
         match self {
-            Transport::Tcp(_) => false,
+            Transport::Tcp(_) => None,
             Transport::Ether(ether) => ether.is_over(now),
         }
     }
@@ -171,10 +171,12 @@ impl Transport {
     }
 
     /// Where its commands come in, as the control plane wants to know it.
-    pub(super) fn port(&self) -> Port {
+    pub(super) fn port(&self, since: Instant) -> Port {
         match self {
-            Transport::Tcp(tcp) => Port { local: tcp.local, socket: Some(tcp.connection.fd()) },
-            Transport::Ether(_) => Port { local: NO_ADDRESS, socket: None },
+            Transport::Tcp(tcp) => {
+                Port { local: tcp.local, socket: Some(tcp.connection.fd()), since }
+            }
+            Transport::Ether(_) => Port { local: NO_ADDRESS, socket: None, since },
         }
     }
 
@@ -182,7 +184,7 @@ impl Transport {
     pub(super) fn is_hung_up(&self) -> bool {
         match self {
             Transport::Tcp(tcp) => tcp.connection.is_hung_up(),
-            Transport::Ether(_) => false, // the host says when it is
+            Transport::Ether(_) => false, // the host says when it is, or is asked
         }
     }
 

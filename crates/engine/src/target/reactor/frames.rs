@@ -1,10 +1,11 @@
 //! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
 
 use super::{Kind, Order, Reactor, mark};
+use crate::clock;
 use crate::ether::port::Port;
 use crate::target::ether::listener::{Heard, Listener, QueryRequest, Request, answer};
 use crate::target::ether::{Bucket, Drop, Drops, Reply, ports};
-use crate::target::lane::LaneError;
+use crate::target::lane::{Lane, LaneError, Shared};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
@@ -291,6 +292,19 @@ impl Reactor {
         });
         if answered.is_some() {
             self.end_turn(index);
+        }
+    }
+
+    /// A host connects: does it still have the lanes that it has here?
+    pub(super) fn ask(&mut self, hostnqn: &str) {
+        let now = clock::now();
+        for index in 0..self.seats.len() as u32 {
+            let ask = |lane: &mut Lane, shared: &mut Shared| {
+                Ok::<_, LaneError>(lane.ask(now, &shared.control, hostnqn))
+            };
+            if self.use_lane(index, ask) == Some(true) {
+                self.end_turn(index);
+            }
         }
     }
 

@@ -364,6 +364,16 @@ impl<R: Copy> Channel<R> {
         self.must_ask = true;
     }
 
+    /// Number of the next frame.
+    pub(super) fn next(&self) -> u32 {
+        self.sender.next()
+    }
+
+    /// Whether that number or a later one is acknowledged.
+    pub(super) fn has_reached(&self, seq: u32) -> bool {
+        is_before(seq, self.sender.highest())
+    }
+
     /// A record of a lost frame, to be sent in another.
     pub fn next_lost(&mut self) -> Option<R> {
         self.sender.next_again()
