@@ -1,6 +1,6 @@
 //! The front that runs on each reactor: deals completions out to its loads, gives each its turn.
 
-use super::board::Board;
+use super::board::{Board, Phase};
 use super::lane::{LaneLoad, LaneResult, Seat};
 use super::plan::Plan;
 use crate::args::LaneChoice;
@@ -87,7 +87,9 @@ impl Front for Generator {
         for load in &mut self.loads {
             load.turn(turn, phase);
         }
-        if self.board.abandoned.load(Ordering::Relaxed) {
+        // Told to stop before the load has begun: not every lane could be connected.
+        let is_unconnected = turn.stopping() && phase == Phase::Prepare;
+        if is_unconnected || self.board.abandoned.load(Ordering::Relaxed) {
             return turn.stop();
         }
         if self.loads.iter().all(LaneLoad::is_done) {
@@ -108,6 +110,26 @@ impl Front for Generator {
 mod tests {
     use super::*;
     use crate::bench::plan::tests::plans;
+    use crate::bench::rig::{self, Rig};
+
+    #[test]
+    fn a_load_whose_lanes_cannot_all_be_connected_ends() {
+        let ends = |begins: bool| {
+            let plans = plans("", 1).unwrap();
+            let (mut generator, board, _inbox) = rig::generators(plans);
+            let mut rig = Rig::new(64 << 20, 512);
+            generator.turn(&mut rig);
+            assert!(!rig.stopped, "it waits for the load to begin");
+            if begins {
+                board.set_phase(Phase::Ramp);
+            }
+            rig.stopping = true;
+            generator.turn(&mut rig);
+            rig.stopped
+        };
+        assert!(ends(false));
+        assert!(!ends(true), "what has begun goes on until it has ended");
+    }
 
     #[test]
     fn every_part_of_every_load_has_its_seat() {

@@ -20,6 +20,8 @@ pub(super) struct Rig {
     pub(super) room: u32,
     pub(super) status: Status,
     pub(super) stopped: bool,
+    /// It was told to stop.
+    pub(super) stopping: bool,
     pub(super) store: Vec<u8>,
     completions: VecDeque<Completion>,
     block_bytes: usize,
@@ -34,6 +36,7 @@ impl Rig {
             room: 1024,
             status: Status::SUCCESS,
             stopped: false,
+            stopping: false,
             store: vec![0; bytes],
             completions: VecDeque::new(),
             block_bytes,
@@ -121,7 +124,7 @@ impl Turn for Rig {
     }
 
     fn stopping(&self) -> bool {
-        false
+        self.stopping
     }
 }
 
