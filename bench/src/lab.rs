@@ -119,6 +119,10 @@ impl Middle {
         namespace.run(segment::quiet)?;
         let mut passages = Vec::new();
         for link in 0..links {
+            namespace.run(|| {
+                segment::steer(link);
+                Ok(())
+            })?;
             let [h, t, lan] = ["h", "t", "lan"].map(|name| format!("{name}{link}"));
             segment::pair(host, &lan, &namespace, &h, wiring)?;
             segment::pair(target, &lan, &namespace, &t, wiring)?;

@@ -3,6 +3,7 @@
 
 mod apps;
 mod command;
+mod cores;
 mod ether;
 mod eval;
 mod floor;

@@ -34,6 +34,9 @@ pub(crate) struct Measure {
     /// Of the CPU time, the kernel's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_share: Option<f64>,
+    /// The share of the time that each core of the machine was busy, with whatever.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cores_busy: Vec<f64>,
     /// CPU time on this machine that was neither the run's nor idle, in cores: disturbance.
     pub(crate) foreign_cores: f64,
 }
@@ -101,9 +104,17 @@ impl Measure {
             beside: Beside::median(runs.iter().filter_map(|m| m.beside.as_ref())),
             link_use: opt(|m| m.link_use),
             kernel_share: opt(|m| m.kernel_share),
+            cores_busy: cores(runs),
             foreign_cores: of(|m| m.foreign_cores),
         }
     }
+}
+
+/// Each core's median.
+fn cores(runs: &[Measure]) -> Vec<f64> {
+    let count = runs.iter().map(|m| m.cores_busy.len()).max().unwrap_or(0);
+    let of = |core: usize| median(runs.iter().filter_map(|m| m.cores_busy.get(core).copied()));
+    (0..count).filter_map(of).collect()
 }
 
 impl Beside {
@@ -140,6 +151,7 @@ impl From<&FloorResult> for Measure {
             beside: None,
             link_use: None,
             kernel_share: None,
+            cores_busy: Vec::new(),
             foreign_cores: 0.0,
         }
     }

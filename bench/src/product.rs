@@ -1,7 +1,7 @@
 //! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
 
 use crate::measure::{Beside, Measure};
-use crate::workload::{self, Load, Mode, Setup, Sharing, Waiting};
+use crate::workload::{self, Load, Mode, Over, Setup, Sharing, Waiting};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -14,6 +14,9 @@ use std::time::Duration;
 const NQN: &str = "nqn.2026-11.io.roadtrain:bench";
 /// A run that has not ended by then is ended.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Received data of a lane over frames: as much as a target gives one at most.
+const LANE_MIB: usize = 16;
 
 /// On how much data to work, how long to load and to measure, and how fast in an open loop.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +58,13 @@ pub(crate) fn fill(setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
 pub(crate) fn serve(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
     let cores = (0..setup.reactors).map(|n| (1 - n % 2).to_string()).collect::<Vec<_>>().join(",");
     words(&format!(
-        "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {}",
+        "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {} {}",
         setup.over.name(),
         load.backend.namespace(timing.mib),
         setup.policy,
         both(setup),
         target(setup),
+        buffers(load, setup),
     ))
 }
 
@@ -121,6 +125,17 @@ fn both(setup: &Setup) -> String {
 /// What the target alone is told.
 fn target(setup: &Setup) -> String {
     setup.dispatch.map_or_else(String::new, |dispatch| format!("--dispatch {dispatch}"))
+}
+
+/// Memory for what a target receives: over frames every lane has its part of it.
+fn buffers(load: &Load, setup: &Setup) -> String {
+    const LANES_OF_DEFAULT: usize = 8;
+    let lanes = match setup.mode {
+        Mode::Inline => load.threads.unwrap_or(load.lanes),
+        Mode::Queue => load.lanes,
+    };
+    let is_short = setup.over != Over::Tcp && lanes > LANES_OF_DEFAULT;
+    if is_short { format!("--buffers {}MiB", LANE_MIB * lanes) } else { String::new() }
 }
 
 /// Where requests come from and how many are in flight, as options.
@@ -212,6 +227,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         }),
         link_use: None,
         kernel_share: None,
+        cores_busy: Vec::new(),
         foreign_cores: 0.0,
     })
 }
@@ -220,7 +236,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
 mod tests {
     use super::*;
     use crate::floor::Direction;
-    use crate::workload::{Backend, Class, Over, Stream, Wire};
+    use crate::workload::{Backend, Class, Stream, Wire};
     use serde_json::json;
 
     const CLOSED: Timing = Timing { mib: 1024, seconds: 1.0, ramp_seconds: 0.0, rate: None };
@@ -332,6 +348,18 @@ mod tests {
             "bench -t ether -a lan0,lan1 -n nqn.2026-11.io.roadtrain:bench --rw randread --bs 4096 \
              --depth 8 --lanes 1 --cores 0 --seconds 1 --policy auto --json --no-data-batching"
         );
+    }
+
+    #[test]
+    fn many_lanes_over_frames_get_memory_for_each() {
+        let setup = Setup { over: Over::Ether, ..Setup::new("auto") };
+        let line = |load: Load, setup: &Setup| serve(&load, setup, &CLOSED, "lan0").join(" ");
+        let many = Load::of_threads(0, 512 << 10, 64);
+        assert!(line(many, &setup).ends_with("--buffers 1024MiB"));
+        assert!(!line(Load::of_threads(0, 512 << 10, 4), &setup).contains("--buffers"));
+        let queue = Setup { mode: Mode::Queue, ..setup };
+        assert!(!line(many, &queue).contains("--buffers"));
+        assert!(!line(many, &Setup::new("auto")).contains("--buffers"));
     }
 
     #[test]

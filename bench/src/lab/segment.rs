@@ -57,6 +57,15 @@ pub(super) fn quiet() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the interfaces made from now on in this network namespace receive is worked on by one core, each link by
+/// another one: the switch's work is shared by all cores. Else those that send do it in their system calls.
+pub(super) fn steer(link: usize) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mask = 1_u32 << (link % cores.min(32));
+    // Absent from older kernels.
+    let _ = fs::write("/proc/sys/net/core/rps_default_mask", format!("{mask:x}"));
+}
+
 /// Makes a pair between two namespaces and sets it up.
 pub(super) fn pair(
     one: &Namespace,

@@ -1,6 +1,7 @@
 //! CPU time of both ends during a run, from outside: what they use between two moments of the time that is
 //! measured, for each request of that time.
 
+use crate::cores::Idle;
 use crate::interrupt;
 use crate::measure::Measure;
 use crate::noise;
@@ -32,13 +33,14 @@ struct State {
 }
 
 /// What has been used until a moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Sample {
     at: Instant,
     host_seconds: f64,
     target_seconds: f64,
     switches: f64,
     busy_seconds: f64,
+    idle: Idle,
     user_and_kernel: [f64; 2],
 }
 
@@ -74,6 +76,7 @@ impl Meter {
                 target_seconds: target.cpu_seconds,
                 switches: host.switches + target.switches,
                 busy_seconds: noise::busy_seconds(),
+                idle: Idle::now(),
                 user_and_kernel,
             });
         }
@@ -83,7 +86,7 @@ impl Meter {
     /// Adds CPU time to what a run has measured.
     pub(super) fn complete(self, measure: Measure) -> Measure {
         let samples = self.0.into_inner().expect("nobody panics with it").samples;
-        let [first, last] = samples[..] else { return measure };
+        let [first, last] = &samples[..] else { return measure };
         let seconds = last.at.duration_since(first.at).as_secs_f64().max(1e-6);
         let ios = (measure.iops * seconds).max(1.0);
         let host = last.host_seconds - first.host_seconds;
@@ -96,6 +99,7 @@ impl Meter {
             target_cpu_us_per_io: Some(target * 1e6 / ios),
             context_switches_per_io: Some((last.switches - first.switches) / ios),
             kernel_share: Some(kernel / (user + kernel).max(1e-9)),
+            cores_busy: first.idle.busy_until(&last.idle),
             foreign_cores: ((busy - host - target) / seconds).max(0.0),
             ..measure
         }
