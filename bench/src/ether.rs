@@ -6,6 +6,7 @@ mod cost;
 mod fair;
 mod rates;
 mod report;
+mod stamp;
 mod trouble;
 
 use crate::machine::Machine;
@@ -16,6 +17,7 @@ use crate::workload::{Load, Over, Setup};
 use crate::{interrupt, lab, noise};
 use anyhow::{Context, bail, ensure};
 use report::{Report, Row};
+use stamp::Stamp;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -44,7 +46,7 @@ pub(crate) struct Args {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the JSON goes; checks that were not run keep what is there
+    /// Where the JSON goes, check by check; those that are not run keep what is there
     #[arg(long, default_value = "bench/results/ether.json")]
     output: PathBuf,
     /// Put the table into this page, too: docs/PERFORMANCE.md
@@ -125,20 +127,16 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         rounds: args.rounds.max(1),
         seconds: args.seconds.max(0.5),
     };
-    let mut report = match args.only.is_empty() {
-        true => Report::default(),
-        false => read(args).unwrap_or_default(),
-    };
+    // An interrupted run, too, leaves what other runs had.
+    let mut report = if args.output.exists() { read(args)? } else { Report::default() };
     report.machine = Some(Machine::read());
-    (report.rounds, report.seconds) = (bench.rounds, bench.seconds);
     for (name, about, run) in checks {
         let began = Instant::now();
-        let foreign = noise::settle(QUIET_MAX);
-        report.foreign_cores = report.foreign_cores.max(foreign);
+        let foreign_cores = noise::settle(QUIET_MAX);
         let rows = run(&bench).unwrap_or_else(|e| vec![Row::failed(name, about, &e)]);
         interrupt::check()?;
         eprintln!("{name}: {:.0} s", began.elapsed().as_secs_f64());
-        report.replace(name, rows);
+        report.replace(name, rows, Stamp::now(bench.rounds, bench.seconds, foreign_cores));
         report.sort(CHECKS.iter().map(|check| check.0));
         crate::eval::write(&args.output, &(serde_json::to_string_pretty(&report)? + "\n"))?;
     }

@@ -1,8 +1,10 @@
 //! What was measured and what had to be: JSON and a table.
 
+use super::stamp::{self, Stamp};
 use crate::grid::{self, Grid};
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a figure has to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,11 +31,8 @@ pub(super) struct Row {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) machine: Option<Machine>,
-    pub(super) rounds: usize,
-    pub(super) seconds: f64,
-    /// What others used of the machine before a check, at worst.
-    #[serde(default)]
-    pub(super) foreign_cores: f64,
+    /// When and how each check was measured.
+    pub(super) stamps: BTreeMap<String, Stamp>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -69,6 +68,11 @@ impl Row {
         Self { bound: Some(bound), ..self }
     }
 
+    /// Only told, not asked for.
+    pub(super) fn unasked(self) -> Self {
+        Self { bound: None, ..self }
+    }
+
     pub(super) fn note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
     }
@@ -93,7 +97,8 @@ impl Row {
 
 impl Report {
     /// Puts a check's rows in the place of its old ones.
-    pub(super) fn replace(&mut self, check: &str, rows: Vec<Row>) {
+    pub(super) fn replace(&mut self, check: &str, rows: Vec<Row>, stamp: Stamp) {
+        self.stamps.insert(check.to_owned(), stamp);
         self.rows.retain(|row| row.check != check);
         self.rows.extend(rows);
     }
@@ -104,25 +109,32 @@ impl Report {
         self.rows.sort_by_key(|row| order.iter().position(|check| *check == row.check));
     }
 
-    /// The table, its head and its score.
+    /// The checks in the order of their rows, with their stamps.
+    fn measured(&self) -> impl Iterator<Item = (&str, &Stamp)> {
+        let mut last = "";
+        let firsts = self.rows.iter().map(|row| row.check.as_str()).filter(move |check| {
+            let is_first = *check != last;
+            last = check;
+            is_first
+        });
+        firsts.filter_map(|check| Some((check, self.stamps.get(check)?)))
+    }
+
+    /// The table, its score and how it was measured.
     pub(super) fn markdown(&self) -> String {
         let mut out = String::new();
         if let Some(machine) = &self.machine {
             out += &format!("{machine}\n");
         }
-        out += &format!(
-            "Medians of {} alternating rounds of {} s; others used up to {:.2} cores before a check.\n\n",
-            self.rounds,
-            digits(self.seconds),
-            self.foreign_cores
-        );
+        out += "\n";
         let mut lines: Grid =
             vec![grid::strings(&["check", "figure", "measured", "unit", "bar", "", "note"])];
         lines.extend(self.rows.iter().map(line));
         grid::write(&mut out, &lines);
         let judged: Vec<bool> = self.rows.iter().filter_map(Row::passes).collect();
         let kept = judged.iter().filter(|&&kept| kept).count();
-        out + &format!("\n{kept} of {} bars kept.\n", judged.len())
+        out += &format!("\n{kept} of {} bars kept.\n\n", judged.len());
+        out + &stamp::told(self.measured())
     }
 }
 
@@ -170,14 +182,23 @@ mod tests {
     #[test]
     fn a_check_that_is_run_again_replaces_its_rows() {
         let mut report = Report::default();
-        report.replace("links", vec![Row::new("links", "2", "x", 1.9)]);
-        report.replace("use", vec![Row::new("use", "reads", "%", 90.0)]);
-        report
-            .replace("use", vec![Row::new("use", "reads", "%", 96.0).bound(Bound::AtLeast(95.0))]);
+        let stamp = |commit: &str| Stamp {
+            date: "2026-11-21 10:00".into(),
+            commit: commit.into(),
+            rounds: 1,
+            seconds: 1.0,
+            foreign_cores: 0.0,
+        };
+        report.replace("links", vec![Row::new("links", "2", "x", 1.9)], stamp("one"));
+        report.replace("use", vec![Row::new("use", "reads", "%", 90.0)], stamp("one"));
+        let again = Row::new("use", "reads", "%", 96.0).bound(Bound::AtLeast(95.0));
+        report.replace("use", vec![again], stamp("two"));
         report.sort(["use", "links"].into_iter());
         let text = report.markdown();
         assert!(text.contains("| use ") && text.contains(">= 95"), "{text}");
-        assert!(text.ends_with("1 of 1 bars kept.\n"), "{text}");
+        assert!(text.contains("1 of 1 bars kept.\n"), "{text}");
+        assert!(text.contains("use: 2026-11-21, commit two, one round"), "{text}");
+        assert!(text.contains("links: 2026-11-21, commit one, one round"), "{text}");
         assert_eq!(report.rows.len(), 2);
         assert_eq!(report.rows[0].check, "use");
     }

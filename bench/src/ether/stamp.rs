@@ -1,0 +1,106 @@
+//! When, from which source and how a check was measured: checks of one report may be of several runs.
+
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+
+/// A check's run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    /// UTC.
+    pub(super) date: String,
+    /// Of the source tree it was started in.
+    pub(super) commit: String,
+    pub(super) rounds: usize,
+    pub(super) seconds: f64,
+    /// What others used of the machine before it.
+    pub(super) foreign_cores: f64,
+}
+
+impl Stamp {
+    /// A run that ends now.
+    pub(super) fn now(rounds: usize, seconds: f64, foreign_cores: f64) -> Self {
+        let said = |program: &str, arguments: &[&str]| {
+            let output = Command::new(program).args(arguments).output().ok()?;
+            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            (output.status.success() && !text.is_empty()).then_some(text)
+        };
+        let unknown = || "unknown".to_owned();
+        let commit = ["describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=7"];
+        Self {
+            date: said("date", &["--utc", "+%Y-%m-%d %H:%M"]).unwrap_or_else(unknown),
+            commit: said("git", &commit).unwrap_or_else(unknown),
+            rounds,
+            seconds,
+            foreign_cores,
+        }
+    }
+
+    fn day(&self) -> &str {
+        self.date.split(' ').next().unwrap_or_default()
+    }
+
+    /// Whether it can be told together with another one.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.day().to_owned(), one.commit.clone(), one.rounds);
+        of(self) == of(other) && self.seconds == other.seconds
+    }
+}
+
+/// A line for each group of checks that were measured alike.
+pub(super) fn told<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> String {
+    let mut groups: Vec<(Vec<&str>, Stamp)> = Vec::new();
+    for (check, stamp) in stamps {
+        match groups.iter_mut().find(|(_, first)| first.is_like(stamp)) {
+            Some((checks, first)) => {
+                checks.push(check);
+                first.foreign_cores = first.foreign_cores.max(stamp.foreign_cores);
+            }
+            None => groups.push((vec![check], stamp.clone())),
+        }
+    }
+    let line = |(checks, stamp): &(Vec<&str>, Stamp)| {
+        let several = if stamp.rounds == 1 { "one round" } else { "medians of rounds" };
+        format!(
+            "{}: {}, commit {}, {several} ({}) of {} s; others used up to {:.2} cores before.\n",
+            checks.join(", "),
+            stamp.day(),
+            stamp.commit,
+            stamp.rounds,
+            stamp.seconds,
+            stamp.foreign_cores
+        )
+    };
+    groups.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(date: &str, commit: &str, foreign_cores: f64) -> Stamp {
+        let (date, commit) = (date.to_owned(), commit.to_owned());
+        Stamp { date, commit, rounds: 3, seconds: 1.0, foreign_cores }
+    }
+
+    #[test]
+    fn checks_that_were_measured_alike_are_told_together() {
+        let stamps = [
+            ("use", stamp("2026-11-21 10:00", "aaaaaaa", 0.01)),
+            ("links", stamp("2026-11-21 10:05", "bbbbbbb", 0.0)),
+            ("floor", stamp("2026-11-21 11:00", "aaaaaaa", 0.04)),
+        ];
+        let text = told(stamps.iter().map(|(check, stamp)| (*check, stamp)));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].starts_with("use, floor: 2026-11-21, commit aaaaaaa, "), "{text}");
+        assert!(lines[0].contains("up to 0.04 cores"), "{text}");
+        assert!(lines[1].starts_with("links: 2026-11-21, commit bbbbbbb, "), "{text}");
+    }
+
+    #[test]
+    fn the_clock_is_read() {
+        let stamp = Stamp::now(2, 0.5, 0.0);
+        assert_eq!(stamp.date.len(), "2026-11-21 10:00".len(), "{stamp:?}");
+        assert!(!stamp.commit.is_empty());
+    }
+}
