@@ -40,7 +40,7 @@ eval: build ## published figures, applications, Ethernet's bars: eval.html, apps
 	cargo run --release --package roadtrain-bench -- eval $(if $(QUICK),--quick)
 	cargo run --release --package roadtrain-bench -- apps $(if $(QUICK),--quick)
 	cargo build --release --package roadtrain-exercise
-	cargo run --release --package roadtrain-bench -- ether $(if $(QUICK),--rounds 1)
+	cargo run --release --package roadtrain-bench -- ether $(if $(QUICK),--rounds 1 --seconds 0.5 --only use,tcp,cost)
 
 lint: ## format, clippy, docs, layers, sizes, shell scripts
 	@scripts/setup.sh build lint

@@ -33,14 +33,30 @@ struct Budget {
     rounds: usize,
     seconds: f64,
     ramp_seconds: f64,
+    wired_rounds: usize,
+    wired_seconds: f64,
     profile_rounds: usize,
 }
 
 /// Size of the namespaces: far beyond the caches, and quickly filled before each run.
 const MIB: usize = 256;
 
-const FULL: Budget = Budget { rounds: 5, seconds: 0.35, ramp_seconds: 0.15, profile_rounds: 3 };
-const QUICK: Budget = Budget { rounds: 3, seconds: 0.2, ramp_seconds: 0.15, profile_rounds: 1 };
+const FULL: Budget = Budget {
+    rounds: 5,
+    seconds: 0.35,
+    ramp_seconds: 0.15,
+    wired_rounds: 3,
+    wired_seconds: 1.0,
+    profile_rounds: 3,
+};
+const QUICK: Budget = Budget {
+    rounds: 3,
+    seconds: 0.2,
+    ramp_seconds: 0.15,
+    wired_rounds: 1,
+    wired_seconds: 0.6,
+    profile_rounds: 1,
+};
 
 /// Runs the evaluation.
 #[derive(Debug, clap::Args)]
@@ -48,7 +64,7 @@ pub(crate) struct Args {
     /// The product
     #[arg(long, default_value = "target/release/roadtrain")]
     program: PathBuf,
-    /// Fewer points and rounds: about eleven minutes instead of an hour
+    /// Fewer points and rounds: about six minutes instead of fifty
     #[arg(long)]
     quick: bool,
     /// Rounds; each runs every point once [default: 5, quick: 3]
@@ -108,7 +124,8 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     let evaluation = measure(args, extent, &figures)?;
     write(&args.output, &to_json(&evaluation)?)?;
-    render(&args.output, &figures, &evaluation)
+    render(&args.output, &figures, &evaluation)?;
+    interrupt::check()
 }
 
 /// Compact, and with the digits that mean something: thousands of runs have a dozen figures each.
@@ -140,6 +157,8 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
         rounds: args.rounds.unwrap_or(budget.rounds).max(1),
         seconds: args.seconds.unwrap_or(budget.seconds),
         ramp_seconds: args.ramp.unwrap_or(budget.ramp_seconds),
+        wired_rounds: budget.wired_rounds,
+        wired_seconds: budget.wired_seconds,
         retries: args.retries,
         repeats_left: Cell::new(0),
         wires: RefCell::default(),
@@ -152,12 +171,13 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
     interrupt::watch();
     eprintln!("{runs} runs: about {minutes:.0} minutes, longer when others disturb");
     let peaks = manner.peaks(&blocks);
-    let results = manner.run(&blocks, &peaks)?;
+    let results = manner.run(&blocks, &peaks);
     let profiled: Vec<Point> =
         figures.iter().flat_map(|figure| figure.profiled.iter().copied()).collect();
     let skipped = if profiled.is_empty() { None } else { profile::unavailable() };
     let profiles = match skipped {
         Some(_) => Vec::new(),
+        None if interrupt::check().is_err() => Vec::new(),
         None => profiles(&manner, &profiled, budget.profile_rounds.min(manner.rounds)),
     };
     Ok(Evaluation {
@@ -231,12 +251,16 @@ fn plots(figure: &Figure, data: &Data) -> Vec<(String, String)> {
     charts.enumerate().map(|(n, svg)| (format!("{}-{}.svg", figure.id, n + 1), svg)).collect()
 }
 
-/// Writes a file, and makes the folder for it.
+/// Writes a file whole or not at all, and makes the folder for it.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(crate) enum Metric {
     BulkIops,
     /// All data over what the links can carry.
     LinkUse,
+    /// Of the machine's cores, the one with least to spare, with whatever it was busy.
+    BusiestCore,
     /// Until the IOPS are at 95 % of their new level.
     Settle,
 }
@@ -76,6 +78,9 @@ impl Metric {
             Self::BesideP99 => beside.map(|b| b.latency_us_p99),
             Self::Settle => m.settle_ms,
             Self::LinkUse => m.link_use.map(|share| share * 100.0),
+            Self::BusiestCore => {
+                m.cores_busy.iter().copied().reduce(f64::max).map(|share| share * 100.0)
+            }
             Self::BulkIops => Some(beside.map_or(m.iops, |b| b.iops) / 1e3),
         }
     }
@@ -102,6 +107,7 @@ impl Metric {
             Self::BulkIops => "bulk kIOPS",
             Self::Settle => "settles in ms",
             Self::LinkUse => "link use %",
+            Self::BusiestCore => "busiest core %",
         }
     }
 
@@ -112,7 +118,9 @@ impl Metric {
                 format!("{value:.0}")
             }
             Self::Bandwidth | Self::BandwidthTotal | Self::BesideBandwidth => format!("{value:.2}"),
-            Self::Cpu | Self::BytesPerSend | Self::TargetBytesPerSend => format!("{value:.0}"),
+            Self::Cpu | Self::BusiestCore | Self::BytesPerSend | Self::TargetBytesPerSend => {
+                format!("{value:.0}")
+            }
             Self::Syscalls => format!("{value:.3}"),
             Self::Switches | Self::HostWakeUps => format!("{value:.4}"),
             _ => format!("{value:.1}"),

@@ -20,6 +20,9 @@ pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
     if panel.cells.iter().any(|cell| cell.point.load.wire.is_some_and(|w| w.is_gigabit)) {
         metrics.push(Metric::LinkUse);
     }
+    if panel.cells.iter().any(|cell| cell.point.load.wire.is_some()) {
+        metrics.push(Metric::BusiestCore);
+    }
     if panel.cells.iter().any(|cell| cell.point.load.threads.is_some()) {
         metrics.push(Metric::HostWakeUps);
     }

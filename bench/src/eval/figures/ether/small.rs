@@ -32,7 +32,7 @@ fn effect(metric: Metric, pairs: Vec<Pair>, published: f64) -> Test {
 
 /// Figure 5: link use against outstanding requests, with and without batching of requests.
 fn requests(extent: Extent) -> Figure {
-    let depths = extent.pick(&[1, 4, 16, 64, 128], &[128]);
+    let depths = extent.pick(&[1, 8, 32, 128], &[128]);
     let adaptive = Setup { over: Over::Ether, ..TYCHE };
     let setups = [
         ("all apart", APART),
@@ -78,7 +78,7 @@ fn requests(extent: Extent) -> Figure {
 
 /// Figure 7: the same with batching of data, beside others.
 fn data(extent: Extent) -> Figure {
-    let depths = extent.pick(&[1, 4, 16, 64, 128], &[128]);
+    let depths = extent.pick(&[1, 8, 32, 128], &[128]);
     let sides = [
         ("ether", Side::Product(ETHER)),
         ("data apart", Side::Product(REQUESTS)),
