@@ -1,6 +1,7 @@
 //! A lane at the target: a queue pair, what carries it, and the commands it executes.
 
 mod admin;
+mod arrivals;
 mod ether;
 mod io;
 mod payload;
@@ -162,7 +163,7 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload,
+        payload: Payload<'_>,
     ) -> Result<(), LaneError> {
         self.slot(slot);
         let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
@@ -170,6 +171,7 @@ impl Lane {
             self.handle_io(shared, slot, sqe, payload);
             return Ok(());
         }
+        let payload = self.place(shared.now, payload);
         self.handle_admin(shared, slot, sqe, payload)
     }
 

@@ -19,7 +19,7 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload,
+        payload: Payload<'_>,
     ) -> Result<(), LaneError> {
         // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
         let is_fabrics = sqe.opcode == opcode::FABRICS;

@@ -1,5 +1,6 @@
 //! A lane over Ethernet: its frames come and go by the reactor's ports.
 
+use super::arrivals::{Command, LastPiece, Piece, octets};
 use super::payload::Payload;
 use super::transport::Transport;
 use super::{Lane, LaneError, Shared};
@@ -36,14 +37,6 @@ pub(in crate::target) struct Link {
     pub(in crate::target) join: Join,
     /// Our first number in its channel.
     pub(in crate::target) first: u32,
-}
-
-/// A command that has come with all its data.
-struct Command {
-    slot: u16,
-    sqe: Sqe,
-    place: u64,
-    data_bytes: u32,
 }
 
 /// Queue pair, links and data pages.
@@ -308,35 +301,40 @@ impl Lane {
         let (slots, now) = (&mut self.slots, shared.now);
         let Ether { qpair, damq, commands, held, stats, heard, .. } = &mut **ether;
         *heard = now;
+        let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
-            RxEvent::Data { place, start, length, .. } => {
-                let piece = body.get(start..start + length as usize).unwrap_or_default();
-                let placed = damq.put(now, place, piece);
-                debug_assert!(placed, "the queue pair checks places");
+            RxEvent::Data { slot, place, start, length } => {
+                if let Some(before) = last.replace(Piece { slot, place, start, length }) {
+                    before.put(now, damq, body);
+                }
             }
             RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
                 *held += 1;
-                commands.push(Command { slot, sqe, place, data_bytes });
+                let start = last.take_whole(slot, data_bytes);
+                commands.push(Command { slot, sqe, place, data_bytes, start });
             }
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
                 slots[usize::from(slot)].release(&mut shared.pool);
             }
         });
+        if let Some(piece) = last.take() {
+            piece.put(now, damq, body);
+        }
         if ether.qpair.ended().is_some() {
             return Err(LaneError::Closed);
         }
         self.hear_answer(&shared.control);
-        self.take_commands(shared)
+        self.take_commands(shared, body)
     }
 
-    fn take_commands(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    fn take_commands(&mut self, shared: &mut Shared, body: &[u8]) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let is_io = self.association.as_ref().is_some_and(|connected| connected.qid > 0);
         ether.has_worked |= is_io && !ether.commands.is_empty();
         let mut commands = std::mem::take(&mut ether.commands);
         for command in commands.drain(..) {
-            self.take_command(shared, command)?;
+            self.take_command(shared, command, body)?;
         }
         if let Transport::Ether(ether) = &mut self.transport {
             ether.commands = commands;
@@ -344,17 +342,44 @@ impl Lane {
         Ok(())
     }
 
-    fn take_command(&mut self, shared: &mut Shared, command: Command) -> Result<(), LaneError> {
-        let Command { slot, mut sqe, place, data_bytes } = command;
+    fn take_command(
+        &mut self,
+        shared: &mut Shared,
+        command: Command,
+        body: &[u8],
+    ) -> Result<(), LaneError> {
+        let Command { slot, mut sqe, place, data_bytes, start } = command;
         if brings_data(&sqe) {
             sqe.set_in_capsule(data_bytes); // even if it brings none
         }
+        let payload = match start {
+            Some(start) => Payload::InFrame { octets: octets(body, start, data_bytes), place },
+            None => self.lend(place, data_bytes),
+        };
+        self.handle_command(shared, slot, &sqe, payload)
+    }
+
+    /// Data that the host has placed.
+    fn lend(&self, place: u64, data_bytes: u32) -> Payload<'static> {
         let lent = match &self.transport {
             Transport::Ether(ether) if data_bytes > 0 => ether.damq.lend(place, data_bytes),
             _ => None,
         };
-        let payload = lent.map_or(Payload::Asked, Payload::Here);
-        self.handle_command(shared, slot, &sqe, payload)
+        lent.map_or(Payload::Asked, Payload::Here)
+    }
+
+    /// Data that is to stay longer than its frame goes where the host wants it.
+    pub(super) fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
+        match (payload, &mut self.transport) {
+            (Payload::InFrame { octets, place }, Transport::Ether(ether)) => {
+                let placed = ether.damq.put(now, place, octets);
+                debug_assert!(placed, "the queue pair checks places");
+                self.lend(place, octets.len() as u32)
+            }
+            (Payload::Follows(bytes), _) => Payload::Follows(bytes),
+            (Payload::Here(buffer), _) => Payload::Here(buffer),
+            (Payload::Asked | Payload::InFrame { .. }, _) => Payload::Asked,
+        }
     }
 }
 

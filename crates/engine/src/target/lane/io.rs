@@ -20,7 +20,7 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload,
+        payload: Payload<'_>,
     ) {
         let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
             return self.handle_io_without_namespace(shared, slot, sqe, &payload);
@@ -37,10 +37,12 @@ impl Lane {
         };
         self.account(&command);
         let hands_over = shared.dispatcher.hands_over();
-        let staged =
-            self.transport.has_data_digest() || hands_over && matches!(payload, Payload::Here(_)); // whoever executes copies it
+        // What has come already is copied by whoever executes the command.
+        let is_here = matches!(payload, Payload::Here(_) | Payload::InFrame { .. });
+        let staged = self.transport.has_data_digest() || hands_over && is_here;
         let Some((start, length)) = in_place(&command, &namespace, staged) else {
             self.slots[usize::from(slot)].work = Work::Io { command, namespace, sqe: *sqe };
+            let payload = self.place(shared.now, payload);
             return self.begin(shared, slot, payload);
         };
         let backend = namespace.backend.clone();
@@ -58,12 +60,18 @@ impl Lane {
             }
             (_, Payload::Asked) => self.transport.request_data(shared.now, slot, length),
             (_, Payload::Follows(_)) => {} // received there
-            (_, Payload::Here(buffer)) => {
-                // SAFETY: `in_place` checked the range, whose length `IoCommand::parse` found to be the buffer's.
-                unsafe { start.copy_from_nonoverlapping(buffer.as_ptr(), buffer.len()) };
-                self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
+            (_, Payload::Here(buffer)) => self.write_in_place(shared, slot, start, &buffer),
+            (_, Payload::InFrame { octets, .. }) => {
+                self.write_in_place(shared, slot, start, octets);
             }
         }
+    }
+
+    /// A write to memory at `start`, which `in_place` found to be there for as many octets as there are.
+    fn write_in_place(&mut self, shared: &Shared, slot: u16, start: *mut u8, octets: &[u8]) {
+        // SAFETY: `in_place` checked the range, whose length `IoCommand::parse` found to be that of `octets`.
+        unsafe { start.copy_from_nonoverlapping(octets.as_ptr(), octets.len()) };
+        self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
     }
 
     /// A write whose data is in its place already.
@@ -111,7 +119,7 @@ impl Lane {
         shared: &mut Shared,
         slot: u16,
         sqe: &Sqe,
-        payload: &Payload,
+        payload: &Payload<'_>,
     ) {
         if sqe.opcode != opcode::FLUSH || sqe.nsid.get() != u32::MAX {
             let known = matches!(
@@ -134,7 +142,13 @@ impl Lane {
     }
 
     /// Answers with an error, when the data that came along has passed.
-    pub(super) fn fail(&mut self, shared: &Shared, slot: u16, status: Status, payload: &Payload) {
+    pub(super) fn fail(
+        &mut self,
+        shared: &Shared,
+        slot: u16,
+        status: Status,
+        payload: &Payload<'_>,
+    ) {
         let Payload::Follows(_) = payload else {
             return self.transport.respond(shared.now, slot, status, 0);
         };
@@ -144,7 +158,7 @@ impl Lane {
     }
 
     /// Gets the command its buffer, then its data, then executes it.
-    pub(super) fn begin(&mut self, shared: &mut Shared, slot: u16, payload: Payload) {
+    pub(super) fn begin(&mut self, shared: &mut Shared, slot: u16, payload: Payload<'_>) {
         let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
         let (out, staged, along) =
             (command.data_out_bytes(), staged_bytes(command), payload.bytes());
