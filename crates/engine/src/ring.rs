@@ -1,14 +1,17 @@
 //! A reactor's io_uring: a thin layer that never loses an entry and never fails for reasons that a
 //! reactor would only shrug at.
 
+mod alarm;
 mod command;
 mod queue;
 #[cfg(test)]
 mod tests;
 
+use alarm::{Alarms, Need};
 pub use command::RingCommand;
 use queue::Queue;
 
+use crate::clock;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -66,6 +69,7 @@ impl UserData {
 /// An io_uring that belongs to the thread that made it.
 pub struct Ring {
     queue: Entries,
+    alarms: Alarms,
     /// The kernel accepts entries from the creating thread only.
     not_send: PhantomData<*const ()>,
 }
@@ -90,17 +94,21 @@ impl Ring {
     /// A ring for the calling thread with `entries` submission entries and four times as many for
     /// completions. Older kernels get the same ring without the newer flags.
     pub fn new(entries: u32) -> io::Result<Ring> {
-        Ok(Ring { queue: Entries::Narrow(Queue::new(entries)?), not_send: PhantomData })
+        Ok(Ring::of(Entries::Narrow(Queue::new(entries)?)))
     }
 
     /// A ring like [`Ring::new`]'s whose entries have 128 octets, so that it takes
     /// [commands](Ring::command), where the kernel has that (Linux 5.19), else a usual one.
     pub fn wide(entries: u32) -> io::Result<Ring> {
         match Queue::new(entries) {
-            Ok(queue) => Ok(Ring { queue: Entries::Wide(queue), not_send: PhantomData }),
+            Ok(queue) => Ok(Ring::of(Entries::Wide(queue))),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ring::new(entries),
             Err(error) => Err(error),
         }
+    }
+
+    fn of(queue: Entries) -> Ring {
+        Ring { queue, alarms: Alarms::default(), not_send: PhantomData }
     }
 
     /// Queues an entry for the next submission. When the queue is full the kernel gets it now; what
@@ -167,15 +175,36 @@ impl Ring {
         with!(self, queue => queue.submit_and_wait(want, timeout))
     }
 
+    /// Submits everything and waits for a completion, at most `timeout` (`None`: for ever). For who waits very often:
+    /// it may return earlier without one.
+    pub fn submit_and_sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) else {
+            return self.submit_and_wait(1, timeout);
+        };
+        match self.alarms.until(clock::now() + timeout) {
+            Need::Nothing => {}
+            // SAFETY: it points into the alarms, which stay while the ring does and are not changed until it completes.
+            Need::Entry(entry) => unsafe { self.push(&entry) },
+            Need::Timer => return self.submit_and_wait(1, Some(timeout)),
+        }
+        self.submit_and_wait(1, None)
+    }
+
     /// The oldest completion that was not taken yet; makes no system call.
     #[inline]
     pub fn next_completion(&mut self) -> Option<RingCqe> {
-        with!(self, queue => queue.next_completion())
+        loop {
+            let completion = with!(self, queue => queue.next_completion())?;
+            if completion.user_data != alarm::USER_DATA {
+                return Some(completion);
+            }
+            self.alarms.rung();
+        }
     }
 
     /// Appends all completions at hand to `completions`; makes no system call.
     #[inline]
     pub fn reap(&mut self, completions: &mut Vec<RingCqe>) {
-        with!(self, queue => queue.reap(completions));
+        completions.extend(std::iter::from_fn(|| self.next_completion()));
     }
 }

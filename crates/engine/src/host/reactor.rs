@@ -237,8 +237,12 @@ impl Reactor {
             self.arm_ports();
             self.waits += 1;
         }
-        let timeout = if sleeping { self.timeout(front_deadline) } else { None };
-        self.ring.submit_and_wait(usize::from(sleeping), timeout)?;
+        if sleeping {
+            let timeout = self.timeout(front_deadline);
+            self.ring.submit_and_sleep(timeout)?;
+        } else {
+            self.ring.submit_and_wait(0, None)?;
+        }
         while let Some(cqe) = self.ring.next_completion() {
             self.dispatch(cqe);
         }

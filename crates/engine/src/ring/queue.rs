@@ -76,11 +76,6 @@ impl<S: EntryMarker> Queue<S> {
         self.uring.completion().next().map(RingCqe::from)
     }
 
-    #[inline]
-    pub(super) fn reap(&mut self, completions: &mut Vec<RingCqe>) {
-        completions.extend(self.uring.completion().map(RingCqe::from));
-    }
-
     /// Whether an enter without waiting would have nothing to do.
     #[inline]
     fn is_quiet(&mut self) -> bool {

@@ -48,6 +48,26 @@ fn a_time_out_is_no_error() {
 }
 
 #[test]
+fn a_sleep_ends_with_its_time_or_with_a_completion() {
+    let mut ring = Ring::new(4).unwrap();
+    let begin = clock::now();
+    let until = begin + Duration::from_millis(20);
+    while clock::now() < until {
+        ring.submit_and_sleep(Some(until.since(clock::now()))).unwrap();
+        assert_eq!(ring.next_completion(), None);
+    }
+    ring.nop(7);
+    while ring.next_completion().is_none_or(|completion| completion.user_data != 7) {
+        ring.submit_and_sleep(A_WHILE).unwrap();
+    }
+    // Alarms that are set stand in nobody's way.
+    for ms in (1..9).rev() {
+        ring.submit_and_sleep(Some(Duration::from_millis(ms))).unwrap();
+    }
+    assert_eq!(ring.next_completion(), None);
+}
+
+#[test]
 fn poll_fires_once_and_can_be_removed() {
     let mut ring = Ring::new(4).unwrap();
     let (mut near, far) = UnixStream::pair().unwrap();

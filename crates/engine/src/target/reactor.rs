@@ -244,9 +244,11 @@ impl Reactor {
         let timeout = if has_work || spinning { None } else { self.timeout() };
         let sleeping = !has_work && !spinning && timeout != Some(Duration::ZERO);
         self.waits += u64::from(sleeping);
-        self.shared.ring.submit_and_wait(usize::from(sleeping), timeout)?;
         if sleeping {
+            self.shared.ring.submit_and_sleep(timeout)?;
             self.shared.now = clock::now(); // for completions of the backend
+        } else {
+            self.shared.ring.submit_and_wait(0, None)?;
         }
         while let Some(cqe) = self.shared.ring.next_completion() {
             self.dispatch(cqe);
