@@ -73,6 +73,39 @@ test_ether_verified_over_two_links() {
     bench_ether --rw randrw --bs 64k --depth 16 --seconds 1
 }
 
+# Tagged frames; who has another tag, or none, hears nothing of the target.
+test_ether_in_a_vlan() {
+    ether_lab 1 9000
+    serve_ether --vlan 7 --namespace mem:64MiB
+    bench_ether --vlan 7 --rw randrw --bs 4k --depth 16 --seconds 1
+    local tag
+    for tag in '' '--vlan 8'; do
+        # shellcheck disable=SC2086
+        in_host "$lab" "$ROADTRAIN" discover -t ether -a "$links" $tag >discover.log 2>&1 || true
+        ! grep -q "$nqn" discover.log || { cat discover.log; fail "found with ${tag:-no tag}"; }
+    done
+}
+
+test_ether_over_af_xdp() {
+    grep -q '^XDP ' /proc/net/protocols || skip 'this kernel has no AF_XDP'
+    ether_lab 2 1500
+    serve_ether --port-kind xdp --namespace mem:64MiB
+    bench_ether --port-kind xdp --rw randrw --bs 4k --depth 16 --seconds 2
+    bench_ether --port-kind packet --rw randrw --bs 64k --depth 4 --seconds 1
+}
+
+test_ether_dispatch() {
+    local mode
+    for mode in rec base nowq; do
+        ether_lab 1 9000
+        serve_ether --dispatch $mode --namespace "file:$work/disk.img,size=64MiB"
+        bench_ether --rw randrw --bs 4k --depth 16 --lanes 2 --seconds 1
+        kill "$target"
+        ended "$target" 10
+        links_remove "$lab"
+    done
+}
+
 test_ether_files_under_nbd() {
     ether_lab 2 9000
     serve_ether --namespace "file:$work/disk.img,size=64MiB"

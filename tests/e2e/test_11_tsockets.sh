@@ -35,3 +35,16 @@ test_tsockets_target_killed_and_back() {
     wait $bench
     holds bench.json '.errors == 0 and .iops > 0'
 }
+
+test_tsockets_under_nbd() {
+    serve -t tsockets --namespace mem:64MiB
+    background attach.log "$ROADTRAIN" attach -t tsockets -a 127.0.0.1 -s "$port" -n "$nqn" \
+        --as "nbd:unix:$work/nbd.sock"
+    local attached=$pid
+    until_line attach.log '^ready' "$attached"
+    fio --name=nbd --ioengine=nbd --uri="nbd+unix:///?socket=$work/nbd.sock" --rw=randrw --size=64M \
+        --bssplit=512/20:4k/40:7k/20:256k/20 --iodepth=16 --verify=crc32c --verify_fatal=1 --time_based \
+        --runtime=2 --fsync=64 --eta=never >fio.log 2>&1 || { cat fio.log; fail 'fio is not content'; }
+    kill "$attached"
+    ended "$attached" 10
+}
