@@ -98,6 +98,24 @@ fn a_link_that_comes_later_joins_the_lanes() {
 }
 
 #[test]
+fn hosts_stay_with_their_target_beside_others_of_the_same_name() {
+    in_lab(1, |lab| {
+        let _server = lab.serve();
+        let config = HostConfig { keep_alive: Duration::from_secs(1), ..lab.host() };
+        let client = Client::connect(config).unwrap();
+        client.write(1, 0, pattern(7), false).expect("written");
+        let _others = [lab.serve(), lab.serve(), lab.serve()];
+        lab.set_up(0, false);
+        lab.eventually("the lanes are given up", || {
+            client.view().link().state == LinkState::Reconnecting
+        });
+        lab.set_up(0, true);
+        let read = client.read(1, 0, Buffer::alloc(16 * BLOCK)).expect("read");
+        assert!(*read == *pattern(7), "another target's data");
+    });
+}
+
+#[test]
 fn requests_survive_a_restarted_target() {
     in_lab(1, |lab| {
         let server = lab.serve();

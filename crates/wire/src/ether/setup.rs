@@ -72,6 +72,8 @@ pub struct Join {
     pub flags: U16,
     /// NQNLEN.
     pub nqn_length: U16,
+    /// ENDPOINT of the target that is meant.
+    pub endpoint: [u8; 16],
 }
 
 /// Answers a [`Join`].
@@ -146,7 +148,7 @@ pub fn with_nqn<T: FromBytes + Immutable + KnownLayout + Unaligned>(
 
 const _: () = {
     assert!(size_of::<Offer>() == 24);
-    assert!(size_of::<Join>() == 24);
+    assert!(size_of::<Join>() == 40);
     assert!(size_of::<Joined>() == 24);
     assert!(size_of::<Query>() == 24);
     assert!(size_of::<Leave>() == 16);

@@ -116,16 +116,18 @@ fn join() {
         slots: 128.into(),
         flags: join_flags::CRC.into(),
         nqn_length: NQN_LENGTH.into(),
+        endpoint: core::array::from_fn(|index| 0x10 + index as u8),
     };
     let body = [join.as_bytes(), NQN.as_bytes()].concat();
     assert_eq!(with_nqn(&body, |j: &Join| j.nqn_length.get()), Some((&join, NQN)));
     let expected = [
-        "01 03 00 00 f6 cb 63 0e 00 ff ee dd cc bb aa 99",
-        "00 00 11 47 01 00 33 00 00 00 00 00 00 00 00 00",
+        "01 03 00 00 6b 10 ba 3c 00 ff ee dd cc bb aa 99",
+        "00 00 11 47 01 00 43 00 00 00 00 00 00 00 00 00",
         ZEROES,
         ZEROES,
         "88 77 66 55 44 33 22 11 f0 ff ff ff 28 23 00 10",
         "01 02 80 00 01 00 1b 00",
+        "10 11 12 13 14 15 16 17 18 19 1a 1b 1c 1d 1e 1f",
         NQN_OCTETS,
     ];
     let header =

@@ -244,6 +244,7 @@ impl Drop for EtherWire {
 /// The way to the target that the lanes of the past went to, if it is there; they have ended then.
 fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkError> {
     let Target { endpoint, offered, there } = find(ports, nqn, &past.endpoints())?;
+    past.set_target(endpoint);
     past.end(ports, &there)?;
     let mut paths = Vec::new();
     for path in offered {

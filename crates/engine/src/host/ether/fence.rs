@@ -29,26 +29,34 @@ pub(crate) struct PastLane {
     pub(crate) links: Vec<(u8, Route, u16)>,
 }
 
-/// Lanes that the target may not have given up yet.
+/// Lanes that the target may not have given up yet, and the last target.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Past(Vec<PastLane>);
+pub(crate) struct Past {
+    lanes: Vec<PastLane>,
+    target: Option<[u8; 16]>,
+}
 
 impl Past {
     /// One more.
     pub(crate) fn add(&mut self, lane: Option<PastLane>) {
-        self.0.extend(lane);
+        self.lanes.extend(lane);
     }
 
     /// One more way to that target.
     pub(crate) fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
-        for lane in self.0.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
             lane.links.push((0, route, 0));
         }
     }
 
-    /// The targets that have them.
+    /// The targets that have them, and the last one: a try to connect to it may have come to nothing.
     pub(crate) fn endpoints(&self) -> Vec<[u8; 16]> {
-        self.0.iter().map(|lane| lane.endpoint).collect()
+        self.lanes.iter().map(|lane| lane.endpoint).chain(self.target).collect()
+    }
+
+    /// From now on that is the target.
+    pub(crate) fn set_target(&mut self, endpoint: [u8; 16]) {
+        self.target = Some(endpoint);
     }
 
     /// Returns when the targets that are `there` take no more frames of them.
@@ -57,8 +65,8 @@ impl Past {
     /// They do not say so.
     pub(crate) fn end(&mut self, ports: &mut Ports, there: &[[u8; 16]]) -> Result<(), LinkError> {
         // Others have ended with their target.
-        self.0.retain(|lane| there.contains(&lane.endpoint));
-        match self.0.is_empty() || ask(ports, PACE, self)? {
+        self.lanes.retain(|lane| there.contains(&lane.endpoint));
+        match self.lanes.is_empty() || ask(ports, PACE, self)? {
             true => Ok(()),
             false => Err(LinkError::Clinging),
         }
@@ -76,7 +84,7 @@ impl PastLane {
 
 impl Question for Past {
     fn put(&mut self, ports: &mut Ports) {
-        for lane in &self.0 {
+        for lane in &self.lanes {
             for &(link, Route { port, peer }, door) in &lane.links {
                 let token = lane.peer_token.into();
                 let header = FrameHeader { token, link, ..FrameHeader::default() };
@@ -104,12 +112,12 @@ impl Question for Past {
     fn hear(&mut self, heard: &Heard<'_>) {
         let Ok((leave, _)) = Leave::ref_from_prefix(heard.body) else { return };
         if heard.kind == FrameType::Leave {
-            self.0.retain(|lane| !lane.is_ended_by(heard.header, leave));
+            self.lanes.retain(|lane| !lane.is_ended_by(heard.header, leave));
         }
     }
 
     fn is_answered(&self) -> bool {
-        self.0.is_empty()
+        self.lanes.is_empty()
     }
 }
 
@@ -129,6 +137,10 @@ mod tests {
         }
     }
 
+    fn past(lanes: Vec<PastLane>) -> Past {
+        Past { lanes, target: None }
+    }
+
     fn answer(past: &mut Past, token: u64, peer_token: u64, reason: Reason) {
         answer_of(past, [0; 6], token, peer_token, reason);
     }
@@ -143,7 +155,7 @@ mod tests {
 
     #[test]
     fn another_target_knows_nothing_about_a_lane() {
-        let mut past = Past(vec![lane(1)]);
+        let mut past = past(vec![lane(1)]);
         answer_of(&mut past, [2; 6], 1, 101, Reason::UnknownToken);
         assert!(!past.is_answered());
         answer_of(&mut past, [1; 6], 1, 101, Reason::UnknownToken);
@@ -152,10 +164,10 @@ mod tests {
 
     #[test]
     fn lanes_remain_until_each_is_answered() {
-        let mut past = Past(vec![lane(1), lane(2)]);
+        let mut past = past(vec![lane(1), lane(2)]);
         answer(&mut past, 1, 102, Reason::Done);
         answer(&mut past, 3, 103, Reason::Done);
-        assert!(!past.is_answered() && past.0.len() == 2, "tokens of other lanes");
+        assert!(!past.is_answered() && past.lanes.len() == 2, "tokens of other lanes");
         answer(&mut past, 2, 102, Reason::Done);
         assert!(!past.is_answered());
         answer(&mut past, 1, 101, Reason::UnknownToken);
@@ -164,8 +176,11 @@ mod tests {
 
     #[test]
     fn lanes_end_with_their_target() {
-        let mut past = Past(vec![lane(1)]);
+        let mut past = past(vec![lane(1)]);
+        past.set_target([3; 16]);
+        assert_eq!(past.endpoints(), [[1; 16], [3; 16]]);
         past.end(&mut Ports::default(), &[[2; 16]]).unwrap();
         assert!(past.is_answered());
+        assert_eq!(past.endpoints(), [[3; 16]], "a target is remembered without lanes");
     }
 }

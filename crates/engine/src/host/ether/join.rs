@@ -134,6 +134,7 @@ fn common(paths: &[Path], links: u8, wanted: &Joining) -> Result<Join, LinkError
         slots: wanted.entries.into(),
         flags: if wanted.body_crc { join_flags::CRC } else { 0 }.into(),
         nqn_length: (wanted.nqn.len() as u16).into(),
+        endpoint: wanted.endpoint,
         first: 0.into(),
         frame: 0.into(),
         link: 0,

@@ -194,7 +194,7 @@ impl Listener {
         if !self.joins.take(now) {
             return Err(Drop::Rate);
         }
-        if !control.serves(nqn) {
+        if join.endpoint != self.endpoint || !control.serves(nqn) {
             return Err(Drop::Setup); // perhaps another target's at the same port
         }
         let request = JoinRequest { port, source, header, join: *join, nqn: nqn.into() };

@@ -26,6 +26,7 @@ const SHORT: Duration = Duration::from_millis(100);
 struct Stranger {
     port: Port,
     target: MacAddress,
+    endpoint: [u8; 16],
 }
 
 pub(super) fn ip(words: &[&str]) -> bool {
@@ -58,7 +59,9 @@ fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
     in_namespace(|| {
         let server = serve();
         let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
-        test(&server, &mut Stranger { port, target: GROUP });
+        let mut stranger = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        stranger.find();
+        test(&server, &mut stranger);
     });
 }
 
@@ -122,9 +125,20 @@ impl Stranger {
         self.hear(wanted, SHORT).is_none()
     }
 
+    fn find(&mut self) {
+        self.ask(FrameType::Discover, 0, NQN.as_bytes());
+        let (_, _, body) = self.answer(FrameType::Offer);
+        self.endpoint = view::<Offer>(&body).endpoint;
+    }
+
+    fn ask_to_join(&mut self, token: u64, join: &Join, nqn: &str) {
+        let join = Join { endpoint: self.endpoint, ..*join };
+        self.ask(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
+    }
+
     /// Joins; what the target says.
     fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
-        self.ask(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
+        self.ask_to_join(token, join, nqn);
         let (_, header, body) = self.answer(FrameType::Joined);
         (header, view(&body))
     }
@@ -156,6 +170,7 @@ fn join(token: u64) -> Join {
         slots: 32.into(),
         flags: 0.into(),
         nqn_length: (NQN.len() as u16).into(),
+        endpoint: [0; 16],
     }
 }
 
@@ -212,6 +227,19 @@ fn a_target_offers_what_it_has() {
 }
 
 #[test]
+fn a_join_that_means_another_target_is_dropped() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let other = Join { endpoint: [7; 16], ..join(0x11_0000) };
+        stranger.ask(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
+        assert!(stranger.is_silent(FrameType::Joined));
+        assert_eq!((server.usage().connections, server.drops().of(Drop::Setup)), (0, 1));
+        let (_, joined) = stranger.join(0, &join(0x11_0000), NQN);
+        assert_eq!(joined.status.get(), 0);
+    });
+}
+
+#[test]
 fn a_repeated_join_finds_what_the_first_one_made() {
     in_lab(|server, stranger| {
         discover(stranger);
@@ -225,7 +253,7 @@ fn a_repeated_join_finds_what_the_first_one_made() {
             assert_eq!(second, first);
             // The same token, but another link or first number: no Join of that lane.
             let other = Join { first: 101.into(), ..join(host_token) };
-            stranger.ask(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
+            stranger.ask_to_join(0, &other, NQN);
             assert!(stranger.is_silent(FrameType::Joined));
         }
         assert_eq!(server.usage().connections, 2);
@@ -334,7 +362,7 @@ fn lanes_that_nobody_connects_are_few() {
         assert!(refused > 0, "any number of lanes");
         assert!(server.usage().connections <= 128);
         for link in [join(0), Join { links: 0, ..join(4) }, Join { link: 1, ..join(6) }] {
-            stranger.ask(FrameType::Join, 0, &[link.as_bytes(), NQN.as_bytes()].concat());
+            stranger.ask_to_join(0, &link, NQN);
         }
         let (_, large) = stranger.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
         assert_eq!(large.status.get(), Status::INVALID_FIELD.code());
