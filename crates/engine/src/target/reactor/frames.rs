@@ -159,9 +159,10 @@ impl Reactor {
         for request in mem::take(&mut self.frames.requests) {
             self.pass_on(request);
         }
-        for index in mem::take(&mut self.frames.touched) {
-            self.end_turn(index);
-        }
+        // Kept for the next turn: no allocation.
+        let mut touched = mem::take(&mut self.frames.touched);
+        touched.drain(..).for_each(|index| self.end_turn(index));
+        self.frames.touched = touched;
         self.send_replies();
         self.flush_ports();
     }
