@@ -68,7 +68,7 @@ fn best_floor(bench: &Bench, mtu: usize, share: u8, depth: usize) -> anyhow::Res
         Some(Floor {
             iops: figure(case, "/iops")?,
             latency_us: figure(case, "/latency_us/mean")?,
-            name: case.get("kind").map_or_else(String::new, |kind| kind.to_string()),
+            name: case.get("kind").and_then(Value::as_str).unwrap_or_default().into(),
         })
     });
     let best = match depth {

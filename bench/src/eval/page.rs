@@ -13,7 +13,7 @@ pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
     let mut out = String::new();
     writeln!(
         out,
-        "{}.\nMedians of {} alternating rounds of {} s. Command: `{}`.\n",
+        "{}.\nMedians of at most {} alternating rounds of {} s. Command: `{}`.\n",
         e.machine, e.rounds, e.seconds, e.command
     )
     .expect("a string takes all");
