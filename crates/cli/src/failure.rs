@@ -72,7 +72,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A closed pipe (`roadtrain list | head`) is no failure worth a backtrace, but ends the command.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::failed(error)

@@ -2,25 +2,49 @@
 
 use crate::failure::Outcome;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 
-/// Prints a line (or lines) at once.
+/// Prints a line (or lines) at once. Who stops reading (`roadtrain list | head -n 1`) has read enough: that is
+/// no failure.
 ///
 /// # Errors
-/// When nobody reads any more.
+/// When the output cannot be written, as on a full disk.
 pub(crate) fn line(text: &str) -> Outcome {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end())?;
-    stdout.flush()?;
-    Ok(())
+    line_is_read(text).map(drop)
+}
+
+/// Prints as `line` does; says whether somebody still reads, for those that go on printing.
+///
+/// # Errors
+/// When the output cannot be written.
+pub(crate) fn line_is_read(text: &str) -> Outcome<bool> {
+    match write(text) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => Ok(written.map(|()| true)?),
+    }
+}
+
+/// Prints the line of a service that can be used now.
+///
+/// # Errors
+/// When the output cannot be written, or nobody reads it: then whoever wanted the service has gone.
+pub(crate) fn ready(text: &str) -> Outcome {
+    Ok(write(text)?)
+}
+
+/// In one piece: a reader that leaves after what it looked for has had all of it.
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(format!("{}\n", text.trim_end()).as_bytes())?;
+    stdout.flush()
 }
 
 /// Prints one JSON value, indented.
 ///
 /// # Errors
-/// When nobody reads any more.
+/// When the output cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Outcome {
-    let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
     line(&text)
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn serve(server: Arc<Server>) {
             }
             let counters = Counters::from(server.stats());
             let text = serde_json::to_string(&counters).unwrap_or_default();
-            if crate::output::line(&text).is_err() {
+            if !matches!(crate::output::line_is_read(&text), Ok(true)) {
                 break;
             }
         }

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     );
     let signals = Signals::block()?;
     let server = Arc::new(Server::start(engine_config)?);
-    output::line(&ready(&server, &config))?;
+    output::ready(&ready(&server, &config))?;
     notify::tell(notify::READY);
     if args.remote_control {
         remote_control::serve(server.clone());

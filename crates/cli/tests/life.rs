@@ -137,6 +137,19 @@ fn who_cannot_say_ready_ends() {
     assert_eq!(user.listed().as_array().unwrap().len(), 0);
 }
 
+/// `roadtrain list | head -n 1`: what was not read is no failure, and nobody watches for nobody.
+#[test]
+fn who_stops_reading_has_read_enough() {
+    let user = User::new();
+    for line in ["list", "list --json", "status", "status --watch", "status --watch --json"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = user.command(line).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "{line}");
+    }
+}
+
 #[test]
 fn nothing_attached_is_no_failure() {
     let user = User::new();

@@ -76,7 +76,7 @@ fn announce(
 ) -> Outcome {
     kept.answer(&place.control_socket())?;
     kept.write_down(place)?;
-    output::line(&ready(&kept.devices(), args, place, global.json)?)?;
+    output::ready(&ready(&kept.devices(), args, place, global.json)?)?;
     if args.daemon {
         background::let_go(log)?;
     }

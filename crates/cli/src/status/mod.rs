@@ -24,11 +24,14 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     };
     loop {
         let reports = look(&registry, &args.names)?;
-        if global.json {
-            output::line(&serde_json::to_string(&reports).map_err(std::io::Error::from)?)?;
+        let text = if global.json {
+            serde_json::to_string(&reports).map_err(std::io::Error::from)?
         } else {
             let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
-            output::line(&format!("{clear}{}", text(&reports)))?;
+            format!("{clear}{}", text(&reports))
+        };
+        if !output::line_is_read(&text)? {
+            return Ok(());
         }
         thread::sleep(period);
     }
