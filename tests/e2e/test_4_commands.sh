@@ -100,7 +100,8 @@ test_command_fails_without_target() {
 }
 
 test_command_help_and_man() {
-    "$ROADTRAIN" --help | grep -q serve
+    "$ROADTRAIN" --help >help.log
+    grep -q serve help.log
     local command
     for command in serve discover identify list attach bench; do
         "$ROADTRAIN" "$command" --help >/dev/null

@@ -79,6 +79,6 @@ links_mend() { ip -n "rt-$1-${3:-t}" link set "lan$2" up; }
 links_remove() {
     local side
     for side in h t m; do
-        ! ip netns list | grep -q "^rt-$1-$side\b" || ip netns del "rt-$1-$side"
+        [ ! -e "/run/netns/rt-$1-$side" ] || ip netns del "rt-$1-$side"
     done
 }
