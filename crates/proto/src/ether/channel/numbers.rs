@@ -42,7 +42,9 @@ impl Numbers {
         let (word, bit) = Self::place(seq);
         let is_new = self.words[word] & bit == 0;
         self.words[word] |= bit;
-        self.length += u32::from(is_new);
+        if is_new {
+            self.length += 1; // branched: see `remove`
+        }
         is_new
     }
 
@@ -51,7 +53,10 @@ impl Numbers {
         let (word, bit) = Self::place(seq);
         let was_in = self.words[word] & bit != 0;
         self.words[word] &= !bit;
-        self.length -= u32::from(was_in);
+        // Not `-= u32::from(was_in)`: with optimization, rustc 1.95 (LLVM 22) loses that in a loop over numbers.
+        if was_in {
+            self.length -= 1;
+        }
         was_in
     }
 
