@@ -220,6 +220,15 @@ impl Lane {
         self.link.as_mut().and_then(Link::deadline)
     }
 
+    /// Whether it would rather send with what frames that come soon will make it send. Over TCP all that has come is received
+    /// at once.
+    pub(crate) fn gathers(&mut self) -> bool {
+        match &mut self.link {
+            Some(Link::Ether(link)) => link.lane.qpair.batcher().gathers(),
+            _ => false,
+        }
+    }
+
     /// Whether a full caravan waits.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_due(now))

@@ -1,6 +1,7 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
 mod frames;
+mod gathering;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::ether::{Path, Ports};
@@ -14,6 +15,7 @@ use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
+use gathering::Gathering;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -114,6 +116,7 @@ pub(crate) struct Reactor {
     ports_polling: Vec<bool>,
     /// In the last turn: there may be more.
     frames_came: bool,
+    gathering: Gathering,
     /// When others were told how it stands with links.
     paths_at: Instant,
     /// Where latency-critical lanes receive while another lane is in its turn.
@@ -166,6 +169,7 @@ impl Reactor {
             shared,
             ports_polling,
             frames_came: false,
+            gathering: Gathering::default(),
             paths_at: Instant::default(),
             express_rx: RxBuffer::new()?,
             watches: Vec::new(),
@@ -442,8 +446,11 @@ impl Reactor {
             }
         }
         self.run_front(front);
+        let holds = !has_express && self.holds_back();
         for index in 0..self.lanes.len() {
-            self.use_lane(index, Lane::end_turn);
+            if !(holds && self.lanes[index].lane.gathers()) {
+                self.use_lane(index, Lane::end_turn);
+            }
         }
         self.shared.ports.flush();
         self.write_meters();

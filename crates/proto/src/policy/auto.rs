@@ -1,6 +1,6 @@
 //! `auto`, ours: nothing to tune (`docs/AUTO.md` explains it).
 //!
-//! It never waits for time. What it decides is how much of the work in flight one send may take: with little
+//! It never waits while the peer may be idle. What it decides is how much of the work in flight one send may take: with little
 //! in flight a quarter, so that both ends always have something to do; with much, everything that is ready.
 
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
@@ -19,6 +19,10 @@ const WHOLE_OF_DEVICE: u32 = 16;
 const PARTS_MAX: u32 = 4;
 /// Most PDUs of a caravan: what one send can gather.
 const COUNT_MAX: u32 = 512;
+/// Less than this part of what is in flight may wait for company, ...
+const GATHERED: u32 = 8;
+/// ... and less than so many octets of data.
+const GATHERED_BYTES: u32 = 64 << 10;
 /// Limits of a caravan.
 const WIDE: Limits = Limits { count_max: COUNT_MAX, bytes_max: 2 << 20 };
 /// Beside an express lane a caravan is at most so large: it takes the time of a wake-up or two.
@@ -116,6 +120,14 @@ impl BatchPolicy for Auto {
         self.limits
     }
 
+    fn gathers(&self, backlog: &Backlog) -> bool {
+        // Nothing is split: then nor are answers answered one by one.
+        self.whole == WHOLE
+            && self.share == COUNT_MAX
+            && backlog.requests < backlog.in_flight / GATHERED
+            && backlog.data_bytes < GATHERED_BYTES
+    }
+
     fn set_yielding(&mut self, yielding: bool) {
         self.limits = if yielding { YIELDING } else { WIDE };
     }
@@ -143,6 +155,29 @@ mod tests {
     fn a_device_s_requests_leave_together_when_they_are_many() {
         let shares = [1, 2, 4, 8, 15, 16, 32, 128].map(|n| share(n, WHOLE_OF_DEVICE));
         assert_eq!(shares, [1, 2, 1, 2, 3, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
+    }
+
+    #[test]
+    fn little_is_gathered_when_much_is_in_flight() {
+        let gathers = |of_device, peak, backlog: Backlog| {
+            let mut auto = Auto::new(of_device);
+            let parcel = Parcel {
+                kind: Kind::Command,
+                urgency: Urgency::Normal,
+                data_bytes: 0,
+                request_bytes: 4096,
+            };
+            let before = Backlog { requests: 1, data_bytes: 0, in_flight: peak };
+            assert_eq!(auto.on_enqueue(at(0), &before, &parcel), Doorbell::ArmUntil(at(0)));
+            auto.gathers(&backlog)
+        };
+        let few = Backlog { requests: 15, data_bytes: 15 * 4096, in_flight: 128 };
+        assert!(gathers(false, 128, few));
+        assert!(!gathers(false, 127, few), "parts go round");
+        assert!(!gathers(true, 128, few), "processors are busy with a device's programs");
+        assert!(!gathers(false, 128, Backlog { requests: 16, ..few }), "enough");
+        assert!(!gathers(false, 128, Backlog { data_bytes: 64 << 10, ..few }), "enough data");
+        assert!(!gathers(false, 128, Backlog { in_flight: 15, ..few }), "the peer has nothing");
     }
 
     #[test]

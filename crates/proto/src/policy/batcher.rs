@@ -179,6 +179,13 @@ impl Batcher {
         sum
     }
 
+    /// Whether what waits had better stay for a moment while more arrives: nothing may leave anyway, and it is little beside
+    /// what the peer still has.
+    #[must_use]
+    pub fn gathers(&self) -> bool {
+        self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())
+    }
+
     /// PDUs that may be sent.
     #[must_use]
     pub fn released(&self) -> u32 {

@@ -79,6 +79,10 @@ pub trait BatchPolicy {
     fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
     /// Whether sends are to be short, for the sake of latency-critical requests in another lane.
     fn set_yielding(&mut self, _: bool) {}
+    /// Whether all that waits had better stay for a moment while more arrives that will add to it.
+    fn gathers(&self, _: &Backlog) -> bool {
+        false
+    }
     /// Most of a freight that one send takes, now.
     fn limits(&self, freight: Freight) -> Limits;
     /// Whether one send may take several freights.
@@ -232,6 +236,10 @@ impl BatchPolicy for Policy {
 
     fn set_yielding(&mut self, yielding: bool) {
         each!(self, p => p.set_yielding(yielding))
+    }
+
+    fn gathers(&self, backlog: &Backlog) -> bool {
+        each!(self, p => p.gathers(backlog))
     }
 
     fn limits(&self, freight: Freight) -> Limits {

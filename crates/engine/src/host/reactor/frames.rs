@@ -48,6 +48,7 @@ impl Reactor {
                 }
                 self.frames_came = true;
                 self.spinner.worked();
+                self.gathering.heard();
                 self.run_front(front);
                 self.shared.ports.flush();
                 if got < FRAMES_PER_ROUND {
@@ -56,6 +57,18 @@ impl Reactor {
                 self.shared.now = clock::now();
             }
         }
+    }
+
+    /// Whether lanes that gather do so for one more turn, which then comes at once.
+    pub(super) fn holds_back(&mut self) -> bool {
+        let holds = self.lanes.iter_mut().any(|slot| slot.lane.gathers())
+            && self.gathering.goes_on(self.shared.now);
+        if holds {
+            self.frames_came = true;
+        } else {
+            self.gathering.ends();
+        }
+        holds
     }
 
     /// What was built before has been flushed: nothing refers to buffers that are given back now.
