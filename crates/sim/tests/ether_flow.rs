@@ -48,6 +48,19 @@ fn one_percent_of_loss_costs_less_than_a_fifth() {
     }
 }
 
+/// What is lost by chance says nothing about queues: windows stay large enough for faster links.
+#[test]
+fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
+    for (mbit, delay_us) in [(10_000, 10), (10_000, 50), (25_000, 10)] {
+        let [good, bad] = [0, 10_000].map(|lost_ppm| {
+            let manners = Manners { lost_ppm, ..Manners::good(delay_us, Some(mbit), 1_000_000) };
+            flow(vec![link(9000, manners)], 65_536, true).run(1)
+        });
+        let share = bad.octets / good.octets;
+        assert!(share > 0.8, "{mbit} Mbit/s, {delay_us} us: {share}");
+    }
+}
+
 #[test]
 fn with_five_percent_of_loss_every_request_completes() {
     for frame_bytes in [1500, 9000] {
@@ -77,6 +90,25 @@ fn tcp_beside_a_lane_gets_its_share() {
             assert!(outcome.fairness() > 0.9, "Jain's index {} of {what}", outcome.fairness());
             assert!(outcome.octets + outcome.neighbour > 0.85 * GIGABIT, "{what}");
         }
+    }
+}
+
+/// Nor does a lane take losses for chance when short queues run over.
+#[test]
+fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
+    for (mbit, delay_us, queue) in
+        [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)]
+    {
+        let manners = Manners::good(delay_us, Some(mbit), queue);
+        let both = Flow {
+            neighbour: Some(9000 - 52),
+            warm_up: Duration::from_millis(500),
+            time: Duration::from_secs(1),
+            ..flow(vec![link(9000, manners)], 65_536, true)
+        };
+        let outcome = both.run(1);
+        let what = format!("{mbit} Mbit/s, {delay_us} us, {queue}: {outcome:?}");
+        assert!(outcome.fairness() > 0.9, "Jain's index {} of {what}", outcome.fairness());
     }
 }
 

@@ -101,6 +101,17 @@ fn a_link_is_used_fully() {
     }
 }
 
+/// 8 Gbit/s: a window as small as losses at 1 % leave it if each is taken for a queue that has run over does not fill it.
+#[test]
+fn losses_by_chance_leave_a_fast_link_fast() {
+    for delay_us in [10, 20, 50, 100] {
+        let fast = Cable { octet_ns: 1, delay_us, ..Cable::perfect() };
+        let took = |loss_percent| time(&[Cable { loss_percent, ..fast.clone() }], 512).0;
+        let kept = took(0).as_secs_f64() / took(1).as_secs_f64();
+        assert!(kept > 0.8, "{kept} with {delay_us} us");
+    }
+}
+
 #[test]
 fn several_links_are_used_fully_each_as_it_can() {
     let fast = Cable { octet_ns: 2, ..gigabit() };

@@ -1,5 +1,6 @@
 //! How many frames may be under way: slow start, then CUBIC (RFC 9438), in frames.
 
+use super::cause::{BETA, Cause};
 use super::numbers::{WINDOW, is_before};
 use crate::time::Instant;
 use core::mem;
@@ -10,14 +11,16 @@ const INITIAL: f64 = 16.0;
 const MINIMUM: f64 = 2.0;
 const MINIMUM_UNQUEUED: f64 = 8.0;
 const MAXIMUM: f64 = WINDOW as f64;
-/// A loss leaves this much.
-const BETA: f64 = 0.7;
 /// Growth, frames per second cubed.
 const C: f64 = 0.4;
 /// As fast as Reno with that decrease.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// A round trip longer than its minimum by a quarter and this means that frames queue: slow start ends.
 const DELAY_MAX: Duration = Duration::from_micros(200);
+/// Frames are paced after cuts that leave less than this: where losses are by chance no queue is short of room.
+const PACED_MAX: f64 = 0.85;
+/// So many lost in one window, and more than an eighth of it, are no accidents.
+const BUNCH_MIN: u32 = 4;
 
 /// What a cut changes.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +43,16 @@ pub(super) struct Cubic {
     window: Window,
     /// Before the last cut: it comes back when nothing was lost.
     saved: Option<Window>,
-    /// Losses of numbers before this one belong to the last cut.
+    /// Losses of numbers before this one belong to the last cut; how many there were.
     cut_end: u32,
+    cut_losses: u32,
     /// The present round trip ends when this number is acknowledged; its most frames and its shortest time.
     round_end: u32,
     most_in_flight: u32,
     round_rtt: Duration,
+    /// The shortest of the last one.
+    shortest: Duration,
+    cause: Cause,
     /// Whether frames queued in the last one.
     is_queue: bool,
     grown_at: Instant,
@@ -67,9 +74,12 @@ impl Cubic {
             window,
             saved: None,
             cut_end: first,
+            cut_losses: 0,
             round_end: first,
             most_in_flight: 0,
             round_rtt: Duration::MAX,
+            shortest: Duration::ZERO,
+            cause: Cause::new(),
             is_queue: false,
             grown_at: now,
             cut_at: None,
@@ -94,6 +104,7 @@ impl Cubic {
     /// A round trip was measured.
     pub(super) fn sampled(&mut self, rtt: Duration) {
         self.round_rtt = self.round_rtt.min(rtt);
+        self.cause.sampled(rtt);
     }
 
     /// So many frames were acknowledged, the highest of all now `highest - 1`; `next` is sent next. The shortest
@@ -128,6 +139,7 @@ impl Cubic {
         if shortest == Duration::MAX {
             return None;
         }
+        self.shortest = shortest;
         self.is_queue = shortest > minimum + minimum / 4 + DELAY_MAX;
         if is_slow_start && self.is_queue {
             self.window.end_slow_start();
@@ -135,20 +147,44 @@ impl Cubic {
         Some(shortest)
     }
 
-    /// That number was lost; `next` is sent next.
-    pub(super) fn lost(&mut self, now: Instant, seq: u32, next: u32) {
+    /// That number was lost, and `beside` is the longer one of the round trips of its neighbours; `next` is sent next.
+    pub(super) fn lost(&mut self, now: Instant, (seq, next): (u32, u32), beside: Option<Duration>) {
         if !is_before(seq, self.cut_end) {
-            self.saved = Some(self.window);
-            self.window.cut(if self.is_queue { MINIMUM } else { MINIMUM_UNQUEUED });
-            self.cut_end = next;
+            self.begin_cut(now, next, beside);
+        }
+        self.cut_losses += 1;
+        if self.is_bunch() {
+            self.window.cut_further(self.least());
             self.cut_at = Some(now);
         }
+    }
+
+    fn begin_cut(&mut self, now: Instant, next: u32, beside: Option<Duration>) {
+        if let Some(beside) = beside {
+            self.cause.lost(beside);
+        }
+        let share = self.cause.share(self.shortest);
+        self.saved = Some(self.window);
+        self.window.cut(share, self.least());
+        (self.cut_end, self.cut_losses) = (next, 0);
+        if share < PACED_MAX {
+            self.cut_at = Some(now);
+        }
+    }
+
+    fn least(&self) -> f64 {
+        if self.is_queue { MINIMUM } else { MINIMUM_UNQUEUED }
+    }
+
+    /// Whether the window of the last cut has lost so much that something must have run over.
+    fn is_bunch(&self) -> bool {
+        self.cut_losses >= BUNCH_MIN && f64::from(self.cut_losses) * 8.0 > self.window.before
     }
 
     /// Time-outs repeat: start anew.
     pub(super) fn collapse(&mut self, now: Instant, next: u32) {
         self.saved.get_or_insert(self.window);
-        self.window.cut(MINIMUM);
+        self.window.cut(BETA, MINIMUM);
         self.window.frames = MINIMUM;
         self.cut_end = next;
         self.cut_at = Some(now);
@@ -174,14 +210,23 @@ impl Cubic {
 }
 
 impl Window {
-    fn cut(&mut self, least: f64) {
+    fn cut(&mut self, share: f64, least: f64) {
         let frames = self.frames;
         // Fast convergence: who is cut below the last plateau leaves room for others.
-        self.plateau = if frames < self.plateau { frames * (1.0 + BETA) / 2.0 } else { frames };
+        self.plateau = if frames < self.plateau { frames * (1.0 + share) / 2.0 } else { frames };
         self.before = frames;
-        self.frames = (frames * BETA).max(least);
+        self.frames = (frames * share).max(least);
         self.threshold = self.frames;
         self.begin();
+    }
+
+    /// The last cut was not deep enough.
+    fn cut_further(&mut self, least: f64) {
+        let frames = (self.before * BETA).max(least);
+        if frames < self.frames {
+            (self.frames, self.threshold) = (frames, frames);
+            self.begin();
+        }
     }
 
     fn end_slow_start(&mut self) {
@@ -252,17 +297,34 @@ mod tests {
     fn a_loss_cuts_once_in_a_round_trip_and_is_undone_if_it_was_none() {
         let mut cubic = Cubic::new(Instant(0), 0);
         let next = run(&mut cubic, 0, 3, RTT);
-        cubic.lost(Instant(0), next - 5, next);
-        cubic.lost(Instant(0), next - 1, next);
+        cubic.lost(Instant(0), (next - 5, next), None);
+        cubic.lost(Instant(0), (next - 1, next), None);
         assert_eq!(cubic.frames(), 89);
         cubic.revived(next - 5);
         assert_eq!(cubic.frames(), 128);
-        cubic.lost(Instant(0), next, next + 9);
+        cubic.lost(Instant(0), (next, next + 9), None);
         cubic.confirmed(next);
         cubic.revived(next + 1);
         assert_eq!(cubic.frames(), 89);
         cubic.collapse(Instant(0), next + 20);
         assert_eq!(cubic.frames(), 2);
+    }
+
+    #[test]
+    fn what_is_lost_by_chance_costs_little_unless_it_is_much() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        let mut next = run(&mut cubic, 0, 3, RTT);
+        for _ in 0..100 {
+            cubic.lost(Instant(0), (next, next + 1), Some(RTT));
+            next = run(&mut cubic, next + 1, 1, RTT);
+        }
+        next = run(&mut cubic, next, 100, RTT);
+        let before = cubic.frames();
+        let end = next + before;
+        (next..next + 3).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        assert!(cubic.frames() * 100 >= before * 97, "{} of {before}", cubic.frames());
+        (next + 3..end).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        assert_eq!(cubic.frames(), before * 7 / 10);
     }
 
     #[test]

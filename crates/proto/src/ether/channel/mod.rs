@@ -7,9 +7,11 @@
 //! | `sender` | frames under way, the records in them, what is lost |
 //! | `receiver` | what has arrived, and what the peer is to be told |
 //! | `rtt`, `rate` | how long a frame takes |
+//! | `cause` | whether frames are lost because they are too many |
 //! | `cubic`, `pacer` | how many may be under way, and when they leave |
 //! | `health` | whether the link is suspect |
 
+mod cause;
 mod cubic;
 mod health;
 mod numbers;
@@ -208,6 +210,7 @@ impl<R: Copy> Channel<R> {
             let whole = now.since(sent);
             let rtt = whole.checked_sub(Duration::from_micros(delay_us.into())).unwrap_or(whole);
             self.rtt.sample(now, rtt);
+            self.sender.measured(rtt);
             self.cubic.sampled(rtt);
         }
         if let Some(seq) = progress.revived_one {
@@ -244,14 +247,16 @@ impl<R: Copy> Channel<R> {
         let overdue = self.overdue_age();
         let Channel { sender, cubic, rtt, stats, threshold, .. } = self;
         let next = sender.next();
-        let mut lost = |seq| {
+        let mut lost = |seq, beside| {
             stats.lost += 1;
-            cubic.lost(now, seq, next);
+            cubic.lost(now, (seq, next), beside);
         };
         sender.overtaken(now, *threshold, rtt.smoothed() / 4, &mut lost);
         sender.overdue(now, overdue, &mut lost);
         sender.settle(|seq, is_timed_out| {
-            cubic.lost(now, seq, next);
+            if is_timed_out {
+                cubic.lost(now, (seq, next), None);
+            }
             cubic.confirmed(seq);
             if is_timed_out {
                 rtt.right();

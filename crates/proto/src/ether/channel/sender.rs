@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 /// Numbers behind the newest that lost frames may keep from being settled.
 const LOST_SPAN_MAX: u32 = WINDOW / 2;
+/// Frames so far away know what another one met.
+const NEAR_MAX: u32 = 32;
 
 /// A frame under way.
 #[derive(Clone, Copy, Default)]
@@ -18,6 +20,8 @@ struct Place {
     records: u32,
     /// The next number when it was given up.
     lost_at: u32,
+    /// Its round trip, if that was measured: nanoseconds.
+    rtt_ns: u32,
     is_timed_out: bool,
 }
 
@@ -107,6 +111,21 @@ impl<R: Copy> Sender<R> {
         Some(self.place(oldest).sent)
     }
 
+    /// The highest number acknowledged had this round trip.
+    pub(super) fn measured(&mut self, rtt: Duration) {
+        let place = self.place_mut(self.highest.wrapping_sub(1));
+        place.rtt_ns = rtt.as_nanos().min(u128::from(u32::MAX)) as u32;
+    }
+
+    /// The longer one of the round trips that were measured next before and after that number.
+    fn measured_beside(&self, seq: u32) -> Option<Duration> {
+        let measured = |number| Some(self.place(number).rtt_ns).filter(|&ns| ns > 0);
+        let near = 1..=NEAR_MAX.min(self.highest.wrapping_sub(seq) - 1);
+        let after = near.map(|i| seq.wrapping_add(i)).find_map(measured);
+        let before = (1..=NEAR_MAX).map(|i| seq.wrapping_sub(i)).find_map(measured);
+        after.max(before).map(|ns| Duration::from_nanos(ns.into()))
+    }
+
     pub(super) fn has_again(&self) -> bool {
         !self.again.is_empty()
     }
@@ -131,7 +150,7 @@ impl<R: Copy> Sender<R> {
         self.records.extend(records);
         let records = records.len() as u32;
         *self.place_mut(seq) =
-            Place { sent: now, octets, first_record, records, lost_at: 0, is_timed_out: false };
+            Place { sent: now, octets, first_record, records, ..Place::default() };
         self.flying.insert(seq);
         self.octets += u64::from(octets);
         self.next = seq.wrapping_add(1);
@@ -222,13 +241,14 @@ impl<R: Copy> Sender<R> {
         }
     }
 
-    /// Gives up what `threshold` and more above it have overtaken, if it was sent `age` ago; says each.
+    /// Gives up what `threshold` and more above it have overtaken, if it was sent `age` ago; says each, and the round
+    /// trip of its neighbours.
     pub(super) fn overtaken(
         &mut self,
         now: Instant,
         threshold: u32,
         age: Duration,
-        mut lost: impl FnMut(u32),
+        mut lost: impl FnMut(u32, Option<Duration>),
     ) {
         if is_before(self.examined, self.base) {
             self.examined = self.base;
@@ -240,7 +260,7 @@ impl<R: Copy> Sender<R> {
                 return;
             }
             self.give_up(seq, false);
-            lost(seq);
+            lost(seq, self.measured_beside(seq));
         }
         if is_before(self.examined, end) {
             self.examined = end;
@@ -253,13 +273,19 @@ impl<R: Copy> Sender<R> {
         Some(self.place(oldest).sent)
     }
 
-    /// Gives up whatever a later one has overtaken, if it was sent `age` ago; says each.
-    pub(super) fn overdue(&mut self, now: Instant, age: Duration, mut lost: impl FnMut(u32)) {
+    /// Gives up whatever a later one has overtaken, if it was sent `age` ago; says each, and the
+    /// round trip of its neighbours.
+    pub(super) fn overdue(
+        &mut self,
+        now: Instant,
+        age: Duration,
+        mut lost: impl FnMut(u32, Option<Duration>),
+    ) {
         while let Some(seq) = self.flying.first(self.base, self.highest)
             && now.since(self.place(seq).sent) >= age
         {
             self.give_up(seq, false);
-            lost(seq);
+            lost(seq, self.measured_beside(seq));
         }
     }
 
