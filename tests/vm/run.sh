@@ -6,6 +6,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR
 . "$here/../lib/harness.sh"
 # shellcheck source-path=SCRIPTDIR
+. "$here/run-boot.sh"
+# shellcheck source-path=SCRIPTDIR
 . "$here/run-host.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-target.sh"
