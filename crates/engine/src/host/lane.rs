@@ -220,8 +220,8 @@ impl Lane {
         self.link.as_mut().and_then(Link::deadline)
     }
 
-    /// Whether it would rather send with what frames that come soon will make it send. Over TCP all that has come is received
-    /// at once.
+    /// Whether what it could send had better wait for what the next frames will add. Over TCP one receive takes
+    /// all that has come, so there is nothing to wait for.
     pub(crate) fn gathers(&mut self) -> bool {
         match &mut self.link {
             Some(Link::Ether(link)) => link.lane.qpair.batcher().gathers(),

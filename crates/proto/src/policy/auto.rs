@@ -1,7 +1,8 @@
 //! `auto`, ours: nothing to tune (`docs/AUTO.md` explains it).
 //!
-//! It never waits while the peer may be idle. What it decides is how much of the work in flight one send may take: with little
-//! in flight a quarter, so that both ends always have something to do; with much, everything that is ready.
+//! It never waits while the peer may be idle. What it decides is how much of the work in flight one send may
+//! take: with little in flight a quarter, so that both ends always have something to do; with much, everything
+//! that is ready.
 
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
 use crate::caravan::Limits;

@@ -179,8 +179,8 @@ impl Batcher {
         sum
     }
 
-    /// Whether what waits had better stay for a moment while more arrives: nothing may leave anyway, and it is little beside
-    /// what the peer still has.
+    /// Whether what waits had better stay for a moment while more arrives: nothing may leave anyway, and it is
+    /// little beside what the peer still has.
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())

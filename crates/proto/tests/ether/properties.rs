@@ -101,7 +101,7 @@ fn a_link_is_used_fully() {
     }
 }
 
-/// 8 Gbit/s: a window as small as losses at 1 % leave it if each is taken for a queue that has run over does not fill it.
+/// 8 Gbit/s: more than the window fills that losses at 1 % leave if each is taken for a queue that has run over.
 #[test]
 fn losses_by_chance_leave_a_fast_link_fast() {
     for delay_us in [10, 20, 50, 100] {
