@@ -51,6 +51,8 @@ struct Run {
     cpu_us_per_io: f64,
     /// Voluntary context switches of who serves the files, for each I/O.
     wake_ups_per_io: f64,
+    /// How long who serves the files was ready to run while another had its core, for each I/O.
+    ready_us_per_io: f64,
 }
 
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
@@ -77,18 +79,35 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Vec<Run>> {
             let running = Running::start(contestant, &args.program, directory)
                 .with_context(|| contestant.name())?;
             for &depth in &args.depths {
-                let (before, slept) = (cpu_seconds(&running)?, procfs::wake_ups(running.front())?);
-                let sample = fio::run(running.file(), &args.engine, depth, args.seconds)?;
-                let cpu = cpu_seconds(&running)? - before;
-                let cpu_us_per_io = cpu * 1e6 / sample.ios.max(1.0);
-                let wake_ups = procfs::wake_ups(running.front())?.saturating_sub(slept);
-                let wake_ups_per_io = wake_ups as f64 / sample.ios.max(1.0);
-                runs.push(Run { contestant, depth, sample, cpu_us_per_io, wake_ups_per_io });
+                runs.push(run(args, contestant, &running, depth)?);
             }
             running.stop()?;
         }
     }
     Ok(runs)
+}
+
+fn run(args: &Args, contestant: Contestant, running: &Running, depth: u32) -> anyhow::Result<Run> {
+    let front = running.front();
+    let state = || -> anyhow::Result<[f64; 3]> {
+        Ok([
+            cpu_seconds(running)? * 1e6,
+            procfs::wake_ups(front)? as f64,
+            procfs::ready_seconds(front)? * 1e6,
+        ])
+    };
+    let before = state()?;
+    let sample = fio::run(running.file(), &args.engine, depth, args.seconds)?;
+    let after = state()?;
+    let per_io = |field: usize| (after[field] - before[field]) / sample.ios.max(1.0);
+    Ok(Run {
+        contestant,
+        depth,
+        sample,
+        cpu_us_per_io: per_io(0),
+        wake_ups_per_io: per_io(1),
+        ready_us_per_io: per_io(2),
+    })
 }
 
 fn cpu_seconds(running: &Running) -> anyhow::Result<f64> {
@@ -97,22 +116,23 @@ fn cpu_seconds(running: &Running) -> anyhow::Result<f64> {
 
 fn print(runs: &[Run], depths: &[u32]) {
     println!(
-        "| depth | | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers | wake-ups/IO, front |"
+        "| depth | | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers | wake-ups/IO, front | ready us/IO, front |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for &depth in depths {
         for contestant in Contestant::ALL {
             let of = |value: fn(&Run) -> f64| median(runs, contestant, depth, value);
             let iops = of(|run| run.sample.iops);
             let floor = median(runs, contestant.floor(), depth, |run| run.sample.iops);
             println!(
-                "| {depth} | {} | {iops:.0} | {:.2} | {:.1} | {:.1} | {:.2} | {:.3} |",
+                "| {depth} | {} | {iops:.0} | {:.2} | {:.1} | {:.1} | {:.2} | {:.3} | {:.2} |",
                 contestant.name(),
                 iops / floor,
                 of(|run| run.sample.latency_us_mean),
                 of(|run| run.sample.latency_us_p99),
                 of(|run| run.cpu_us_per_io),
                 of(|run| run.wake_ups_per_io),
+                of(|run| run.ready_us_per_io),
             );
         }
     }

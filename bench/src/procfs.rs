@@ -11,11 +11,21 @@ pub(crate) fn ticks_per_second() -> f64 {
 
 /// CPU time of all threads of a process, in seconds, to the nanosecond.
 pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    schedstat_seconds(pid, 0)
+}
+
+/// How long all threads of a process were ready to run while others had their cores, in seconds.
+pub(crate) fn ready_seconds(pid: u32) -> anyhow::Result<f64> {
+    schedstat_seconds(pid, 1)
+}
+
+/// Sums a field of /proc/PID/task/*/schedstat that counts nanoseconds.
+fn schedstat_seconds(pid: u32, field: usize) -> anyhow::Result<f64> {
     let mut ns = 0u64;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("the process has ended")? {
         let schedstat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-        let first = schedstat.split_whitespace().next().unwrap_or("0");
-        ns += first.parse::<u64>().unwrap_or(0);
+        let value = schedstat.split_whitespace().nth(field).unwrap_or("0");
+        ns += value.parse::<u64>().unwrap_or(0);
     }
     Ok(ns as f64 / 1e9)
 }
@@ -60,6 +70,8 @@ mod tests {
         assert!(resident_bytes(pid).expect("alive") > 0);
         assert!(cpu_seconds(pid).expect("alive") > 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
+        assert!(ready_seconds(pid).expect("alive") >= 0.0);
+        assert!(ready_seconds(u32::MAX).is_err());
         let both = user_and_kernel_seconds(pid).expect("alive");
         assert!(both.iter().sum::<f64>() <= cpu_seconds(pid).expect("alive") + 1.0, "{both:?}");
         let before = wake_ups(pid).expect("alive");
