@@ -239,12 +239,12 @@ impl Reactor {
             for index in std::mem::take(&mut self.cooled) {
                 self.arm(index);
             }
-            self.arm_ports();
         }
         let timeout = if has_work || spinning { None } else { self.timeout() };
         let sleeping = !has_work && !spinning && timeout != Some(Duration::ZERO);
         self.waits += u64::from(sleeping);
         if sleeping {
+            self.arm_ports();
             self.shared.ring.submit_and_sleep(timeout)?;
             self.shared.now = clock::now(); // for completions of the backend
         } else {

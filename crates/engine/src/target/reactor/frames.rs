@@ -14,8 +14,10 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::Duration;
 
-/// Frames of a port in one turn.
+/// Frames of a port in one turn, ...
 const FRAMES_PER_TURN: usize = 128;
+/// ... or as many large ones as hold so many octets: the host has the answers to these while the rest is handled.
+const OCTETS_PER_TURN: usize = 256 << 10;
 /// Between two looks at what changes without a frame: carriers, silence, idle memory.
 const LOOK: Duration = Duration::from_millis(200);
 /// A lane in which nothing has come for so long ends, or for the keep-alive timeout if that is longer.
@@ -34,7 +36,7 @@ pub(super) struct Frames {
     polling: Vec<bool>,
     /// By lanes' port: its interface has a carrier.
     carriers: Vec<bool>,
-    /// A port may have more.
+    /// Something came in the last turn: there may be more.
     pub(super) has_more: bool,
     /// Seats by their hosts' tokens.
     pub(super) by_host: HashMap<u64, u32>,
@@ -101,8 +103,12 @@ impl Frames {
     }
 }
 
+fn frames_per_turn(port: &Port) -> usize {
+    (OCTETS_PER_TURN / port.frame_bytes().max(1)).clamp(1, FRAMES_PER_TURN)
+}
+
 impl Reactor {
-    /// Watches ports while no lane has a turn.
+    /// Watches ports, before the reactor sleeps.
     pub(super) fn arm_ports(&mut self) {
         let ports = self.shared.ports.iter().chain(&self.frames.doors);
         for ((index, port), polling) in (0..).zip(ports).zip(&mut self.frames.polling) {
@@ -136,22 +142,21 @@ impl Reactor {
             return;
         }
         self.frames.has_more = false;
-        let mut most = 0;
         let mut lanes = mem::take(&mut self.shared.ports);
         for (index, port) in lanes.iter_mut().enumerate() {
-            most = most.max(port.receive(FRAMES_PER_TURN, |octets| self.hear(index, octets)));
+            let most = frames_per_turn(port);
+            self.frames.has_more |= port.receive(most, |octets| self.hear(index, octets)) > 0;
         }
         let mut doors = mem::take(&mut self.frames.doors);
         for (index, port) in doors.iter_mut().enumerate() {
             let frame_bytes = port.frame_bytes();
             let hear = |octets: &[u8]| self.hear_stranger(index, frame_bytes, octets);
-            most = most.max(port.receive(FRAMES_PER_TURN, hear));
+            self.frames.has_more |= port.receive(FRAMES_PER_TURN, hear) > 0;
         }
         (self.shared.ports, self.frames.doors) = (lanes, doors);
-        if most == 0 {
+        if !self.frames.has_more {
             return;
         }
-        self.frames.has_more = most == FRAMES_PER_TURN;
         self.spinner.worked();
         for (index, error) in mem::take(&mut self.frames.failed) {
             self.use_lane(index, |_, _| Err::<(), _>(error));
