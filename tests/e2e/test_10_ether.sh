@@ -171,6 +171,88 @@ test_ether_links_cut_and_mended() {
     wait "$load" || { cat bench.log; fail 'bench saw errors'; }
 }
 
+# switch_ether: all links of the lab, which has a rate, lead to one switch
+switch_ether() {
+    ip -n "rt-$lab-m" link set h1 master bridge0
+    ip -n "rt-$lab-m" link set t1 master bridge0
+}
+
+# away_port: the target's second interface, with an address that it never had; away_port_gone: none
+away_port() {
+    ip -n "rt-$lab-m" link add t1 mtu 9000 type veth peer name lan1 mtu 9000 netns "rt-$lab-t"
+    ip -n "rt-$lab-m" link set t1 master bridge0 up
+    ip -n "rt-$lab-t" link set lan1 up
+}
+away_port_gone() { ip -n "rt-$lab-t" link del lan1; }
+
+# until_links FILTER: waits until `status` says that of the links, and that nothing was connected again
+until_links() {
+    local n
+    for ((n = 0; n < 1200; n++)); do
+        "${host[@]}" "$ROADTRAIN" status --json >status.json
+        holds status.json 'all(.. | .reconnects? // 0; . == 0)'
+        ! jq -e "[.. | .links? // empty | .[]] | $1" status.json >/dev/null || return 0
+        sleep 0.05
+    done
+    cat status.json attach.log target.log
+    fail "never so: $1"
+}
+
+# The target has two interfaces at a switch, the host one. The second one is missing at first, then comes, goes, and
+# comes with other addresses, under load: lanes use what is there, and nothing is connected again.
+test_ether_port_of_the_target_comes_later() {
+    ether_lab 2 9000 10gbit
+    switch_ether
+    away_port_gone
+    serve_ether --namespace mem:64MiB --cores 0,1
+    grep -q 'lan1: no such interface yet' target.log || { cat target.log; fail 'no warning'; }
+    links=lan0 attach_ether "nbd:unix:$work/nbd.sock" --lanes 2
+    background fio.log fio --name=nbd --ioengine=nbd --uri="nbd+unix:///?socket=$work/nbd.sock" --rw=randrw --size=64M \
+        --bssplit=4k/60:64k/40 --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=512 --time_based \
+        --runtime=600 --eta=never
+    local load=$pid round peers
+    until_links 'length == 1 and .[0].up and .[0].sent > 1000'
+    for round in 1 2 3; do
+        away_port
+        # All lanes have both links, and both are used from now on.
+        until_links 'length == 2 and all(.up)'
+        peers=$(jq '[.. | .links? // empty | .[].sent] | min + 1000' status.json)
+        until_links "length == 2 and all(.up and .sent > $peers)"
+        away_port_gone
+        until_links 'any(.up | not)'
+        alive "$load" || { cat fio.log; fail 'fio has ended'; }
+    done
+    kill -INT "$load"
+    wait "$load" || [ $? = 128 ] || { cat fio.log; fail 'fio is not content'; }
+    grep -q 'err= 0' fio.log || { cat fio.log; fail 'fio saw errors'; }
+}
+
+# The same at the host, which has a link of its own to each interface of the target.
+test_ether_port_of_the_host_comes_later() {
+    ether_lab 2 9000 10gbit
+    serve_ether --namespace mem:64MiB
+    ip -n "rt-$lab-h" link del lan1
+    attach_ether "nbd:unix:$work/nbd.sock" --lanes 2
+    background fio.log fio --name=nbd --ioengine=nbd --uri="nbd+unix:///?socket=$work/nbd.sock" --rw=randrw --size=64M \
+        --bs=4k --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=512 --time_based --runtime=600 --eta=never
+    local load=$pid round peers
+    until_links 'length == 1 and .[0].up and .[0].sent > 1000'
+    for round in 1 2; do
+        ip -n "rt-$lab-m" link add h1 mtu 9000 type veth peer name lan1 mtu 9000 netns "rt-$lab-h"
+        ip -n "rt-$lab-m" link set h1 master bridge1 up
+        ip -n "rt-$lab-h" link set lan1 up
+        until_links 'length == 2 and all(.up)'
+        peers=$(jq '[.. | .links? // empty | .[].sent] | min + 1000' status.json)
+        until_links "length == 2 and all(.up and .sent > $peers)"
+        ip -n "rt-$lab-h" link del lan1
+        until_links 'any(.up | not)'
+        alive "$load" || { cat fio.log; fail 'fio has ended'; }
+    done
+    kill -INT "$load"
+    wait "$load" || [ $? = 128 ] || { cat fio.log; fail 'fio is not content'; }
+    grep -q 'err= 0' fio.log || { cat fio.log; fail 'fio saw errors'; }
+}
+
 # The only link is away for a while.
 test_ether_only_link_cut_and_mended() {
     ether_lab 1 1500

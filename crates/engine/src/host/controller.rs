@@ -10,7 +10,7 @@ use super::api::Front;
 use super::bringup::{Admin, ControllerInfo, NamespaceInfo};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::error::HostError;
-use super::ether::{Past, Path, Ports, Scout};
+use super::ether::{Found, Past, Ports, Scout};
 use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::ether::port::{PortConfig, PortKind};
@@ -322,7 +322,7 @@ struct Keeper {
     /// Looks for links that lanes have not.
     scout: Option<Scout>,
     /// What it has found, and the admin queue has not been told.
-    found: Vec<([u8; 16], Path)>,
+    found: Vec<Found>,
     failing: bool,
     stopped: bool,
 }
@@ -380,8 +380,11 @@ impl Keeper {
             if let Some(event) = self.read_reports() {
                 return event;
             }
-            for (endpoint, path) in self.found.drain(..) {
-                admin.qpair.offer(&endpoint, path);
+            for Found { endpoint, path, addresses } in self.found.drain(..) {
+                admin.qpair.offer(&endpoint, path, &addresses);
+            }
+            if let (Some(survey), Some(scout)) = (admin.qpair.take_survey(), &self.scout) {
+                scout.tell(survey);
             }
             if Instant::now() >= keep_alive_at {
                 let sqe = Sqe::new(opcode::KEEP_ALIVE, 0);
@@ -404,10 +407,10 @@ impl Keeper {
                 Report::Lost { lane, error } => {
                     lost = Some(Event::Lost(format!("lane {lane}: {error}")));
                 }
-                Report::Found { endpoint, path } => {
-                    self.each_lane(|lane| Order::Offer { lane, endpoint, path });
-                    self.past.add_route(&endpoint, path.route);
-                    self.found.push((endpoint, path));
+                Report::Found(found) => {
+                    self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
+                    self.past.add_route(&found.endpoint, found.path.route);
+                    self.found.push(found);
                 }
                 Report::Stop => self.stopped = true,
                 Report::Ended => self.stopped |= self.all_ended(),
@@ -545,15 +548,15 @@ impl Keeper {
         Ok(())
     }
 
-    /// Looks for the target at ports that do not reach it, while the lanes live.
+    /// Looks for more links to the target while the lanes live.
     fn scout(&mut self, admin: &Admin) {
         self.found.clear();
-        self.scout = admin.qpair.absent(&self.config).and_then(|absent| {
-            let (reports, endpoint) = (self.reports.clone(), absent.endpoint);
-            let found = move |path| {
-                reports.send(Report::Found { endpoint, path });
+        self.scout = admin.qpair.whereabouts(&self.config).and_then(|target| {
+            let reports = self.reports.clone();
+            let found = move |found| {
+                reports.send(Report::Found(found));
             };
-            Scout::start(absent, found).inspect_err(|error| warn!("no scout: {error}")).ok()
+            Scout::start(target, found).inspect_err(|error| warn!("no scout: {error}")).ok()
         });
     }
 

@@ -7,7 +7,7 @@
 mod tests;
 
 use super::api::{Class, Completion, Op, Request};
-use super::ether::{Heard as HeardFrame, Path, Ports};
+use super::ether::{Found, Heard as HeardFrame, Ports};
 use super::flights::{Flight, Flights, RANGE_BYTES, completion};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
@@ -79,9 +79,9 @@ impl Lane {
     }
 
     /// A path to that target was found: perhaps one more link.
-    pub(crate) fn offer(&mut self, now: Instant, endpoint: &[u8; 16], path: Path) {
+    pub(crate) fn offer(&mut self, now: Instant, found: &Found) {
         if let Some(Link::Ether(link)) = &mut self.link {
-            link.lane.offer(now, endpoint, path);
+            link.lane.offer(now, &found.endpoint, found.path, &found.addresses);
         }
     }
 

@@ -4,7 +4,7 @@ mod frames;
 mod gathering;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
-use super::ether::{Path, Ports};
+use super::ether::{Found, Ports};
 use super::lane::{Lane, Shared};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
@@ -43,7 +43,7 @@ pub(crate) enum Order {
     /// Use this connection for the lane.
     Attach { lane: usize, link: Box<Link> },
     /// A path to that target was found.
-    Offer { lane: usize, endpoint: [u8; 16], path: Path },
+    Offer { lane: usize, found: Found },
     /// Give the lane's connection up: its controller is gone.
     Detach { lane: usize, done: SyncSender<()> },
     /// Fail what waits on the lane: the controller-loss timeout.
@@ -72,7 +72,7 @@ pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: String },
     /// A path to that target was found, where there was none before.
-    Found { endpoint: [u8; 16], path: Path },
+    Found(Found),
     /// The reactor's thread ends.
     Ended,
     /// From outside: end everything.
@@ -112,8 +112,8 @@ pub(crate) struct Reactor {
     ring: Ring,
     lanes: Vec<LaneSlot>,
     shared: Shared,
-    /// By port, whether the ring watches it.
-    ports_polling: Vec<bool>,
+    /// By port, which of its descriptors the ring watches.
+    ports_polling: Vec<Option<u32>>,
     /// In the last turn: there may be more.
     frames_came: bool,
     gathering: Gathering,
@@ -155,7 +155,7 @@ impl Reactor {
             polling_out: false,
         };
         let lanes = parts.lanes.iter().map(slot).collect();
-        let ports_polling = vec![false; parts.ports.len()];
+        let ports_polling = vec![None; parts.ports.len()];
         let shared = Shared {
             rx: RxBuffer::new()?,
             gather: Box::default(),
@@ -315,7 +315,10 @@ impl Reactor {
                 }
             }
             k if k == Kind::Port as u8 && index < self.ports_polling.len() => {
-                self.ports_polling[index] = false;
+                if self.ports_polling[index] != Some(user_data.generation) {
+                    return; // of a descriptor that the port has no more
+                }
+                self.ports_polling[index] = None;
                 if cqe.result & i32::from(libc::POLLERR) != 0 {
                     self.shared.ports.port(index).take_error();
                 }
@@ -358,9 +361,9 @@ impl Reactor {
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
                 slot.lane.attach(*link, now);
             }
-            Order::Offer { lane, endpoint, path } => {
+            Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
-                self.lanes[index].lane.offer(self.shared.now, &endpoint, path);
+                self.lanes[index].lane.offer(self.shared.now, &found);
             }
             Order::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {

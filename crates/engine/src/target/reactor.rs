@@ -3,10 +3,13 @@
 mod frames;
 mod join;
 mod timers;
+mod watched;
 
 use super::control::Control;
 use super::dispatch::{Dispatch, Dispatcher};
 use super::ether::Drops;
+pub(super) use watched::PortState;
+
 use super::ether::listener::Request;
 use super::lane::{Ends, Lane, LaneError, Shared};
 use super::presence::Pass;
@@ -76,6 +79,7 @@ enum Kind {
     Inbox,
     Forget,
     Port,
+    Interfaces,
 }
 
 struct Seat {
@@ -163,7 +167,7 @@ pub(super) struct Parts {
 impl Reactor {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
         let damq_bytes = parts.pool_bytes;
-        let frames = Frames::new(parts.ports.len(), parts.doors, parts.endpoint, damq_bytes);
+        let frames = Frames::new(&parts.ports, parts.doors, parts.endpoint, damq_bytes);
         Ok(Reactor {
             number: parts.number,
             seats: Vec::new(),
@@ -294,8 +298,9 @@ impl Reactor {
                 self.accept(data.index as usize);
             }
             k if k == Kind::Port as u8 && !self.stopping => {
-                self.port_polled(data.index, cqe.result);
+                self.port_polled(&data, cqe.result);
             }
+            k if k == Kind::Interfaces as u8 && !self.stopping => self.interfaces_changed(),
             k if k == Kind::LaneIn as u8 && self.is_current(&data) => {
                 if let Some(seat) = self.seats[data.index as usize].as_mut() {
                     seat.polling_in = false;

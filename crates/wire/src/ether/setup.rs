@@ -1,5 +1,6 @@
 //! Bodies of the frames that make and end lanes.
 
+use super::frame::MacAddress;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -76,7 +77,7 @@ pub struct Join {
     pub endpoint: [u8; 16],
 }
 
-/// Answers a [`Join`].
+/// Answers a [`Join`]; [`addresses`] follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
@@ -96,6 +97,14 @@ pub struct Joined {
     pub frame: U16,
     /// WINDOW: numbers that it has room for.
     pub window: U16,
+}
+
+/// Most addresses in [`Joined`].
+pub const ADDRESSES_MAX: usize = 32;
+
+/// Addresses behind [`Joined`]: where the target can be reached.
+pub fn addresses(rest: &[u8]) -> impl Iterator<Item = MacAddress> {
+    rest.as_chunks().0.iter().take(ADDRESSES_MAX).map(|octets| MacAddress(*octets))
 }
 
 /// Asks whether the target still knows a lane; the subsystem's NQN follows.

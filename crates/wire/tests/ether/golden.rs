@@ -2,7 +2,7 @@
 
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::setup::{
-    Join, Joined, Leave, Offer, Query, Reason, join_flags, with_nqn,
+    ADDRESSES_MAX, Join, Joined, Leave, Offer, Query, Reason, addresses, join_flags, with_nqn,
 };
 use roadtrain_wire::ether::{
     Command, Completion, DATA_RECORD_BYTES, Data, ETHERTYPE, EthernetHeader, FrameHeader,
@@ -147,14 +147,21 @@ fn joined() {
         window: 1024.into(),
     };
     let expected = [
-        "01 04 00 00 f5 6d 5a af 88 77 66 55 44 33 22 11",
-        "11 47 15 08 01 00 18 00 00 00 00 00 00 00 00 00",
+        "01 04 00 00 10 3a aa f5 88 77 66 55 44 33 22 11",
+        "11 47 15 08 01 00 24 00 00 00 00 00 00 00 00 00",
         ZEROES,
         ZEROES,
         "00 00 40 00 00 ff ee dd cc bb aa 99 04 03 02 01",
-        "00 20 00 00 dc 05 00 04",
+        "00 20 00 00 dc 05 00 04 02 00 00 00 00 01 02 00",
+        "00 00 00 02",
     ];
-    assert_frame(to_host(FrameType::Joined), joined.as_bytes(), &expected);
+    let at = [1, 2].map(|last| MacAddress([2, 0, 0, 0, 0, last]));
+    let body = [joined.as_bytes(), &at[0].0, &at[1].0].concat();
+    assert_frame(to_host(FrameType::Joined), &body, &expected);
+    let (_, rest) = Joined::ref_from_prefix(&body).unwrap();
+    assert!(addresses(rest).eq(at));
+    assert!(addresses(&rest[..11]).eq([at[0]]), "not half an address");
+    assert_eq!(addresses(&[0; 6000]).count(), ADDRESSES_MAX);
 }
 
 #[test]

@@ -51,6 +51,19 @@ impl Interface {
         })
     }
 
+    /// Whether there is an interface of that name.
+    pub(super) fn is_there(socket: &OwnedFd, name: &str) -> bool {
+        sys::index(socket, name).is_ok()
+    }
+
+    /// Whether the interface of its name is the same as it was, as far as a port is concerned.
+    pub(super) fn is_same(&self, socket: &OwnedFd) -> bool {
+        let name = &self.name;
+        sys::index(socket, name).is_ok_and(|index| index == self.index)
+            && sys::address(socket, name).is_ok_and(|(_, mac)| mac == self.mac.0)
+            && sys::mtu(socket, name).is_ok_and(|mtu| mtu == self.mtu)
+    }
+
     /// Whether it is up and its cable too.
     pub(super) fn has_carrier(&self, socket: &OwnedFd) -> bool {
         let both = libc::IFF_UP | libc::IFF_RUNNING;

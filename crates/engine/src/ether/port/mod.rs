@@ -5,6 +5,7 @@
 //! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
 //! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
 //! | `sockets` | TCP connections that carry the same frames, to compare |
+//! | `absent` | interfaces that are missing, come, go and change |
 //! | `interface` | what a port must know about its interface |
 //! | `sys`, `bpf` | the system calls |
 //!
@@ -28,6 +29,7 @@
 //! small frames at best, and its program touches all other traffic of the interface: so [`PortKind::Auto`] takes AF_XDP
 //! only where the driver works without copies, else AF_PACKET.
 
+mod absent;
 mod bpf;
 mod interface;
 mod packet;
@@ -35,8 +37,10 @@ mod sockets;
 mod sys;
 mod xdp;
 
+pub use absent::{is_missing, missing};
 pub use interface::Interface;
 
+use absent::AbsentPort;
 use packet::PacketPort;
 use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
 use sockets::SocketsPort;
@@ -196,6 +200,8 @@ pub struct Port {
     shape: Shape,
     way: Way,
     counts: PortCounts,
+    /// To be opened again.
+    config: PortConfig,
 }
 
 enum Way {
@@ -203,6 +209,7 @@ enum Way {
     /// With a socket to ask the interface with.
     Xdp(XdpPort, OwnedFd),
     Sockets(SocketsPort),
+    Absent(AbsentPort),
 }
 
 impl Way {
@@ -218,7 +225,7 @@ impl Way {
         // Frames to a group, as hosts send them to door 0, come by AF_PACKET only.
         match config.kind {
             PortKind::Xdp if door != 0 => {
-                return once_free(|| xdp(Copies::Allowed)).map(|port| Way::Xdp(port, socket));
+                return xdp(Copies::Allowed).map(|port| Way::Xdp(port, socket));
             }
             PortKind::Auto if door != 0 => match xdp(Copies::Refused) {
                 Ok(port) => return Ok(Way::Xdp(port, socket)),
@@ -250,7 +257,8 @@ macro_rules! frames {
     ($port:expr, $frames:pat => $call:expr) => {
         match $port {
             Way::Packet(PacketPort { outgoing: $frames, .. })
-            | Way::Sockets(SocketsPort { outgoing: $frames, .. }) => $call,
+            | Way::Sockets(SocketsPort { outgoing: $frames, .. })
+            | Way::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
             Way::Xdp($frames, _) => $call,
         }
     };
@@ -263,6 +271,7 @@ macro_rules! way {
             Way::Packet($way) => $call,
             Way::Xdp($way, _) => $call,
             Way::Sockets($way) => $call,
+            Way::Absent($way) => $call,
         }
     };
 }
@@ -273,6 +282,11 @@ impl Port {
     /// # Errors
     /// There is no such Ethernet interface, it is not allowed, or there is no memory.
     pub fn open(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
+        once_free(|| Port::open_at_once(interface, door, config))
+    }
+
+    /// Without waiting until an interface that somebody has is free.
+    fn open_at_once(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
         let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason);
         if config.vlan.is_some_and(|vlan| !VLANS.contains(&vlan)) {
             return Err(invalid("a VLAN is 1 to 4094"));
@@ -282,8 +296,8 @@ impl Port {
         }
         if config.kind == PortKind::Sockets {
             let (sockets, interface, shape) = SocketsPort::open(interface, door, config)?;
-            let (way, counts) = (Way::Sockets(sockets), PortCounts::default());
-            return Ok(Port { interface, door, shape, way, counts });
+            let (way, config) = (Way::Sockets(sockets), config.clone());
+            return Ok(Port { interface, door, shape, way, counts: PortCounts::default(), config });
         }
         let socket = sys::socket(libc::AF_PACKET)?;
         let interface = Interface::read(&socket, interface)?;
@@ -294,16 +308,18 @@ impl Port {
             frame: interface.mtu.min(FRAME_MAX),
         };
         let way = Way::open(socket, &interface, door, config, shape)?;
-        Ok(Port { interface, door, shape, way, counts: PortCounts::default() })
+        let (counts, config) = (PortCounts::default(), config.clone());
+        Ok(Port { interface, door, shape, way, counts, config })
     }
 
-    /// What it is made of: never [`PortKind::Auto`].
+    /// What it is made of; what was wanted while its interface is not there.
     #[must_use]
     pub fn kind(&self) -> PortKind {
         match &self.way {
             Way::Packet(_) => PortKind::Packet,
             Way::Xdp(..) => PortKind::Xdp,
             Way::Sockets(_) => PortKind::Sockets,
+            Way::Absent(_) => self.config.kind,
         }
     }
 
@@ -356,6 +372,7 @@ impl Port {
             Way::Packet(packet) => self.interface.has_carrier(packet.socket()),
             Way::Xdp(_, socket) => self.interface.has_carrier(socket),
             Way::Sockets(_) => true, // TCP does not tell
+            Way::Absent(_) => false,
         }
     }
 

@@ -330,3 +330,49 @@ fn what_cannot_be_opened_says_why() {
         refused(Lab::A, &PortConfig { ethertype: TAG_ETHERTYPE, ..plain });
     });
 }
+
+/// Nothing is sent, heard or broken without an interface; then it is as any other.
+#[test]
+fn a_port_follows_its_interface() {
+    with_both(1500, |lab, kind| {
+        let mut a = open(Lab::A, kind);
+        assert!(!a.follow(), "nothing has changed");
+        lab.remove();
+        assert!(a.follow() && a.is_absent());
+        assert!(!a.follow() && !a.has_carrier() && a.frame_bytes() == 0);
+        let sent = send(&mut a, BROADCAST, b"void", &[7; 9000], flags::CRC);
+        assert_eq!((sent.frames, sent.refused, a.receive(1, |_| ())), (0, 1, 0));
+        assert!(a.is_empty());
+
+        let mut b = Port::absent(Lab::B, DOOR, &config(kind)).unwrap();
+        lab.make(9000);
+        for port in [&mut a, &mut b] {
+            while port.is_absent() {
+                port.follow(); // the kernel may still be taking away what AF_XDP had
+            }
+            assert!(port.has_carrier() && port.frame_bytes() == 9000 && !port.follow());
+        }
+        assert_eq!(send(&mut a, b.mac(), &[], &[7; 8000], 0).frames, 1);
+        lab.wait(&b);
+        assert_eq!(received(&mut b).len(), 1);
+    });
+}
+
+/// Lanes may still build the frames that they were made for.
+#[test]
+fn frames_that_have_become_too_large_are_dropped() {
+    with_both(9000, |lab, kind| {
+        let mut a = open(Lab::A, kind);
+        lab.set_mtu(1500);
+        while a.frame_bytes() != 1500 {
+            assert!(a.follow() || kind == PortKind::Xdp);
+        }
+        let b = open(Lab::B, kind);
+        for _ in 0..1000 {
+            let sent = send(&mut a, b.mac(), &[7; 1500], &[7; 7400], flags::CRC);
+            assert_eq!((sent.frames, sent.refused), (0, 1));
+        }
+        assert_eq!(send(&mut a, b.mac(), &[], &[7; 1400], 0).frames, 1);
+        lab.wait(&b);
+    });
+}

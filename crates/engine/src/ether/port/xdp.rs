@@ -7,7 +7,7 @@ mod program;
 mod ring;
 mod umem;
 
-use super::{Interface, PortConfig, Sent, Shape, sys};
+use super::{FRAME_MAX, Interface, PortConfig, Sent, Shape, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
 use program::{Attached, Wanted};
 use ring::Ring;
@@ -292,7 +292,7 @@ impl XdpPort {
             slot: None,
             octets: 0,
         };
-        let waste = vec![0; layout.slot].into_boxed_slice();
+        let waste = vec![0; layout.slot.max(shape.header_bytes() + FRAME_MAX)].into_boxed_slice();
         let (pieces, spare) = (Vec::with_capacity(layout.chunks_of_frame() + 1), Spare::default());
         let (first, dropped) = (0, 0);
         Ok(XdpPort {
@@ -374,6 +374,10 @@ impl XdpPort {
     pub(super) fn octets(&mut self, length: usize) -> &mut [u8] {
         let at = self.outgoing.octets;
         self.outgoing.octets += length;
+        if at + length > self.shape.frame_bytes() {
+            // Too large since the MTU has become smaller: it will be dropped.
+            self.outgoing.free.extend(self.outgoing.slot.take());
+        }
         &mut self.frame()[at..at + length]
     }
 
@@ -391,9 +395,7 @@ impl XdpPort {
     pub(super) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let (shape, octets) = (self.shape, self.outgoing.octets);
         let head = shape.header_bytes() + FRAME_HEADER_BYTES;
-        let slot = self.outgoing.slot.take().filter(|_| octets <= shape.frame_bytes());
-        debug_assert!(octets <= shape.frame_bytes(), "a frame of {octets} octets");
-        let Some(slot) = slot else {
+        let Some(slot) = self.outgoing.slot.take() else {
             self.outgoing.refused += 1;
             return;
         };

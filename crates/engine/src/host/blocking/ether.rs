@@ -4,8 +4,8 @@ use crate::clock;
 use crate::host::address::Address;
 use crate::host::config::HostConfig;
 use crate::host::ether::{
-    Absent, EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, Target, beside,
-    find, join, probe,
+    EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, Survey, Target,
+    Whereabouts, beside, find, join, probe,
 };
 use crate::host::link::{EtherLink, Link, LinkError};
 use crate::platform::Route;
@@ -13,6 +13,7 @@ use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::sqe::Sqe;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -35,8 +36,6 @@ pub(super) struct Way {
     /// Which target.
     endpoint: [u8; 16],
     paths: Arc<[Path]>,
-    /// Ports that do not reach it.
-    absent: Arc<[usize]>,
 }
 
 /// A lane, and ports that it has for itself.
@@ -91,7 +90,7 @@ impl EtherWire {
                 _ => SILENCE.max(config.keep_alive),
             },
         };
-        let made = join(&mut ports, &way.paths, way.absent.len(), &joining)?;
+        let made = join(&mut ports, &way.paths, &joining)?;
         let interfaces = address.interfaces.clone();
         Ok(EtherWire { ports, lane: Some(made), way, interfaces, is_admin: lane.is_none() })
     }
@@ -100,19 +99,22 @@ impl EtherWire {
         self.way.clone()
     }
 
-    /// Where the target was not reached; `None` if it was everywhere.
-    pub(super) fn absent(&self, config: &HostConfig) -> Option<Absent> {
+    /// Which target it is.
+    pub(super) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         let Address::Ether(address) = &config.address else { return None };
-        let ports = self.way.absent.to_vec();
         let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
-        let endpoint = self.way.endpoint;
-        (!ports.is_empty()).then_some(Absent { address, nqn, endpoint, ports })
+        Some(Whereabouts { address, nqn, endpoint: self.way.endpoint })
+    }
+
+    /// What has become of the target's addresses and of links to them.
+    pub(super) fn take_survey(&mut self) -> Option<Survey> {
+        self.lane.as_mut()?.take_survey()
     }
 
     /// A path that was found since.
-    pub(super) fn offer(&mut self, endpoint: &[u8; 16], path: Path) {
+    pub(super) fn offer(&mut self, endpoint: &[u8; 16], path: Path, addresses: &[MacAddress]) {
         if let Some(lane) = &mut self.lane {
-            lane.offer(clock::now(), endpoint, path);
+            lane.offer(clock::now(), endpoint, path, addresses);
         }
     }
 
@@ -195,7 +197,7 @@ impl EtherWire {
         Ok(false)
     }
 
-    /// Waits for `other` or for a completion, and meanwhile does what the lane has to do.
+    /// Waits for `other`, for a completion, or for news about links, and meanwhile does what the lane has to do.
     pub(super) fn wait(
         &mut self,
         other: RawFd,
@@ -207,7 +209,8 @@ impl EtherWire {
             self.take_frames(None, &mut [], completed);
             self.flush(None, &[])?;
             let left = end.saturating_duration_since(Instant::now());
-            if !completed.is_empty() || left.is_zero() {
+            let has_news = self.lane.as_ref().is_some_and(EtherLane::has_news);
+            if !completed.is_empty() || has_news || left.is_zero() {
                 return Ok(());
             }
             let wait = self.until_due().map_or(left, |due| due.min(left));
@@ -243,6 +246,7 @@ impl Drop for EtherWire {
 
 /// The way to the target that the lanes of the past went to, if it is there; they have ended then.
 fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkError> {
+    ports.report_absent();
     let Target { endpoint, offered, there } = find(ports, nqn, &past.endpoints())?;
     past.set_target(endpoint);
     past.end(ports, &there)?;
@@ -250,7 +254,5 @@ fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkEr
     for path in offered {
         paths.extend(probe(ports, path)?);
     }
-    let is_absent = |port: &usize| paths.iter().all(|path: &Path| path.route.port != *port);
-    let absent = (0..ports.len()).filter(is_absent).collect();
-    Ok(Way { endpoint, paths: paths.into(), absent })
+    Ok(Way { endpoint, paths: paths.into() })
 }

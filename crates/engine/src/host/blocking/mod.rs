@@ -5,7 +5,7 @@ mod tcp;
 
 use super::address::Address;
 use super::config::HostConfig;
-use super::ether::{Absent, Past, Path};
+use super::ether::{Past, Path, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use crate::clock;
 use crate::platform::Route;
@@ -13,6 +13,7 @@ use ether::EtherWire;
 use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::sqe::Sqe;
 use std::io;
 use std::net::SocketAddr;
@@ -193,19 +194,27 @@ impl BlockingQpair {
         }
     }
 
-    /// Where its target was not reached, if it could be.
+    /// Which target it leads to, if there may be more links to it.
     #[must_use]
-    pub(crate) fn absent(&self, config: &HostConfig) -> Option<Absent> {
+    pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         match &self.wire {
             Wire::Tcp(_) => None,
-            Wire::Ether(wire) => wire.absent(config),
+            Wire::Ether(wire) => wire.whereabouts(config),
+        }
+    }
+
+    /// What has become of the target's addresses and of links to them, since it was last asked.
+    pub(crate) fn take_survey(&mut self) -> Option<Survey> {
+        match &mut self.wire {
+            Wire::Tcp(_) => None,
+            Wire::Ether(wire) => wire.take_survey(),
         }
     }
 
     /// A path to that target was found.
-    pub(crate) fn offer(&mut self, endpoint: &[u8; 16], path: Path) {
+    pub(crate) fn offer(&mut self, endpoint: &[u8; 16], path: Path, addresses: &[MacAddress]) {
         if let Wire::Ether(wire) = &mut self.wire {
-            wire.offer(endpoint, path);
+            wire.offer(endpoint, path, addresses);
         }
     }
 

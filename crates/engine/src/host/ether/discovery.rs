@@ -4,6 +4,7 @@ use super::address::EtherAddress;
 use super::ask::{Pace, Question, ask};
 use super::lane::Route;
 use super::ports::{Heard, Ports, beside};
+use super::topology::Survey;
 use crate::host::error::HostError;
 use crate::host::link::LinkError;
 use roadtrain_wire::ether::setup::{Offer, with_nqn};
@@ -64,6 +65,8 @@ struct Search<'a> {
     /// Targets that may still be there.
     known: &'a [[u8; 16]],
     found: Vec<Found>,
+    /// Whose answers count; nobody: everybody's.
+    from: &'a [MacAddress],
     /// Ports at which somebody may answer.
     alive: Vec<usize>,
     first_at: Option<Instant>,
@@ -86,7 +89,8 @@ impl Question for Search<'_> {
         };
         let is_wanted = heard.kind == FrameType::Offer
             && (self.nqn.is_empty() || self.nqn == nqn)
-            && self.ports.contains(&heard.port);
+            && self.ports.contains(&heard.port)
+            && (self.from.is_empty() || self.from.contains(&heard.source));
         let route = Route { port: heard.port, peer: heard.source };
         let (endpoint, frame_bytes, nqn) = (offer.endpoint, offer.frame.get(), nqn.to_owned());
         let found = Found { route, endpoint, frame_bytes, nqn };
@@ -104,7 +108,8 @@ impl Question for Search<'_> {
         let grace = if self.known.iter().all(is_there) { GRACE } else { GRACE_KNOWN };
         let is_late = self.first_at.is_some_and(|at| at.elapsed() >= grace);
         let has = |port: &usize| self.found.iter().any(|found| found.route.port == *port);
-        let is_complete = grace == GRACE && self.alive.iter().all(has);
+        // Who asks for all addresses waits for the last one.
+        let is_complete = grace == GRACE && self.from.is_empty() && self.alive.iter().all(has);
         is_late || (self.first_at.is_some() && is_complete)
     }
 }
@@ -117,6 +122,7 @@ pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>,
     let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
     let config = beside(&address.port, RECEIVE_BYTES);
     let mut ports = Ports::open(address, &config).map_err(failed)?;
+    ports.report_absent();
     let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
     found.sort_by(|a, b| {
@@ -134,7 +140,7 @@ pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>,
 }
 
 fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<Found>, LinkError> {
-    search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, &[], pace)
+    search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, &[], &[], pace)
 }
 
 fn search_at(
@@ -142,31 +148,33 @@ fn search_at(
     at: &[usize],
     nqn: &str,
     known: &[[u8; 16]],
+    from: &[MacAddress],
     pace: Pace,
 ) -> Result<Vec<Found>, LinkError> {
     let (found, alive) = (Vec::new(), Vec::new());
-    let mut search = Search { nqn, ports: at, known, found, alive, first_at: None };
+    let mut search = Search { nqn, ports: at, known, found, from, alive, first_at: None };
     ask(ports, pace, &mut search)?;
     Ok(search.found)
 }
 
-/// A path to that target from each port of those, where there is one now.
-pub(super) fn find_at(
+/// Paths to that target that there are now, beside those of the survey, to ports of both sides that have none.
+pub(super) fn find_more(
     ports: &mut Ports,
-    at: &[usize],
     nqn: &str,
     endpoint: &[u8; 16],
+    survey: &Survey,
 ) -> Result<Vec<Path>, LinkError> {
     ports.look_at_carriers();
-    let at: Vec<usize> = at.iter().copied().filter(|&port| ports.has_carrier(port)).collect();
-    if at.is_empty() {
+    let at: Vec<usize> = (0..ports.len()).filter(|&port| ports.has_carrier(port)).collect();
+    if at.is_empty() || survey.addresses.is_empty() {
         return Ok(Vec::new());
     }
     let pace = Pace { first: GRACE / 2, longest: GRACE, total: GRACE };
-    let mut found = search_at(ports, &at, nqn, &[*endpoint], pace)?;
+    // Whoever else offers it: the target has said where it is.
+    let mut found = search_at(ports, &at, nqn, &[*endpoint], &survey.addresses, pace)?;
     found.retain(|found| found.endpoint == *endpoint);
-    found.dedup_by_key(|found| found.route.port);
-    Ok(found.iter().map(|found| path(ports, found)).collect())
+    let offers: Vec<Path> = found.iter().map(|found| path(ports, found)).collect();
+    Ok(pair(&survey.used().collect::<Vec<_>>(), &offers))
 }
 
 fn path(ports: &mut Ports, found: &Found) -> Path {
@@ -192,12 +200,12 @@ pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<T
     let second = Duration::from_secs(1);
     let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
     let at: Vec<usize> = (0..ports.len()).collect();
-    let found = search_at(ports, &at, nqn, known, pace)?;
+    let found = search_at(ports, &at, nqn, known, &[], pace)?;
     let Some(endpoint) = choose(&found, known) else { return Err(LinkError::Nobody) };
     let ours: Vec<&Found> = found.iter().filter(|found| found.endpoint == endpoint).collect();
     let offers: Vec<Path> = ours.iter().map(|found| path(ports, found)).collect();
     let there = found.iter().map(|found| found.endpoint).collect();
-    Ok(Target { endpoint, offered: pair(&offers), there })
+    Ok(Target { endpoint, offered: pair(&[], &offers), there })
 }
 
 /// Several targets may offer the same, and need not have the same data: one that is known, or else one that is reached
@@ -208,21 +216,23 @@ fn choose(found: &[Found], known: &[[u8; 16]]) -> Option<[u8; 16]> {
     found.iter().rev().max_by_key(rank).map(|found| found.endpoint)
 }
 
-/// Links over which every port of either side is used, and none more often than it takes.
-fn pair(offers: &[Path]) -> Vec<Path> {
+/// Links over which every port of either side is used, and none more often than it takes, beside the `routes` that
+/// there are.
+fn pair(routes: &[Route], offers: &[Path]) -> Vec<Path> {
     let mut links: Vec<Path> = Vec::new();
     loop {
-        let used = |is_same: &dyn Fn(&Route) -> bool| {
-            links.iter().filter(|link| is_same(&link.route)).count()
-        };
+        let all = || routes.iter().chain(links.iter().map(|link| &link.route));
+        let used = |is_same: &dyn Fn(&Route) -> bool| all().filter(|r| is_same(r)).count();
         let cost = |path: &&Path| {
             let (port, peer) = (path.route.port, path.route.peer);
             let ours = used(&|route| route.port == port);
             let theirs = used(&|route| route.peer == peer);
             (ours.min(theirs), ours.max(theirs))
         };
-        let next = offers.iter().filter(|offer| !links.contains(offer)).min_by_key(cost);
-        let Some(next) = next.filter(|next| cost(next).0 == 0 && links.len() < LINKS_MAX) else {
+        let is_new = |offer: &&Path| all().all(|route| *route != offer.route);
+        let next = offers.iter().filter(is_new).min_by_key(cost);
+        let count = routes.len() + links.len();
+        let Some(next) = next.filter(|next| cost(next).0 == 0 && count < LINKS_MAX) else {
             break;
         };
         links.push(*next);
@@ -241,7 +251,7 @@ mod tests {
             frame_bytes: 1500,
         };
         let offers: Vec<Path> = offers.iter().map(path).collect();
-        pair(&offers).iter().map(|link| (link.route.port, link.route.peer.0[0])).collect()
+        pair(&[], &offers).iter().map(|link| (link.route.port, link.route.peer.0[0])).collect()
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::ask::{Pace, Question, ask};
 use super::lane::Route;
 use super::ports::{Heard, Ports};
 use crate::host::link::LinkError;
+use roadtrain_proto::ether::links::LINKS_MAX;
 use roadtrain_wire::ether::setup::{Leave, Query, Reason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
@@ -16,6 +17,9 @@ const PACE: Pace = Pace {
     longest: Duration::from_secs(1),
     total: Duration::from_secs(5),
 };
+
+/// Ways of a lane that are remembered: the newest.
+const ROUTES_MAX: usize = 2 * LINKS_MAX;
 
 /// A lane that was given up.
 #[derive(Clone, Debug)]
@@ -45,6 +49,12 @@ impl Past {
     /// One more way to that target.
     pub(crate) fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
+            if lane.links.iter().any(|&(_, known, _)| known == route) {
+                continue;
+            }
+            if lane.links.len() >= ROUTES_MAX {
+                lane.links.remove(0);
+            }
             lane.links.push((0, route, 0));
         }
     }

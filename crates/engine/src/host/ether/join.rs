@@ -2,8 +2,8 @@
 
 use super::ask::{Pace, Question, ask};
 use super::discovery::Path;
-use super::lane::{EtherLane, Linked, Route};
-use super::late::LateJoins;
+use super::lane::{EtherLane, LaneParts, Linked, Route};
+use super::late::{LateJoins, put_join};
 use super::ports::{Heard, Ports};
 use crate::host::link::LinkError;
 use crate::{clock, random};
@@ -11,10 +11,10 @@ use roadtrain_proto::ether::Packing;
 use roadtrain_proto::ether::host::{Config, Qpair};
 use roadtrain_proto::ether::links::{LINKS_MAX, Links};
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_wire::ether::setup::{Join, Joined, join_flags};
-use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType};
+use roadtrain_wire::ether::setup::{Join, Joined, addresses, join_flags};
+use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameType, MacAddress};
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use roadtrain_wire::zerocopy::FromBytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,19 +57,20 @@ struct JoinQuestion<'a> {
     peer_token: u64,
     join: Join,
     nqn: &'a str,
-    answer: Option<(Joined, u16)>,
+    answer: Option<Answer>,
+}
+
+/// What a target says to a Join.
+struct Answer {
+    joined: Joined,
+    door: u16,
+    /// Where it can be reached.
+    addresses: Vec<MacAddress>,
 }
 
 impl Question for JoinQuestion<'_> {
     fn put(&mut self, ports: &mut Ports) {
-        let header = FrameHeader {
-            kind: FrameType::Join as u8,
-            token: self.peer_token.into(),
-            link: self.join.link,
-            ..FrameHeader::default()
-        };
-        let body = [self.join.as_bytes(), self.nqn.as_bytes()].concat();
-        ports.put(self.route.port, self.route.peer, header, &body);
+        put_join(ports, self.route, &self.join, self.peer_token, self.nqn);
     }
 
     fn hear(&mut self, heard: &Heard<'_>) {
@@ -77,10 +78,11 @@ impl Question for JoinQuestion<'_> {
             && heard.header.token == self.join.token
             && heard.header.link == self.join.link
             && (Route { port: heard.port, peer: heard.source }) == self.route;
-        if let Ok((joined, _)) = Joined::read_from_prefix(heard.body)
+        if let Ok((joined, rest)) = Joined::read_from_prefix(heard.body)
             && is_answer
         {
-            self.answer.get_or_insert((joined, heard.header.reply.get()));
+            let (door, addresses) = (heard.header.reply.get(), addresses(rest).collect());
+            self.answer.get_or_insert(Answer { joined, door, addresses });
         }
     }
 
@@ -93,30 +95,41 @@ impl Question for JoinQuestion<'_> {
 struct Made {
     /// The first answer.
     joined: Joined,
+    /// Where the target can be reached.
+    addresses: Vec<MacAddress>,
     linked: Vec<Linked>,
+    /// Joins of those.
+    joins: Vec<Join>,
     /// Nobody has answered these.
     unanswered: Vec<(Route, Join)>,
 }
 
-/// Makes a lane over `paths`. Links whose target does not answer may join it later, and so may `absent` more.
+impl Made {
+    fn new(joined: Joined, addresses: Vec<MacAddress>) -> Self {
+        let (linked, joins, unanswered) = (Vec::new(), Vec::new(), Vec::new());
+        Made { joined, addresses, linked, joins, unanswered }
+    }
+}
+
+/// Makes a lane over `paths`. Links whose target does not answer may join it later, and so may others.
 ///
 /// # Errors
 /// No link is answered, or the target refuses.
 pub(crate) fn join(
     ports: &mut Ports,
     paths: &[Path],
-    absent: usize,
     wanted: &Joining,
 ) -> Result<EtherLane, LinkError> {
-    let links = (paths.len() + absent).min(LINKS_MAX) as u8;
     for first in 0..paths.len() {
         // The first that is answered makes the lane, the others join it.
         let (silent, others) = paths.split_at(first);
-        let common = common(paths, links, wanted)?;
+        let common = common(paths, wanted)?;
         if let Some(made) = join_over(ports, others, &common, wanted)? {
-            let mut lane = lane(ports.door(), &common, others.len() as u8, made, wanted);
+            let mut lane = lane(ports, &common, made, wanted);
             let now = clock::now();
-            silent.iter().for_each(|path| lane.offer(now, &wanted.endpoint, *path));
+            let addresses = lane.addresses().to_vec();
+            let known = silent.iter().filter(|path| addresses.contains(&path.route.peer));
+            known.for_each(|path| lane.offer(now, &wanted.endpoint, *path, &addresses));
             return Ok(lane);
         }
     }
@@ -124,13 +137,13 @@ pub(crate) fn join(
 }
 
 /// What all Joins of a lane have in common.
-fn common(paths: &[Path], links: u8, wanted: &Joining) -> Result<Join, LinkError> {
+fn common(paths: &[Path], wanted: &Joining) -> Result<Join, LinkError> {
     let token = random::number()? & !0xffff | u64::from(wanted.number);
     let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
     Ok(Join {
         token: token.into(),
         piece: piece_bytes(frame_min).into(),
-        links,
+        links: LINKS_MAX as u8,
         slots: wanted.entries.into(),
         flags: if wanted.body_crc { join_flags::CRC } else { 0 }.into(),
         nqn_length: (wanted.nqn.len() as u16).into(),
@@ -149,18 +162,26 @@ fn join_over(
     wanted: &Joining,
 ) -> Result<Option<Made>, LinkError> {
     let mut made: Option<Made> = None;
-    for (link, &Path { route, frame_bytes }) in (0..common.links).zip(paths) {
+    let mut numbers = 0..common.links;
+    for &Path { route, frame_bytes } in paths {
+        // Who has the first link says who may have others: an offer alone proves nothing.
+        if made.as_ref().is_some_and(|made| !made.addresses.contains(&route.peer)) {
+            continue;
+        }
+        let Some(link) = numbers.next() else { break };
         let first = (random::number()? as u32).into();
         let join = Join { first, frame: frame_bytes.into(), link, ..*common };
         let peer_token = made.as_ref().map_or(0, |made| made.joined.token.get());
         let mut question = JoinQuestion { route, peer_token, join, nqn: &wanted.nqn, answer: None };
         ask(ports, PACE, &mut question)?;
         match (question.answer, &mut made) {
-            (Some((joined, door)), made) => {
+            (Some(Answer { joined, door, addresses }), made) => {
                 check(&joined, wanted)?;
-                let (linked, unanswered) = (Vec::new(), Vec::new());
-                let made = made.get_or_insert(Made { joined, linked, unanswered });
-                made.linked.push(Linked::new(route, &join, &joined, door));
+                let made = made.get_or_insert_with(|| Made::new(joined, addresses));
+                if joined.token == made.joined.token {
+                    made.linked.push(Linked::new(route, &join, &joined, door));
+                    made.joins.push(join);
+                }
             }
             (None, Some(made)) => made.unanswered.push((route, join)),
             (None, None) => return Ok(None),
@@ -181,9 +202,9 @@ fn check(joined: &Joined, wanted: &Joining) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// The lane; LINKs from `next` on are to come.
-fn lane(door: u16, common: &Join, next: u8, made: Made, wanted: &Joining) -> EtherLane {
-    let Made { joined, linked, unanswered } = made;
+/// The lane; LINKs that nobody has are to come.
+fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane {
+    let Made { joined, addresses, linked, joins, unanswered } = made;
     let config = Config {
         queue_entries: joined.slots.get().min(wanted.entries),
         pages: joined.pages.get(),
@@ -194,16 +215,21 @@ fn lane(door: u16, common: &Join, next: u8, made: Made, wanted: &Joining) -> Eth
         body_crc: wanted.body_crc,
     };
     let now = clock::now();
-    let mut links = Links::new(common.token.get(), joined.token.get(), door);
+    let mut links = Links::new(common.token.get(), joined.token.get(), ports.door());
     for link in &linked {
         links.add(now, &link.config, link.door);
     }
     let routes = linked.iter().map(|link| (link.config.link, link.route)).collect();
-    let mut late = LateJoins::new(*common, (next..common.links).rev().collect());
+    let has_asked = |link: &u8| {
+        joins.iter().chain(unanswered.iter().map(|(_, join)| join)).any(|join| join.link == *link)
+    };
+    let free = (0..common.links).rev().filter(|link| !has_asked(link)).collect();
+    let mut late = LateJoins::new(*common, joins, free);
     for (route, join) in unanswered {
         late.unanswered(now, route, join);
     }
-    EtherLane::new(now, Qpair::new(config, links), routes, late, wanted)
+    let parts = LaneParts { qpair: Qpair::new(config, links), routes, late, addresses };
+    EtherLane::new(now, parts, ports, wanted)
 }
 
 /// Octets of a piece with which frames of `frame_bytes` carry most.

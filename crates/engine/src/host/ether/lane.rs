@@ -1,6 +1,5 @@
 //! A lane that was made: a queue pair, and the ports that its links go over.
 
-use super::discovery::Path;
 use super::fence::PastLane;
 use super::join::Joining;
 use super::late::LateJoins;
@@ -22,6 +21,8 @@ use std::time::Duration;
 const QUERY_EVERY: Duration = Duration::from_millis(250);
 /// The admin queue asks when nothing has come for so long: a target that was restarted is known at once.
 const QUIET: Duration = Duration::from_millis(400);
+/// How often the admin queue asks where the target can be reached.
+const SURVEY_EVERY: Duration = Duration::from_secs(1);
 /// How long a target that knows the lane has to say so, after another one at the same port has said that it does not.
 const DOUBT: Duration = Duration::from_millis(100);
 /// Fewest numbers that there is room for, however many lanes share a port.
@@ -60,16 +61,23 @@ impl Linked {
 pub(crate) struct EtherLane {
     pub(crate) qpair: Qpair,
     /// By LINK.
-    routes: Vec<(u8, Route)>,
+    pub(super) routes: Vec<(u8, Route)>,
     /// Links that may join it yet.
-    late: LateJoins,
+    pub(super) late: LateJoins,
+    /// The target's addresses, as it has said last; and when it was asked.
+    pub(super) addresses: Vec<MacAddress>,
+    pub(super) asked_at: Instant,
+    /// Those, or the links, are others than the last survey said.
+    pub(super) has_news: bool,
+    /// Our addresses, by port, when they were last looked at.
+    sources: Vec<MacAddress>,
     /// One has, and its peer has not been told what the others were.
-    has_new: bool,
+    pub(super) has_new: bool,
     /// Numbers that there is room for on each link, if that was decided.
     credits: Option<u16>,
     /// Which target's it is.
-    endpoint: [u8; 16],
-    nqn: Arc<str>,
+    pub(super) endpoint: [u8; 16],
+    pub(super) nqn: Arc<str>,
     /// When the last frame came.
     heard_at: Instant,
     /// When the target was last asked for the lane.
@@ -79,6 +87,16 @@ pub(crate) struct EtherLane {
     silence_max: Duration,
 }
 
+/// What a lane is made of.
+pub(super) struct LaneParts {
+    pub(super) qpair: Qpair,
+    /// By LINK.
+    pub(super) routes: Vec<(u8, Route)>,
+    pub(super) late: LateJoins,
+    /// The target's.
+    pub(super) addresses: Vec<MacAddress>,
+}
+
 /// The route of a link.
 pub(super) fn route(routes: &[(u8, Route)], link: u8) -> Option<Route> {
     let found = routes.iter().find(|(number, _)| *number == link);
@@ -86,17 +104,16 @@ pub(super) fn route(routes: &[(u8, Route)], link: u8) -> Option<Route> {
 }
 
 impl EtherLane {
-    pub(super) fn new(
-        now: Instant,
-        qpair: Qpair,
-        routes: Vec<(u8, Route)>,
-        late: LateJoins,
-        joining: &Joining,
-    ) -> Self {
+    pub(super) fn new(now: Instant, parts: LaneParts, ports: &Ports, joining: &Joining) -> Self {
+        let LaneParts { qpair, routes, late, addresses } = parts;
         EtherLane {
             qpair,
             routes,
             late,
+            addresses,
+            asked_at: now,
+            has_news: true,
+            sources: (0..ports.len()).map(|port| ports.mac(port)).collect(),
             has_new: false,
             credits: None,
             endpoint: joining.endpoint,
@@ -131,22 +148,6 @@ impl EtherLane {
         links.set_door(ports.door());
     }
 
-    /// A path to that target was found: one more link, if it is the lane's target and the lane may have it.
-    pub(crate) fn offer(&mut self, now: Instant, endpoint: &[u8; 16], path: Path) {
-        let is_used = self.routes.iter().any(|(_, route)| route.port == path.route.port);
-        if self.endpoint == *endpoint && !is_used {
-            self.late.add(now, path);
-        }
-    }
-
-    /// A link has joined.
-    fn add(&mut self, now: Instant, linked: &Linked) {
-        if self.qpair.links_mut().add(now, &linked.config, linked.door) {
-            self.routes.push((linked.config.link, linked.route));
-            self.has_new = true;
-        }
-    }
-
     /// What a frame over each port costs beside its way.
     fn prefer(&mut self, detour: impl Fn(usize) -> Duration) {
         for &(link, route) in &self.routes {
@@ -161,13 +162,10 @@ impl EtherLane {
         heard: &Heard<'_>,
         event: &mut impl FnMut(RxEvent),
     ) {
-        if heard.kind == FrameType::Joined {
-            if let Some(linked) = self.late.hear(heard) {
-                self.add(now, &linked);
-            }
-            return;
-        }
         let from = Route { port: heard.port, peer: heard.source };
+        if heard.kind == FrameType::Joined {
+            return self.joined(now, heard, from);
+        }
         if route(&self.routes, heard.header.link) != Some(from) {
             return;
         }
@@ -210,7 +208,8 @@ impl EtherLane {
     /// When [`EtherLane::keep`] and [`EtherLane::send`] are to be called at the latest.
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
         let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
-        let due = [self.qpair.deadline(), self.query_at(is_admin), self.late.deadline()];
+        let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
+        let due = [self.qpair.deadline(), self.query_at(is_admin), self.late.deadline(), survey];
         due.into_iter().flatten().chain([ends]).min()
     }
 
@@ -230,6 +229,9 @@ impl EtherLane {
         }
         let peer_token = self.qpair.links().peer_token();
         self.late.put(now, ports, peer_token, &self.nqn);
+        if is_admin && self.asked_at + SURVEY_EVERY <= now {
+            self.survey(now, ports);
+        }
         if std::mem::take(&mut self.has_new) {
             if self.credits.is_some() {
                 self.prefer(|port| numa::detour(ports.node(port)));
@@ -274,10 +276,21 @@ impl EtherLane {
         sum
     }
 
-    /// The ports have looked whether their interfaces have a carrier.
+    /// The ports have looked whether their interfaces are there, and have a carrier.
     pub(crate) fn look_at_carriers(&mut self, now: Instant, ports: &Ports) {
         for &(link, route) in &self.routes {
-            self.qpair.links_mut().set_carrier(now, link, ports.has_carrier(route.port));
+            let links = self.qpair.links_mut();
+            // It may take only smaller frames than it did.
+            let fits = links.frame_bytes(link) <= ports.frame_bytes(route.port);
+            links.set_carrier(now, link, ports.has_carrier(route.port) && fits);
+        }
+        for port in 0..ports.len() {
+            let mac = ports.mac(port);
+            let Some(before) = self.sources.get_mut(port) else { continue };
+            if mac != MacAddress::default() && std::mem::replace(before, mac) != mac {
+                let links = self.routes.iter().filter(|(_, route)| route.port == port);
+                links.for_each(|&(link, route)| self.late.again(now, link, route));
+            }
         }
     }
 
@@ -328,7 +341,7 @@ impl Source for NoData {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use roadtrain_proto::ether::Packing;
     use roadtrain_proto::ether::host::Config;
@@ -336,10 +349,10 @@ mod tests {
     use roadtrain_proto::policy::PolicyConfig;
     use roadtrain_wire::zerocopy::FromZeros;
 
-    const START: Instant = Instant(1_000_000_000);
-    const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    pub(in super::super) const START: Instant = Instant(1_000_000_000);
+    pub(in super::super) const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
-    fn lane() -> EtherLane {
+    pub(in super::super) fn lane() -> EtherLane {
         let config = Config {
             queue_entries: 4,
             pages: 256,
@@ -363,8 +376,11 @@ mod tests {
         let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
         links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
         let routes = vec![(0, Route { port: 0, peer: PEER })];
-        let late = LateJoins::new(Join::new_zeroed(), Vec::new());
-        EtherLane::new(START, Qpair::new(config, links), routes, late, &joining)
+        let join = Join::new_zeroed();
+        let late = LateJoins::new(Join { links: 3, ..join }, vec![join], vec![2, 1]);
+        let (qpair, addresses) = (Qpair::new(config, links), vec![PEER]);
+        let parts = LaneParts { qpair, routes, late, addresses };
+        EtherLane::new(START, parts, &Ports::default(), &joining)
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Links that join a lane while it lives: they did not answer when it was made, or were found since.
+//! Links that join a lane while it lives, because they did not answer when it was made or were found since; and those
+//! that lead elsewhere from then on, because an end of theirs has another address.
 
 use super::discovery::Path;
 use super::lane::{Linked, Route};
@@ -6,7 +7,9 @@ use super::ports::{Heard, Ports};
 use crate::random;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Joined};
-use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType};
+use roadtrain_wire::ether::{
+    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress,
+};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::Duration;
 use tracing::info;
@@ -25,19 +28,26 @@ struct LateJoin {
     pause: Duration,
 }
 
-/// A lane's links to come.
+/// A lane's links to come, or to lead elsewhere.
 pub(crate) struct LateJoins {
     /// LINKs of the lane that nobody has.
     free: Vec<u8>,
     /// What the lane's Joins have in common.
     common: Join,
+    /// Those of its links.
+    made: Vec<Join>,
     joins: Vec<LateJoin>,
 }
 
 impl LateJoins {
-    /// Of a lane whose links were joined as `common` says, but for those numbers.
-    pub(super) fn new(common: Join, free: Vec<u8>) -> Self {
-        LateJoins { free, common, joins: Vec::new() }
+    /// Of a lane whose links were joined as `made` says; others are like `common`, but for their numbers.
+    pub(super) fn new(common: Join, made: Vec<Join>, free: Vec<u8>) -> Self {
+        LateJoins { free, common, made, joins: Vec::new() }
+    }
+
+    /// The Join of a link that is there.
+    pub(super) fn made(&self, link: u8) -> Option<&Join> {
+        self.made.iter().find(|join| join.link == link)
     }
 
     /// Asked for in vain, just now.
@@ -46,17 +56,53 @@ impl LateJoins {
         self.joins.push(LateJoin { route, join, at, pause });
     }
 
-    /// One more link, if the lane may have it: one for each of our ports.
-    pub(super) fn add(&mut self, now: Instant, Path { route, frame_bytes }: Path) {
-        let is_asked = self.joins.iter().any(|late| late.route.port == route.port);
+    /// A path to the target, that can be reached at `addresses` now: one more link, if the lane may have it. Rather than
+    /// a new one, one of the same port that leads to no such address any more: of `gone`, which are there, or asked for.
+    pub(super) fn add(
+        &mut self,
+        now: Instant,
+        Path { route, frame_bytes }: Path,
+        addresses: &[MacAddress],
+        gone: &[u8],
+    ) {
         let heads = FRAME_HEADER_BYTES + DATA_RECORD_BYTES;
         let fits = usize::from(frame_bytes) >= heads + usize::from(self.common.piece.get());
-        let Some(&link) = self.free.last().filter(|_| !is_asked && fits) else { return };
+        if !fits || self.joins.iter().any(|late| late.route == route) {
+            return;
+        }
+        let (at, pause) = (now, PAUSE);
+        let is_lost = |late: &&mut LateJoin| {
+            late.route.port == route.port
+                && !addresses.contains(&late.route.peer)
+                && late.join.frame.get() <= frame_bytes
+        };
+        if let Some(late) = self.joins.iter_mut().find(is_lost) {
+            return *late = LateJoin { route, join: late.join, at, pause };
+        }
+        let is_asked = |link: u8| self.joins.iter().any(|late| late.join.link == link);
+        let moved = gone.iter().find(|link| !is_asked(**link)).and_then(|link| self.made(*link));
+        if let Some(&join) = moved {
+            return self.joins.push(LateJoin { route, join, at, pause });
+        }
+        let Some(&link) = self.free.last() else { return };
         let Ok(first) = random::number() else { return };
         self.free.pop();
         let (first, frame) = ((first as u32).into(), frame_bytes.into());
-        let join = Join { link, first, frame, ..self.common };
-        self.joins.push(LateJoin { route, join, at: now, pause: PAUSE });
+        self.joins.push(LateJoin {
+            route,
+            join: Join { link, first, frame, ..self.common },
+            at,
+            pause,
+        });
+    }
+
+    /// The target is to know that this end of a link has another address.
+    pub(super) fn again(&mut self, now: Instant, link: u8, route: Route) {
+        if self.joins.iter().all(|late| late.join.link != link)
+            && let Some(&join) = self.made(link)
+        {
+            self.joins.push(LateJoin { route, join, at: now, pause: PAUSE });
+        }
     }
 
     /// When [`LateJoins::put`] has something to ask.
@@ -73,79 +119,145 @@ impl LateJoins {
         }
     }
 
-    /// Joined has come: the link that is there now.
-    pub(super) fn hear(&mut self, heard: &Heard<'_>) -> Option<Linked> {
+    /// Joined has come, of the target that knows the lane by `peer_token`: the link that is there now.
+    pub(super) fn hear(&mut self, heard: &Heard<'_>, peer_token: u64) -> Option<Linked> {
         let (joined, _) = Joined::read_from_prefix(heard.body).ok()?;
         let from = Route { port: heard.port, peer: heard.source };
         let is_it = |late: &LateJoin| late.route == from && late.join.link == heard.header.link;
-        let late = self.joins.swap_remove(self.joins.iter().position(is_it)?);
+        let position = self.joins.iter().position(is_it)?;
         let status = joined.status.get();
+        if status == 0 && joined.token.get() != peer_token {
+            return None; // somebody else
+        }
+        let LateJoin { join, .. } = self.joins.swap_remove(position);
         if status != 0 {
             info!("a link was refused: status {status:#x}");
             return None;
         }
-        Some(Linked::new(from, &late.join, &joined, heard.header.reply.get()))
+        if self.made(join.link).is_none() {
+            self.made.push(join);
+        }
+        Some(Linked::new(from, &join, &joined, heard.header.reply.get()))
     }
 }
 
 impl LateJoin {
     fn put(&self, ports: &mut Ports, peer_token: u64, nqn: &str) {
-        let (kind, link) = (FrameType::Join as u8, self.join.link);
-        let token = peer_token.into();
-        let header = FrameHeader { kind, token, link, ..FrameHeader::default() };
-        let body = [self.join.as_bytes(), nqn.as_bytes()].concat();
-        ports.put(self.route.port, self.route.peer, header, &body);
+        put_join(ports, self.route, &self.join, peer_token, nqn);
     }
+}
+
+/// Builds a Join of a lane that is there.
+pub(super) fn put_join(ports: &mut Ports, route: Route, join: &Join, peer_token: u64, nqn: &str) {
+    let (kind, link) = (FrameType::Join as u8, join.link);
+    let header = FrameHeader { kind, token: peer_token.into(), link, ..FrameHeader::default() };
+    ports.put(route.port, route.peer, header, &[join.as_bytes(), nqn.as_bytes()].concat());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use roadtrain_proto::ether::channel::ChannelConfig;
-    use roadtrain_wire::ether::MacAddress;
     use roadtrain_wire::zerocopy::FromZeros;
 
     const NOW: Instant = Instant(1_000_000_000);
+    const TOKEN: u64 = 0x7e57;
 
-    fn path(port: usize, frame_bytes: u16) -> Path {
-        Path { route: Route { port, peer: MacAddress([port as u8; 6]) }, frame_bytes }
+    fn mac(octet: u8) -> MacAddress {
+        MacAddress([octet; 6])
     }
 
-    fn answer(late: &mut LateJoins, port: usize, link: u8, status: u16) -> Option<Linked> {
+    fn path(port: usize, peer: u8, frame_bytes: u16) -> Path {
+        Path { route: Route { port, peer: mac(peer) }, frame_bytes }
+    }
+
+    fn answer_of(
+        late: &mut LateJoins,
+        at: Path,
+        link: u8,
+        status: u16,
+        token: u64,
+    ) -> Option<Linked> {
         let header = &FrameHeader { link, reply: 77.into(), ..FrameHeader::default() };
         let (status, first, frame, window) = (status.into(), 500.into(), 4000.into(), 128.into());
-        let joined = Joined { status, first, frame, window, ..Joined::new_zeroed() };
-        let (source, kind, body) = (path(port, 0).route.peer, FrameType::Joined, joined.as_bytes());
-        late.hear(&Heard { port, source, header, kind, body })
+        let token = token.into();
+        let joined = Joined { status, first, frame, window, token, ..Joined::new_zeroed() };
+        let Route { port, peer: source } = at.route;
+        let (kind, body) = (FrameType::Joined, joined.as_bytes());
+        late.hear(&Heard { port, source, header, kind, body }, TOKEN)
+    }
+
+    fn answer(late: &mut LateJoins, at: Path, link: u8) -> Option<Linked> {
+        answer_of(late, at, link, 0, TOKEN)
+    }
+
+    fn lane(links: u8) -> LateJoins {
+        let common = Join { piece: 1408.into(), links, ..Join::new_zeroed() };
+        let made = Join { frame: 9000.into(), first: 4.into(), ..common };
+        LateJoins::new(common, vec![made], (1..links).rev().collect())
     }
 
     #[test]
     fn links_join_once_they_are_found() {
-        let common = Join { piece: 1408.into(), links: 3, ..Join::new_zeroed() };
-        let mut late = LateJoins::new(common, vec![2, 1]);
+        let mut late = lane(3);
+        let all = [mac(1), mac(2), mac(3)];
         assert!(late.deadline().is_none());
-        late.add(NOW, path(1, 1400));
+        late.add(NOW, path(1, 1, 1400), &all, &[]);
         assert!(late.deadline().is_none(), "too small for the lane's pieces");
-        late.add(NOW, path(1, 9000));
-        late.add(NOW, path(1, 9000));
+        let one = path(1, 1, 9000);
+        late.add(NOW, one, &all, &[]);
+        late.add(NOW, one, &all, &[]);
         assert_eq!((late.joins.len(), late.deadline()), (1, Some(NOW)));
-        assert!(answer(&mut late, 1, 2, 0).is_none(), "another link");
-        assert!(answer(&mut late, 2, 1, 0).is_none(), "another port");
-        let linked = answer(&mut late, 1, 1, 0).expect("a link");
+        assert!(answer(&mut late, one, 2).is_none(), "another link");
+        assert!(answer(&mut late, path(2, 1, 0), 1).is_none(), "another port");
+        assert!(answer(&mut late, path(1, 2, 0), 1).is_none(), "another address");
+        assert!(answer_of(&mut late, one, 1, 0, 1).is_none(), "another target");
+        let linked = answer(&mut late, one, 1).expect("a link");
         let ChannelConfig { link, first_rx, frame_bytes, .. } = linked.config;
         assert_eq!((link, first_rx, frame_bytes, linked.door), (1, 500, 4000, 77));
-        assert!(answer(&mut late, 1, 1, 0).is_none(), "it is there already");
-        late.add(NOW, path(2, 9000));
-        assert!(answer(&mut late, 2, 2, 0x102).is_none(), "refused");
+        assert!(answer(&mut late, one, 1).is_none(), "it is there already");
+        late.add(NOW, path(1, 2, 9000), &all, &[]);
+        assert!(answer_of(&mut late, path(1, 2, 0), 2, 0x102, TOKEN).is_none(), "refused");
         assert!(late.joins.is_empty());
-        late.add(NOW, path(3, 9000));
+        late.add(NOW, path(3, 1, 9000), &all, &[]);
         assert!(late.joins.is_empty(), "the lane has no more numbers");
+    }
+
+    /// However often an interface comes with another address, nothing grows.
+    #[test]
+    fn links_are_moved_to_where_their_target_is_now() {
+        let mut late = lane(2);
+        for round in 10..250 {
+            let at = path(0, round, 9000);
+            late.add(NOW, at, &[mac(round)], &[0]);
+            let linked = answer(&mut late, at, 0).expect("the same link");
+            assert_eq!((linked.route, linked.config.first_tx), (at.route, 4));
+            assert_eq!((late.made.len(), late.free.len(), late.joins.len()), (1, 1, 0));
+        }
+        // Gone again before it has answered.
+        for round in 10..250 {
+            late.add(NOW, path(0, round, 9000), &[mac(round)], &[]);
+            assert_eq!((late.free.len(), late.joins.len()), (0, 1), "one more link is asked for");
+        }
+        assert!(answer(&mut late, path(0, 249, 9000), 1).is_some());
+    }
+
+    #[test]
+    fn a_link_is_joined_again_from_another_address() {
+        let mut late = lane(1);
+        let at = path(0, 1, 9000);
+        late.again(NOW, 0, at.route);
+        late.again(NOW, 0, at.route);
+        assert_eq!((late.joins.len(), late.joins[0].join.first.get()), (1, 4));
+        assert!(answer(&mut late, at, 0).is_some());
+        late.again(NOW, 1, at.route);
+        assert!(late.joins.is_empty(), "no such link");
     }
 
     #[test]
     fn who_does_not_answer_is_asked_again() {
-        let mut late = LateJoins::new(Join::new_zeroed(), Vec::new());
-        late.unanswered(NOW, path(0, 0).route, Join::new_zeroed());
+        let mut late = lane(1);
+        late.unanswered(NOW, path(0, 0, 0).route, Join::new_zeroed());
         assert_eq!(late.deadline(), Some(NOW + PAUSE_MAX));
     }
 }

@@ -11,6 +11,7 @@
 //! | `late` | links that join a lane while it lives |
 //! | `scout` | looks for links that were not there when lanes were made |
 //! | `lane` | a lane that was made: frames in, frames out, what ends it |
+//! | `topology` | which links a lane has, as interfaces come and go |
 //! | `train` | its frames on their way to the ports |
 //! | `fence` | ends the lanes of the past before others take their place |
 
@@ -24,6 +25,7 @@ mod late;
 mod ports;
 mod probe;
 mod scout;
+mod topology;
 mod train;
 
 pub use address::EtherAddress;
@@ -34,5 +36,6 @@ pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
 pub(crate) use ports::{Heard, Ports, beside};
 pub(crate) use probe::probe;
-pub(crate) use scout::{Absent, Scout};
+pub(crate) use scout::{Found, Scout, Whereabouts};
+pub(crate) use topology::Survey;
 pub(crate) use train::Source;

@@ -2,7 +2,9 @@
 
 use super::address::EtherAddress;
 use crate::ether::carrier::CarrierWatch;
-use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent};
+use crate::ether::port::{
+    ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_missing, missing,
+};
 use crate::host::link::LinkError;
 use crate::random;
 use roadtrain_wire::ether::{
@@ -45,6 +47,8 @@ struct Place {
     has_carrier: bool,
     /// It is of no use any more, and that was said.
     is_broken: bool,
+    /// Counts the descriptors that it has had.
+    serial: u32,
 }
 
 /// The ports.
@@ -61,10 +65,10 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Opens one at each interface of the address.
+    /// Opens one at each interface of the address; some of them may come later.
     ///
     /// # Errors
-    /// An interface is not there, is not Ethernet, or may not be used.
+    /// No interface is there, or one is no Ethernet, or may not be used.
     pub(crate) fn open(address: &EtherAddress, config: &PortConfig) -> Result<Ports, LinkError> {
         let mut tries = 1..DOORS_TRIED;
         loop {
@@ -84,11 +88,24 @@ impl Ports {
     ) -> Result<Ports, LinkError> {
         let open = |interface: &String| {
             let failed = |source| LinkError::Port { interface: interface.clone(), source };
-            let port = Port::open(interface, door, config).map_err(failed)?;
-            Ok(Place { has_carrier: port.has_carrier(), port, is_broken: false })
+            let port = match Port::open(interface, door, config) {
+                Err(error) if is_missing(&error) => {
+                    Port::absent(interface, door, config).map_err(|_| error)
+                }
+                result => result,
+            };
+            let port = port.map_err(failed)?;
+            Ok(Place { has_carrier: port.has_carrier(), port, is_broken: false, serial: 0 })
         };
         let watch = CarrierWatch::open().ok();
-        let places = address.interfaces.iter().map(open).collect::<Result<_, LinkError>>()?;
+        let places: Vec<Place> =
+            address.interfaces.iter().map(open).collect::<Result<_, LinkError>>()?;
+        if let Some(first) = places.first()
+            && places.iter().all(|place| place.port.is_absent())
+        {
+            let interface = first.port.interface().name.clone();
+            return Err(LinkError::Port { interface, source: missing() });
+        }
         Ok(Ports { places, watch, door, calls: 0, dropped: [0; 5] })
     }
 
@@ -122,6 +139,34 @@ impl Ports {
         &mut self.places[port].port
     }
 
+    /// The address that frames of the port come from.
+    pub(crate) fn mac(&self, port: usize) -> MacAddress {
+        self.places.get(port).map(|place| place.port.mac()).unwrap_or_default()
+    }
+
+    /// Octets of the largest frame that the port takes now.
+    pub(crate) fn frame_bytes(&self, port: usize) -> usize {
+        self.places.get(port).map_or(0, |place| place.port.frame_bytes())
+    }
+
+    /// Has the log say which interfaces are missing.
+    pub(crate) fn report_absent(&self) {
+        for place in self.places.iter().filter(|place| place.port.is_absent()) {
+            let name = &place.port.interface().name;
+            warn!("{name}: no such interface yet; it is used as soon as it is there");
+        }
+    }
+
+    /// Whether an interface is not there.
+    pub(crate) fn has_absent(&self) -> bool {
+        self.places.iter().any(|place| place.port.is_absent())
+    }
+
+    /// Of the port's present descriptor.
+    pub(crate) fn serial(&self, port: usize) -> u32 {
+        self.places[port].serial
+    }
+
     /// To be watched.
     pub(crate) fn fd(&self, port: usize) -> BorrowedFd<'_> {
         self.places[port].port.fd()
@@ -142,11 +187,16 @@ impl Ports {
         self.watch.as_ref().map(CarrierWatch::fd)
     }
 
-    /// Looks whether interfaces are up; whether something has changed.
+    /// Looks whether interfaces are there, and up; whether something has changed.
     pub(crate) fn look_at_carriers(&mut self) -> bool {
         self.watch.iter().for_each(CarrierWatch::clear);
         let mut has_changed = false;
         for place in &mut self.places {
+            if place.port.follow() {
+                place.port.report();
+                place.serial = place.serial.wrapping_add(1);
+                (place.is_broken, has_changed) = (false, true);
+            }
             let has_carrier = place.port.has_carrier();
             if place.has_carrier != has_carrier {
                 let name = &place.port.interface().name;

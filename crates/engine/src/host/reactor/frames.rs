@@ -8,6 +8,8 @@ use crate::ring::UserData;
 
 /// Frames handled before the front refills and frames leave.
 const FRAMES_PER_ROUND: usize = 64;
+/// Numbers of a port's descriptors, before they come round.
+const GENERATIONS: u32 = UserData::GENERATION_MASK;
 /// Such rounds before other ports have their turn.
 const FRAME_ROUNDS: usize = 4;
 
@@ -15,10 +17,15 @@ impl Reactor {
     /// Before sleeping every port is watched.
     pub(super) fn arm_ports(&mut self) {
         for port in 0..self.ports_polling.len() {
-            if !std::mem::replace(&mut self.ports_polling[port], true) {
-                let (kind, index) = (Kind::Port as u8, port as u32);
-                let user_data = UserData { kind, index, generation: 0 }.pack();
-                self.ring.poll_add(self.shared.ports.fd(port), libc::POLLIN, user_data);
+            let (index, generation) = (port as u32, self.shared.ports.serial(port) & GENERATIONS);
+            let mark = |generation| UserData { kind: Kind::Port as u8, index, generation }.pack();
+            let before = self.ports_polling[port].replace(generation);
+            if let Some(old) = before.filter(|old| *old != generation) {
+                let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
+                self.ring.poll_remove(mark(old), forget);
+            }
+            if before != Some(generation) {
+                self.ring.poll_add(self.shared.ports.fd(port), libc::POLLIN, mark(generation));
             }
         }
     }
@@ -88,6 +95,9 @@ impl Reactor {
 
     pub(super) fn write_paths(&mut self) {
         self.paths_at = self.shared.now;
+        if self.shared.ports.has_absent() {
+            self.look_at_carriers(); // the kernel may still have been taking one away
+        }
         for slot in &self.lanes {
             if let Some(meter) = self.meters.get(slot.number) {
                 slot.lane.write_paths(&self.shared.ports, meter);

@@ -1,11 +1,12 @@
 //! Where a target listens for frames.
 
-use crate::ether::port::{Port, PortConfig, PortKind};
+use crate::ether::port::{Port, PortConfig, PortKind, is_missing, missing};
 use crate::random;
 use crate::target::ServerError;
 use std::io;
 use std::thread;
 use std::time::Duration;
+use tracing::warn;
 
 /// Tries where doors may be somebody else's, or still those of a target that was killed; and the pause between two.
 const DOORS_TRIED: u32 = 40;
@@ -59,6 +60,13 @@ impl EtherPorts {
         let system = |source| ServerError::System { what: "random numbers", source };
         ports.endpoint = random::octets().map_err(system)?;
         let first = random::number().map_err(system)?;
+        let open =
+            |interface: &str, door, port: &PortConfig| match Port::open(interface, door, port) {
+                Err(error) if is_missing(&error) => {
+                    Port::absent(interface, door, port).map_err(|_| error)
+                }
+                result => result,
+            };
         for interface in &config.interfaces {
             let failed =
                 |source: io::Error| ServerError::Interface { interface: interface.clone(), source };
@@ -66,16 +74,31 @@ impl EtherPorts {
                 let port =
                     PortConfig { kind: kind(config.port.kind, reactors), ..config.port.clone() };
                 let door = lane_door(first, number);
-                lanes.push(Port::open(interface, door, &port).map_err(failed)?);
+                lanes.push(open(interface, door, &port).map_err(failed)?);
             }
             let kind = match config.port.kind {
                 PortKind::Sockets => PortKind::Sockets,
                 _ => PortKind::Packet,
             };
             let port = PortConfig { kind, ..config.port.clone() };
-            ports.doors.push(Port::open(interface, 0, &port).map_err(failed)?);
+            ports.doors.push(open(interface, 0, &port).map_err(failed)?);
         }
+        ports.check_absent()?;
         Ok(ports)
+    }
+
+    /// Interfaces may be missing, but not all of them: they may come yet.
+    fn check_absent(&self) -> Result<(), ServerError> {
+        let (absent, there): (Vec<_>, Vec<_>) = self.doors.iter().partition(|p| p.is_absent());
+        if let (Some(first), true) = (absent.first(), there.is_empty()) {
+            let interface = first.interface().name.clone();
+            return Err(ServerError::Interface { interface, source: missing() });
+        }
+        for port in absent {
+            let name = &port.interface().name;
+            warn!("{name}: no such interface yet; it is used as soon as it is there");
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::backend::{BackendKind, BackendSpec};
 use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig};
 use crate::target::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
-use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, Reason, with_nqn};
+use roadtrain_wire::ether::setup::{
+    Join, Joined, Leave, Offer, Query, Reason, addresses, with_nqn,
+};
 use roadtrain_wire::ether::{
     self, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, flags,
 };
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 const NQN: &str = "nqn.2024-01.test:disk";
 pub(super) const HOST: &str = "rt-tlane-h";
 pub(super) const TARGET: &str = "rt-tlane-t";
+const LATER_HOST: &str = "rt-later-h";
+const LATER: &str = "rt-later-t";
 const DOOR: u16 = 0x7e57;
 const LONG: Duration = Duration::from_secs(20);
 /// Long enough for an answer that must not come.
@@ -66,6 +70,14 @@ fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
 }
 
 fn serve() -> Server {
+    serve_at(&[TARGET])
+}
+
+fn serve_at(interfaces: &[&str]) -> Server {
+    Server::start(server_config(interfaces)).unwrap()
+}
+
+fn server_config(interfaces: &[&str]) -> ServerConfig {
     let backend = BackendSpec {
         kind: BackendKind::Memory { size: 1 << 20 },
         lba_bytes: 512,
@@ -75,9 +87,10 @@ fn serve() -> Server {
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();
-    config.ether = Some(EtherConfig { interfaces: vec![TARGET.into()], port });
+    let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();
+    config.ether = Some(EtherConfig { interfaces, port });
     config.cores = vec![0, 0];
-    Server::start(config).unwrap()
+    config
 }
 
 impl Stranger {
@@ -137,6 +150,13 @@ impl Stranger {
     }
 
     /// Joins; what the target says.
+    /// The same, and at which addresses it says that it can be reached.
+    fn join_and_hear(&mut self, token: u64, join: &Join) -> (FrameHeader, Joined, Vec<MacAddress>) {
+        self.ask_to_join(token, join, NQN);
+        let (_, header, body) = self.answer(FrameType::Joined);
+        (header, view(&body), addresses(&body[size_of::<Joined>()..]).collect())
+    }
+
     fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
         self.ask_to_join(token, join, nqn);
         let (_, header, body) = self.answer(FrameType::Joined);
@@ -312,6 +332,67 @@ fn a_stopped_target_ends_its_lanes() {
         let said: Leave = view(&body);
         assert_eq!((header.token.get(), said.token), (9, joined.token));
         assert_eq!(said.reason.get(), Reason::Shutdown as u16);
+    });
+}
+
+/// A pair with one end for a host; whoever sends frames there, as soon as the target answers.
+fn later(endpoint: [u8; 16]) -> Stranger {
+    assert!(ip(&["link", "add", LATER_HOST, "type", "veth", "peer", "name", LATER]));
+    for end in [LATER_HOST, LATER] {
+        assert!(ip(&["link", "set", end, "up"]));
+    }
+    let port = Port::open(LATER_HOST, DOOR, &PortConfig::default()).unwrap();
+    let mut stranger = Stranger { port, target: GROUP, endpoint };
+    eventually("an offer", || {
+        stranger.ask(FrameType::Discover, 0, NQN.as_bytes());
+        let offer = stranger.hear(FrameType::Offer, SHORT);
+        offer.is_some_and(|(source, ..)| {
+            stranger.target = source;
+            true
+        })
+    });
+    stranger
+}
+
+#[test]
+fn an_interface_may_come_later() {
+    in_namespace(|| {
+        let missing = Server::start(server_config(&[LATER])).err().expect("no interface at all");
+        assert!(missing.to_string().contains(LATER), "{missing}");
+        let server = serve_at(&[LATER, TARGET]);
+        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        first.find();
+        discover(&mut first);
+        // Lanes of both reactors.
+        for host_token in [0x44_0000u64, 0x44_0001] {
+            let one = Join { links: 2, piece: 1024.into(), ..join(host_token) };
+            let (_, joined, at) = first.join_and_hear(0, &one);
+            assert_eq!(at, [first.target], "where the target can be reached");
+
+            let mut second = later(first.endpoint);
+            let token = joined.token.get();
+            let two = Join { link: 1, first: 7.into(), frame: 1500.into(), ..one };
+            second.ask_to_join(token ^ 1 << 50, &two, NQN);
+            assert!(second.is_silent(FrameType::Joined), "somebody else's lane");
+            let (_, again, _) = second.join_and_hear(token, &two);
+            assert_eq!((again.token, again.frame.get()), (joined.token, 1500));
+            let (_, _, at) = first.join_and_hear(token, &one);
+            assert_eq!(at, [second.target, first.target]);
+
+            assert!(ip(&["link", "del", LATER]));
+            let old = second.target;
+            let mut third = later(first.endpoint);
+            assert_ne!(third.target, old);
+            third.ask_to_join(token, &Join { first: 8.into(), ..two }, NQN);
+            assert!(third.is_silent(FrameType::Joined), "another link of that number");
+            third.ask_to_join(0, &two, NQN);
+            assert!(third.is_silent(FrameType::Joined), "who moves a link knows the lane");
+            let (_, moved, _) = third.join_and_hear(token, &two);
+            assert_eq!(moved.first, again.first, "the same channel");
+            assert!(ip(&["link", "del", LATER]));
+        }
+        assert_eq!(server.usage().connections, 2);
     });
 }
 

@@ -9,6 +9,7 @@ use crate::stats::LaneStats;
 use crate::target::control::Control;
 use crate::target::ether::damq::Damq;
 use crate::target::ether::ports;
+use crate::target::reactor::PortState;
 use crate::target::slot::Slot;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::target::{Qpair, RxEvent};
@@ -175,12 +176,22 @@ impl Ether {
         self.qpair.links_mut().add(now, config, door)
     }
 
-    /// Interfaces have got or lost their carriers: one for each port.
-    pub(in crate::target) fn set_carriers(&mut self, now: Instant, carriers: &[bool]) {
+    /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of no
+    /// use to a link.
+    pub(in crate::target) fn set_states(&mut self, now: Instant, states: &[PortState]) {
         for (number, link) in (0..).zip(&self.links) {
-            if let Some(&has_carrier) = link.and_then(|link| carriers.get(link.port)) {
-                self.qpair.links_mut().set_carrier(now, number, has_carrier);
+            if let Some(state) = link.and_then(|link| states.get(link.port)) {
+                let links = self.qpair.links_mut();
+                let fits = links.frame_bytes(number) <= state.frame_bytes;
+                links.set_carrier(now, number, state.has_carrier && fits);
             }
+        }
+    }
+
+    /// The link of that number leads to another of our ports, or to another address of the host.
+    pub(in crate::target) fn move_link(&mut self, number: u8, port: usize, peer: MacAddress) {
+        if let Some(Some(link)) = self.links.get_mut(usize::from(number)) {
+            (link.port, link.peer) = (port, peer);
         }
     }
 

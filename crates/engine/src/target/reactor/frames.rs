@@ -1,6 +1,7 @@
 //! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
 
-use super::{Kind, Order, Reactor, mark};
+use super::watched::Watched;
+use super::{Order, Reactor};
 use crate::clock;
 use crate::ether::port::Port;
 use crate::target::ether::listener::{Heard, Listener, QueryRequest, Request, answer};
@@ -18,8 +19,6 @@ use std::time::Duration;
 const FRAMES_PER_TURN: usize = 128;
 /// ... or as many large ones as hold so many octets: the host has the answers to these while the rest is handled.
 const OCTETS_PER_TURN: usize = 256 << 10;
-/// Between two looks at what changes without a frame: carriers, silence, idle memory.
-const LOOK: Duration = Duration::from_millis(200);
 /// A lane in which nothing has come for so long ends, or for the keep-alive timeout if that is longer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Between two lines of the log about dropped frames.
@@ -28,14 +27,11 @@ const DROPS_LOGGED: Duration = Duration::from_secs(10);
 /// What a reactor keeps for its lanes over Ethernet.
 pub(super) struct Frames {
     /// Of the reactor that listens: ports for door 0, and who answers there.
-    doors: Vec<Port>,
-    listener: Option<Listener>,
+    pub(super) doors: Vec<Port>,
+    pub(super) listener: Option<Listener>,
     /// Names the target.
     endpoint: [u8; 16],
-    /// By port, lanes' ports first: a poll is under way.
-    polling: Vec<bool>,
-    /// By lanes' port: its interface has a carrier.
-    carriers: Vec<bool>,
+    pub(super) watched: Watched,
     /// Something came in the last turn: there may be more.
     pub(super) has_more: bool,
     /// Seats by their hosts' tokens.
@@ -46,7 +42,6 @@ pub(super) struct Frames {
     leaves: Bucket,
     pub(super) drops: Drops,
     drops_logged: (Instant, Drops),
-    look_at: Instant,
     /// While ports are receiving: lanes that got something, those that are to end, and what is to be answered.
     touched: Vec<u32>,
     failed: Vec<(u32, LaneError)>,
@@ -56,14 +51,13 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(
-        lane_ports: usize,
+        lane_ports: &[Port],
         doors: Vec<Port>,
         endpoint: [u8; 16],
         damq: usize,
     ) -> Self {
         Frames {
-            polling: vec![false; lane_ports + doors.len()],
-            carriers: vec![true; lane_ports],
+            watched: Watched::new(lane_ports, doors.len()),
             listener: (!doors.is_empty()).then(|| Listener::new(endpoint)),
             endpoint,
             doors,
@@ -74,7 +68,6 @@ impl Frames {
             leaves: Bucket::new(256, 1000),
             drops: Drops::default(),
             drops_logged: (Instant::default(), Drops::default()),
-            look_at: Instant::default(),
             touched: Vec::new(),
             failed: Vec::new(),
             replies: Vec::new(),
@@ -96,11 +89,6 @@ impl Frames {
         let header = answer(FrameType::Leave, asked, host_token);
         self.replies.push(Reply::new(port, to, header, leave.as_bytes()));
     }
-
-    /// When the reactor is to look after its lanes.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        (!self.by_host.is_empty()).then_some(self.look_at)
-    }
 }
 
 fn frames_per_turn(port: &Port) -> usize {
@@ -108,34 +96,6 @@ fn frames_per_turn(port: &Port) -> usize {
 }
 
 impl Reactor {
-    /// Watches ports, before the reactor sleeps.
-    pub(super) fn arm_ports(&mut self) {
-        let ports = self.shared.ports.iter().chain(&self.frames.doors);
-        for ((index, port), polling) in (0..).zip(ports).zip(&mut self.frames.polling) {
-            if !mem::replace(polling, true) {
-                let user_data = mark(Kind::Port, index, 0);
-                self.shared.ring.poll_add(port.fd(), libc::POLLIN, user_data);
-            }
-        }
-    }
-
-    /// A port is readable, or its interface has gone down.
-    pub(super) fn port_polled(&mut self, index: u32, result: i32) {
-        let index = index as usize;
-        let Some(polling) = self.frames.polling.get_mut(index) else { return };
-        *polling = false;
-        self.frames.has_more = true;
-        let lanes = self.shared.ports.len();
-        let port = match index.checked_sub(lanes) {
-            Some(door) => self.frames.doors.get_mut(door),
-            None => self.shared.ports.get_mut(index),
-        };
-        let failed = result < 0 || result & i32::from(libc::POLLERR) != 0;
-        if let Some(error) = port.filter(|_| failed).and_then(Port::take_error) {
-            tracing::debug!("port: {error}");
-        }
-    }
-
     /// Takes what has come to the ports; lanes that got something end their turn.
     pub(super) fn take_frames(&mut self) {
         if self.shared.ports.is_empty() {
@@ -316,33 +276,25 @@ impl Reactor {
 
     /// What changes without a frame.
     pub(super) fn look_after_frames(&mut self) {
-        if self.frames.by_host.is_empty() || self.shared.now < self.frames.look_at {
+        let now = self.shared.now;
+        if self.frames.watched.look_at(self.frames.by_host.is_empty()).is_none_or(|at| now < at) {
             return;
         }
-        let now = self.shared.now;
-        self.frames.look_at = now + LOOK;
-        let carriers: Vec<bool> = self.shared.ports.iter().map(Port::has_carrier).collect();
-        let changed = carriers != self.frames.carriers;
+        if self.look_at_ports() {
+            self.tell_lanes();
+        }
         for index in 0..self.seats.len() as u32 {
             let idle = self.buffer_idle;
-            self.use_lane(index, |lane, _| {
-                let keep_alive = lane.association.as_ref().map(|connected| connected.keep_alive);
-                let Some(ether) = lane.ether_mut() else { return Ok(()) };
-                ether.damq.trim(now, idle);
-                if changed {
-                    ether.set_carriers(now, &carriers);
-                }
-                let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
-                match now.since(ether.heard) >= patience {
-                    true => Err(LaneError::Ended("nothing has come for long")),
-                    false => Ok(()),
-                }
-            });
-            if changed {
-                self.end_turn(index);
+            let Some(seat) = self.seats[index as usize].as_mut() else { continue };
+            let keep_alive = seat.lane.association.as_ref().map(|connected| connected.keep_alive);
+            let Some(ether) = seat.lane.ether_mut() else { continue };
+            ether.damq.trim(now, idle);
+            let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
+            if now.since(ether.heard) >= patience {
+                let error = LaneError::Ended("nothing has come for long");
+                self.use_lane(index, |_, _| Err::<(), _>(error));
             }
         }
-        self.frames.carriers = carriers;
         self.log_drops(now);
     }
 
@@ -352,11 +304,5 @@ impl Reactor {
             tracing::info!(drops = %self.frames.drops, "frames were dropped");
             self.frames.drops_logged = (now, self.frames.drops);
         }
-    }
-
-    /// Ends the polls of ports.
-    pub(super) fn forget_ports(&mut self) {
-        self.frames.doors.clear();
-        self.frames.listener = None;
     }
 }

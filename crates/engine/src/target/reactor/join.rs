@@ -11,8 +11,10 @@ use crate::target::lane::{Ether, EtherParts, Lane, LaneError, Link};
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::target::{Config, Qpair};
-use roadtrain_wire::ether::setup::{Joined, join_flags};
-use roadtrain_wire::ether::{FrameHeader, FrameType, PAGE_BYTES};
+use roadtrain_wire::ether::setup::{ADDRESSES_MAX, Join, Joined, join_flags};
+use roadtrain_wire::ether::{
+    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, PAGE_BYTES,
+};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::io;
@@ -33,6 +35,11 @@ const WINDOW_MIN: usize = 16;
 /// Entries of the smallest queue.
 const SLOTS_MIN: u16 = 2;
 
+/// Octets of a frame with a piece.
+fn piece_frame_bytes(join: &Join) -> usize {
+    FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(join.piece.get())
+}
+
 impl Reactor {
     /// A host wants a lane, another link of it, or has not heard that it has it.
     pub(super) fn join(&mut self, request: &JoinRequest) -> Result<(), Drop> {
@@ -40,6 +47,10 @@ impl Reactor {
             return Err(Drop::Setup);
         }
         let known = self.frames.by_host.get(&request.join.token.get()).copied();
+        let frame_bytes = self.shared.ports[request.port].frame_bytes();
+        if frame_bytes < piece_frame_bytes(&request.join) {
+            return Err(Drop::Setup); // the interface has gone since
+        }
         let made = match known {
             Some(index) => return self.join_link(index, request),
             None if request.header.token.get() != 0 => return Err(Drop::Token),
@@ -58,13 +69,16 @@ impl Reactor {
         let ether = seat.lane.ether_mut().ok_or(Drop::Token)?;
         let token = header.token.get();
         if let Some(link) = ether.link(join.link) {
-            let is_same = (link.port, link.peer, link.join) == (*port, *source, *join);
-            if !is_same || (token != 0 && token != ether.token) {
+            let is_same = (link.port, link.peer) == (*port, *source);
+            if link.join != *join || (token != ether.token && (token != 0 || !is_same)) {
                 return Err(Drop::Source);
+            }
+            if !is_same {
+                self.move_link(index, request)?;
             }
         } else {
             let (_, first) = ether.links().next().ok_or(Drop::Token)?;
-            let fixed = |j: &roadtrain_wire::ether::setup::Join| (j.piece, j.links, j.flags);
+            let fixed = |j: &Join| (j.piece, j.links, j.flags);
             if token != ether.token || **nqn != *ether.nqn || fixed(join) != fixed(&first.join) {
                 return Err(Drop::Setup);
             }
@@ -72,6 +86,22 @@ impl Reactor {
         }
         self.joined(index, request);
         self.end_turn(index);
+        Ok(())
+    }
+
+    /// A link leads elsewhere from now on, because one of its ends is gone: what it has not delivered goes there.
+    fn move_link(&mut self, index: u32, request: &JoinRequest) -> Result<(), Drop> {
+        let JoinRequest { port, source, join, .. } = request;
+        let (now, at) = (self.shared.now, &self.shared.ports[*port]);
+        let seat = self.seats[index as usize].as_mut().ok_or(Drop::Token)?;
+        let ether = seat.lane.ether_mut().ok_or(Drop::Token)?;
+        let links = ether.qpair.links_mut();
+        if links.frame_bytes(join.link) > at.frame_bytes() {
+            return Err(Drop::Setup);
+        }
+        links.set_bias(join.link, numa::detour(at.interface().node));
+        ether.move_link(join.link, *port, *source);
+        ether.set_states(now, &self.frames.watched.states);
         Ok(())
     }
 
@@ -188,7 +218,14 @@ impl Reactor {
         };
         let header = answer(FrameType::Joined, header, join.token.get());
         let header = FrameHeader { link: join.link, ..header };
-        self.frames.replies.push(Reply::new(*port, *source, header, joined.as_bytes()));
+        let body = [joined.as_bytes(), &self.addresses()].concat();
+        self.frames.replies.push(Reply::new(*port, *source, header, &body));
+    }
+
+    /// The target's addresses: those of interfaces that are there, whether up or not.
+    fn addresses(&self) -> Vec<u8> {
+        let there = self.shared.ports.iter().filter(|port| !port.is_absent());
+        there.take(ADDRESSES_MAX).flat_map(|port| port.mac().0).collect()
     }
 
     /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.

@@ -63,6 +63,17 @@ impl Lab {
         }
     }
 
+    pub(super) fn remove(&self) {
+        assert!(ip(&["link", "del", Self::A]));
+    }
+
+    /// Makes the pair again, with other addresses.
+    pub(super) fn make(&self, mtu: usize) {
+        assert!(ip(&["link", "add", Self::A, "type", "veth", "peer", "name", Self::B]));
+        self.set_mtu(mtu);
+        self.set_up(true);
+    }
+
     /// How many queues end B receives with, and end A sends with.
     pub(super) fn set_queues(&self, queues: u32) {
         self.set_up(false);

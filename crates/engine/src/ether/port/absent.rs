@@ -1,0 +1,130 @@
+//! Ports follow their interfaces: these may be missing at first, and be taken away, made again, or changed.
+
+use super::packet::outgoing::Outgoing;
+use super::{Interface, Port, PortConfig, PortCounts, Sent, Shape, Way, sys};
+use roadtrain_wire::ether::MacAddress;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tracing::{debug, info, warn};
+
+/// What a port is made of while its interface is not there: it hears nothing, and sends into the void.
+pub(super) struct AbsentPort {
+    pub(super) outgoing: Outgoing,
+    /// Bound to nothing.
+    socket: OwnedFd,
+}
+
+impl AbsentPort {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn ring_frames(&self) -> usize {
+        usize::MAX // others know better
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        0
+    }
+
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        None
+    }
+
+    /// Every frame is larger than the interface takes.
+    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+        let refused = self.outgoing.take(|_, _| ());
+        Ok(Sent { refused, ..Sent::default() })
+    }
+
+    pub(super) fn receive(&self, _: usize, _: &mut impl FnMut(&[u8])) -> usize {
+        0
+    }
+}
+
+/// Whether that says that there is no such interface.
+#[must_use]
+pub fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
+}
+
+/// That there is no such interface.
+#[must_use]
+pub fn missing() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENODEV)
+}
+
+impl Port {
+    /// A port at an interface that is not there yet: [`Port::follow`] takes it when it is.
+    ///
+    /// # Errors
+    /// It is not allowed, or there is no memory.
+    pub fn absent(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
+        let (interface, shape) = nowhere(interface, config);
+        let absent =
+            AbsentPort { outgoing: Outgoing::new(shape), socket: sys::socket(libc::AF_PACKET)? };
+        let (way, config) = (Way::Absent(absent), config.clone());
+        Ok(Port { interface, door, shape, way, counts: PortCounts::default(), config })
+    }
+
+    /// Whether its interface is not there, or of no use.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self.way, Way::Absent(_))
+    }
+
+    /// Looks whether the interface of its name is still the same: with its number, address and MTU. If not, all of the
+    /// port but its door is new, [its descriptor](Self::fd) too: true. Frames that waited are lost, as in a network.
+    pub fn follow(&mut self) -> bool {
+        let is_same = match &self.way {
+            Way::Packet(packet) => self.interface.is_same(packet.socket()),
+            Way::Xdp(_, socket) => self.interface.is_same(socket),
+            Way::Absent(absent) => !Interface::is_there(&absent.socket, &self.interface.name),
+            Way::Sockets(_) => true,
+        };
+        !is_same && self.replace()
+    }
+
+    fn replace(&mut self) -> bool {
+        let name = self.interface.name.clone();
+        let mut has_changed = false;
+        if !self.is_absent() {
+            // Given back first: nobody else can have what AF_XDP has.
+            match Port::absent(&name, self.door, &self.config) {
+                Ok(absent) => *self = Port { counts: self.counts, ..absent },
+                Err(error) => {
+                    warn!("{name}: {error}");
+                    return false;
+                }
+            }
+            has_changed = true;
+        }
+        match Port::open_at_once(&name, self.door, &self.config) {
+            Ok(port) => *self = Port { counts: self.counts, ..port },
+            Err(error) => {
+                debug!("{name}: {error}");
+                return has_changed;
+            }
+        }
+        true
+    }
+
+    /// Has the log say what [`Port::follow`] has found.
+    pub fn report(&self) {
+        let Interface { name, mac, mtu, .. } = &self.interface;
+        if self.is_absent() {
+            warn!("{name}: no such interface any more; it is used again when it is back");
+        } else {
+            info!("{name}: {mac}, MTU {mtu}");
+        }
+    }
+}
+
+/// An interface of that name that is not there.
+fn nowhere(name: &str, config: &PortConfig) -> (Interface, Shape) {
+    let mac = MacAddress::default();
+    let interface =
+        Interface { name: name.to_owned(), index: 0, mac, mtu: 0, queues: 0, node: None };
+    let (ethertype, vlan) = (config.ethertype, config.vlan);
+    (interface, Shape { source: mac, ethertype, vlan, frame: 0 })
+}

@@ -1,0 +1,156 @@
+//! The ports of a reactor, as they come and go: their polls, their interfaces.
+
+use super::{Kind, Reactor, mark};
+use crate::ether::carrier::CarrierWatch;
+use crate::ether::port::Port;
+use crate::ring::UserData;
+use roadtrain_proto::time::Instant;
+use std::mem;
+use std::time::Duration;
+
+/// Between two looks at what changes without a frame: carriers, silence, idle memory.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A poll of a port's descriptor.
+#[derive(Clone, Copy, Default)]
+struct Poll {
+    is_under_way: bool,
+    /// Which descriptor: the port may have got another one since.
+    generation: u32,
+}
+
+/// What lanes must know about a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::target) struct PortState {
+    pub(in crate::target) has_carrier: bool,
+    /// Octets of the largest frame that its interface takes now.
+    pub(in crate::target) frame_bytes: usize,
+}
+
+impl PortState {
+    fn of(port: &Port) -> Self {
+        PortState { has_carrier: port.has_carrier(), frame_bytes: port.frame_bytes() }
+    }
+}
+
+/// What is known about ports.
+pub(super) struct Watched {
+    /// By port, lanes' ports first.
+    polls: Vec<Poll>,
+    /// By lanes' port: when it was last looked at.
+    pub(super) states: Vec<PortState>,
+    /// Tells when interfaces change; without it, time does.
+    watch: Option<CarrierWatch>,
+    watch_poll: bool,
+    /// An interface is not there.
+    has_absent: bool,
+    look_at: Instant,
+}
+
+impl Watched {
+    pub(super) fn new(lane_ports: &[Port], doors: usize) -> Self {
+        let has_ports = !lane_ports.is_empty();
+        Watched {
+            polls: vec![Poll::default(); lane_ports.len() + doors],
+            states: lane_ports.iter().map(PortState::of).collect(),
+            watch: has_ports.then(CarrierWatch::open).and_then(Result::ok),
+            watch_poll: false,
+            has_absent: lane_ports.iter().any(Port::is_absent),
+            look_at: Instant::default(),
+        }
+    }
+
+    /// When the reactor is to look after its ports and lanes, if it has any.
+    pub(super) fn look_at(&self, is_idle: bool) -> Option<Instant> {
+        let is_quiet = is_idle && !self.has_absent && self.watch.is_some();
+        (!self.states.is_empty() && !is_quiet).then_some(self.look_at)
+    }
+}
+
+impl Reactor {
+    /// Watches ports, before the reactor sleeps.
+    pub(super) fn arm_ports(&mut self) {
+        let (watched, ring) = (&mut self.frames.watched, &mut self.shared.ring);
+        let ports = self.shared.ports.iter().chain(&self.frames.doors);
+        for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
+            if !mem::replace(&mut poll.is_under_way, true) {
+                let user_data = mark(Kind::Port, index, poll.generation);
+                ring.poll_add(port.fd(), libc::POLLIN, user_data);
+            }
+        }
+        if let Some(watch) = &watched.watch
+            && !mem::replace(&mut watched.watch_poll, true)
+        {
+            ring.poll_add(watch.fd(), libc::POLLIN, mark(Kind::Interfaces, 0, 0));
+        }
+    }
+
+    /// A port is readable, or its interface has gone down.
+    pub(super) fn port_polled(&mut self, data: &UserData, result: i32) {
+        let index = data.index as usize;
+        let polls = self.frames.watched.polls.get_mut(index);
+        let Some(poll) = polls.filter(|poll| poll.generation == data.generation) else { return };
+        poll.is_under_way = false;
+        self.frames.has_more = true;
+        let lanes = self.shared.ports.len();
+        let port = match index.checked_sub(lanes) {
+            Some(door) => self.frames.doors.get_mut(door),
+            None => self.shared.ports.get_mut(index),
+        };
+        let failed = result < 0 || result & i32::from(libc::POLLERR) != 0;
+        if let Some(error) = port.filter(|_| failed).and_then(Port::take_error) {
+            tracing::debug!("port: {error}");
+        }
+    }
+
+    /// Interfaces have come, gone or changed, perhaps not ours.
+    pub(super) fn interfaces_changed(&mut self) {
+        let watched = &mut self.frames.watched;
+        watched.watch_poll = false;
+        watched.watch.iter().for_each(CarrierWatch::clear);
+        if self.look_at_ports() {
+            self.tell_lanes();
+        }
+    }
+
+    /// Looks which interfaces are there, and how; whether that has changed.
+    pub(super) fn look_at_ports(&mut self) -> bool {
+        let watched = &mut self.frames.watched;
+        watched.look_at = self.shared.now + LOOK;
+        let ports = self.shared.ports.iter_mut().chain(&mut self.frames.doors);
+        for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
+            if port.follow() {
+                if port.door() == 0 {
+                    port.report(); // once, whatever number of reactors
+                }
+                let old = mark(Kind::Port, index, poll.generation);
+                if mem::take(&mut poll.is_under_way) {
+                    self.shared.ring.poll_remove(old, mark(Kind::Forget, 0, 0));
+                }
+                poll.generation = (poll.generation + 1) & UserData::GENERATION_MASK;
+            }
+        }
+        let mut ports = self.shared.ports.iter().chain(&self.frames.doors);
+        watched.has_absent = ports.any(Port::is_absent);
+        let states: Vec<PortState> = self.shared.ports.iter().map(PortState::of).collect();
+        mem::replace(&mut watched.states, states) != watched.states
+    }
+
+    /// Lanes' links go with their interfaces.
+    pub(super) fn tell_lanes(&mut self) {
+        let now = self.shared.now;
+        for index in 0..self.seats.len() as u32 {
+            let seat = self.seats[index as usize].as_mut();
+            if let Some(ether) = seat.and_then(|seat| seat.lane.ether_mut()) {
+                ether.set_states(now, &self.frames.watched.states);
+                self.end_turn(index);
+            }
+        }
+    }
+
+    /// Ends the polls of ports.
+    pub(super) fn forget_ports(&mut self) {
+        self.frames.doors.clear();
+        self.frames.listener = None;
+    }
+}
