@@ -252,6 +252,28 @@ fuse_detach_loop_without_target() {
 }
 test_fuse_detach_loop_without_target() { need_loop && each_way fuse_detach_loop_without_target; }
 
+# A file system is still mounted from a loop device: what was written is kept, and what stays is said.
+fuse_detach_mounted() {
+    serve --namespace mem:64MiB
+    attach_fuse --loop --id mounted
+    mkfs.ext4 -q "$loop"
+    mkdir fs
+    mount "$loop" fs
+    echo data >fs/a
+    ! "$ROADTRAIN" detach mounted >detach.log || fail 'nothing said'
+    grep -q "still there: loop:$loop: in use" detach.log || fail "$(cat detach.log)"
+    ended "$attached" 15
+    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
+    umount fs
+    loop_gone
+    attach_fuse --loop
+    mount "$loop" fs
+    [ "$(cat fs/a)" = data ]
+    umount fs
+    detach_fuse
+}
+test_fuse_detach_mounted() { need_loop && each_way fuse_detach_mounted; }
+
 test_fuse_switch_is_turned_back() {
     need_mount
     local switch=/sys/module/fuse/parameters/enable_uring before
@@ -300,6 +322,22 @@ fuse_leftovers() {
     detach_fuse
 }
 test_fuse_leftovers_of_a_killed_process() { need_loop && each_way fuse_leftovers; }
+
+# Folders that were made to mount there go again, also after a crash; those that were there stay.
+test_fuse_folders() {
+    need_mount
+    local at=$PWD/there/made/mnt id
+    mkdir there
+    serve --namespace mem:16MiB
+    for id in killed ended; do
+        "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "fuse:$at" --id $id --background
+        cmp -n 65536 "$at/nvme0n1" /dev/zero
+        [ $id = ended ] || kill -KILL "$("$ROADTRAIN" list --json | jq -r '.[0].pid')"
+        "$ROADTRAIN" detach $id
+        [ -d there ] || fail 'not ours'
+        [ ! -e there/made ] || fail "$(find there)"
+    done
+}
 
 # One target at two places, and a file that somebody has open: all end with one command.
 test_fuse_detach_all() {

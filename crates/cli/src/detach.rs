@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{Cleared, Entry, Registry, control};
 use crate::signals::{Signal, Signals};
 use crate::{logs, output};
+use roadtrain_front::leftover::Leftover;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,8 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
     for (entry, how) in entries.iter().zip(ends) {
         let cleared = if how == How::Stuck { Cleared::default() } else { registry.clear(entry)? };
         let (id, name) = (entry.id.clone(), entry.name().to_owned());
-        let Cleared { removed, stuck } = cleared;
+        let Cleared { removed, mut stuck } = cleared;
+        stuck.extend(entry.leftovers().iter().filter(|one| one.is_in_use()).map(in_use));
         detached.push(Detached { id, name, how, removed, stuck });
     }
     if global.json {
@@ -116,6 +118,11 @@ fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
             return;
         }
     }
+}
+
+/// What people are told of a thing that others still have.
+fn in_use(leftover: &Leftover) -> String {
+    format!("{leftover}: in use, goes when that ends: unmount what is mounted from it")
 }
 
 fn judge(detached: &[Detached]) -> Outcome {

@@ -16,6 +16,8 @@ pub enum Leftover {
     Socket(PathBuf),
     /// A mounted file system.
     Mount(PathBuf),
+    /// A folder that was made to mount there; stays while there is something in it.
+    Folder(PathBuf),
     /// A loop device, `/dev/loopN`.
     Loop(PathBuf),
     /// A ublk device's number.
@@ -31,9 +33,16 @@ impl Leftover {
         match self {
             Leftover::Socket(path) => remove_socket(path, SOCKET_PATIENCE),
             Leftover::Mount(path) => fuse::remove_mount(path),
+            Leftover::Folder(path) => Ok(std::fs::remove_dir(path).is_ok()),
             Leftover::Loop(path) => fuse::remove_loop_device(path),
             Leftover::Ublk(id) => crate::ublk::remove(*id),
         }
+    }
+
+    /// Whether it is removed, but stays until somebody else leaves it alone.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Leftover::Loop(path) if fuse::is_loop_device_in_use(path))
     }
 
     /// Whether the next process that shows the same takes it over as it is.
@@ -73,6 +82,7 @@ impl fmt::Display for Leftover {
         match self {
             Leftover::Socket(path) => write!(f, "socket:{}", path.display()),
             Leftover::Mount(path) => write!(f, "mount:{}", path.display()),
+            Leftover::Folder(path) => write!(f, "folder:{}", path.display()),
             Leftover::Loop(path) => write!(f, "loop:{}", path.display()),
             Leftover::Ublk(id) => write!(f, "ublk:{id}"),
         }
@@ -88,6 +98,7 @@ impl FromStr for Leftover {
         match kind {
             "socket" => Ok(Leftover::Socket(name.into())),
             "mount" => Ok(Leftover::Mount(name.into())),
+            "folder" => Ok(Leftover::Folder(name.into())),
             "loop" => Ok(Leftover::Loop(name.into())),
             "ublk" => name.parse().map(Leftover::Ublk).map_err(|_| wrong()),
             _ => Err(wrong()),
@@ -102,7 +113,7 @@ mod tests {
 
     #[test]
     fn they_parse_as_they_print() {
-        for text in ["socket:/a:b", "mount:/mnt/x", "loop:/dev/loop3", "ublk:7"] {
+        for text in ["socket:/a:b", "mount:/mnt/x", "folder:/mnt/x", "loop:/dev/loop3", "ublk:7"] {
             assert_eq!(text.parse::<Leftover>().unwrap().to_string(), text);
         }
         for text in ["", "ublk:", "ublk:x", "disk:/a"] {

@@ -12,3 +12,4 @@ pub mod nbd;
 pub mod spec;
 pub mod ublk;
 pub mod vhost_user;
+mod writeback;

@@ -6,7 +6,7 @@ use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, Looks, NoNamespace, Nothing};
 use crate::leftover::Leftover;
-use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig};
+use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LinkState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -102,17 +102,33 @@ impl Drop for FuseAttachment {
         if loops.is_empty() {
             return;
         }
-        // They write what the kernel has cached, which takes as long as the target takes to answer. When
-        // the mount is gone, that fails.
+        let paths: Vec<PathBuf> = loops.iter().map(|device| device.path().to_owned()).collect();
+        // What is mounted from them is written back while the target answers; that does not end with them.
+        let is_connected = self.controller.view().link().state == LinkState::Connected;
+        let patience =
+            if is_connected && !write_back(&loops) { Duration::ZERO } else { LOOP_TIMEOUT };
+        // The last one to close a device writes what is cached, which takes as long as the target takes to
+        // answer. When the mount is gone, that fails.
         let (end, ended) = channel::<()>();
         std::thread::spawn(move || {
             drop(loops);
             drop(end);
         });
-        if ended.recv_timeout(LOOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            warn!("what loop devices have cached cannot be written: it is lost");
+        if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            return warn!("what loop devices have cached cannot be written: it is lost");
+        }
+        for path in paths.iter().filter(|path| loop_device::has_file(path)) {
+            warn!("{} is in use: it goes when that ends, and can write no more", path.display());
         }
     }
+}
+
+/// Writes back all of them at once; whether nothing is left.
+fn write_back(loops: &[LoopDevice]) -> bool {
+    std::thread::scope(|scope| {
+        let all: Vec<_> = loops.iter().map(|device| scope.spawn(|| device.write_back())).collect();
+        all.into_iter().all(|one| one.join().unwrap_or(false))
+    })
 }
 
 impl Attachment for FuseAttachment {
@@ -131,7 +147,8 @@ impl Attachment for FuseAttachment {
 
     fn leftovers(&self) -> Vec<Leftover> {
         let loops = self.loops.iter().map(|device| Leftover::Loop(device.path().to_owned()));
-        loops.chain([Leftover::Mount(self.mount.path().to_owned())]).collect()
+        let folders = self.mount.made_folders().iter().cloned().map(Leftover::Folder);
+        loops.chain([Leftover::Mount(self.mount.path().to_owned())]).chain(folders).collect()
     }
 
     fn stop(self: Box<Self>) {

@@ -3,16 +3,24 @@
 //! Everything here does I/O to the mount, so none of it may run on a reactor.
 
 use super::sys::{self, LOOP_CONFIG_BYTES};
+use crate::writeback::write_back;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use tracing::debug;
+use std::time::{Duration, Instant};
+use tracing::{debug, warn};
 
 const CONTROL: &str = "/dev/loop-control";
 /// Others may be faster to take a free one.
 const TRIES: u32 = 100;
+
+/// How long nothing may move while a device is written back.
+const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long users of a device whose mount is gone may take to notice.
+const USERS_PATIENCE: Duration = Duration::from_secs(1);
+const USERS_PAUSE: Duration = Duration::from_millis(20);
 
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -52,6 +60,38 @@ impl LoopDevice {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Writes back what the kernel keeps of it, and of the file system on it; whether that is all.
+    pub(super) fn write_back(&self) -> bool {
+        let written = write_back(&self.path, WRITE_BACK_PATIENCE);
+        if let Err(error) = &written {
+            warn!("{}: what was not written back is lost: {error}", self.path.display());
+        }
+        written.is_ok()
+    }
+}
+
+/// Whether the loop device `path` has a file, which it keeps as long as somebody uses it.
+pub(super) fn has_file(path: &Path) -> bool {
+    backing_file(path).is_some()
+}
+
+/// Whether somebody uses the loop device `path`, whose mount is gone. Who is about to leave may do so.
+pub(super) fn outlives_its_mount(path: &Path) -> bool {
+    let last = Instant::now() + USERS_PATIENCE;
+    while backing_file(path).is_some_and(|file| is_of_no_mount(&file)) {
+        if Instant::now() >= last {
+            return true;
+        }
+        std::thread::sleep(USERS_PAUSE);
+    }
+    false
+}
+
+/// Files of a mount that is gone have their path from its root on, where nothing of that name is.
+fn is_of_no_mount(file: &Path) -> bool {
+    let is_ours = file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvme0n"));
+    is_ours && file.parent() == Some(Path::new("/")) && !file.exists()
 }
 
 /// The file of the loop device `device` has another size.
@@ -71,14 +111,18 @@ impl Drop for LoopDevice {
 /// Ends the loop device `path` if it is over a file in a mount of ours that `is_ours` knows; `false`: it is
 /// not there, or somebody else's.
 pub(super) fn remove_leftover(path: &Path, is_ours: impl Fn(&Path) -> bool) -> io::Result<bool> {
-    let Some(name) = path.file_name() else { return Ok(false) };
-    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-    let Ok(backing) = std::fs::read_to_string(backing) else { return Ok(false) };
-    let backing = Path::new(backing.trim_end_matches('\n').trim_end_matches(" (deleted)"));
-    if !backing.parent().is_some_and(is_ours) {
+    let Some(file) = backing_file(path) else { return Ok(false) };
+    if !file.parent().is_some_and(is_ours) {
         return Ok(false);
     }
     sys::loop_clear(&File::open(path)?).map(|()| true)
+}
+
+/// The file of the loop device `path`.
+fn backing_file(path: &Path) -> Option<PathBuf> {
+    let file = Path::new("/sys/block").join(path.file_name()?).join("loop/backing_file");
+    let file = std::fs::read_to_string(file).ok()?;
+    Some(PathBuf::from(file.trim_end_matches('\n').trim_end_matches(" (deleted)")))
 }
 
 fn config(

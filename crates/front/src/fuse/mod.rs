@@ -56,3 +56,8 @@ pub(crate) fn remove_mount(path: &Path) -> io::Result<bool> {
 pub(crate) fn remove_loop_device(path: &Path) -> io::Result<bool> {
     loop_device::remove_leftover(path, mount::is_mounted)
 }
+
+/// Whether somebody still uses a loop device of ours whose mount is gone.
+pub(crate) fn is_loop_device_in_use(path: &Path) -> bool {
+    loop_device::outlives_its_mount(path)
+}

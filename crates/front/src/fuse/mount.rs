@@ -23,28 +23,31 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 pub(super) struct Mount {
     path: PathBuf,
     // After `Drop`, thus without the mount.
-    _made: Option<MadeFolder>,
+    made: MadeFolders,
 }
 
-/// A mountpoint that was not there before. Dropping it removes it, if it is empty.
-#[derive(Debug)]
-struct MadeFolder(PathBuf);
+/// A mountpoint that was not there before, with the folders above it that were not, innermost first. Dropping it
+/// removes those that are empty.
+#[derive(Debug, Default)]
+struct MadeFolders(Vec<PathBuf>);
 
-impl MadeFolder {
-    /// `None`: the folder is there.
-    fn new(path: &Path) -> io::Result<Option<Self>> {
-        if path.exists() {
-            return Ok(None);
-        }
-        std::fs::create_dir_all(path)?;
-        path.canonicalize().map(|path| Some(MadeFolder(path)))
+impl MadeFolders {
+    /// Makes what is missing of `path`.
+    fn new(path: &Path) -> io::Result<Self> {
+        let path = std::path::absolute(path)?;
+        let missing = path.ancestors().take_while(|folder| !folder.exists());
+        let made = MadeFolders(missing.map(Path::to_owned).collect());
+        std::fs::create_dir_all(&path)?;
+        Ok(made)
     }
 }
 
-impl Drop for MadeFolder {
+impl Drop for MadeFolders {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir(&self.0) {
-            debug!("{} stays: {error}", self.0.display());
+        for folder in &self.0 {
+            if let Err(error) = std::fs::remove_dir(folder) {
+                debug!("{} stays: {error}", folder.display());
+            }
         }
     }
 }
@@ -55,7 +58,7 @@ impl Mount {
         if is_dead(path) {
             remove_leftover(path)?;
         }
-        let made = MadeFolder::new(path)?;
+        let made = MadeFolders::new(path)?;
         let path = path.canonicalize()?;
         let switch = UringSwitch::set(uring)?;
         let device = Device::open()?;
@@ -66,7 +69,7 @@ impl Mount {
             handshake::TRANSFER_BYTES_MAX
         );
         sys::mount(KIND, SOURCE, &path, &options).map_err(explain)?;
-        let mount = Mount { path, _made: made };
+        let mount = Mount { path, made };
         let agreed = greet(&device, uring != Uring::Off)?;
         drop(switch);
         if uring == Uring::On && !agreed {
@@ -77,6 +80,11 @@ impl Mount {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Folders that go with it, innermost first.
+    pub(super) fn made_folders(&self) -> &[PathBuf] {
+        &self.made.0
     }
 }
 
@@ -174,14 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn a_made_folder_goes_again_and_others_stay() {
+    fn made_folders_go_again_and_others_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        let made = MadeFolder::new(&path).unwrap().expect("it was not there");
-        assert!(MadeFolder::new(&path).unwrap().is_none());
+        let (above, path) = (folder.path().join("a"), folder.path().join("a/b"));
+        let made = MadeFolders::new(&path).unwrap();
+        assert_eq!(made.0, [path.clone(), above.clone()]);
+        assert!(MadeFolders::new(&path).unwrap().0.is_empty(), "they are there");
         assert!(path.is_dir());
         drop(made);
-        assert!(!path.exists());
+        assert!(!above.exists());
+        assert!(folder.path().exists());
+        let made = MadeFolders::new(&path).unwrap();
+        std::fs::write(above.join("file"), "somebody's").unwrap();
+        drop(made);
+        assert!(!path.exists() && above.exists(), "only what is empty goes");
     }
 
     #[test]

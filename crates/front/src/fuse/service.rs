@@ -82,6 +82,12 @@ impl FuseMount {
         self.mount.path()
     }
 
+    /// Folders that were made for it and go with it, innermost first.
+    #[must_use]
+    pub fn made_folders(&self) -> &[PathBuf] {
+        self.mount.made_folders()
+    }
+
     /// Each disk and its file.
     pub fn files(&self) -> impl Iterator<Item = (&DiskInfo, PathBuf)> {
         let file = |info: &DiskInfo| self.path().join(file_name(info.nsid));

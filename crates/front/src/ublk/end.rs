@@ -3,8 +3,8 @@
 
 use super::control::Control;
 use super::device;
-use super::flush::flush;
 use super::shared::Shared;
+use crate::writeback::write_back;
 use roadtrain_engine::clock;
 use roadtrain_engine::host::Controller;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(crate) fn end(
 ) {
     let path = device::block_path(id);
     if how == HowItGoes::InUse
-        && let Err(error) = flush(&path, PATIENCE)
+        && let Err(error) = write_back(&path, PATIENCE)
     {
         warn!("{}: what was not written back is lost: {error}", path.display());
     }

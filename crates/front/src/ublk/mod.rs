@@ -22,7 +22,6 @@
 //! | `server` | the reactor's front: its queues |
 //! | `seat` | the reactor's front before there are queues |
 //! | `shared` | what queues and attachment tell each other |
-//! | `flush` | writes back before a device goes |
 //! | `follow` | changes of the namespace's size |
 //! | `end` | a device is taken away |
 //! | `attach` | all of it: [`UblkAttachment`] |
@@ -34,7 +33,6 @@ mod control_ring;
 mod descriptors;
 mod device;
 mod end;
-mod flush;
 mod follow;
 mod params;
 mod request;

@@ -1,4 +1,4 @@
-//! Has the system write back what it keeps of a block device.
+//! Has the system write back what it keeps of a block device, before that goes.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ const BLKFLSBUF: libc::c_ulong = 0x1261;
 ///
 /// # Errors
 /// What did not work; data may be lost.
-pub(crate) fn flush(path: &Path, patience: Duration) -> io::Result<()> {
+pub(crate) fn write_back(path: &Path, patience: Duration) -> io::Result<()> {
     let (done, waiting) = channel();
     let device = path.to_owned();
     // Opening it may read it, and so wait, too.
@@ -79,6 +79,6 @@ mod tests {
 
     #[test]
     fn what_is_no_block_device_is_an_error() {
-        assert!(flush(Path::new("/dev/null"), Duration::from_secs(5)).is_err());
+        assert!(write_back(Path::new("/dev/null"), Duration::from_secs(5)).is_err());
     }
 }
