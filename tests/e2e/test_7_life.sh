@@ -137,6 +137,28 @@ test_life_interrupted_while_connecting() {
     kill -CONT "$target"
 }
 
+# A terminal that is closed ends what runs in it, and nothing else.
+test_life_hangup() {
+    local how daemon
+    serve --namespace mem:16MiB
+    for how in '' nohup; do
+        # shellcheck disable=SC2086
+        background attach.log $how "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+            --as "nbd:unix:$work/a.sock"
+        until_line attach.log '^ready' "$pid"
+        kill -HUP "$pid"
+        [ "$how" = nohup ] || { ended "$pid" 15 && nothing_left; }
+    done
+    attach_as "nbd:unix:$work/b.sock" --background
+    daemon=$(pid_of nbd1)
+    kill -HUP "$daemon"
+    sleep 2
+    alive "$pid" || fail 'nohup was not heeded'
+    alive "$daemon" || fail 'it has no terminal'
+    "$ROADTRAIN" detach --all
+    nothing_left
+}
+
 test_life_places_are_not_shared() {
     serve --namespace mem:16MiB
     attach_as "nbd:unix:$work/a.sock" --id disk --background

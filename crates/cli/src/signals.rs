@@ -7,15 +7,17 @@ use std::{io, process, thread};
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM or SIGINT.
+    /// SIGTERM or SIGINT; SIGHUP of a terminal.
     Stop,
-    /// SIGHUP.
+    /// SIGHUP otherwise.
     Reload,
 }
 
 /// The right to wait for signals. Threads started after it exists inherit the blocked signals.
 pub(crate) struct Signals {
     set: libc::sigset_t,
+    /// What SIGHUP means.
+    hangup: Signal,
     /// SIGTERM or SIGINT came when nobody could act on it any more.
     missed: AtomicBool,
 }
@@ -51,9 +53,15 @@ impl Signals {
         match unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
         } {
-            0 => Ok(Signals { set, missed: AtomicBool::new(false) }),
+            0 => Ok(Signals { set, hangup: Signal::Reload, missed: AtomicBool::new(false) }),
             error => Err(io::Error::from_raw_os_error(error)),
         }
+    }
+
+    /// The same, for what ends with its terminal: SIGHUP stops it, unless `nohup` says otherwise.
+    #[must_use]
+    pub(crate) fn of_terminal(self) -> Signals {
+        if is_ignored(libc::SIGHUP) { self } else { Signals { hangup: Signal::Stop, ..self } }
     }
 
     /// Runs `begin`, which may have to wait for others; SIGTERM or SIGINT end the program meanwhile. It has
@@ -119,10 +127,20 @@ impl Signals {
             libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout)
         };
         match number {
-            libc::SIGHUP => Some(Signal::Reload),
+            libc::SIGHUP => Some(self.hangup),
             number if number > 0 => Some(Signal::Stop),
             _ => None,
         }
+    }
+}
+
+/// Whether whoever started this process has it ignore `signal`.
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: `action` is a plain C struct that is only written to; no new action is given.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
     }
 }
 

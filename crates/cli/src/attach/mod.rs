@@ -43,6 +43,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
         return background::start();
     }
     let signals = Signals::block()?;
+    let signals = if args.daemon { signals } else { signals.of_terminal() };
     let mut place = claim(args, &spec, &config)?;
     let log = start_log(args, global, &mut place)?;
     let spec = recover(spec, &mut place);
