@@ -112,6 +112,28 @@ fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     }
 }
 
+/// Nor when those are of a few frames, where round trips are all alike: TCP is to get what it gets when each loss is
+/// taken for a queue that has run over (37, 29, 15 and 50 MB/s).
+#[test]
+fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
+    for (delay_us, queue, octets, least) in [
+        (10, 64_000, 65_536, 30e6),
+        (50, 64_000, 65_536, 25e6),
+        (200, 32_000, 4096, 12e6),
+        (200, 64_000, 4096, 46e6),
+    ] {
+        let manners = Manners::good(delay_us, Some(1000), queue);
+        let both = Flow {
+            neighbour: Some(9000 - 52),
+            warm_up: Duration::from_secs(2),
+            time: Duration::from_secs(4),
+            ..flow(vec![link(9000, manners)], octets, octets > 4096)
+        };
+        let outcome = both.run(1);
+        assert!(outcome.neighbour > least, "{delay_us} us, {queue}: {outcome:?}");
+    }
+}
+
 #[test]
 fn links_add_up() {
     let one = flow(vec![link(9000, GOOD())], 65_536, false).run(1);

@@ -3,6 +3,10 @@
 //! A queue that runs over does so when it is longest, so what it loses is lost at round trips longer than most. What
 //! a bad cable or interface loses is lost at long ones and at short ones, as they come. This needs no knowledge of how
 //! long the way is, nor of what else is on it, and holds for queues that others fill.
+//!
+//! A queue of a few frames is nearly full all the time: there round trips tell nothing. But there small cuts are
+//! soon grown again and lose again, one of some ten frames, while chance does not care how much is sent. So losses
+//! as frequent as that are no chance whatever the round trips are.
 
 use core::mem;
 use core::time::Duration;
@@ -20,6 +24,11 @@ const LOSSES_ASSUMED: f64 = 4.0;
 const CHANCE_MAX: [f64; 2] = [0.65, 0.85];
 /// As little as this has its reason, too: frames that leave in bursts measure the queue when it is short again.
 const CHANCE_MIN: f64 = 0.04;
+/// Frames of which one is lost: so few are not by chance, so many may be.
+const FRAMES_A_LOSS: [f64; 2] = [30.0, 50.0];
+/// More frames without a loss, or more losses in a window, count as so many: one cut says only so much.
+const FRAMES_MAX: u32 = 200;
+const LOST_MAX: u32 = 4;
 /// What DELAY can tell.
 const RESOLUTION: Duration = Duration::from_micros(1);
 /// A queue as long as this is to be shorter, whoever has filled it.
@@ -36,13 +45,23 @@ pub(super) struct Cause {
     /// Share of losses at long round trips, of so many losses.
     long: f64,
     losses: f64,
+    /// Mean of the frames from a cut to the next, and of those that were lost.
+    frames: f64,
+    lost: f64,
 }
 
 impl Cause {
     /// Until more is known, frames are lost because they are too many.
     pub(super) fn new() -> Self {
-        let (last, mean) = (Duration::ZERO, Duration::ZERO);
-        Cause { last, mean, floor: FLOOR_MAX, long: 1.0, losses: LOSSES_ASSUMED }
+        Cause {
+            last: Duration::ZERO,
+            mean: Duration::ZERO,
+            floor: FLOOR_MAX,
+            long: 1.0,
+            losses: LOSSES_ASSUMED,
+            frames: FRAMES_A_LOSS[1],
+            lost: 1.0,
+        }
     }
 
     /// A round trip was measured.
@@ -65,10 +84,19 @@ impl Cause {
         self.long += (long - self.long) / self.losses;
     }
 
+    /// A window is cut; so many frames have left since the last time, of which so many were lost.
+    pub(super) fn cut(&mut self, frames: u32, lost: u32) {
+        let lost = lost.clamp(1, LOST_MAX);
+        self.frames += (f64::from(frames.min(lost * FRAMES_MAX)) - self.frames) / LOSSES;
+        self.lost += (f64::from(lost) - self.lost) / LOSSES;
+    }
+
     /// What is left of that window, in which no round trip was shorter than `shortest`.
     pub(super) fn share(&self, shortest: Duration) -> f64 {
-        let [clear, over] = CHANCE_MAX;
-        let chance = ((over - self.long) / (over - clear)).min(self.long / CHANCE_MIN);
+        let ([clear, over], [few, many]) = (CHANCE_MAX, FRAMES_A_LOSS);
+        let chance = ((over - self.long) / (over - clear))
+            .min(self.long / CHANCE_MIN)
+            .min((self.frames / self.lost - few) / (many - few));
         let share = BETA + (BETA_CHANCE - BETA) * chance.clamp(0.0, 1.0);
         let room = (self.floor + QUEUE_MAX).as_secs_f64() / shortest.as_secs_f64();
         share.min(room).max(BETA)
@@ -114,6 +142,20 @@ mod tests {
             cause.sampled(us(100));
             cause.lost(us(100));
         }
+        assert_eq!(cause.share(us(100)), BETA_CHANCE);
+    }
+
+    #[test]
+    fn losses_of_many_frames_are_no_chance_whatever_the_round_trips() {
+        let mut cause = after(true, 60);
+        (0..200).for_each(|_| cause.cut(25, 1));
+        assert_eq!(cause.share(us(100)), BETA);
+        (0..100).for_each(|_| cause.cut(150, 4));
+        assert!((BETA + 0.05..BETA_CHANCE - 0.05).contains(&cause.share(us(100))));
+        (0..100).for_each(|i| cause.cut(if i % 2 == 0 { 40 } else { 120 }, 1));
+        assert_eq!(cause.share(us(100)), BETA_CHANCE);
+        // A queue that has run over once, by hundreds of frames.
+        cause.cut(1000, 300);
         assert_eq!(cause.share(us(100)), BETA_CHANCE);
     }
 

@@ -163,6 +163,7 @@ impl Cubic {
         if let Some(beside) = beside {
             self.cause.lost(beside);
         }
+        self.cause.cut(next.wrapping_sub(self.cut_end), self.cut_losses);
         let share = self.cause.share(self.shortest);
         self.saved = Some(self.window);
         self.window.cut(share, self.least());
@@ -316,7 +317,7 @@ mod tests {
         let mut next = run(&mut cubic, 0, 3, RTT);
         for _ in 0..100 {
             cubic.lost(Instant(0), (next, next + 1), Some(RTT));
-            next = run(&mut cubic, next + 1, 1, RTT);
+            next = run(&mut cubic, next + 1, 8, RTT);
         }
         next = run(&mut cubic, next, 100, RTT);
         let before = cubic.frames();
