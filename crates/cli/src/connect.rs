@@ -38,6 +38,7 @@ fn interfaces(list: &str) -> Outcome<Vec<String>> {
 /// # Errors
 /// Options that make no sense.
 pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
+    portal.ether.check().map_err(Failure::usage)?;
     let interfaces = interfaces(&portal.traddr)?;
     let port = portal.ether.over(portal.transport).port(portal.trsvcid);
     let packing = portal.ether.packing();

@@ -101,6 +101,9 @@ impl EtherArgs {
         if self.vlan.is_some_and(|vlan| !(1..=4094).contains(&vlan)) {
             return Err("vlan is not in 1 to 4094".into());
         }
+        if self.vlan.is_some() && self.port_kind == PortKindName::Xdp {
+            return Err("port-kind xdp does not go with vlan: make a VLAN interface".into());
+        }
         self.ethertype.map_or(Ok(()), check_ethertype)
     }
 }
@@ -114,12 +117,23 @@ fn parse_ethertype(text: &str) -> Result<u16, String> {
     check_ethertype(ethertype).map(|()| ethertype)
 }
 
-/// Below are lengths; and a tag's own type would hide ours.
+/// EtherTypes whose frames others than us take: the kernel, at both ends.
+const TAKEN: [(u16, &str); 5] = [
+    (0x0800, "IPv4"),
+    (0x0806, "ARP"),
+    (0x86dd, "IPv6"),
+    (0x8100, "VLAN tags"),
+    (0x88a8, "VLAN tags"),
+];
+
 fn check_ethertype(ethertype: u16) -> Result<(), String> {
-    if ethertype < 0x600 || ethertype == 0x8100 {
-        return Err("an EtherType is 0x600 to 0xffff, without 0x8100".into());
+    if ethertype < 0x600 {
+        return Err("an EtherType is 0x600 to 0xffff".into()); // below are lengths
     }
-    Ok(())
+    match TAKEN.iter().find(|(taken, _)| *taken == ethertype) {
+        Some((_, whose)) => Err(format!("the EtherType of {whose}")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -129,9 +143,16 @@ mod tests {
     #[test]
     fn ethertypes_are_numbers_of_either_kind() {
         assert_eq!(parse_ethertype("0x88b6"), Ok(0x88b6));
-        assert_eq!(parse_ethertype("2048"), Ok(2048));
-        for bad in ["", "0x", "0x5ff", "0x8100", "65536", "ip"] {
+        assert_eq!(parse_ethertype("34998"), Ok(0x88b6));
+        for bad in ["", "0x", "0x5ff", "0x800", "0x8100", "65536", "ip"] {
             assert!(parse_ethertype(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn xdp_and_tags_do_not_go_together() {
+        let args = EtherArgs { vlan: Some(7), port_kind: PortKindName::Xdp, ..Default::default() };
+        assert!(args.check().is_err());
+        assert_eq!(EtherArgs { port_kind: PortKindName::Packet, ..args }.check(), Ok(()));
     }
 }

@@ -7,6 +7,7 @@
 //! | `sockets` | TCP connections that carry the same frames, to compare |
 //! | `absent` | interfaces that are missing, come, go and change |
 //! | `interface` | what a port must know about its interface |
+//! | `reason` | why a port cannot be opened |
 //! | `sys`, `bpf` | the system calls |
 //!
 //! A frame is built by [`Port::begin`], any of [`Port::octets`] and [`Port::payload`], then [`Port::end`];
@@ -33,6 +34,7 @@ mod absent;
 mod bpf;
 mod interface;
 mod packet;
+mod reason;
 mod sockets;
 mod sys;
 mod xdp;
@@ -283,6 +285,7 @@ impl Port {
     /// There is no such Ethernet interface, it is not allowed, or there is no memory.
     pub fn open(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
         once_free(|| Port::open_at_once(interface, door, config))
+            .map_err(|error| reason::explained(error, config.kind))
     }
 
     /// Without waiting until an interface that somebody has is free.

@@ -246,7 +246,9 @@ impl Drop for EtherWire {
 
 /// The way to the target that the lanes of the past went to, if it is there; they have ended then.
 fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkError> {
-    ports.report_absent();
+    if past.endpoints().is_empty() {
+        ports.report(); // once, not whenever it is tried again
+    }
     let Target { endpoint, offered, there } = find(ports, nqn, &past.endpoints())?;
     past.set_target(endpoint);
     past.end(ports, &there)?;

@@ -122,7 +122,7 @@ pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>,
     let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
     let config = beside(&address.port, RECEIVE_BYTES);
     let mut ports = Ports::open(address, &config).map_err(failed)?;
-    ports.report_absent();
+    ports.report();
     let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
     found.sort_by(|a, b| {

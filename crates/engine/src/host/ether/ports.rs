@@ -149,11 +149,15 @@ impl Ports {
         self.places.get(port).map_or(0, |place| place.port.frame_bytes())
     }
 
-    /// Has the log say which interfaces are missing.
-    pub(crate) fn report_absent(&self) {
-        for place in self.places.iter().filter(|place| place.port.is_absent()) {
-            let name = &place.port.interface().name;
-            warn!("{name}: no such interface yet; it is used as soon as it is there");
+    /// Has the log say which interfaces lead nowhere.
+    pub(crate) fn report(&self) {
+        for Place { port, has_carrier, .. } in &self.places {
+            let name = &port.interface().name;
+            if port.is_absent() {
+                warn!("{name}: no such interface yet; it is used as soon as it is there");
+            } else if !has_carrier {
+                warn!("{name}: no carrier: is it up, and its cable plugged in?");
+            }
         }
     }
 

@@ -35,7 +35,7 @@ pub enum LinkError {
     #[error(transparent)]
     Qpair(#[from] QpairError),
     /// No port at an interface.
-    #[error("interface {interface}: {source}{hint}", hint = port_hint(source))]
+    #[error("interface {interface}: {source}")]
     Port {
         /// Which.
         interface: String,
@@ -60,13 +60,6 @@ pub enum LinkError {
     /// Nothing has come for too long.
     #[error("the target is silent")]
     Silent,
-}
-
-fn port_hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => " (needs root, or CAP_NET_RAW and CAP_NET_ADMIN)",
-        _ => "",
-    }
 }
 
 fn left_hint(reason: Reason) -> &'static str {

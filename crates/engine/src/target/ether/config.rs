@@ -98,6 +98,10 @@ impl EtherPorts {
             let name = &port.interface().name;
             warn!("{name}: no such interface yet; it is used as soon as it is there");
         }
+        for port in there.iter().filter(|port| !port.has_carrier()) {
+            let name = &port.interface().name;
+            warn!("{name}: no carrier yet: is it up, and its cable plugged in?");
+        }
         Ok(())
     }
 }
