@@ -14,7 +14,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
     let host = address.trim_start_matches('[').trim_end_matches(']');
     let mut found = (host, port).to_socket_addrs().map_err(|e| {
-        Failure::usage(format!("-a {address}: {e}: write an address or a known name"))
+        Failure::usage(format!(
+            "-a {address}: {e}: write an address or a known name, the port with -s"
+        ))
     })?;
     found.next().ok_or_else(|| Failure::usage(format!("-a {address}: stands for no address")))
 }
@@ -54,7 +56,11 @@ fn address(portal: &Portal) -> Outcome<Address> {
         Transport::Tcp if portal.ether != EtherArgs::default() => {
             Err(Failure::usage("the options under Ethernet need -t ether"))
         }
-        Transport::Tcp => Ok(resolve(&portal.traddr, portal.trsvcid)?.into()),
+        // As when nobody listens: the network, or its names, may come later.
+        Transport::Tcp => match resolve(&portal.traddr, portal.trsvcid) {
+            Ok(address) => Ok(address.into()),
+            Err(failure) => Err(Failure::connect(failure.message)),
+        },
         Transport::Ether | Transport::Tsockets => Ok(ether_address(portal)?.into()),
     }
 }
@@ -131,6 +137,13 @@ mod tests {
         assert_eq!(resolve("[::1]", 1).unwrap(), "[::1]:1".parse().unwrap());
         assert!(resolve("", 1).is_err());
         assert!(resolve("300.0.0.1.", 1).is_err());
+    }
+
+    #[test]
+    fn a_name_may_be_known_later() {
+        let (transport, ether) = (Transport::Tcp, EtherArgs::default());
+        let portal = Portal { transport, traddr: "300.0.0.1.".into(), trsvcid: 4420, ether };
+        assert_eq!(address(&portal).unwrap_err().kind, crate::failure::Kind::Connect);
     }
 
     #[test]

@@ -1,26 +1,29 @@
 //! `roadtrain attach`
 
-use super::{ClassName, ConnectArgs, LaneArgs, PolicyArgs, Portal, WaitArgs};
+use super::{ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portal, WaitArgs};
 use crate::units::parse_size;
 use clap::Args;
 use roadtrain_front::fuse::Uring;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-Prints one line beginning `ready` with the names of the devices (for nbd a URI that nbdinfo, nbdcopy,
-qemu-img and fio take), the NQN, the namespaces and the attachment's ID; runs until SIGTERM, SIGINT or
-`roadtrain detach`.
+Prints one line beginning `ready` with the names of the devices (for nbd a URI that nbdinfo,
+nbdcopy, qemu-img and fio take), the NQN, the namespaces and the attachment's ID; runs until
+SIGTERM, SIGINT or `roadtrain detach`.
 
 Examples:
+  roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as fuse:/mnt/rt --loop
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock
   qemu-img info 'nbd+unix:///?socket=/tmp/disk.sock'
-  roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock --background
-  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 --as nbd:tcp:127.0.0.1:10809 \\
-      --lanes 2 --cores 0-1 --policy i10
+  roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock \\
+      --background
+  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 \\
+      --as nbd:tcp:127.0.0.1:10809 --lanes 2 --cores 0-1 --policy i10
   roadtrain attach -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --as ublk
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as vhost-user:/run/disk.sock
-  qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem \\
-      -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 -device vhost-user-blk-pci,chardev=disk ...";
+  qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on \\
+      -machine memory-backend=mem -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 \\
+      -device vhost-user-blk-pci,chardev=disk ...";
 
 /// What only some front-ends have.
 #[derive(Args, Clone, Debug)]
@@ -50,35 +53,36 @@ pub struct AttachArgs {
     #[command(flatten)]
     pub portal: Portal,
     /// NQN of the subsystem.
-    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: String,
     /// Namespace [default: 1; fuse and directories of vhost-user: all].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = NO_HEADING)]
     pub nsid: Option<u32>,
     /// What to show it as: nbd:unix:/PATH, nbd:tcp:HOST:PORT, fuse:/MOUNTPOINT, ublk, ublk:ID
     /// or vhost-user:/PATH (with a slash at the end a directory: a socket for each namespace).
-    #[arg(long = "as", value_name = "FRONT-END")]
+    #[arg(long = "as", value_name = "FRONT-END", help_heading = NO_HEADING)]
     pub front: String,
     /// What only some front-ends have.
     #[command(flatten)]
     pub options: FrontArgs,
     /// Its name here [default: the front-end's name with a number].
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = NO_HEADING)]
     pub id: Option<String>,
     /// Stay in the foreground; the default.
-    #[arg(long, conflicts_with = "background")]
+    #[arg(long, conflicts_with = "background", help_heading = NO_HEADING)]
     pub foreground: bool,
     /// Return when it is ready; a process of its own keeps it until it is detached.
-    #[arg(long)]
+    #[arg(long, help_heading = NO_HEADING)]
     pub background: bool,
     /// The process that --background starts.
     #[arg(long, hide = true)]
     pub daemon: bool,
     /// Log to this file [default: stderr; in the background a file beside the attachment's entry].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = NO_HEADING)]
     pub log: Option<PathBuf>,
     /// How important its requests are beside others on the same target.
-    #[arg(long, value_name = "CLASS", default_value = "normal")]
+    #[arg(long, value_name = "CLASS", default_value = "normal", help_heading = NO_HEADING)]
     pub class: ClassName,
     /// As whom to connect.
     #[command(flatten)]

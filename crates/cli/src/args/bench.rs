@@ -2,8 +2,8 @@
 
 use super::stream::{LaneChoice, StepSpec, StreamSpec};
 use super::{
-    ClassName, ConnectArgs, DispatchName, EtherArgs, LaneArgs, PolicyArgs, PolicyName, Portal,
-    Transport, WaitArgs,
+    ClassName, ConnectArgs, DispatchName, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName,
+    Portal, Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
@@ -22,19 +22,21 @@ A --stream is a load beside the main one, as one word:
   class=latency|normal|bulk                              as --class
   lane=shared|own                                        over the main load's lanes, or one more
                                                          connection on each core used
-IOPS, bandwidth and latency are the main load's, and each stream's own; all else covers everything.
+IOPS, bandwidth and latency are the main load's, and each stream's own; all else covers
+everything.
 
 With --threads the load comes from so many threads, one request each at a time, on --cores in turn.
-In inline mode each has a lane of its own and drives it itself: it sends, and sleeps on its connection.
-In queue mode they hand requests over to the lanes' reactors (--lanes, on the same --cores) and sleep
-until these hand the answers back. Without --threads the load runs on the lanes' reactors.
+In inline mode each has a lane of its own and drives it itself: it sends, and sleeps on its
+connection. In queue mode they hand requests over to the lanes' reactors (--lanes, on the same
+--cores) and sleep until these hand the answers back. Without --threads the load runs on the lanes'
+reactors.
 
 With --step the main load's depth changes between two values, each for half a period; it is told how
 soon the IOPS follow.
 
-With --verify every block written carries its number, a generation and the seed; reads check them, and
-what was written is read back at the end. A read-only run checks what an earlier
-`--rw write --verify` of the same region has written.
+With --verify every block written carries its number, a generation and the seed; reads check them,
+and what was written is read back at the end. A read-only run checks what an earlier `--rw write
+--verify` of the same region has written.
 
 Exit status: 1 when any request failed or any block was wrong, 3 when no connection could be made.
 
@@ -47,7 +49,8 @@ Examples:
       --stream rw=randwrite,bs=128k,depth=128,class=bulk,lane=own
   roadtrain bench --mode queue --threads 16 --cores 0 --target-cores 1 --rw randread --bs 512k
   roadtrain bench --namespace ssd:1GiB,service-us=100,parallel=64 --step depth=1:128,period-ms=200
-  roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB --verify
+  roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB \\
+      --verify
   roadtrain bench -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --rw randread --depth 128";
 
 /// What to do with the blocks, in fio's words.
@@ -96,11 +99,12 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub ether: EtherArgs,
     /// NQN of the subsystem.
-    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", requires = "traddr")]
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", requires = "traddr",
+          help_heading = NO_HEADING)]
     pub nqn: Option<String>,
     /// Namespace.
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_HEADING)]
     pub nsid: u32,
     /// The load.
     #[command(flatten)]

@@ -83,6 +83,7 @@ pub struct LossTimeout(pub Option<Duration>);
 fn parse_loss_timeout(text: &str) -> Result<LossTimeout, String> {
     match text {
         "-1" => Ok(LossTimeout(None)),
+        _ if text.starts_with('-') => Err("write -1 to wait for ever, or a time".into()),
         _ => parse_seconds(text).map(|limit| LossTimeout(Some(limit))),
     }
 }

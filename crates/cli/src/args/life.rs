@@ -4,13 +4,15 @@ use crate::units::parse_seconds;
 use clap::Args;
 use std::time::Duration;
 
-const DETACH_EXAMPLES: &str = "\
-Asks the attachment's process to end: what is under way is finished first. When it takes too long, or at
-SIGINT, the process is killed, and what it has left is removed. So is what processes have left that were
-killed before.
+const DETACH_USAGE: &str = "roadtrain detach [OPTIONS] <ID|PATH|DEVICE|NQN>... | --all";
 
-Exit status: 0 when everything has ended in order, 1 when something had to be killed, is still there, or is
-not attached at all.
+const DETACH_EXAMPLES: &str = "\
+Asks the attachment's process to end: what is under way is finished first. When it takes too
+long, or at SIGINT, the process is killed, and what it has left is removed. So is what processes
+have left that were killed before.
+
+Exit status: 0 when everything has ended in order, 1 when something had to be killed, is still
+there, or is not attached at all.
 
 Examples:
   roadtrain detach nbd0
@@ -20,7 +22,7 @@ Examples:
 
 /// Options of `roadtrain detach`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = DETACH_EXAMPLES)]
+#[command(after_help = DETACH_EXAMPLES, override_usage = DETACH_USAGE)]
 pub struct DetachArgs {
     /// What to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
     #[arg(value_name = "ID|PATH|DEVICE|NQN", required_unless_present = "all")]
@@ -36,8 +38,8 @@ pub struct DetachArgs {
 const STATUS_EXAMPLES: &str = "\
 IOPS and bandwidth are those since somebody looked last.
 
-Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all, 3 when one has no
-connection to its target.
+Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all, 3 when
+one has no connection to its target.
 
 Examples:
   roadtrain status

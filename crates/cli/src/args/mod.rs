@@ -30,12 +30,19 @@ pub use stream::{LaneChoice, StepSpec, StreamSpec};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+/// Columns of help texts.
+const WIDTH_MAX: usize = 100;
+
+/// For options of a command itself that come after a group of others: without it they would be listed there.
+const NO_HEADING: Option<&str> = None;
+
 const AFTER_HELP: &str = "\
 Exit status:
   0  done
   1  failed: an I/O error, wrong data, something that is not there
   2  the command line or the configuration is wrong
-  3  no connection: nobody listens, the host is refused, the subsystem does not exist
+  3  no connection: the target's name is not known, nobody listens, the host is refused,
+     the subsystem does not exist
 
 Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
@@ -51,7 +58,7 @@ Examples:
 /// own kind also straight on Ethernet (-t ether).
 /// Needs no huge pages; to export, connect and serve NBD or virtual machines over TCP no root and no kernel module.
 #[derive(Debug, Parser)]
-#[command(name = "roadtrain", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "roadtrain", version, after_help = AFTER_HELP, max_term_width = WIDTH_MAX)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -132,6 +139,41 @@ mod tests {
             }
             let help = sub.render_long_help().to_string();
             assert!(help.contains("Example"), "{} --help shows no example", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn options_are_listed_where_they_belong() {
+        let mut command = Cli::command();
+        command.build();
+        let ethernet = "Ethernet (-t ether)";
+        for sub in command.get_subcommands() {
+            for arg in sub.get_arguments().filter(|arg| arg.get_help_heading() == Some(ethernet)) {
+                let id = arg.get_id().as_str();
+                let is_ether = EtherArgs::augment_args(clap::Command::new("ether"))
+                    .get_arguments()
+                    .any(|ether| ether.get_id() == id);
+                assert!(is_ether, "{} lists --{id} under Ethernet", sub.get_name());
+            }
+        }
+        let attach = command.find_subcommand("attach").unwrap();
+        let heading = |id: &str| {
+            attach.get_arguments().find(|arg| arg.get_id() == id).unwrap().get_help_heading()
+        };
+        for id in ["nqn", "nsid", "front", "id", "background", "log", "class"] {
+            assert_eq!(heading(id), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn examples_are_not_wrapped() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands() {
+            let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in text.lines() {
+                assert!(line.chars().count() <= WIDTH_MAX, "{}: {line}", sub.get_name());
+            }
         }
     }
 

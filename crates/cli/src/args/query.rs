@@ -1,6 +1,6 @@
 //! Commands that only look: discover, identify, list.
 
-use super::{ConnectArgs, EtherArgs, Portal, Transport};
+use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Transport};
 use clap::Args;
 
 const DISCOVER_EXAMPLES: &str = "\
@@ -34,10 +34,11 @@ pub struct IdentifyArgs {
     #[command(flatten)]
     pub portal: Portal,
     /// NQN of the subsystem.
-    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: String,
     /// Only this namespace [default: all].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = NO_HEADING)]
     pub nsid: Option<u32>,
     /// As whom to connect.
     #[command(flatten)]
@@ -45,8 +46,8 @@ pub struct IdentifyArgs {
 }
 
 const LIST_EXAMPLES: &str = "\
-Without an address: what this user has attached here, also when its process is gone (`roadtrain status` asks
-the processes). With one: the namespaces that a target has there.
+Without an address: what this user has attached here, also when its process is gone (`roadtrain
+status` asks the processes). With one: the namespaces that a target has there.
 
 Examples:
   roadtrain list
@@ -71,7 +72,7 @@ pub struct ListArgs {
     #[command(flatten)]
     pub ether: EtherArgs,
     /// Only this subsystem [default: all].
-    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: Option<String>,
     /// As whom to connect.
     #[command(flatten)]
