@@ -127,7 +127,8 @@ impl NamespaceSpec {
             Some(_) if self.kind == Kind::Block => {
                 return Err("a block device has its own size: leave size out".into());
             }
-            Some(size) if size == 0 || size % u64::from(self.lba) != 0 => {
+            Some(0) => Err("a size of 0 is no namespace".into()),
+            Some(size) if size % u64::from(self.lba) != 0 => {
                 Err(format!("a size of {size} is not a multiple of the block size, {}", self.lba))
             }
             _ => Ok(()),
@@ -291,7 +292,7 @@ mod tests {
             ("mem", "no colon"),
             ("", "no colon"),
             ("mem:", "not a size"),
-            ("mem:0", "multiple"),
+            ("mem:0", "no namespace"),
             ("mem:1000", "multiple"),
             ("mem:1GiB,lba=1024", "512 or 4096"),
             ("mem:1GiB,size", "unknown option"),

@@ -88,8 +88,9 @@ fn nbd_buffers(bytes: u64, config: &HostConfig) -> Outcome<usize> {
     let least = BUFFER_BYTES_MIN * reactors;
     usize::try_from(bytes).ok().filter(|bytes| *bytes >= least).ok_or_else(|| {
         let (asked, least) = (show_bytes(bytes), show_bytes(least as u64));
+        let each = show_bytes(BUFFER_BYTES_MIN as u64);
         Failure::usage(format!(
-            "--buffers: {asked} is too little for {reactors} reactors: write {least} or more"
+            "--buffers: {asked} is too little: write {least} or more, {each} for each reactor"
         ))
     })
 }
@@ -110,7 +111,7 @@ impl From<AttachError> for Failure {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::AddrInUse => ": another server has this address, choose another",
+        ErrorKind::AddrInUse => ": choose another place",
         ErrorKind::NotFound => ": the directory must exist",
         ErrorKind::PermissionDenied => ": this user may not do that",
         _ => "",

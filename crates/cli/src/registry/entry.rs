@@ -88,11 +88,14 @@ impl Entry {
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let path = std::path::absolute(name).unwrap_or_default();
         let is_path = |other: &str| other == name || Path::new(other) == path;
+        let is_place = |text: &str| text.split_once(':').is_some_and(|(_, place)| is_path(place));
+        let mut leftovers = self.leftovers.iter().filter(|text| !text.starts_with("folder:"));
         self.id == name
             || self.nqn == name
             || self.spec == name
+            || is_place(&self.spec)
             || self.devices.iter().flat_map(|device| &device.names).any(|other| is_path(other))
-            || self.leftovers.iter().any(|l| l.split_once(':').is_some_and(|(_, p)| is_path(p)))
+            || leftovers.any(|leftover| is_place(leftover))
     }
 
     /// What is to be removed; what this build does not know is left out.

@@ -59,18 +59,22 @@ fn they_are_found_by_all_their_names() {
     let mut one = registry.claim(&claim(None, &spec)).unwrap();
     let devices =
         vec![DeviceEntry { nsid: 1, names: vec!["/mnt/rt/nvme0n1".into(), "/dev/loop7".into()] }];
-    let leftovers = ["loop:/dev/loop7", "mount:/mnt/rt"].map(|text| text.parse().unwrap());
+    // Where a link leads.
+    let leftovers = ["loop:/dev/loop7", "mount:/srv/rt", "folder:/srv/rt", "folder:/srv"];
+    let leftovers = leftovers.map(|text| text.parse().unwrap());
     one.update(devices, &leftovers).unwrap();
     let other = "ublk:3".parse().unwrap();
     let _two = registry.claim(&claim(None, &other)).unwrap();
     let found = |name: &str| -> Vec<String> {
         registry.find(name).unwrap().into_iter().map(|entry| entry.id).collect()
     };
-    for name in ["fuse0", "/mnt/rt", "/mnt/rt/", "/mnt/rt/nvme0n1", "/dev/loop7", "fuse:/mnt/rt"] {
+    let paths = ["/mnt/rt", "/mnt/rt/", "/srv/rt", "/mnt/rt/nvme0n1", "/dev/loop7"];
+    for name in ["fuse0", "fuse:/mnt/rt"].into_iter().chain(paths) {
         assert_eq!(found(name), ["fuse0"], "{name}");
     }
     assert_eq!(found("nqn.x:y"), ["fuse0", "ublk0"]);
     assert!(found("/mnt").is_empty());
+    assert!(found("/srv").is_empty(), "others may be there, too");
     assert!(found("").is_empty());
     assert!(registry.find_some("/mnt").unwrap_err().message.contains("roadtrain list"));
 }

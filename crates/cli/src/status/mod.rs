@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{Entry, Phase, Registry, control};
 use crate::{logs, output};
 use report::{Report, State};
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::thread;
 
 /// Clears a terminal.
@@ -65,7 +65,11 @@ fn ask(registry: &Registry, entry: &Entry) -> Report {
             Report { error, ..Report::outside(entry, State::Silent) }
         }
         Err(error) => {
-            let error = Some(error.to_string());
+            let error = match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => "its process does not answer".into(),
+                _ => error.to_string(),
+            };
+            let error = Some(error);
             Report { error, ..Report::outside(entry, State::Silent) }
         }
     }

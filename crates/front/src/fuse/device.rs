@@ -17,7 +17,7 @@ impl Device {
     pub(super) fn open() -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        options.open(PATH).map(Device)
+        options.open(PATH).map(Device).map_err(|e| sys::driver_is_missing(PATH, "fuse", e))
     }
 
     /// One more for the same mount, with requests of its own.

@@ -43,7 +43,8 @@ impl LoopDevice {
     /// Makes one over `file`, with logical blocks of `block_bytes`.
     pub(super) fn new(file: &Path, block_bytes: u32, read_only: bool) -> io::Result<Self> {
         let backing = OpenOptions::new().read(true).write(!read_only).open(file)?;
-        let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
+        let control = OpenOptions::new().read(true).write(true).open(CONTROL);
+        let control = control.map_err(|e| sys::driver_is_missing(CONTROL, "loop", e))?;
         let config = config(&backing, file, block_bytes, read_only);
         for _ in 0..TRIES {
             let path = PathBuf::from(format!("/dev/loop{}", sys::loop_get_free(&control)?));

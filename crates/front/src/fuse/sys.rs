@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -40,6 +40,17 @@ pub(super) fn unmount(path: &Path, at_once: bool) -> io::Result<()> {
 pub(super) fn user_and_group() -> (u32, u32) {
     // SAFETY: takes nothing and cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Why a driver's file cannot be opened, and what to do where it is not there.
+pub(super) fn driver_is_missing(path: &str, driver: &str, error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            let todo = format!("run `modprobe {driver}` as root, in a container pass it {path}");
+            io::Error::new(ErrorKind::Unsupported, format!("{path} is not there: {todo}"))
+        }
+        kind => io::Error::new(kind, format!("{path}: {error}")),
+    }
 }
 
 /// Octets of the kernel's `struct loop_config`.
@@ -91,4 +102,18 @@ fn c_path(path: &Path) -> io::Result<CString> {
 
 fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_driver_is_told_from_a_missing_folder() {
+        let error = driver_is_missing("/dev/fuse", "fuse", ErrorKind::NotFound.into());
+        assert_ne!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("modprobe fuse"), "{error}");
+        let error = driver_is_missing("/dev/fuse", "fuse", ErrorKind::PermissionDenied.into());
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    }
 }

@@ -1,7 +1,8 @@
 //! Where an NBD server listens.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Port that IANA reserves for NBD.
@@ -25,7 +26,7 @@ impl NbdAddress {
     /// The address as clients write it: `nbd+unix:///?socket=/path.sock` or `nbd://HOST:PORT`.
     pub fn uri(&self) -> String {
         match self {
-            NbdAddress::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+            NbdAddress::Unix(path) => format!("nbd+unix:///?socket={}", escape(path)),
             NbdAddress::Tcp { host, port } => format!("nbd://{}", host_port(host, *port)),
         }
     }
@@ -38,6 +39,19 @@ impl fmt::Display for NbdAddress {
             NbdAddress::Tcp { host, port } => write!(f, "nbd:tcp:{}", host_port(host, *port)),
         }
     }
+}
+
+/// A path as a part of a URI.
+fn escape(path: &Path) -> String {
+    let mut text = String::new();
+    for &octet in path.as_os_str().as_bytes() {
+        match octet {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b':' | b'@' => text.push(octet.into()),
+            octet if octet.is_ascii_alphanumeric() => text.push(octet.into()),
+            octet => text.push_str(&format!("%{octet:02X}")),
+        }
+    }
+    text
 }
 
 fn host_port(host: &str, port: u16) -> String {
@@ -130,5 +144,7 @@ mod tests {
             assert_eq!(text.parse::<NbdAddress>().unwrap().to_string(), text);
         }
         assert_eq!(tcp("::1", 3).uri(), "nbd://[::1]:3");
+        let uri = NbdAddress::Unix("/run/a b&c%41.sock".into()).uri();
+        assert_eq!(uri, "nbd+unix:///?socket=/run/a%20b%26c%2541.sock");
     }
 }

@@ -73,7 +73,11 @@ impl Shared {
         }
         for (nsid, path) in shared.sockets.clone() {
             let info = DiskInfo::of(&controller, nsid)?;
-            shared.add(&path, info, Watch::new(view.clone())).map_err(system)?;
+            let show = |source| {
+                let what = format!("cannot serve vhost-user at {}", path.display());
+                AttachError::Show { what, source }
+            };
+            shared.add(&path, info, Watch::new(view.clone())).map_err(show)?;
         }
         Ok(shared)
     }

@@ -26,7 +26,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The socket failed.
-    #[error("connection lost: {0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// The peer closed it.
     #[error("connection closed by the target")]
