@@ -122,7 +122,7 @@ test_crash_for_good_under_nbd() {
 test_crash_silent_target_under_nbd() {
     serve --namespace mem:64MiB
     attach --lanes 2
-    kill -STOP "$target"
+    stopped "$target"
     background wait.log qemu-io -f raw -c 'read 0 1M' "$uri"
     local waits=$pid
     sleep 0.5

@@ -93,7 +93,7 @@ test_signal_bench_killed() {
 # A target that does not answer is not waited for.
 test_signal_while_connecting() {
     serve --namespace mem:64MiB
-    kill -STOP "$target"
+    stopped "$target"
     bench_load -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
     local generator=$pid
     background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "nbd:unix:$work/nbd.sock"

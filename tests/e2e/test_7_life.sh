@@ -122,7 +122,7 @@ test_life_background_is_on_its_own() {
 test_life_interrupted_while_connecting() {
     local mode
     serve --namespace mem:16MiB
-    kill -STOP "$target"
+    stopped "$target"
     for mode in --foreground --background; do
         background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
             --as "nbd:unix:$work/a.sock" $mode
@@ -212,7 +212,7 @@ test_life_detach_insists() {
     serve --namespace mem:16MiB
     attach_as "nbd:unix:$work/a.sock" --background
     stopped=$(pid_of nbd0)
-    kill -STOP "$stopped"
+    stopped "$stopped"
     fails 1 "$ROADTRAIN" detach nbd0 --timeout 1
     grep -q 'not within 1s: killing process' said.log
     grep -q "removed socket:$work/a.sock" said.log
@@ -220,7 +220,7 @@ test_life_detach_insists() {
 
     attach_as "nbd:unix:$work/a.sock" --background
     stopped=$(pid_of nbd0)
-    kill -STOP "$stopped"
+    stopped "$stopped"
     background detach.log "$ROADTRAIN" detach nbd0
     sleep 1
     kill -INT "$pid"

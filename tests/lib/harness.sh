@@ -56,6 +56,17 @@ ended() {
     fail "process $1 did not end within $2 s"
 }
 
+# stopped PID: stops it; none of its threads runs any more when this returns
+stopped() {
+    local n
+    kill -STOP "$1"
+    for ((n = 0; n < 200; n++)); do
+        ! grep -qv ') T ' /proc/"$1"/task/*/stat || { sleep 0.05; continue; }
+        return 0
+    done
+    fail "process $1 was not stopped within 10 s"
+}
+
 # until_line LOG PATTERN PID [SECONDS]: waits for a line in a log while the process lives
 until_line() {
     local n
