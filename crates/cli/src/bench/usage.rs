@@ -100,15 +100,14 @@ mod tests {
 
     #[test]
     fn waiting_is_a_voluntary_switch() {
-        let used = loop {
+        let sleep = |_| {
             let before = Usage::of(std::process::id()).unwrap();
             (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
-            let used = Usage::of(std::process::id()).unwrap().since(before);
-            // Threads of other tests may have ended meanwhile, with all that they had counted.
-            if used.switches_voluntary >= 20 {
-                break used;
-            }
+            Usage::of(std::process::id()).unwrap().since(before)
         };
+        // Threads of other tests may end meanwhile, with all that they had counted.
+        let used = (0..1000).map(sleep).find(|used| used.switches_voluntary >= 20);
+        let used = used.expect("each sleep is a switch");
         assert_eq!(used.switches(), used.switches_voluntary + used.switches_involuntary);
     }
 
