@@ -24,9 +24,10 @@ impl EtherLane {
 
     /// What there is to be known about links that the lane might have; `None`: the same as last time.
     pub(crate) fn take_survey(&mut self) -> Option<Survey> {
-        let routes = self.routes.iter().map(|&(_, route)| route).collect();
-        let survey = Survey { addresses: self.addresses.clone(), routes };
-        std::mem::take(&mut self.has_news).then_some(survey)
+        std::mem::take(&mut self.has_news).then(|| Survey {
+            addresses: self.addresses.clone(),
+            routes: self.routes.iter().map(|&(_, route)| route).collect(),
+        })
     }
 
     /// Whether there is something new of that kind.
