@@ -206,6 +206,27 @@ test_life_status_without_a_target() {
     nothing_left
 }
 
+# A target that moves is found again by its name: that is looked up for each connection.
+test_life_a_name_that_leads_elsewhere() {
+    local n first
+    unshare --mount true 2>/dev/null || skip 'mount namespaces are not allowed'
+    serve --namespace mem:16MiB
+    first=$target port=$port
+    echo '127.0.0.1 moves.test' >hosts
+    background attach.log unshare --mount sh -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' - "$work/hosts" \
+        "$ROADTRAIN" attach -a moves.test -s "$port" -n "$nqn" --as "nbd:unix:$work/a.sock" --reconnect-delay 0.1
+    until_line attach.log '^ready' "$pid"
+    listed ".[0].address == \"moves.test:$port\""
+    background second.log "$ROADTRAIN" serve -a 127.0.0.2 -s "$port" -n "$nqn" --namespace mem:16MiB
+    until_line second.log '^ready' "$pid"
+    printf '%s\n' '127.0.0.3 moves.test' '127.0.0.2 moves.test' >hosts
+    kill -KILL "$first"
+    until_line attach.log "moves.test:$port is at 127.0.0.2:$port now" "$pid"
+    for n in $(seq 100); do ! "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
+    "$ROADTRAIN" status
+    nbdinfo --size "nbd+unix:///?socket=$work/a.sock"
+}
+
 # A process that does not end is killed: in time, or at Ctrl-C; and what it leaves is removed.
 test_life_detach_insists() {
     local stopped

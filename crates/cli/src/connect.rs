@@ -3,9 +3,9 @@
 use crate::args::{ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Transport, WaitArgs};
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
-use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError};
+use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError, TargetName};
 use roadtrain_wire::pdu::Digests;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 /// The first address that a name stands for.
 ///
@@ -47,20 +47,26 @@ pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
     Ok(EtherAddress { interfaces, port, packing })
 }
 
+/// An address, or a name: that is looked up for each connection, as it may lead elsewhere later.
+fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
+    let host = address.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Ok(SocketAddr::new(ip, port).into()),
+        Err(_) if host.is_empty() => Err(Failure::usage("-a is empty: write an address or a name")),
+        Err(_) => Ok(TargetName::new(host, port).into()),
+    }
+}
+
 /// Where the portal is.
 ///
 /// # Errors
-/// A name that stands for no address; options that make no sense.
+/// An empty name; options that make no sense.
 fn address(portal: &Portal) -> Outcome<Address> {
     match portal.transport {
         Transport::Tcp if portal.ether != EtherArgs::default() => {
             Err(Failure::usage("the options under Ethernet need -t ether"))
         }
-        // As when nobody listens: the network, or its names, may come later.
-        Transport::Tcp => match resolve(&portal.traddr, portal.trsvcid) {
-            Ok(address) => Ok(address.into()),
-            Err(failure) => Err(Failure::connect(failure.message)),
-        },
+        Transport::Tcp => tcp_address(&portal.traddr, portal.trsvcid),
         Transport::Ether | Transport::Tsockets => Ok(ether_address(portal)?.into()),
     }
 }
@@ -140,10 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_be_known_later() {
-        let (transport, ether) = (Transport::Tcp, EtherArgs::default());
-        let portal = Portal { transport, traddr: "300.0.0.1.".into(), trsvcid: 4420, ether };
-        assert_eq!(address(&portal).unwrap_err().kind, crate::failure::Kind::Connect);
+    fn names_are_looked_up_later() {
+        let address = |text| tcp_address(text, 4420);
+        for ip in ["192.0.2.1", "::1", "[::1]"] {
+            assert!(matches!(address(ip).unwrap(), Address::Tcp(_)), "{ip}");
+        }
+        for name in ["300.0.0.1.", "disk.example.org", "fe80::1%eth1"] {
+            assert!(matches!(address(name).unwrap(), Address::Name(_)), "{name}");
+        }
+        assert_eq!(address("").unwrap_err().kind, crate::failure::Kind::Usage);
     }
 
     #[test]

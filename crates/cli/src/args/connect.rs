@@ -31,8 +31,8 @@ pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target; with -t ether this machine's interfaces that lead to it: IF[,IF..]; with
-    /// -t tsockets the target's IPv4 addresses: IP[,IP..].
+    /// Address or name of the target (a name is looked up for each connection, so it may move); with -t ether this
+    /// machine's interfaces that lead to it: IF[,IF..]; with -t tsockets the target's IPv4 addresses: IP[,IP..].
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: String,
     /// TCP port.

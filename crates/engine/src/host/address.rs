@@ -1,6 +1,7 @@
 //! Where a target is.
 
 use super::ether::EtherAddress;
+use super::name::TargetName;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -9,6 +10,8 @@ use std::net::SocketAddr;
 pub enum Address {
     /// NVMe/TCP.
     Tcp(SocketAddr),
+    /// NVMe/TCP, wherever the name leads.
+    Name(TargetName),
     /// Straight on Ethernet.
     Ether(EtherAddress),
 }
@@ -16,6 +19,12 @@ pub enum Address {
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
         Address::Tcp(address)
+    }
+}
+
+impl From<TargetName> for Address {
+    fn from(name: TargetName) -> Self {
+        Address::Name(name)
     }
 }
 
@@ -29,6 +38,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(address) => address.fmt(f),
+            Address::Name(name) => name.fmt(f),
             Address::Ether(address) => address.fmt(f),
         }
     }

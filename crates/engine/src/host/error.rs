@@ -71,7 +71,10 @@ impl HostError {
 fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     match (address, error) {
         (_, LinkError::Port { .. }) => "",
-        (Address::Tcp(_), _) => " (is the target running, and is this its port?)",
+        (_, LinkError::Name(_)) => " (is it spelled right, and does `getent ahosts` find it?)",
+        (Address::Tcp(_) | Address::Name(_), _) => {
+            " (is the target running, and is this its port?)"
+        }
         (Address::Ether(_), _) => {
             " (is the target running, and are these interfaces connected to it?)"
         }

@@ -13,6 +13,7 @@ mod flights;
 mod lane;
 mod link;
 mod meter;
+mod name;
 mod queue;
 mod reactor;
 
@@ -26,4 +27,5 @@ pub use error::HostError;
 pub use ether::{EtherAddress, EtherOffer, look_around};
 pub use link::LinkError;
 pub use meter::{LaneReading, LinkReport, LinkState, PathReading};
+pub use name::{Lookup, TargetName};
 pub use queue::{Client, RequestError};

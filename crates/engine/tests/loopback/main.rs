@@ -7,6 +7,7 @@ mod control;
 mod dispatch;
 mod hostile;
 mod loss;
+mod name;
 mod ops;
 mod peer;
 mod proxy;

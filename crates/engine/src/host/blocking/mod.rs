@@ -7,6 +7,7 @@ use super::address::Address;
 use super::config::HostConfig;
 use super::ether::{Past, Path, Survey, Whereabouts};
 use super::link::{Link, LinkError};
+use super::name::TargetName;
 use crate::clock;
 use crate::platform::Route;
 use ether::EtherWire;
@@ -20,6 +21,9 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use tcp::TcpWire;
+
+/// Who has many addresses still gets that long for them all.
+const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// A connection whose calls wait.
 pub(crate) struct BlockingQpair {
@@ -58,7 +62,8 @@ impl BlockingQpair {
         past: &mut Past,
     ) -> Result<Self, LinkError> {
         let wire = match &config.address {
-            Address::Tcp(address) => Wire::Tcp(tcp(*address, config, entries)?),
+            Address::Tcp(address) => Wire::Tcp(tcp(*address, config, entries, config.timeout)?),
+            Address::Name(name) => Wire::Tcp(tcp_by_name(name, config, entries)?),
             Address::Ether(address) => {
                 Wire::Ether(EtherWire::connect(address, config, entries, None, None, past)?)
             }
@@ -76,13 +81,16 @@ impl BlockingQpair {
         entries: u16,
         number: u16,
     ) -> Result<Self, LinkError> {
-        let none = &mut Past::default();
         let wire = match (&config.address, &self.wire) {
+            (_, Wire::Tcp(admin)) => {
+                Wire::Tcp(tcp(admin.address(), config, entries, config.timeout)?)
+            }
             (Address::Ether(address), Wire::Ether(admin)) => {
+                let none = &mut Past::default();
                 let (number, way) = (Some(number), Some(admin.way()));
                 Wire::Ether(EtherWire::connect(address, config, entries, number, way, none)?)
             }
-            _ => return BlockingQpair::connect_admin(config, entries, none),
+            _ => return BlockingQpair::connect_admin(config, entries, &mut Past::default()),
         };
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
@@ -249,14 +257,37 @@ impl BlockingQpair {
     }
 }
 
-fn tcp(address: SocketAddr, config: &HostConfig, entries: u16) -> Result<TcpWire, LinkError> {
+/// The first address of a name that somebody answers at. All of them together get the time of one.
+fn tcp_by_name(name: &TargetName, config: &HostConfig, entries: u16) -> Result<TcpWire, LinkError> {
+    let addresses = name.addresses(config.timeout)?;
+    let deadline = Instant::now() + config.timeout;
+    let mut failures = Vec::new();
+    for (at, &address) in addresses.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now()).max(CONNECT_TIME_MIN);
+        match tcp(address, config, entries, left / (addresses.len() - at) as u32) {
+            Ok(wire) => {
+                name.connected(address);
+                return Ok(wire);
+            }
+            Err(error) => failures.push(format!("{address}: {error}")),
+        }
+    }
+    Err(LinkError::Nowhere(failures.join("; ")))
+}
+
+fn tcp(
+    address: SocketAddr,
+    config: &HostConfig,
+    entries: u16,
+    timeout: Duration,
+) -> Result<TcpWire, LinkError> {
     let qpair = Config {
         digests: config.digests,
         queue_entries: entries,
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    TcpWire::connect(address, qpair, config.timeout)
+    TcpWire::connect(address, qpair, timeout)
 }
 
 /// Waits until one of `fds` is readable; `false` when time is up.

@@ -21,6 +21,7 @@ const RX_BYTES: usize = 64 << 10;
 /// A connection, and the queue pair that it carries.
 pub(super) struct TcpWire {
     socket: Socket,
+    address: SocketAddr,
     pub(super) qpair: Qpair,
     gather: Gather,
     rx: Vec<u8>,
@@ -54,31 +55,37 @@ impl Caravan for Filler<'_> {
 }
 
 impl TcpWire {
-    /// Connects the socket and initialises the NVMe/TCP connection.
+    /// Connects the socket and initialises the NVMe/TCP connection, within `timeout`.
     pub(super) fn connect(
         address: SocketAddr,
         config: Config,
         timeout: Duration,
     ) -> Result<Self, LinkError> {
+        let deadline = Instant::now() + timeout;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         tuning::tune_socket(&socket)?;
         socket.connect_timeout(&address.into(), timeout)?;
         socket.set_nonblocking(false)?;
         let mut wire = TcpWire {
             socket,
+            address,
             qpair: Qpair::new(clock::now(), config),
             gather: Gather::default(),
             rx: vec![0; RX_BYTES],
             filled: 0,
         };
         wire.flush(None, &[], timeout)?;
-        let deadline = Instant::now() + timeout;
         while !wire.qpair.is_ready() {
             if !wire.receive(deadline, None, &mut [], &mut Vec::new())? {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
         }
         Ok(wire)
+    }
+
+    /// Where it leads.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(super) fn flush(

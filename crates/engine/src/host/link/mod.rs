@@ -42,6 +42,12 @@ pub enum LinkError {
         /// Why not.
         source: io::Error,
     },
+    /// What the target's name stands for is not known.
+    #[error(transparent)]
+    Name(io::Error),
+    /// None of a name's addresses leads anywhere.
+    #[error("{0}")]
+    Nowhere(String),
     /// Nobody answers who offers the subsystem.
     #[error("nobody there offers this subsystem")]
     Nobody,
