@@ -322,7 +322,7 @@ mod tests {
             Stream { rw: Direction::Write, bs: 4096, depth: 8, class: None, own_lane: false };
         let load = Load { class: Some(Class::Latency), ..Load::small(70, 1) };
         let load = load.on(Backend::Ssd).beside(bulk);
-        let setup = Setup { batch_level: Some(4), ..Setup::new("tyche").limited(16, 65536) };
+        let setup = Setup { batch_level: Some(4), ..Setup::new("tyche") };
         let timing = Timing { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
         assert_eq!(
             arguments(&load, &setup, &timing).join(" "),
@@ -330,8 +330,12 @@ mod tests {
              --seconds 0.5 --ramp 0.2 --rate 1234 --class latency \
              --stream rw=randwrite,bs=4096,depth=8,lane=shared --policy tyche --json \
              --namespace ssd:1024MiB,service-us=100,parallel=64 --target-cores 1 \
-             --target-policy tyche --caravan-requests 16 --caravan-bytes 65536 --batch-level 4"
+             --target-policy tyche --batch-level 4"
         );
+        let i10 = Setup { doorbell_delay_us: Some(9), ..Setup::new("i10").limited(16, 65536) };
+        let i10 = arguments(&load, &i10, &timing).join(" ");
+        let options = "--caravan-requests 16 --caravan-bytes 65536 --doorbell-delay-us 9";
+        assert!(i10.ends_with(options), "{i10}");
     }
 
     #[test]

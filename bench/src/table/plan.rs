@@ -73,22 +73,22 @@ const SLEEPING_RATIO_MAX: f64 = 1.15;
 const AWAKE_RATIO_MAX: f64 = 12.5 / 9.8;
 
 /// One request a send, as NVMe/TCP of 2019.
-const UNBATCHED: Setup = setup("none", 1, 64 * KIB);
+const UNBATCHED: Setup = Setup::new("none").limited(1, 64 * KIB);
 /// Caravans of what is queued anyway, as today's Linux.
-const NONE: Setup = setup("none", 16, 64 * KIB);
+const NONE: Setup = Setup::new("none").limited(16, 64 * KIB);
 /// i10 as published.
-const I10: Setup = setup("i10", 16, 64 * KIB);
+const I10: Setup = i10(16, 64 * KIB);
 /// i10 with the caravan's limits lifted: a full caravan is all that is in flight, so waiting for one would
 /// let both ends take turns.
 const LIFTED: Setup = Setup { doorbell_delay_us: Some(0), ..LIFTED_HELD };
 /// The same with the delay.
-const LIFTED_HELD: Setup = setup("i10", 128, 512 * KIB);
+const LIFTED_HELD: Setup = i10(128, 512 * KIB);
 /// i10's published delay.
 const DOORBELL_DELAY_US: usize = 50;
 
-const fn setup(policy: &'static str, requests: usize, bytes: usize) -> Setup {
+const fn i10(requests: usize, bytes: usize) -> Setup {
     let delay = Some(DOORBELL_DELAY_US);
-    Setup { doorbell_delay_us: delay, ..Setup::new(policy).limited(requests, bytes) }
+    Setup { doorbell_delay_us: delay, ..Setup::new("i10").limited(requests, bytes) }
 }
 
 /// All rows, in the order they are run and printed.
@@ -185,7 +185,7 @@ fn bandwidth(rows: &mut Vec<Row>, rw: Direction, name: &str) {
         group: Group::Bandwidth,
         title: format!("128 KiB {name}, depth 32, i10, 16 / 2 MiB"),
         load: load(rw, 128 * KIB, 32),
-        setup: setup("i10", 16, 2048 * KIB),
+        setup: i10(16, 2048 * KIB),
         floor_gather: Some(16),
         goals: vec![goal(Metric::Bandwidth, BANDWIDTH_RATIO_MIN)],
     });

@@ -115,6 +115,7 @@ impl ServeConfig {
     }
 
     fn from_flags(args: &ServeArgs) -> Result<ServeConfig, String> {
+        args.policy.check_options(None)?;
         let ExportArgs {
             transport,
             traddr,
@@ -193,7 +194,7 @@ impl ServeConfig {
 
     /// What clap checks on the command line must hold for a file, too.
     fn check_limits(&self) -> Result<(), String> {
-        let (limits, batching) = (&self.limits, &self.batching);
+        let limits = &self.limits;
         let within = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
             Some(value) if value < least || value > most => {
                 Err(format!("{name} = {value} is not in {least} to {most}"))
@@ -206,9 +207,13 @@ impl ServeConfig {
         within("limits.in_capsule_bytes", in_capsule, 0, 1 << 20)?;
         within("limits.max_h2c_data", limits.max_h2c_data.map(u64::from), 4096, 1 << 30)?;
         within("limits.buffers", limits.buffers, 4 << 20, 1 << 46)?;
-        within("batching.caravan_bytes", batching.caravan_bytes.map(u64::from), 512, 1 << 30)?;
-        batching.check().map_err(|e| format!("[batching]: {e}"))?;
+        self.batching.check().map_err(|e| format!("[batching]: {e}"))?;
         within("waiting.spin_us", self.waiting.spin_us.map(u64::from), 0, 100_000)?;
+        if self.waiting.busy_poll && self.waiting.spin_us.is_some() {
+            return Err(
+                "waiting.spin_us means nothing with busy_poll: leave one of them out".into()
+            );
+        }
         if in_capsule.is_some_and(|bytes| bytes % 16 != 0) {
             return Err("limits.in_capsule_bytes must be a multiple of 16".into());
         }
@@ -398,8 +403,24 @@ mod tests {
             (&format!("{head}[limits]\nin_capsule_bytes = 100\n"), "multiple of 16"),
             (&format!("{head}[batching]\npolicy = \"fast\"\n"), "fast"),
             (&format!("{head}[batching]\ncaravan_requests = 0\n"), "1..=1024"),
-            (&format!("{head}[batching]\nbatch_level_max = 0\n"), "--batch-level-max"),
+            (&format!("{head}[batching]\nbatch_level_max = 0\n"), "'batch_level_max <N>'"),
             (&format!("{head}[batching]\ndata_degree = 2000\n"), "1..=1024"),
+            (&format!("{head}[batching]\ncaravan_bytes = 511\n"), "512 to 1GiB"),
+            (&format!("{head}[batching]\ncaravan_bytes = 0\n"), "must not be 0"),
+            (&format!("{head}[batching]\ncmd_delay_us = 1000001\n"), "1000000"),
+            (&format!("{head}[batching]\nbatch_gain_percent = -1\n"), "[batching]"),
+            (
+                &format!(
+                    "{head}[batching]\npolicy = \"tyche\"\nbatch_level = 4\nbatch_interval_ms = 9\n"
+                ),
+                "cannot be used with",
+            ),
+            (
+                &format!("{head}[batching]\npolicy = \"tyche\"\ndoorbell_delay_us = 50\n"),
+                "[batching]: doorbell_delay_us means nothing with policy tyche: leave it out, or choose policy i10",
+            ),
+            (&format!("{head}[batching]\ncaravan_requests = 4\n"), "policy auto"),
+            (&format!("{head}[waiting]\nbusy_poll = true\nspin_us = 20\n"), "busy_poll"),
             (&format!("{head}[batching]\nbatch_levle = 4\n"), "batch_levle"),
         ] {
             let error = ServeConfig::parse(text).expect_err(text);

@@ -30,6 +30,14 @@ pub fn parse_size_u32(text: &str) -> Result<u32, String> {
     }
 }
 
+/// As [`parse_size`], for the data of a caravan.
+pub fn parse_caravan_bytes(text: &str) -> Result<u32, String> {
+    match parse_size_u32(text)? {
+        bytes @ 512..=0x4000_0000 => Ok(bytes),
+        _ => Err("not in 512 to 1GiB".into()),
+    }
+}
+
 /// Reads a duration: `50us`, `10ms`, `5s`, `2m`; a bare number is in seconds and may have a fraction.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let (digits, unit) = split_unit(text);

@@ -75,6 +75,11 @@ fn exit_status_says_what_kind_of_failure() {
         (roadtrain("serve -a 127.0.0.1 -n not-an-nqn --namespace mem:1MiB"), 2),
         (roadtrain("serve -a 127.0.0.1 -s 0 -n nqn.x:y --namespace file:/nonexistent/x"), 1),
         (roadtrain("nonsense"), 2),
+        // Options of other policies, at either end.
+        (target.ask("bench", &format!("-n {NQN} --policy tyche --doorbell-delay-us 9")), 2),
+        (roadtrain("bench --target-policy i10 --batch-level 9"), 2),
+        (target.ask("attach", &format!("-n {NQN} --as nbd:unix:/tmp/x --caravan-requests 9")), 2),
+        (roadtrain("serve -a ::1 -n nqn.x:y --namespace mem:1MiB --policy none --cmd-degree 9"), 2),
     ] {
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{said}");

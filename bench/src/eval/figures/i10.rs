@@ -203,7 +203,7 @@ fn many_targets(extent: Extent) -> Figure {
 
 fn parts() -> Figure {
     let published = |policy| {
-        let delay = Some(50);
+        let delay = (policy == "i10").then_some(50); // the only one that has it
         Setup { doorbell_delay_us: delay, ..Setup::new(policy).limited(16, 64 * KIB) }
     };
     let queues = Point::new(Load { lanes: 4, ..READS }, UNBATCHED);

@@ -1,6 +1,6 @@
 //! When a lane sends, and how it waits.
 
-use crate::units::{parse_size_u32, size_field};
+use crate::units::{parse_caravan_bytes, parse_size_u32, size_field};
 use clap::{Args, ValueEnum};
 use roadtrain_engine::spin::Waiting;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
@@ -46,17 +46,17 @@ impl PolicyName {
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Batching")]
 pub struct PolicyArgs {
-    /// When to send.
+    /// When to send. Each has options of its own; those of others are refused.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub policy: PolicyName,
-    /// Most requests in a caravan, i.e. in one send [default: i10: 16, none: 512].
+    /// i10, none: most requests in a caravan, i.e. in one send [default: i10: 16, none: 512].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub caravan_requests: Option<u32>,
-    /// Most data in a caravan [default: i10: 64KiB, none: 4MiB].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    /// i10, none: most data in a caravan [default: i10: 64KiB, none: 4MiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_caravan_bytes)]
     #[serde(with = "size_field")]
     pub caravan_bytes: Option<u32>,
-    /// Longest wait for company, in microseconds [default: i10: 50].
+    /// i10: longest wait for company, in microseconds [default: 50].
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub doorbell_delay_us: Option<u32>,
     /// pinof's freights.
@@ -100,8 +100,9 @@ pub struct PinofArgs {
 #[serde(default)]
 pub struct TycheArgs {
     /// tyche: always so many requests a batch, instead of adapting.
-    #[arg(long, value_name = "N", conflicts_with = "batch_interval_ms",
-          value_parser = clap::value_parser!(u32).range(1..=512))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
+          conflicts_with_all = ["batch_level_max", "batch_interval_ms", "batch_gain_percent",
+          "batch_probe_intervals"])]
     pub batch_level: Option<u32>,
     /// tyche: most requests of a batch [default: 64].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
@@ -157,9 +158,57 @@ impl TycheArgs {
 }
 
 impl PolicyArgs {
+    /// The same for `policy`, without the options of others.
+    #[must_use]
+    pub fn of(&self, policy: PolicyName) -> PolicyArgs {
+        let mut args = PolicyArgs { policy, ..self.clone() };
+        if !matches!(policy, PolicyName::None | PolicyName::I10) {
+            (args.caravan_requests, args.caravan_bytes) = (None, None);
+        }
+        if policy != PolicyName::I10 {
+            args.doorbell_delay_us = None;
+        }
+        if !matches!(policy, PolicyName::Pinof | PolicyName::PinofFlat) {
+            args.pinof = PinofArgs::default();
+        }
+        if policy != PolicyName::Tyche {
+            args.tyche = TycheArgs::default();
+        }
+        args
+    }
+
+    /// Whether the policy has all options that are given, or that of the `other` end.
+    ///
+    /// # Errors
+    /// The first that would mean nothing, whose it is, and what to do.
+    pub fn check_options(&self, other: Option<PolicyName>) -> Result<(), String> {
+        let means =
+            |policy, option: &str| self.of(policy).options().any(|(name, _)| name == option);
+        let ends = [Some(self.policy), other];
+        let used = |option: &str| ends.iter().flatten().any(|&policy| means(policy, option));
+        let Some((option, _)) = self.options().find(|(option, _)| !used(option)) else {
+            return Ok(());
+        };
+        let owners = PolicyName::value_variants().iter().filter(|&&policy| means(policy, option));
+        let owners = owners.map(|policy| policy.as_str()).collect::<Vec<_>>().join(" or ");
+        let chosen = match other.filter(|&other| other != self.policy) {
+            Some(other) => {
+                format!("{} and --target-policy {}", self.policy.as_str(), other.as_str())
+            }
+            None => self.policy.as_str().to_owned(),
+        };
+        Err(format!(
+            "{option} means nothing with --policy {chosen}: leave it out, or choose --policy {owners}"
+        ))
+    }
+
     /// The policy with its defaults filled in.
     #[must_use]
     pub fn config(&self) -> PolicyConfig {
+        self.of(self.policy).config_with_all()
+    }
+
+    fn config_with_all(&self) -> PolicyConfig {
         let mut config = match self.policy {
             PolicyName::None => PolicyConfig::none(),
             PolicyName::I10 => PolicyConfig::i10(),
@@ -181,8 +230,12 @@ impl PolicyArgs {
     /// Whether the command line would take these settings: a file's have not been through it.
     ///
     /// # Errors
-    /// What it says.
+    /// What it says, of keys instead of options.
     pub fn check(&self) -> Result<(), String> {
+        self.check_ranges().and_then(|()| self.check_options(None)).map_err(|text| as_keys(&text))
+    }
+
+    fn check_ranges(&self) -> Result<(), String> {
         let command = Self::augment_args(clap::Command::new("batching").no_binary_name(true));
         let checked = command.try_get_matches_from(self.words());
         checked.map(drop).map_err(|error| {
@@ -196,8 +249,14 @@ impl PolicyArgs {
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let mut words = vec!["--policy".to_owned(), self.policy.as_str().to_owned()];
+        words.extend(self.options().flat_map(|(option, n)| [option.to_owned(), n.to_string()]));
+        words
+    }
+
+    /// The options that are given, without the policy itself.
+    fn options(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let (pinof, tyche) = (&self.pinof, &self.tyche);
-        for (option, value) in [
+        let all = [
             ("--caravan-requests", self.caravan_requests),
             ("--caravan-bytes", self.caravan_bytes),
             ("--doorbell-delay-us", self.doorbell_delay_us),
@@ -213,11 +272,20 @@ impl PolicyArgs {
             ("--batch-delay-us", tyche.batch_delay_us),
             ("--batch-gain-percent", tyche.batch_gain_percent),
             ("--batch-probe-intervals", tyche.batch_probe_intervals),
-        ] {
-            words.extend(value.into_iter().flat_map(|n| [option.to_owned(), n.to_string()]));
-        }
-        words
+        ];
+        all.into_iter().filter_map(|(option, value)| Some((option, value?)))
     }
+}
+
+/// A text about options as one about a file's keys: `--batch-level` is `batch_level`.
+fn as_keys(text: &str) -> String {
+    let mut parts = text.split("--");
+    let mut keys = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(part.len());
+        keys.extend([&part[..end].replace('-', "_"), &part[end..]]);
+    }
+    keys
 }
 
 /// How a reactor waits for work.
@@ -265,14 +333,19 @@ mod tests {
         }
         let all = "x --policy pinof-flat --caravan-requests 1 --caravan-bytes 4096 --doorbell-delay-us 3 \
                    --cmd-bytes 4 --cmd-degree 5 --cmd-delay-us 6 --data-bytes 7 --data-degree 8 \
-                   --data-delay-us 9 --batch-level 10 --batch-level-max 11 --batch-delay-us 13 \
+                   --data-delay-us 9 --batch-level-max 11 --batch-interval-ms 12 --batch-delay-us 13 \
                    --batch-gain-percent 14 --batch-probe-intervals 15";
         let given = <Cli as clap::Parser>::parse_from(all.split_whitespace()).policy;
         let words = ["x".to_owned()].into_iter().chain(given.words());
         assert_eq!(<Cli as clap::Parser>::parse_from(words).policy, given);
-        let config = given.config();
+        let config = given.config_with_all();
         assert_eq!((config.pinof.cmd.degree, config.pinof.data.degree), (5, 8));
-        assert_eq!((config.tyche.level, config.tyche.level_max), (10, 11));
+        assert_eq!(config.tyche.level_max, 11);
+        let fixed = TycheArgs { batch_level: Some(10), ..TycheArgs::default() };
+        let tyche = PolicyArgs { policy: PolicyName::Tyche, tyche: fixed, ..PolicyArgs::default() };
+        assert_eq!(tyche.words(), ["--policy", "tyche", "--batch-level", "10"]);
+        let config = tyche.config();
+        assert_eq!((config.tyche.level, config.tyche.level_max), (10, 10));
     }
 
     #[test]
@@ -288,6 +361,48 @@ mod tests {
         assert_eq!(config.kind, PolicyKind::I10);
         assert_eq!((config.limits.count_max, config.limits.bytes_max), (128, 512 << 10));
         assert_eq!(config.doorbell_delay, Duration::from_micros(25));
+    }
+
+    #[test]
+    fn options_of_other_policies_are_refused() {
+        let i10 = PolicyArgs {
+            caravan_requests: Some(32),
+            doorbell_delay_us: Some(0),
+            ..Default::default()
+        };
+        let refused =
+            |policy, other| PolicyArgs { policy, ..i10.clone() }.check_options(other).unwrap_err();
+        assert_eq!(
+            refused(PolicyName::Tyche, None),
+            "--caravan-requests means nothing with --policy tyche: leave it out, or choose --policy none or i10"
+        );
+        assert_eq!(
+            refused(PolicyName::None, Some(PolicyName::Auto)),
+            "--doorbell-delay-us means nothing with --policy none and --target-policy auto: leave it out, \
+             or choose --policy i10"
+        );
+        let fits = PolicyArgs { policy: PolicyName::I10, ..i10.clone() };
+        assert_eq!(fits.check_options(None), Ok(()));
+        // One end's options are the other's as well, if it has them.
+        assert_eq!(i10.check_options(Some(PolicyName::I10)), Ok(()));
+        assert_eq!(i10.config(), PolicyConfig::auto());
+        assert_eq!(
+            i10.of(PolicyName::None).words(),
+            ["--policy", "none", "--caravan-requests", "32"]
+        );
+        for policy in PolicyName::value_variants() {
+            let plain = PolicyArgs { policy: *policy, ..PolicyArgs::default() };
+            assert_eq!(plain.check_options(None), Ok(()));
+        }
+    }
+
+    #[test]
+    fn files_are_told_of_their_keys() {
+        assert_eq!(
+            as_keys("'--cmd-bytes <SIZE>': a--b, - or --x"),
+            "'cmd_bytes <SIZE>': ab, - or x"
+        );
+        assert_eq!(as_keys("none"), "none");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     if args.daemon {
         background::leave_session()?;
     }
+    args.policy.check_options(None).map_err(Failure::usage)?;
     let spec = fronts::choose(args)?;
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);

@@ -63,6 +63,7 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     if args.transport.has_frames() && args.traddr.is_none() {
         return Err(Failure::usage("-t ether and -t tsockets need -a: what leads to a target"));
     }
+    args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
     let signals = Signals::block()?;
     let mut own = match &args.traddr {
         Some(_) => None,

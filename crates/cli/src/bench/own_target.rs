@@ -2,7 +2,7 @@
 //! that its CPU time is its own.
 
 use super::usage::Usage;
-use crate::args::{BenchArgs, PolicyArgs};
+use crate::args::BenchArgs;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::remote_control::{Counters, STATS};
@@ -137,10 +137,7 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
     }
     add("--placement", args.lanes.placement.to_string());
     add("--dispatch", args.own.dispatch.to_string());
-    let policy = PolicyArgs {
-        policy: args.own.target_policy.unwrap_or(args.policy.policy),
-        ..args.policy.clone()
-    };
+    let policy = args.policy.of(args.own.target_policy.unwrap_or(args.policy.policy));
     words.extend(policy.words());
     let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
     if let Some(us) = args.wait.spin_us {
