@@ -91,9 +91,14 @@ pub(in crate::target) fn answer(kind: FrameType, to: &FrameHeader, token: u64) -
     }
 }
 
-/// The answer to a Join that cannot be.
-pub(in crate::target) fn refusal(request: &JoinRequest, status: Status) -> Reply {
-    let joined = Joined { status: status.code().into(), ..Joined::new_zeroed() };
+/// The answer to a Join that cannot be, at a port for frames of `frame_bytes`.
+pub(in crate::target) fn refusal(
+    request: &JoinRequest,
+    status: Status,
+    frame_bytes: usize,
+) -> Reply {
+    let (status, frame) = (status.code().into(), (frame_bytes as u16).into());
+    let joined = Joined { status, frame, ..Joined::new_zeroed() };
     let header = answer(FrameType::Joined, &request.header, request.join.token.get());
     let header = FrameHeader { link: request.join.link, ..header };
     Reply::new(request.port, request.source, header, joined.as_bytes())
@@ -201,7 +206,7 @@ impl Listener {
         if is_sound(join, heard.frame_bytes) {
             return Ok(Some(Request::Join(Box::new(request))));
         }
-        replies.push(refusal(&request, Status::INVALID_FIELD));
+        replies.push(refusal(&request, Status::INVALID_FIELD, heard.frame_bytes));
         Err(Drop::Setup)
     }
 

@@ -157,6 +157,17 @@ impl Stranger {
         (header, view(&body), addresses(&body[size_of::<Joined>()..]).collect())
     }
 
+    /// Joins at an interface that the lane's reactor may not have seen yet.
+    fn join_until_heard(&mut self, token: u64, join: &Join) -> Joined {
+        let mut said = None;
+        eventually("Joined", || {
+            self.ask_to_join(token, join, NQN);
+            said = self.hear(FrameType::Joined, SHORT);
+            said.is_some()
+        });
+        view(&said.expect("an answer").2)
+    }
+
     fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
         self.ask_to_join(token, join, nqn);
         let (_, header, body) = self.answer(FrameType::Joined);
@@ -322,6 +333,60 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
     });
 }
 
+/// Its links may lead to an interface that the target has no more, or not with that address.
+#[test]
+fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
+    in_namespace(|| {
+        let server = serve_at(&[TARGET, LATER]);
+        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        first.find();
+        discover(&mut first);
+        for host_token in [0x55_0000u64, 0x55_0001] {
+            let (at, joined) = first.join(0, &join(host_token), NQN);
+            let (token, door) = (joined.token.get(), at.reply.get());
+            let mut second = later(first.endpoint);
+            second.send(header(FrameType::Leave, token, door), leave(host_token).as_bytes());
+            second.ask(FrameType::Leave, token, leave(host_token + 2).as_bytes());
+            assert!(second.is_silent(FrameType::Leave));
+            assert_eq!(server.usage().connections, 1, "who does not know both tokens ends nothing");
+            second.ask(FrameType::Leave, token, leave(host_token).as_bytes());
+            eventually("the lane is gone", || server.usage().connections == 0);
+            eventually("an answer", || {
+                second.ask(FrameType::Leave, token, leave(host_token).as_bytes());
+                let answer = second.hear(FrameType::Leave, SHORT);
+                answer.is_some_and(|(_, header, body)| {
+                    let said: Leave = view(&body);
+                    (header.token.get(), said.token.get()) == (host_token, token)
+                })
+            });
+            assert!(ip(&["link", "del", LATER]));
+        }
+    });
+}
+
+/// A Join that is repeated asks how large frames may be.
+#[test]
+fn a_target_says_when_its_interface_takes_smaller_frames() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let (_, joined) = stranger.join(0, &join(9), NQN);
+        let token = joined.token.get();
+        for (mtu, status) in [(5000, 0), (1500, Status::INVALID_FIELD.code())] {
+            assert!(ip(&["link", "set", TARGET, "mtu", &mtu.to_string()]));
+            eventually("smaller frames", || {
+                stranger.ask_to_join(token, &join(9), NQN);
+                let joined = stranger.hear(FrameType::Joined, SHORT);
+                joined.is_some_and(|(_, _, body)| {
+                    let said: Joined = view(&body);
+                    (said.frame.get(), said.status.get()) == (mtu, status)
+                })
+            });
+        }
+        assert_eq!(server.usage().connections, 1);
+    });
+}
+
 #[test]
 fn a_stopped_target_ends_its_lanes() {
     in_lab(|server, stranger| {
@@ -375,7 +440,7 @@ fn an_interface_may_come_later() {
             let two = Join { link: 1, first: 7.into(), frame: 1500.into(), ..one };
             second.ask_to_join(token ^ 1 << 50, &two, NQN);
             assert!(second.is_silent(FrameType::Joined), "somebody else's lane");
-            let (_, again, _) = second.join_and_hear(token, &two);
+            let again = second.join_until_heard(token, &two);
             assert_eq!((again.token, again.frame.get()), (joined.token, 1500));
             let (_, _, at) = first.join_and_hear(token, &one);
             assert_eq!(at, [second.target, first.target]);
@@ -388,7 +453,7 @@ fn an_interface_may_come_later() {
             assert!(third.is_silent(FrameType::Joined), "another link of that number");
             third.ask_to_join(0, &two, NQN);
             assert!(third.is_silent(FrameType::Joined), "who moves a link knows the lane");
-            let (_, moved, _) = third.join_and_hear(token, &two);
+            let moved = third.join_until_heard(token, &two);
             assert_eq!(moved.first, again.first, "the same channel");
             assert!(ip(&["link", "del", LATER]));
         }

@@ -246,15 +246,21 @@ impl Reactor {
         let now = self.shared.now;
         let answered = self.use_lane(index, |lane, _| {
             let Some(ether) = lane.ether_mut() else { return Ok(()) };
-            let is_link = |(_, link): &(u8, crate::target::lane::Link)| {
-                (link.port, link.peer) == (port, source)
-            };
-            let Some((link, _)) = ether.links().find(is_link) else { return Ok(()) };
             if ether.qpair.links().peer_token() != host_token {
                 return Ok(());
             }
-            ether.qpair.links_mut().acknowledge(now, link);
-            if leaves { Err(LaneError::Closed) } else { Ok(()) }
+            if leaves {
+                // From wherever: perhaps none of its links leads here any more. When it is repeated that is answered.
+                return Err(LaneError::Closed);
+            }
+            let is_link = |(_, link): &(u8, crate::target::lane::Link)| {
+                (link.port, link.peer) == (port, source)
+            };
+            let link = ether.links().find(is_link);
+            if let Some((link, _)) = link {
+                ether.qpair.links_mut().acknowledge(now, link);
+            }
+            Ok(())
         });
         if answered.is_some() {
             self.end_turn(index);

@@ -57,7 +57,7 @@ impl Reactor {
             None => self.make_lane(request)?,
         };
         if let Err(status) = made {
-            self.frames.replies.push(refusal(request, status));
+            self.frames.replies.push(refusal(request, status, frame_bytes));
         }
         Ok(())
     }
