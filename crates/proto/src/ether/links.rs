@@ -304,7 +304,9 @@ impl<R: Copy> Links<R> {
         self.channels().any(Channel::is_suspect)
     }
 
-    fn are_all_suspect(&self) -> bool {
+    /// Whether all links are.
+    #[must_use]
+    pub fn are_all_suspect(&self) -> bool {
         self.channels().all(Channel::is_suspect)
     }
 

@@ -13,7 +13,7 @@ use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::MacAddress;
+use roadtrain_wire::ether::{FrameType, MacAddress};
 use roadtrain_wire::sqe::Sqe;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -166,6 +166,9 @@ impl EtherWire {
         let EtherWire { ports, lane: Some(lane), .. } = self else { return 0 };
         let now = clock::now();
         let mut hear = |heard: &Heard<'_>| {
+            if heard.kind == FrameType::Offer {
+                return lane.hear_offer(now, heard);
+            }
             if heard.header.token.get() != lane.token() {
                 return;
             }
@@ -251,6 +254,8 @@ fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkEr
     }
     let Target { endpoint, offered, there } = find(ports, nqn, &past.endpoints())?;
     past.set_target(endpoint);
+    let routes: Vec<_> = offered.iter().map(|path| path.route).collect();
+    past.set_routes(&endpoint, &routes);
     past.end(ports, &there)?;
     let mut paths = Vec::new();
     for path in offered {

@@ -48,14 +48,16 @@ impl Past {
 
     /// One more way to that target.
     pub(crate) fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
+        let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint);
+        lanes.for_each(|lane| lane.add_route(route));
+    }
+
+    /// All ways to that target now. They say nothing to lanes of which one is among them: an offer alone proves nothing.
+    pub(crate) fn set_routes(&mut self, endpoint: &[u8; 16], routes: &[Route]) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
-            if lane.links.iter().any(|&(_, known, _)| known == route) {
-                continue;
+            if !routes.iter().any(|route| lane.has_route(*route)) {
+                routes.iter().for_each(|route| lane.add_route(*route));
             }
-            if lane.links.len() >= ROUTES_MAX {
-                lane.links.remove(0);
-            }
-            lane.links.push((0, route, 0));
         }
     }
 
@@ -84,6 +86,21 @@ impl Past {
 }
 
 impl PastLane {
+    fn has_route(&self, route: Route) -> bool {
+        self.links.iter().any(|&(_, known, _)| known == route)
+    }
+
+    /// One more way, to door 0.
+    fn add_route(&mut self, route: Route) {
+        if self.has_route(route) {
+            return;
+        }
+        if self.links.len() >= ROUTES_MAX {
+            self.links.remove(0);
+        }
+        self.links.push((0, route, 0));
+    }
+
     /// Whether that says that its target takes no more frames of it. Another one that listens at the same port, for the
     /// same subsystem, does not know it either.
     fn is_ended_by(&self, header: &FrameHeader, leave: &Leave) -> bool {
@@ -182,6 +199,25 @@ mod tests {
         assert!(!past.is_answered());
         answer(&mut past, 1, 101, Reason::UnknownToken);
         assert!(past.is_answered());
+    }
+
+    #[test]
+    fn lanes_are_ended_where_their_target_is_now() {
+        let mut past = past(vec![lane(1), PastLane { endpoint: [2; 16], ..lane(2) }]);
+        let old = past.lanes[0].links[0].1;
+        let [new, newest] = [3, 4].map(|octet| Route { port: 0, peer: MacAddress([octet; 6]) });
+        let ways = |past: &Past, lane: usize| {
+            past.lanes[lane].links.iter().map(|&(_, route, door)| (route, door)).collect::<Vec<_>>()
+        };
+        past.set_routes(&[1; 16], &[new, old]);
+        assert_eq!(ways(&past, 0), [(old, 7)], "it is where it was");
+        past.set_routes(&[1; 16], &[new, newest]);
+        assert_eq!(ways(&past, 0), [(old, 7), (new, 0), (newest, 0)]);
+        assert_eq!(ways(&past, 1), [(old, 7)], "of another target");
+        for octet in 10..250 {
+            past.set_routes(&[1; 16], &[Route { port: 0, peer: MacAddress([octet; 6]) }]);
+        }
+        assert_eq!(past.lanes[0].links.len(), ROUTES_MAX);
     }
 
     #[test]

@@ -28,6 +28,10 @@ const PACE: Pace = Pace {
 const JUMBO_BYTES: u16 = 8400;
 /// Octets of a piece, where frames are large enough.
 const PIECE_BYTES: u16 = 4096;
+/// Smallest frame that holds a piece as small as they may be.
+pub(super) const FRAME_MIN: u16 = HEADS_BYTES + 1024;
+/// Octets of a frame with a piece beside those of the piece.
+const HEADS_BYTES: u16 = (FRAME_HEADER_BYTES + DATA_RECORD_BYTES) as u16;
 /// Fewest and most entries of a queue.
 const ENTRIES: std::ops::RangeInclusive<u16> = 2..=1024;
 
@@ -120,10 +124,11 @@ pub(crate) fn join(
     paths: &[Path],
     wanted: &Joining,
 ) -> Result<EtherLane, LinkError> {
+    let paths = roomy(paths);
     for first in 0..paths.len() {
         // The first that is answered makes the lane, the others join it.
         let (silent, others) = paths.split_at(first);
-        let common = common(paths, wanted)?;
+        let common = common(&paths, wanted)?;
         if let Some(made) = join_over(ports, others, &common, wanted)? {
             let mut lane = lane(ports, &common, made, wanted);
             let now = clock::now();
@@ -134,6 +139,14 @@ pub(crate) fn join(
         }
     }
     Err(LinkError::Nobody)
+}
+
+/// Paths that have room for a piece: pieces are as small as the smallest wants them, but not smaller than they may be.
+/// If there is none the target refuses.
+fn roomy(paths: &[Path]) -> Vec<Path> {
+    let (roomy, others): (Vec<Path>, Vec<Path>) =
+        paths.iter().partition(|path| path.frame_bytes >= FRAME_MIN);
+    if roomy.is_empty() { others } else { roomy }
 }
 
 /// What all Joins of a lane have in common.
@@ -237,13 +250,24 @@ fn piece_bytes(frame_bytes: u16) -> u16 {
     if frame_bytes >= JUMBO_BYTES {
         return PIECE_BYTES;
     }
-    let heads = (FRAME_HEADER_BYTES + DATA_RECORD_BYTES) as u16;
-    frame_bytes.saturating_sub(heads).min(PIECE_BYTES) & !7
+    frame_bytes.saturating_sub(HEADS_BYTES).min(PIECE_BYTES) & !7
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tiny_frame_spoils_no_lane() {
+        let path = |frame_bytes| {
+            let route = Route { port: 0, peer: MacAddress([frame_bytes as u8; 6]) };
+            Path { route, frame_bytes }
+        };
+        let [tiny, small, large] = [path(1111), path(1112), path(9000)];
+        assert_eq!(roomy(&[tiny, large, small]), [large, small]);
+        assert_eq!(roomy(&[tiny]), [tiny], "the target says why not");
+        assert_eq!(piece_bytes(small.frame_bytes), 1024);
+    }
 
     #[test]
     fn pieces_fill_frames() {

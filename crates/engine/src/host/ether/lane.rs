@@ -1,5 +1,6 @@
 //! A lane that was made: a queue pair, and the ports that its links go over.
 
+use super::astray::Astray;
 use super::fence::PastLane;
 use super::join::Joining;
 use super::late::LateJoins;
@@ -21,7 +22,7 @@ use std::time::Duration;
 const QUERY_EVERY: Duration = Duration::from_millis(250);
 /// The admin queue asks when nothing has come for so long: a target that was restarted is known at once.
 const QUIET: Duration = Duration::from_millis(400);
-/// How often the admin queue asks where the target can be reached.
+/// How often the admin queue asks where the target can be reached, and what frames it takes there.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
 /// How long a target that knows the lane has to say so, after another one at the same port has said that it does not.
 const DOUBT: Duration = Duration::from_millis(100);
@@ -84,6 +85,8 @@ pub(crate) struct EtherLane {
     queried_at: Option<Instant>,
     /// When somebody answered that he does not know it.
     doubted_at: Option<Instant>,
+    /// Whether its links still suit.
+    pub(super) astray: Astray,
     silence_max: Duration,
 }
 
@@ -121,6 +124,7 @@ impl EtherLane {
             heard_at: now,
             queried_at: None,
             doubted_at: None,
+            astray: Astray::default(),
             silence_max: joining.silence_max,
         }
     }
@@ -201,7 +205,7 @@ impl EtherLane {
                 Err(LinkError::Left(Reason::UnknownToken))
             }
             None if now.since(self.heard_at) >= self.silence_max => Err(LinkError::Silent),
-            None => Ok(()),
+            None => self.astray.check(now),
         }
     }
 
@@ -209,7 +213,8 @@ impl EtherLane {
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
         let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
         let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
-        let due = [self.qpair.deadline(), self.query_at(is_admin), self.late.deadline(), survey];
+        let (late, astray) = (self.late.deadline(), self.astray.deadline());
+        let due = [self.qpair.deadline(), self.query_at(is_admin), late, survey, astray];
         due.into_iter().flatten().chain([ends]).min()
     }
 
@@ -231,6 +236,9 @@ impl EtherLane {
         self.late.put(now, ports, peer_token, &self.nqn);
         if is_admin && self.asked_at + SURVEY_EVERY <= now {
             self.survey(now, ports);
+        }
+        if is_admin {
+            self.look_whether_links_suit(now, ports);
         }
         if std::mem::take(&mut self.has_new) {
             if self.credits.is_some() {
@@ -376,8 +384,8 @@ pub(super) mod tests {
         let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
         links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
         let routes = vec![(0, Route { port: 0, peer: PEER })];
-        let join = Join::new_zeroed();
-        let late = LateJoins::new(Join { links: 3, ..join }, vec![join], vec![2, 1]);
+        let join = Join { links: 3, piece: 4096.into(), ..Join::new_zeroed() };
+        let late = LateJoins::new(join, vec![join], vec![2, 1]);
         let (qpair, addresses) = (Qpair::new(config, links), vec![PEER]);
         let parts = LaneParts { qpair, routes, late, addresses };
         EtherLane::new(START, parts, &Ports::default(), &joining)

@@ -12,11 +12,13 @@
 //! | `scout` | looks for links that were not there when lanes were made |
 //! | `lane` | a lane that was made: frames in, frames out, what ends it |
 //! | `topology` | which links a lane has, as interfaces come and go |
+//! | `astray` | whether a lane's links still suit |
 //! | `train` | its frames on their way to the ports |
 //! | `fence` | ends the lanes of the past before others take their place |
 
 mod address;
 mod ask;
+mod astray;
 mod discovery;
 mod fence;
 mod join;

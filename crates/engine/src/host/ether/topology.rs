@@ -1,5 +1,6 @@
 //! Which links a lane has, as interfaces of both ends come and go.
 
+use super::astray::is_small;
 use super::discovery::Path;
 use super::lane::{EtherLane, Linked, Route, route};
 use super::late::put_join;
@@ -48,14 +49,17 @@ impl EtherLane {
         if self.endpoint != *endpoint || is_used {
             return;
         }
-        let links = self.qpair.links();
-        let is_gone = |(link, route): &&(u8, Route)| {
-            route.port == path.route.port
-                && !addresses.contains(&route.peer)
-                && links.frame_bytes(*link) <= usize::from(path.frame_bytes)
+        let (links, takes) = (self.qpair.links(), path.frame_bytes.into());
+        let is_gone = |(_, route): &&(u8, Route)| {
+            route.port == path.route.port && !addresses.contains(&route.peer)
         };
-        let gone: Vec<u8> = self.routes.iter().filter(is_gone).map(|&(link, _)| link).collect();
-        self.late.add(now, path, addresses, &gone);
+        let gone = self.routes.iter().filter(is_gone).map(|&(link, _)| link);
+        let (fit, small): (Vec<u8>, Vec<u8>) =
+            gone.partition(|&link| links.frame_bytes(link) <= takes);
+        for link in small {
+            self.astray.set_small(link, is_small(takes, links.frame_bytes(link)));
+        }
+        self.late.add(now, path, addresses, &fit);
     }
 
     /// A link has joined, or leads elsewhere now.
@@ -66,6 +70,7 @@ impl EtherLane {
         } else if self.qpair.links_mut().add(now, &linked.config, linked.door) {
             self.routes.push((link, linked.route));
         }
+        self.astray.set_small(link, false);
         (self.has_new, self.has_news) = (true, true);
     }
 
@@ -76,24 +81,30 @@ impl EtherLane {
             self.add(now, &linked);
         }
         let Ok((joined, rest)) = Joined::read_from_prefix(heard.body) else { return };
-        let is_link = route(&self.routes, heard.header.link) == Some(from);
-        if is_link && joined.status.get() == 0 && joined.token.get() == token {
+        let link = heard.header.link;
+        if route(&self.routes, link) != Some(from) {
+            return;
+        }
+        let is_refused = joined.status.get() != 0; // not even a piece fits
+        if is_refused || joined.token.get() == token {
+            let frame_bytes = self.qpair.links().frame_bytes(link);
+            self.astray.set_small(link, is_small(joined.frame.get().into(), frame_bytes));
+        }
+        if !is_refused && joined.token.get() == token {
             let addresses: Vec<_> = addresses(rest).collect();
             self.has_news |= addresses != self.addresses;
             self.addresses = addresses;
         }
     }
 
-    /// Asks where the target can be reached: joins a link that is there.
+    /// Asks where the target can be reached, and how large frames may be: joins the links that are there.
     pub(super) fn survey(&mut self, now: Instant, ports: &mut Ports) {
         self.asked_at = now;
-        let links = self.qpair.links();
-        let is_alive = |link| links.channel(link).is_some_and(|channel| !channel.is_suspect());
-        let alive = self.routes.iter().find(|(link, _)| is_alive(*link));
-        if let Some(&(link, route)) = alive
-            && let Some(join) = self.late.made(link)
-        {
-            put_join(ports, route, join, links.peer_token(), &self.nqn);
+        let peer_token = self.qpair.links().peer_token();
+        for &(link, route) in &self.routes {
+            if let Some(join) = self.late.made(link) {
+                put_join(ports, route, join, peer_token, &self.nqn);
+            }
         }
     }
 }
@@ -104,10 +115,21 @@ mod tests {
     use super::*;
     use roadtrain_wire::ether::{FrameHeader, FrameType};
     use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
+    use std::time::Duration;
 
     fn joined(lane: &mut EtherLane, source: MacAddress, link: u8, token: u64, at: &[MacAddress]) {
         let (frame, window, token) = (9000.into(), 64.into(), token.into());
         let joined = Joined { frame, window, token, ..Joined::new_zeroed() };
+        hear(lane, source, link, &joined, at);
+    }
+
+    fn hear(
+        lane: &mut EtherLane,
+        source: MacAddress,
+        link: u8,
+        joined: &Joined,
+        at: &[MacAddress],
+    ) {
         let addresses = at.iter().flat_map(|mac| mac.0).collect::<Vec<u8>>();
         let body = [joined.as_bytes(), &addresses].concat();
         let header = &FrameHeader { token: 0x10.into(), link, ..FrameHeader::default() };
@@ -140,5 +162,46 @@ mod tests {
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert_eq!(lane.routes, [(0, path.route)], "the same link");
         assert!(lane.has_news());
+    }
+
+    fn is_small_for_long(lane: &mut EtherLane) -> bool {
+        lane.look_whether_links_suit(START, &mut Ports::default());
+        lane.check(START + Duration::from_secs(4)).is_err()
+    }
+
+    #[test]
+    fn targets_say_how_large_their_frames_are() {
+        let says = |status: u16, token: u64, frame: u16| Joined {
+            status: status.into(),
+            token: token.into(),
+            frame: frame.into(),
+            ..Joined::new_zeroed()
+        };
+        let mut lane = lane();
+        hear(&mut lane, MacAddress([3; 6]), 0, &says(0, 0x20, 1500), &[PEER]);
+        hear(&mut lane, PEER, 0, &says(0, 0x21, 1500), &[PEER]);
+        assert!(!is_small_for_long(&mut lane), "somebody else");
+        for smaller in [says(0, 0x20, 8999), says(2, 0, 1500)] {
+            hear(&mut lane, PEER, 0, &smaller, &[PEER]);
+            assert!(is_small_for_long(&mut lane), "{smaller:?}");
+            hear(&mut lane, PEER, 0, &says(0, 0x20, 9000), &[PEER]);
+            assert!(!is_small_for_long(&mut lane), "as large as it was");
+        }
+        assert_eq!(lane.addresses(), [PEER]);
+    }
+
+    /// What was made again takes only frames for which the link is too large.
+    #[test]
+    fn links_are_not_moved_to_where_they_do_not_fit() {
+        let (mut lane, new) = (lane(), MacAddress([2; 6]));
+        let path = Path { route: Route { port: 0, peer: new }, frame_bytes: 1500 };
+        lane.offer(START, &[9; 16], path, &[PEER, new]);
+        assert!(!is_small_for_long(&mut lane), "the link leads to an address of the target");
+        lane.offer(START, &[9; 16], path, &[new]);
+        assert!(is_small_for_long(&mut lane));
+        let fits = Path { frame_bytes: 9000, ..path };
+        lane.offer(START, &[9; 16], fits, &[new]);
+        joined(&mut lane, new, 0, 0x20, &[new]);
+        assert!(!is_small_for_long(&mut lane), "it has become larger, and the link is there");
     }
 }

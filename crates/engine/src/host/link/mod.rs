@@ -66,6 +66,12 @@ pub enum LinkError {
     /// Nothing has come for too long.
     #[error("the target is silent")]
     Silent,
+    /// None of a lane's links leads to where the target is.
+    #[error("the target is there, but at another address than those that links lead to")]
+    Moved,
+    /// One of a lane's links takes only smaller frames than it did.
+    #[error("an interface takes smaller frames than its link (was an MTU changed?)")]
+    Shrunk,
 }
 
 fn left_hint(reason: Reason) -> &'static str {

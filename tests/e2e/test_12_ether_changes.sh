@@ -1,0 +1,104 @@
+# shellcheck shell=bash
+# Interfaces are not what they were when lanes were made: they have other addresses, or take smaller frames.
+# `ether_lab` and its like are in test_10_ether.sh.
+
+# lanes_said FILTER: whether `status` says that of the array of lanes
+lanes_said() {
+    "${host[@]}" "$ROADTRAIN" status --json >status.json
+    jq -e "[.. | .lanes? // empty | .[]] | length > 0 and ($1)" status.json >/dev/null
+}
+
+# within SECONDS WHAT COMMAND...: waits until the command succeeds, as long as the load lives
+within() {
+    local end=$((SECONDS + $1 + 1))
+    while ! "${@:3}"; do
+        alive "$load" || { cat fio.log; fail "fio has ended: $2"; }
+        [ $SECONDS -lt $end ] || { cat status.json attach.log target.log; fail "$2: not within $1 s"; }
+        sleep 0.05
+    done
+}
+
+# goes_on ROUND: lanes were connected again so often, and carry what they are asked for; long before anybody would find
+# that a target is silent (30 s)
+goes_on() {
+    within 15 'connected again' lanes_said "all(.reconnects == $1)"
+    local requests
+    requests=$(jq '[.. | .lanes? // empty | .[].requests] | add + 1000' status.json)
+    within 10 'requests go on' lanes_said "all(.reconnects == $1) and (map(.requests) | add) > $requests"
+}
+
+# changing_lab LINKS: a lab through a switch, a target, a disk of it with two lanes, and a load that checks what it reads
+changing_lab() {
+    ether_lab "$1" 9000 1gbit
+    serve_ether --namespace mem:64MiB --cores 0,1
+    attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 --keep-alive-tmo 30
+    verified_load
+    until_links "length == $1 and all(.up and .sent > 500)"
+}
+
+# mtu END LINK OCTETS
+mtu() { ip -n "rt-$lab-$1" link set "lan$2" mtu "$3"; }
+
+# The only interface of the target is made again, twice, with an address that it never had.
+test_ether_only_port_of_the_target_is_another() {
+    changing_lab 1
+    local round
+    for round in 1 2; do
+        ip -n "rt-$lab-t" link del lan0
+        ip -n "rt-$lab-m" link add t0 mtu 9000 type veth peer name lan0 mtu 9000 netns "rt-$lab-t"
+        ip -n "rt-$lab-m" link set t0 master bridge0 up
+        ip -n "rt-$lab-t" link set lan0 up
+        goes_on $round
+    done
+    verified_load_ends
+}
+
+# The target leaves the interface that lanes know, for one that comes then.
+test_ether_target_moves_to_another_interface() {
+    ether_lab 2 9000 1gbit
+    switch_ether
+    away_port_gone
+    serve_ether --namespace mem:64MiB --cores 0,1
+    links=lan0 attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 --keep-alive-tmo 30
+    verified_load
+    until_links 'length == 1 and .[0].up and .[0].sent > 500'
+    ip -n "rt-$lab-t" link del lan0
+    away_port
+    goes_on 1
+    verified_load_ends
+}
+
+# The MTU of the only link falls, at the host's end, then at the target's: a little, then by far.
+test_ether_only_link_takes_smaller_frames() {
+    changing_lab 1
+    mtu h 0 8000
+    goes_on 1
+    mtu t 0 7000
+    goes_on 2
+    mtu h 0 1500
+    goes_on 3
+    mtu t 0 1400
+    goes_on 4
+    verified_load_ends
+}
+
+# Of two links one falls, at either end: it is used again.
+test_ether_one_of_two_links_takes_smaller_frames() {
+    changing_lab 2
+    local round=0 end sent
+    for end in h t; do
+        mtu $end $round 1500
+        goes_on $((++round))
+        # Both carry more than was of use to find out whether they do.
+        sent=$(jq '[.. | .links? // empty | .[].sent] | max + 1000' status.json)
+        within 15 'both links are used' links_said "length == 2 and all(.up and .sent > $sent)"
+    done
+    lanes_said "all(.reconnects == $round)" || { cat status.json; fail 'connected again without need'; }
+    verified_load_ends
+}
+
+# links_said FILTER: whether `status` says that of the array of links
+links_said() {
+    "${host[@]}" "$ROADTRAIN" status --json >status.json
+    jq -e "[.. | .links? // empty | .[]] | $1" status.json >/dev/null
+}
