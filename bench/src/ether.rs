@@ -144,7 +144,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
 }
 
 impl Bench {
-    /// So much memory for the target: filled before unshaped links are measured.
+    /// So much memory for the target.
     fn timing(&self) -> Timing {
         Timing { mib: 64, seconds: self.seconds, ramp_seconds: 0.3, rate: None }
     }

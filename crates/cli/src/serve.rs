@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 /// Memory for data in flight unless told otherwise.
-const POOL_BYTES: u64 = 64 << 20;
+const POOL_BYTES: u64 = 128 << 20;
 
 /// `roadtrain serve`
 pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {

@@ -135,7 +135,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub max_h2c_data: Option<u32>,
-    /// Most memory for data in flight; when it is used up hosts wait [default: 64MiB].
+    /// Most memory for data in flight; when it is used up hosts wait [default: 128MiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "size_field")]
     pub buffers: Option<u64>,

@@ -11,10 +11,10 @@ use std::time::Duration;
 /// Pages that let a host send one request of the largest size.
 pub(in crate::target) const PAGES_MIN: u32 = 256;
 /// Pages that a host is given for each slot, if there are enough.
-const PAGES_PER_SLOT: u32 = 16;
+const PAGES_PER_SLOT: u32 = 32;
 /// Most pages of a lane: 16 MiB.
 const PAGES_MAX: u32 = 4096;
-/// A lane gets at most one part in so many of what is left: 64 MiB do for 23 lanes.
+/// A lane gets at most one part in so many of what is left: 128 MiB do for 28 lanes.
 const PARTS: usize = 8;
 
 /// A lane's data pages: physical memory is taken when a host uses it.
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn pages_are_shared_out_until_there_are_too_few() {
         let mib = 1 << 20;
-        assert_eq!(pages(128, 128 * mib), Some(2048));
+        assert_eq!(pages(128, 128 * mib), Some(4096));
         assert_eq!(pages(128, 64 * mib), Some(2048));
         assert_eq!(pages(1024, 128 * mib), Some(4096));
         assert_eq!(pages(1024, 32 * mib), Some(1024));
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn the_usual_memory_does_for_many_lanes() {
-        let mut left = 64 << 20;
+        let mut left = 128 << 20;
         let lanes = std::iter::from_fn(|| {
             let pages = pages(128, left)?;
             left -= pages as usize * PAGE_BYTES;
             Some(pages)
         });
-        assert_eq!(lanes.count(), 23);
+        assert_eq!(lanes.count(), 28);
     }
 
     #[test]
