@@ -88,7 +88,8 @@ fn a_link_that_comes_later_joins_the_lanes() {
         lab.eventually("both links carry frames", || {
             exchange(&client, 2);
             let paths = client.view().paths();
-            paths.len() == 4 && paths.iter().all(|path| path.sent > 10 && !path.is_suspect)
+            // How many is a matter of delays: each frame takes the link that is expected to be faster.
+            paths.len() == 4 && paths.iter().all(|path| path.sent > 0 && !path.is_suspect)
         });
         // What joined is good for all that the first was.
         lab.set_up(0, false);
