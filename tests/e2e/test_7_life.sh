@@ -227,6 +227,33 @@ test_life_a_name_that_leads_elsewhere() {
     nbdinfo --size "nbd+unix:///?socket=$work/a.sock"
 }
 
+# A target that hangs keeps nobody: the end is soon, in order, and says what was lost.
+test_life_detach_from_a_target_that_hangs() {
+    local n
+    serve --namespace mem:16MiB
+    dd if=/dev/urandom of=data.raw bs=1M count=4 status=none
+    attach_as "nbd:unix:$work/a.sock" --background
+    stopped "$target"
+    background nbdcopy.log nbdcopy data.raw "nbd+unix:///?socket=$work/a.sock"
+    for n in $(seq 100); do
+        "$ROADTRAIN" status --json >status.json 2>/dev/null || true
+        ! jq -e '.[0].in_flight > 0' status.json >/dev/null || break
+        sleep 0.1
+    done
+    holds status.json '.[0].in_flight > 0'
+    fails 1 "$ROADTRAIN" detach nbd0 --timeout 15
+    grep -qE 'lost: [1-9][0-9]* requests' said.log || { cat said.log; fail 'does not say what was lost'; }
+    ! grep -q killing said.log || { cat said.log; fail 'took too long'; }
+    nothing_left
+    kill -CONT "$target"
+
+    # With nothing under way nothing is lost.
+    attach_as "nbd:unix:$work/a.sock" --background
+    stopped "$target"
+    "$ROADTRAIN" detach nbd0 --timeout 15 | grep '^nbd0: detached'
+    kill -CONT "$target"
+}
+
 # A process that does not end is killed: in time, or at Ctrl-C; and what it leaves is removed.
 test_life_detach_insists() {
     local stopped

@@ -7,6 +7,7 @@ use crate::signals::{Signal, Signals};
 use crate::{logs, output};
 use roadtrain_front::leftover::Leftover;
 use serde::Serialize;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How often is looked whether a process is over.
@@ -28,12 +29,23 @@ enum How {
     Stuck,
 }
 
+impl How {
+    fn is_bad(self) -> bool {
+        matches!(self, How::Killed | How::Stuck)
+    }
+}
+
 /// What became of an attachment.
 #[derive(Clone, Debug, Serialize)]
 struct Detached {
     id: String,
+    /// The first of its devices.
     name: String,
+    /// All of them.
+    devices: Vec<String>,
     how: How,
+    /// What its process says may be lost.
+    lost: Vec<String>,
     /// Leftovers that were removed.
     removed: Vec<String>,
     /// What is still there, and why.
@@ -53,12 +65,12 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block()?;
     let ends = end_all(&registry, &entries, args.timeout, &signals);
     let mut detached = Vec::new();
-    for (entry, how) in entries.iter().zip(ends) {
+    for (entry, (how, lost)) in entries.iter().zip(ends) {
         let cleared = if how == How::Stuck { Cleared::default() } else { registry.clear(entry)? };
-        let (id, name) = (entry.id.clone(), entry.name().to_owned());
+        let (id, name, devices) = (entry.id.clone(), entry.name().to_owned(), entry.device_names());
         let Cleared { removed, mut stuck } = cleared;
         stuck.extend(entry.leftovers().iter().filter(|one| one.is_in_use()).map(in_use));
-        detached.push(Detached { id, name, how, removed, stuck });
+        detached.push(Detached { id, name, devices, how, lost, removed, stuck });
     }
     if global.json {
         output::json(&detached)?;
@@ -74,13 +86,14 @@ fn end_all(
     entries: &[Entry],
     timeout: Duration,
     signals: &Signals,
-) -> Vec<How> {
+) -> Vec<(How, Vec<String>)> {
     let alive = |entry: &&Entry| entry.process.is_alive();
     let mut ends: Vec<How> =
         entries.iter().map(|entry| if alive(&entry) { How::Clean } else { How::Gone }).collect();
-    for entry in entries.iter().filter(alive) {
-        ask_to_stop(registry, entry);
-    }
+    let askings: Vec<_> = entries
+        .iter()
+        .map(|entry| if alive(&entry) { ask_to_stop(registry, entry) } else { None })
+        .collect();
     let mut interrupted = false;
     wait(entries, timeout, || {
         interrupted = signals.wait_for(LOOK) == Some(Signal::Stop);
@@ -89,7 +102,8 @@ fn end_all(
     for (entry, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
         let why =
             if interrupted { "interrupted".into() } else { format!("not within {timeout:?}") };
-        eprintln!("roadtrain: {}: {why}: killing process {}", entry.id, entry.process.pid);
+        let (called, pid) = (called(&entry.id, &entry.device_names()), entry.process.pid);
+        eprintln!("roadtrain: {called}: {why}: killing process {pid}");
         *how = How::Killed;
         entry.process.signal(libc::SIGKILL);
     }
@@ -100,14 +114,25 @@ fn end_all(
     for (_, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
         *how = How::Stuck;
     }
-    ends
+    let last_words = |(how, asking): (How, Option<UnixStream>)| match (how, asking) {
+        (How::Clean, Some(asking)) => (how, control::last_words(asking)),
+        _ => (how, Vec::new()),
+    };
+    ends.into_iter().zip(askings).map(last_words).collect()
+}
+
+/// An attachment with all its devices.
+fn called(id: &str, devices: &[String]) -> String {
+    format!("{id} ({})", devices.join(", "))
 }
 
 /// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
-fn ask_to_stop(registry: &Registry, entry: &Entry) {
-    if control::ask(&registry.control_socket(&entry.id), control::STOP).is_err() {
+fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
+    let asked = control::ask_to_stop(&registry.control_socket(&entry.id));
+    if asked.is_err() {
         entry.process.signal(libc::SIGTERM);
     }
+    asked.ok()
 }
 
 /// Waits until all are gone, `limit` has passed, or `pause` says that it is enough.
@@ -126,9 +151,9 @@ fn in_use(leftover: &Leftover) -> String {
 }
 
 fn judge(detached: &[Detached]) -> Outcome {
-    let bad =
-        |one: &&Detached| matches!(one.how, How::Killed | How::Stuck) || !one.stuck.is_empty();
-    let bad: Vec<&str> = detached.iter().filter(bad).map(|one| one.id.as_str()).collect();
+    let bad = |one: &&Detached| one.how.is_bad() || !one.stuck.is_empty() || !one.lost.is_empty();
+    let bad = detached.iter().filter(bad).map(|one| called(&one.id, &one.devices));
+    let bad: Vec<String> = bad.collect();
     if bad.is_empty() {
         return Ok(());
     }
@@ -137,12 +162,16 @@ fn judge(detached: &[Detached]) -> Outcome {
 
 impl Detached {
     fn text(&self) -> String {
+        let devices = self.devices.join(", ");
         let mut text = match self.how {
-            How::Clean => format!("{}: detached {}", self.id, self.name),
-            How::Killed => format!("{}: killed, detached {}", self.id, self.name),
-            How::Gone => format!("{}: was gone, detached {}", self.id, self.name),
-            How::Stuck => format!("{}: its process cannot be killed", self.id),
+            How::Clean => format!("{}: detached {devices}", self.id),
+            How::Killed => format!("{}: killed, detached {devices}", self.id),
+            How::Gone => format!("{}: was gone, detached {devices}", self.id),
+            How::Stuck => format!("{}: its process cannot be killed, {devices} may stay", self.id),
         };
+        for lost in &self.lost {
+            text.push_str(&format!("\n  lost: {lost}"));
+        }
         for removed in &self.removed {
             text.push_str(&format!("\n  removed {removed}"));
         }
@@ -150,5 +179,41 @@ impl Detached {
             text.push_str(&format!("\n  still there: {stuck}"));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detached(how: How, lost: &[&str]) -> Detached {
+        let devices = ["/dev/loop0", "/dev/loop1"].map(String::from).to_vec();
+        Detached {
+            id: "fuse0".into(),
+            name: devices[0].clone(),
+            devices,
+            how,
+            lost: lost.iter().map(ToString::to_string).collect(),
+            removed: Vec::new(),
+            stuck: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn all_devices_are_named() {
+        for how in [How::Clean, How::Killed, How::Gone, How::Stuck] {
+            let text = detached(how, &[]).text();
+            assert!(text.contains("/dev/loop0, /dev/loop1"), "{text}");
+        }
+        let failure = judge(&[detached(How::Killed, &[])]).unwrap_err();
+        assert_eq!(failure.message, "fuse0 (/dev/loop0, /dev/loop1): did not end in order");
+    }
+
+    #[test]
+    fn what_is_lost_is_a_failure() {
+        assert_eq!(judge(&[detached(How::Clean, &[])]), Ok(()));
+        let one = detached(How::Clean, &["much"]);
+        assert!(one.text().ends_with("\n  lost: much"));
+        assert!(judge(&[one]).is_err());
     }
 }

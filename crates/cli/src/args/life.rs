@@ -7,12 +7,13 @@ use std::time::Duration;
 const DETACH_USAGE: &str = "roadtrain detach [OPTIONS] <ID|PATH|DEVICE|NQN>... | --all";
 
 const DETACH_EXAMPLES: &str = "\
-Asks the attachment's process to end: what is under way is finished first. When it takes too
+Asks the attachment's process to end: what is under way is finished first. A target that hangs is
+waited for 3 s; then what it has not answered fails, and `lost:` says so. When the end takes too
 long, or at SIGINT, the process is killed, and what it has left is removed. So is what processes
 have left that were killed before.
 
 Exit status: 0 when everything has ended in order, 1 when something had to be killed, is still
-there, or is not attached at all.
+there, was lost, or is not attached at all.
 
 Examples:
   roadtrain detach nbd0
@@ -30,7 +31,7 @@ pub struct DetachArgs {
     /// All that this user has attached here.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
-    /// How long a clean end may take.
+    /// How long a clean end may take; 0 kills at once.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     pub timeout: Duration,
 }

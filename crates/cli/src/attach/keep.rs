@@ -6,6 +6,8 @@ use crate::signals::{self, Signal, Signals};
 use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
 use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +34,8 @@ pub(super) struct Kept {
     /// `None`: it ends.
     attachment: Mutex<Option<Box<dyn Attachment>>>,
     looked: Mutex<Looked>,
+    /// Who has asked for the end, and is told what was lost.
+    askers: Mutex<Vec<UnixStream>>,
 }
 
 /// When somebody looked last, and what had been done by then.
@@ -45,7 +49,8 @@ impl Kept {
         let view = attachment.controller().view().clone();
         let begun = Instant::now();
         let looked = Mutex::new(Looked { at: begun, sum: LaneReading::default() });
-        Kept { facts, begun, view, attachment: Mutex::new(Some(attachment)), looked }
+        let (attachment, askers) = (Mutex::new(Some(attachment)), Mutex::default());
+        Kept { facts, begun, view, attachment, looked, askers }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -74,9 +79,11 @@ impl Kept {
     /// The socket cannot be made.
     pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome {
         let kept = self.clone();
-        let answer = move |question: &str| match question {
+        let answer = move |question: &str, asker: &UnixStream| match question {
             control::STATUS => serde_json::to_string(&kept.report()).unwrap_or_default(),
             control::STOP => {
+                let mut askers = kept.askers.lock().unwrap_or_else(PoisonError::into_inner);
+                askers.extend(asker.try_clone());
                 signals::stop_self();
                 "stopping".into()
             }
@@ -110,11 +117,24 @@ impl Kept {
     }
 
     /// Ends it.
-    pub(super) fn stop(&self) {
+    ///
+    /// # Errors
+    /// Something may be lost.
+    pub(super) fn stop(&self) -> Outcome {
         let attachment = self.attachment().take();
         if let Some(attachment) = attachment {
             attachment.stop();
         }
+        let lost = self.view.lost();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let askers =
+            std::mem::take(&mut *self.askers.lock().unwrap_or_else(PoisonError::into_inner));
+        for mut asker in askers {
+            let _ = asker.write_all(format!("\n{}\n", lost.join("\n")).as_bytes()); // may be gone
+        }
+        Err(Failure::failed(lost.join("; ")))
     }
 
     fn report(&self) -> Report {

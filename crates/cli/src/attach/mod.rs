@@ -64,8 +64,8 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
         .and_then(|()| kept.until_stopped(&signals, &mut place));
     notify::tell(notify::STOPPING);
     info!("stopping");
-    signals.guard_with(GRACE, || give_up(&place), || kept.stop());
-    end
+    let stopped = signals.guard_with(GRACE, || give_up(&place), || kept.stop());
+    end.and(stopped)
 }
 
 /// It can be used: tells everybody.

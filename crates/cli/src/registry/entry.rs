@@ -104,6 +104,14 @@ impl Entry {
         self.leftovers.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
+    /// What people call all its devices, or what it is shown as while it has none.
+    #[must_use]
+    pub(crate) fn device_names(&self) -> Vec<String> {
+        let first = |device: &DeviceEntry| device.names.first().cloned();
+        let names: Vec<String> = self.devices.iter().filter_map(first).collect();
+        if names.is_empty() { vec![self.spec.clone()] } else { names }
+    }
+
     /// What people call it first: a device, else what it is shown as.
     #[must_use]
     pub(crate) fn name(&self) -> &str {

@@ -11,10 +11,11 @@ use super::bringup::{Admin, ControllerInfo, NamespaceInfo};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::error::HostError;
 use super::ether::{Found, Past, Ports, Scout};
+use super::hurry::{self, StopSign};
 use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::ether::port::{PortConfig, PortKind};
-use crate::host::blocking::wait_readable;
+use crate::host::blocking::wait_calmly;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::platform::{Seat, Wish, host_seats, numa};
 use crate::tuning;
@@ -51,6 +52,7 @@ pub struct ControllerView {
     link: Arc<Mutex<LinkReport>>,
     meters: Arc<[Meter]>,
     seats: Arc<[Seat]>,
+    lost: Arc<Mutex<Vec<String>>>,
 }
 
 impl ControllerView {
@@ -61,6 +63,7 @@ impl ControllerView {
             link: Arc::new(Mutex::new(link)),
             meters: (0..lanes).map(|_| Meter::default()).collect(),
             seats: seats.into(),
+            lost: Arc::default(),
         }
     }
 
@@ -86,6 +89,30 @@ impl ControllerView {
     #[must_use]
     pub fn paths(&self) -> Vec<PathReading> {
         self.meters.iter().flat_map(Meter::paths).collect()
+    }
+
+    /// Requests that the target had not answered when the controller was ended: what they wrote may be lost.
+    #[must_use]
+    pub fn abandoned(&self) -> u64 {
+        self.meters.iter().map(Meter::abandoned).sum()
+    }
+
+    /// Something could not be brought to the target before the end.
+    pub fn lose(&self, what: String) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// What may be lost, for people to read, once the controller has ended. Nothing after an end in order.
+    #[must_use]
+    pub fn lost(&self) -> Vec<String> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let requests = match self.abandoned() {
+            0 => None,
+            count => Some(format!(
+                "{count} requests that the target did not answer have failed: what they wrote may be lost"
+            )),
+        };
+        requests.into_iter().chain(lost).collect()
     }
 
     /// Whoever stays in a state has been there since before.
@@ -117,6 +144,7 @@ impl ControllerView {
 pub struct Controller {
     view: ControllerView,
     reports: Outbox<Report>,
+    sign: Arc<StopSign>,
     control: Option<JoinHandle<()>>,
 }
 
@@ -165,8 +193,14 @@ impl Controller {
             return Err(error);
         }
         let control = thread::Builder::new().name("roadtrain-ctl".into());
-        let control = control.spawn(move || keeper.run(admin)).map_err(system("thread"))?;
-        Ok(Controller { view, reports, control: Some(control) })
+        let sign = StopSign::new().map_err(system("eventfd"))?;
+        let heeded = sign.clone();
+        let body = move || {
+            hurry::heed(&heeded);
+            keeper.run(admin);
+        };
+        let control = control.spawn(body).map_err(system("thread"))?;
+        Ok(Controller { view, reports, sign, control: Some(control) })
     }
 
     /// What is known about the controller.
@@ -181,8 +215,11 @@ impl Controller {
         self.control.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Asks the fronts to end; [`Controller::join`] waits for it.
+    /// Asks the fronts to end; [`Controller::join`] waits for it. A target that still answers has
+    /// [`HostConfig::timeout`] for what is under way, one that does not 3 s: then that fails
+    /// ([`ControllerView::abandoned`]).
     pub fn stop(&self) {
+        self.sign.raise();
         self.reports.send(Report::Stop);
     }
 
@@ -338,10 +375,7 @@ impl Keeper {
         let mut admin = first;
         loop {
             match self.watch(&mut admin) {
-                Event::Stopped => {
-                    self.stop(self.config.timeout);
-                    return admin.shut_down(self.config.timeout);
-                }
+                Event::Stopped => return self.part(admin),
                 Event::Lost(error) => {
                     self.scout = None;
                     warn!(target = %self.config.address, "{error}; connecting again");
@@ -356,6 +390,24 @@ impl Keeper {
             }
             self.view.set_link(LinkState::Connected, None);
             info!(target = %self.config.address, "connected again");
+        }
+    }
+
+    /// Ends it, while there is a connection. Whether the target still answers decides how long it is waited for.
+    fn part(&mut self, mut admin: Admin) {
+        self.tell_all_to_stop();
+        let is_there = match admin.run("Keep Alive", &Sqe::new(opcode::KEEP_ALIVE, 0), &[], &mut [])
+        {
+            Err(HostError::Lost { source, .. }) => {
+                warn!(target = %self.config.address, "the target does not answer at the end: {source}");
+                false
+            }
+            _ => true,
+        };
+        self.stop(if is_there { self.config.timeout } else { Duration::ZERO });
+        if is_there {
+            hurry::begin_again();
+            admin.shut_down(self.config.timeout);
         }
     }
 
@@ -476,6 +528,9 @@ impl Keeper {
     fn reconnect(&mut self) -> Option<Admin> {
         let lost_at = Instant::now();
         let mut delay = self.config.reconnect_delay;
+        if let Some(Event::Stopped) = self.read_reports() {
+            return None;
+        }
         loop {
             match self.try_reconnect() {
                 Ok(admin) => return Some(admin),
@@ -509,7 +564,7 @@ impl Keeper {
             if left.is_zero() {
                 return false;
             }
-            let _ = wait_readable(&[self.inbox.fd()], left);
+            let _ = wait_calmly(self.inbox.fd(), left);
             if let Some(Event::Stopped) = self.read_reports() {
                 return true;
             }
@@ -586,9 +641,7 @@ impl Keeper {
     /// Ends the reactors. Their fronts finish what is in flight: it fails when its connection is lost, or
     /// when that takes longer than `patience`.
     fn stop(&mut self, patience: Duration) {
-        for reactor in &self.reactors {
-            reactor.orders.send(Order::Stop);
-        }
+        self.tell_all_to_stop();
         let mut deadline = Instant::now() + patience;
         while !self.all_ended() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -596,10 +649,16 @@ impl Keeper {
                 self.each_lane(|lane| Order::Fail { lane });
                 deadline = Instant::now() + self.config.timeout;
             }
-            let _ = wait_readable(&[self.inbox.fd()], left);
+            let _ = wait_calmly(self.inbox.fd(), left);
             self.fail_lost_lanes();
         }
         self.join_reactors();
+    }
+
+    fn tell_all_to_stop(&self) {
+        for reactor in &self.reactors {
+            reactor.orders.send(Order::Stop);
+        }
     }
 
     /// Nobody connects again any more.

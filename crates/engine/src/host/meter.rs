@@ -13,6 +13,7 @@ pub(crate) struct Meter {
     pub(crate) errors: AtomicU64,
     pub(crate) reconnects: AtomicU64,
     pub(crate) in_flight: AtomicU32,
+    abandoned: AtomicU64,
     paths: Mutex<Vec<PathReading>>,
 }
 
@@ -69,6 +70,15 @@ impl Meter {
 
     pub(crate) fn paths(&self) -> Vec<PathReading> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// So many requests fail because nobody waits for their answers any more.
+    pub(crate) fn abandon(&self, requests: u32) {
+        self.abandoned.fetch_add(requests.into(), Relaxed);
+    }
+
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.abandoned.load(Relaxed)
     }
 
     pub(crate) fn read(&self) -> LaneReading {

@@ -10,6 +10,7 @@ mod discovery;
 mod error;
 mod ether;
 mod flights;
+mod hurry;
 mod lane;
 mod link;
 mod meter;

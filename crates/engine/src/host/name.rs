@@ -1,14 +1,18 @@
 //! A target's name: the addresses that it stands for, asked anew for each connection.
 
+use super::hurry;
 use super::link::LinkError;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
+
+/// How often a lookup that takes its time is looked after.
+const STEP: Duration = Duration::from_millis(50);
 
 /// What answers which addresses a host's name stands for, with the port in them.
 pub type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
@@ -88,7 +92,7 @@ impl TargetName {
             Some(running) => running,
             None => self.start()?,
         };
-        match answer.recv_timeout(timeout) {
+        match wait(&answer, timeout) {
             Ok(Ok(found)) if found.is_empty() => {
                 Err(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"))
             }
@@ -113,6 +117,18 @@ impl TargetName {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for the answer, in steps: the controller may be told to end meanwhile (`hurry`).
+fn wait<T>(answer: &Receiver<T>, timeout: Duration) -> Result<T, RecvTimeoutError> {
+    let end = Instant::now() + timeout;
+    loop {
+        let left = hurry::limit(end.saturating_duration_since(Instant::now()));
+        match answer.recv_timeout(left.min(STEP)) {
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            done => return done,
+        }
     }
 }
 

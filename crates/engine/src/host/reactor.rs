@@ -373,6 +373,11 @@ impl Reactor {
             }
             Order::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
+                if self.stopping
+                    && let Some(meter) = self.meters.get(lane)
+                {
+                    meter.abandon(self.lanes[index].lane.outstanding());
+                }
                 self.detach(index);
                 self.lanes[index].lane.fail(&mut self.shared);
             }

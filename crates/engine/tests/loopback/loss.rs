@@ -10,7 +10,7 @@ use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const REQUESTS: u64 = 400;
 const BOTH: Digests = Digests { header: true, data: true };
@@ -207,6 +207,27 @@ fn a_client_ends_while_the_network_swallows_everything() {
     let completion = ended.recv_timeout(LONG).unwrap();
     assert!(completion.token == 5 && completion.status.is(Status::HOST_PATH_ERROR));
     assert!(ended.recv().is_err(), "answered twice");
+}
+
+/// A target that hangs keeps nobody who wants to end, whatever the host may otherwise wait for.
+#[test]
+fn a_controller_ends_soon_when_its_target_hangs() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let proxy = Proxy::new(address(&server), vec![]);
+    let mut host = host_config(proxy.address);
+    (host.timeout, host.keep_alive) = (LONG * 10, Duration::ZERO);
+    let client = Client::connect(host).unwrap();
+    let view = client.view().clone();
+    proxy.freeze_all();
+    let (done, ended) = channel();
+    for token in 0..3 {
+        client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), token), &done);
+    }
+    let begin = Instant::now();
+    drop((client, done));
+    assert!(begin.elapsed() < LONG);
+    assert!(ended.iter().all(|completion| completion.status.is(Status::HOST_PATH_ERROR)));
+    assert_eq!(view.abandoned(), 3);
 }
 
 /// What a host had sent over connections that it has ended is not executed once it is back.

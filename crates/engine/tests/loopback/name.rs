@@ -1,13 +1,14 @@
 //! Targets that are known by name, which may lead elsewhere when a connection is made again.
 
 use crate::proxy::{Fate, Proxy};
-use crate::rig::{HOST_NQN, LONG, MIB, NQN, address, memory, pattern, serve};
+use crate::rig::{HOST_NQN, LONG, MIB, NQN, address, memory, pattern, request, serve};
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, TargetName};
+use roadtrain_engine::host::{Client, HostConfig, Op, TargetName};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Answer = Arc<Mutex<Option<Vec<SocketAddr>>>>;
 
@@ -85,4 +86,25 @@ fn all_addresses_that_failed_are_named() {
     let unknown = host_by_name(&Arc::default());
     let error = Client::connect(unknown).err().unwrap().to_string();
     assert!(error.contains("nobody answers names") && error.contains("getent"), "{error}");
+}
+
+/// A host that waits for an answer to a new connection ends soon, whatever time it has.
+#[test]
+fn a_controller_ends_soon_while_it_connects_again() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let told = answer(&[address(&server)]);
+    let mut config = host_by_name(&told);
+    config.timeout = LONG * 10;
+    let client = Client::connect(config).unwrap();
+    let view = client.view().clone();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    *told.lock().unwrap() = Some(vec![silent.local_addr().unwrap()]);
+    drop(server);
+    let _waiting_for_an_answer = silent.accept().unwrap();
+    let (done, ended) = channel();
+    client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 1)), 5), &done);
+    let begin = Instant::now();
+    drop((client, done));
+    assert!(begin.elapsed() < LONG);
+    assert_eq!((ended.iter().count(), view.abandoned()), (1, 1));
 }

@@ -115,7 +115,11 @@ impl Drop for FuseAttachment {
             drop(end);
         });
         if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            return warn!("what loop devices have cached cannot be written: it is lost");
+            let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            let text =
+                format!("what was cached of {} and not written back is lost", names.join(", "));
+            warn!("{text}");
+            return self.controller.view().lose(text);
         }
         for path in paths.iter().filter(|path| loop_device::has_file(path)) {
             warn!("{} is in use: it goes when that ends, and can write no more", path.display());

@@ -17,7 +17,7 @@ const CONTROL: &str = "/dev/loop-control";
 const TRIES: u32 = 100;
 
 /// How long nothing may move while a device is written back.
-const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(3);
 /// How long users of a device whose mount is gone may take to notice.
 const USERS_PATIENCE: Duration = Duration::from_secs(1);
 const USERS_PAUSE: Duration = Duration::from_millis(20);

@@ -6,6 +6,7 @@ mod tcp;
 use super::address::Address;
 use super::config::HostConfig;
 use super::ether::{Past, Path, Survey, Whereabouts};
+use super::hurry;
 use super::link::{Link, LinkError};
 use super::name::TargetName;
 use crate::clock;
@@ -290,7 +291,7 @@ fn tcp(
     TcpWire::connect(address, qpair, timeout)
 }
 
-/// Waits until one of `fds` is readable; `false` when time is up.
+/// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`hurry`).
 ///
 /// # Errors
 /// The system call's, except interruption, which counts as time being up.
@@ -300,8 +301,31 @@ pub(crate) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool
     poll(&mut polls, timeout)
 }
 
-/// Waits until one of `polls` is ready; `false` when time is up.
+/// The same, and nothing shortens it.
+///
+/// # Errors
+/// As [`wait_readable`].
+pub(crate) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
+    poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
+}
+
+/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`hurry`).
 pub(crate) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+    let end = Instant::now() + timeout;
+    if let Some(fd) = hurry::descriptor() {
+        let mut all = polls.to_vec();
+        all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let ready = poll_calmly(&mut all, timeout)?;
+        let (mine, sign) = all.split_at(polls.len());
+        polls.copy_from_slice(mine);
+        if !ready || sign[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
+            return Ok(ready);
+        }
+    }
+    poll_calmly(polls, hurry::limit(end.saturating_duration_since(Instant::now())))
+}
+
+fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     // SAFETY: `polls` is a valid array of that length.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };

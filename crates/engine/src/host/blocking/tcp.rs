@@ -64,8 +64,7 @@ impl TcpWire {
         let deadline = Instant::now() + timeout;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         tuning::tune_socket(&socket)?;
-        socket.connect_timeout(&address.into(), timeout)?;
-        socket.set_nonblocking(false)?;
+        connect(&socket, address, timeout)?;
         let mut wire = TcpWire {
             socket,
             address,
@@ -171,6 +170,23 @@ impl TcpWire {
     pub(super) fn reset(self) {
         let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
+}
+
+/// Leaves the socket blocking.
+fn connect(socket: &Socket, address: SocketAddr, timeout: Duration) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            let fd = socket.as_raw_fd();
+            let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+            if !poll(&mut polls, timeout)? {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));
+            }
+            socket.take_error()?.map_or(Ok(()), Err)?;
+        }
+        done => done?,
+    }
+    socket.set_nonblocking(false)
 }
 
 fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {

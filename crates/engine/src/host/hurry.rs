@@ -1,0 +1,72 @@
+//! Shortens what the control thread waits for once its controller is to end: a target that hangs is not to keep
+//! anybody who wants to leave.
+
+use crate::mailbox::Event;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a target that says nothing is waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Says that a controller is to end.
+pub(super) struct StopSign {
+    /// When waits are over, once it is raised.
+    until: Mutex<Option<Instant>>,
+    /// Wakes who waits.
+    bell: Event,
+}
+
+thread_local! {
+    /// The sign that this thread heeds.
+    static HEEDED: RefCell<Option<Arc<StopSign>>> = const { RefCell::new(None) };
+}
+
+impl StopSign {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(StopSign { until: Mutex::default(), bell: Event::new()? }))
+    }
+
+    /// From now on who heeds it waits for [`FAREWELL`] at most, all in all.
+    pub(super) fn raise(&self) {
+        self.until().get_or_insert_with(|| Instant::now() + FAREWELL);
+        self.bell.wake();
+    }
+
+    fn until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// This thread heeds `sign`.
+pub(super) fn heed(sign: &Arc<StopSign>) {
+    HEEDED.set(Some(sign.clone()));
+}
+
+/// The target is there: what is to be said to it yet has its time.
+pub(super) fn begin_again() {
+    HEEDED.with_borrow(|sign| {
+        if let Some(sign) = sign
+            && let Some(until) = &mut *sign.until()
+        {
+            *until = Instant::now() + FAREWELL;
+        }
+    });
+}
+
+/// How much of `timeout` this thread may wait.
+pub(super) fn limit(timeout: Duration) -> Duration {
+    HEEDED.with_borrow(|sign| {
+        let until = sign.as_ref().and_then(|sign| *sign.until());
+        until.map_or(timeout, |until| timeout.min(until.saturating_duration_since(Instant::now())))
+    })
+}
+
+/// What becomes readable when this thread is to hurry; nothing when it does already, or never has to.
+pub(super) fn descriptor() -> Option<RawFd> {
+    HEEDED.with_borrow(|sign| {
+        sign.as_ref().filter(|sign| sign.until().is_none()).map(|sign| sign.bell.fd())
+    })
+}
