@@ -41,6 +41,8 @@ clean_up() {
     local device backing
     kill -KILL "$attached" 2>/dev/null || true
     ! mountpoint -q fs || umount -l fs
+    [ ! -b "${loop}p1" ] || delpart "$loop" 1 || true
+    [ ! -b "/dev/mapper/rt-${loop##*/}" ] || remove_dm || true
     losetup -n -O NAME,BACK-FILE | while read -r device backing; do
         case $backing in "$mnt"/*) losetup -d "$device" ;; esac
     done
@@ -273,6 +275,58 @@ fuse_detach_mounted() {
     detach_fuse
 }
 test_fuse_detach_mounted() { need_loop && each_way fuse_detach_mounted; }
+
+# stacked MAKE REMOVE: the same for a file system on a device that MAKE puts on the loop device and prints; what
+# was written there is written back when the loop device ends, and `detach` names it.
+stacked() {
+    local upper
+    serve --namespace mem:64MiB
+    attach_fuse --loop --id stacked
+    upper=$("$1")
+    mkfs.ext4 -q "$upper"
+    mkdir fs
+    mount "$upper" fs
+    dd if=/dev/urandom of=fs/a bs=1M count=8 status=none
+    sha256sum fs/a >sum
+    ! "$ROADTRAIN" detach stacked >detach.log || fail 'nothing said'
+    grep -qF "still there: loop:$loop: in use ($upper mounted at $PWD/fs)" detach.log || fail "$(cat detach.log)"
+    umount fs
+    "$2"
+    loop_gone
+    attach_fuse --loop
+    upper=$("$1")
+    mount "$upper" fs
+    sha256sum --quiet -c sum
+    umount fs
+    "$2"
+    detach_fuse
+}
+
+add_partition() {
+    addpart "$loop" 1 2048 100000
+    echo "${loop}p1"
+}
+remove_partition() { delpart "$loop" 1; }
+fuse_detach_partition() { stacked add_partition remove_partition; }
+test_fuse_detach_mounted_partition() {
+    need_loop
+    command -v addpart >/dev/null || skip 'addpart is not installed'
+    each_way fuse_detach_partition
+}
+
+add_dm() {
+    echo "0 100000 linear $loop 2048" | dmsetup create "rt-${loop##*/}" >/dev/null
+    dmsetup mknodes
+    echo "/dev/mapper/rt-${loop##*/}"
+}
+remove_dm() { dmsetup remove "rt-${loop##*/}"; }
+fuse_detach_dm() { stacked add_dm remove_dm; }
+test_fuse_detach_mounted_device_mapper() {
+    need_loop
+    command -v dmsetup >/dev/null || skip 'dmsetup is not installed'
+    grep -qw device-mapper /proc/devices || skip 'this kernel has no device mapper'
+    each_way fuse_detach_dm
+}
 
 test_fuse_switch_is_turned_back() {
     need_mount

@@ -147,7 +147,11 @@ fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
 
 /// What people are told of a thing that others still have.
 fn in_use(leftover: &Leftover) -> String {
-    format!("{leftover}: in use, goes when that ends: unmount what is mounted from it")
+    let users = match &leftover.users()[..] {
+        [] => String::new(),
+        users => format!(" ({})", users.join(", ")),
+    };
+    format!("{leftover}: in use{users}, goes when that ends: unmount what is mounted from it")
 }
 
 fn judge(detached: &[Detached]) -> Outcome {

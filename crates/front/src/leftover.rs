@@ -45,6 +45,15 @@ impl Leftover {
         matches!(self, Leftover::Loop(path) if fuse::is_loop_device_in_use(path))
     }
 
+    /// Who uses it, for people to read, as far as the system tells.
+    #[must_use]
+    pub fn users(&self) -> Vec<String> {
+        match self {
+            Leftover::Loop(path) => fuse::users_of_loop_device(path),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether the next process that shows the same takes it over as it is.
     #[must_use]
     pub fn is_recovered(&self) -> bool {

@@ -7,6 +7,7 @@
 pub mod attachment;
 pub mod disk;
 pub mod fuse;
+mod holders;
 pub mod leftover;
 pub mod nbd;
 pub mod spec;

@@ -2,10 +2,11 @@
 
 #![allow(unsafe_code)]
 
+use crate::holders::System;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -13,16 +14,42 @@ use std::time::Duration;
 /// `_IO(0x12, 97)`: writes back the device's pages, and its file system's where it has one.
 const BLKFLSBUF: libc::c_ulong = 0x1261;
 
-/// Writes back what the system keeps of block device `path`. Gives up when nothing moves for `patience`: a
+/// As [`write_back`], after all that lies on the device: dm, md, partitions. What is on top is written first, as
+/// it goes to what is below.
+///
+/// # Errors
+/// What did not work, and where; data may be lost.
+pub(crate) fn write_back_all(path: &Path, patience: Duration) -> Result<(), String> {
+    let system = System::new();
+    let above = system.above(path);
+    let tell = |shown: String, error: io::Error| format!("{shown}: {error}");
+    let mut failures = Vec::new();
+    for holder in above.iter().rev() {
+        match write_back(&holder.path(), system.mounts_of(holder), patience) {
+            // What is below will not move either.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(tell(holder.shown(), error));
+            }
+            Err(error) => failures.push(tell(holder.shown(), error)),
+            Ok(()) => {}
+        }
+    }
+    if let Err(error) = write_back(path, Vec::new(), patience) {
+        failures.push(tell(path.display().to_string(), error));
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+/// Writes back what the system keeps of block device `path`, and the file systems at `mounts`. Gives up when nothing moves for `patience`: a
 /// thread is left behind then, which ends with the device.
 ///
 /// # Errors
 /// What did not work; data may be lost.
-pub(crate) fn write_back(path: &Path, patience: Duration) -> io::Result<()> {
+fn write_back(path: &Path, mounts: Vec<PathBuf>, patience: Duration) -> io::Result<()> {
     let (done, waiting) = channel();
     let device = path.to_owned();
     // Opening it may read it, and so wait, too.
-    let body = move || drop(done.send(File::open(device).and_then(|device| flush_open(&device))));
+    let body = move || drop(done.send(flush(&device, &mounts)));
     thread::Builder::new().name("roadtrain-flush".into()).spawn(body)?;
     let mut before = ended(path);
     loop {
@@ -40,6 +67,23 @@ pub(crate) fn write_back(path: &Path, patience: Duration) -> io::Result<()> {
     }
 }
 
+/// First file systems, as some do not hear of their device's being flushed; without a device file, for example in
+/// a container, they are all that can be reached.
+fn flush(device: &Path, mounts: &[PathBuf]) -> io::Result<()> {
+    let mut reached = false;
+    for mount in mounts.iter().filter_map(|place| File::open(place).ok()) {
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::syncfs(mount.as_raw_fd()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        reached = true;
+    }
+    match File::open(device) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && reached => Ok(()),
+        opened => flush_open(&opened?),
+    }
+}
+
 fn flush_open(device: &File) -> io::Result<()> {
     // SAFETY: takes no argument; the descriptor is open.
     if unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF, 0) } != 0 {
@@ -51,7 +95,7 @@ fn flush_open(device: &File) -> io::Result<()> {
 /// How many requests of the device have ended; none where the system counts nothing.
 fn ended(device: &Path) -> Vec<u64> {
     let name = device.file_name().map(Path::new).unwrap_or(device);
-    let stat = fs::read_to_string(Path::new("/sys/block").join(name).join("stat"));
+    let stat = fs::read_to_string(Path::new("/sys/class/block").join(name).join("stat"));
     ended_of(&stat.unwrap_or_default())
 }
 
@@ -79,6 +123,9 @@ mod tests {
 
     #[test]
     fn what_is_no_block_device_is_an_error() {
-        assert!(write_back(Path::new("/dev/null"), Duration::from_secs(5)).is_err());
+        let none = write_back(Path::new("/dev/null"), Vec::new(), Duration::from_secs(5));
+        assert!(none.is_err());
+        let all = write_back_all(Path::new("/dev/null"), Duration::from_secs(5)).unwrap_err();
+        assert!(all.starts_with("/dev/null: "), "{all}");
     }
 }

@@ -122,7 +122,9 @@ impl Drop for FuseAttachment {
             return self.controller.view().lose(text);
         }
         for path in paths.iter().filter(|path| loop_device::has_file(path)) {
-            warn!("{} is in use: it goes when that ends, and can write no more", path.display());
+            let users = loop_device::users(path).join(", ");
+            let path = path.display();
+            warn!("{path} is in use ({users}): it goes when that ends, and can write no more");
         }
     }
 }

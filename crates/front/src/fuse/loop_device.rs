@@ -3,7 +3,8 @@
 //! Everything here does I/O to the mount, so none of it may run on a reactor.
 
 use super::sys::{self, LOOP_CONFIG_BYTES};
-use crate::writeback::write_back;
+use crate::holders::System;
+use crate::writeback::write_back_all;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -62,14 +63,19 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Writes back what the kernel keeps of it, and of the file system on it; whether that is all.
+    /// Writes back what the kernel keeps of it, of what lies on it, and of file systems there; whether that is all.
     pub(super) fn write_back(&self) -> bool {
-        let written = write_back(&self.path, WRITE_BACK_PATIENCE);
+        let written = write_back_all(&self.path, WRITE_BACK_PATIENCE);
         if let Err(error) = &written {
             warn!("{}: what was not written back is lost: {error}", self.path.display());
         }
         written.is_ok()
     }
+}
+
+/// Who uses the loop device `path`, for people to read.
+pub(super) fn users(path: &Path) -> Vec<String> {
+    System::new().users(path)
 }
 
 /// Whether the loop device `path` has a file, which it keeps as long as somebody uses it.

@@ -57,6 +57,11 @@ pub(crate) fn remove_loop_device(path: &Path) -> io::Result<bool> {
     loop_device::remove_leftover(path, mount::is_mounted)
 }
 
+/// Who uses the loop device `path`, for people to read.
+pub(crate) fn users_of_loop_device(path: &Path) -> Vec<String> {
+    loop_device::users(path)
+}
+
 /// Whether somebody still uses a loop device of ours whose mount is gone.
 pub(crate) fn is_loop_device_in_use(path: &Path) -> bool {
     loop_device::outlives_its_mount(path)

@@ -4,7 +4,7 @@
 use super::control::Control;
 use super::device;
 use super::shared::Shared;
-use crate::writeback::write_back;
+use crate::writeback::write_back_all;
 use roadtrain_engine::clock;
 use roadtrain_engine::host::Controller;
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 /// How long nothing may move while the device is written back and stopped before requests are failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How long stopping may take then.
 const FAILING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the queues of a device that is stopped may take to hear of it.
@@ -41,9 +41,11 @@ pub(crate) fn end(
 ) {
     let path = device::block_path(id);
     if how == HowItGoes::InUse
-        && let Err(error) = write_back(&path, PATIENCE)
+        && let Err(error) = write_back_all(&path, PATIENCE)
     {
-        warn!("{}: what was not written back is lost: {error}", path.display());
+        let text = format!("what was cached of {} and not written back: {error}", path.display());
+        warn!("lost: {text}");
+        controller.view().lose(text);
     }
     let stopped = (how != HowItGoes::LeftAgain).then(|| stop(id, &controller));
     let in_order = matches!(stopped, Some(Ok(_)));
