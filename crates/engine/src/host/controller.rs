@@ -186,6 +186,7 @@ impl Controller {
             scout: None,
             found: Vec::new(),
             failing: false,
+            ended: 0,
             stopped: false,
         };
         if let Err(error) = keeper.attach(&mut admin) {
@@ -361,6 +362,8 @@ struct Keeper {
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
     failing: bool,
+    /// Reactors whose threads are over.
+    ended: usize,
     stopped: bool,
 }
 
@@ -465,20 +468,18 @@ impl Keeper {
                     self.found.push(found);
                 }
                 Report::Stop => self.stopped = true,
-                Report::Ended => self.stopped |= self.all_ended(),
+                Report::Ended => {
+                    self.ended += 1;
+                    self.stopped |= self.all_ended();
+                }
             }
         }
         if self.stopped { Some(Event::Stopped) } else { lost }
     }
 
+    /// Each reactor's thread says so once; it may be about to end when it has.
     fn all_ended(&self) -> bool {
-        let ended = |r: &ReactorHandle| r.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        // The last one reports just before its thread is over.
-        let running = self.reactors.iter().filter(|r| !ended(r)).count();
-        running == 0 || {
-            thread::sleep(Duration::from_millis(1));
-            self.reactors.iter().all(ended)
-        }
+        self.ended >= self.reactors.len()
     }
 
     /// Switches events on and asks for the first.
@@ -662,9 +663,10 @@ impl Keeper {
     }
 
     /// Nobody connects again any more.
-    fn fail_lost_lanes(&self) {
+    fn fail_lost_lanes(&mut self) {
         self.inbox.acknowledge();
         while let Some(report) = self.inbox.take() {
+            self.ended += usize::from(matches!(report, Report::Ended));
             let Report::Lost { lane, .. } = report else { continue };
             let reactor = self.reactors.iter().find(|reactor| reactor.lanes.contains(&lane));
             if let Some(reactor) = reactor {
