@@ -1,6 +1,6 @@
-//! A laboratory for links: a host and a target in network namespaces of their own, one to six pairs of
-//! veth interfaces between them, named as `tests/lib/links.sh` does. Shaped or impaired links go through a third namespace, as through a
-//! switch; the others are a pair each, back to back.
+//! A laboratory for links: a host and a target in network namespaces of their own, one to six pairs of veth interfaces
+//! between them, named as `tests/lib/links.sh` does. Shaped or impaired links go through a third namespace, as through
+//! a switch; the others are a pair each, back to back.
 //!
 //! ```text
 //! host          middle           target

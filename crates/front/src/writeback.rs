@@ -40,8 +40,8 @@ pub(crate) fn write_back_all(path: &Path, patience: Duration) -> Result<(), Stri
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
-/// Writes back what the system keeps of block device `path`, and the file systems at `mounts`. Gives up when nothing moves for `patience`: a
-/// thread is left behind then, which ends with the device.
+/// Writes back what the system keeps of block device `path`, and the file systems at `mounts`. Gives up when nothing
+/// moves for `patience`: a thread is left behind then, which ends with the device.
 ///
 /// # Errors
 /// What did not work; data may be lost.

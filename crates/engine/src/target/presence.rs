@@ -1,9 +1,9 @@
 //! The connections of every host, until nothing of them is left.
 //!
-//! A host that has lost its connections tries its commands again over new ones, and then goes on. So nothing of
-//! the old connections may be executed once the host is back: neither commands in a backend, nor octets that
-//! were received but not looked at. A TCP connection that is lost has hung up; for a lane over Ethernet the host is asked
-//! when it connects a new controller, and one that does not answer has lost it.
+//! A host that has lost its connections tries its commands again over new ones, and then goes on. So nothing of the old
+//! connections may be executed once the host is back: neither commands in a backend, nor octets that were received but
+//! not looked at. A TCP connection that is lost has hung up; for a lane over Ethernet the host is asked when it
+//! connects a new controller, and one that does not answer has lost it.
 
 use crate::connection::any_hung_up;
 use roadtrain_proto::time::Instant;

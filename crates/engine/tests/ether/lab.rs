@@ -16,7 +16,8 @@ pub(crate) struct Lab {
     links: usize,
 }
 
-/// Runs `test` beside `links` pairs of interfaces, `host0` and `target0` and so on; prints SKIPPED where there can be none.
+/// Runs `test` beside `links` pairs of interfaces, `host0` and `target0` and so on; prints SKIPPED where there can be
+/// none.
 pub(crate) fn in_lab(links: usize, test: impl FnOnce(&Lab) + Send) {
     let in_namespace = || {
         // SAFETY: takes a number; moves this thread alone, and those that it starts.

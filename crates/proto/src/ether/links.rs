@@ -165,8 +165,8 @@ impl<R: Copy> Links<R> {
 
     // ---- What leaves ----
 
-    /// The link on which a frame of so many octets arrives first (its bias added), if any has room. While all are suspect, one that
-    /// is to be asked: with this frame.
+    /// The link on which a frame of so many octets arrives first (its bias added), if any has room. While all are
+    /// suspect, one that is to be asked: with this frame.
     #[must_use]
     pub fn choose(&self, now: Instant, octets: u32) -> Option<u8> {
         let mut best: Option<(u64, u8)> = None;

@@ -1,5 +1,5 @@
-//! Whether a lane's links still suit: their target may be where none of them leads, and interfaces may take smaller frames
-//! than they did. Then nothing helps but to connect again.
+//! Whether a lane's links still suit: their target may be where none of them leads, and interfaces may take smaller
+//! frames than they did. Then nothing helps but to connect again.
 
 use super::join::FRAME_MIN;
 use super::lane::EtherLane;

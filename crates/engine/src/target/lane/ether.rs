@@ -176,8 +176,8 @@ impl Ether {
         self.qpair.links_mut().add(now, config, door)
     }
 
-    /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of no
-    /// use to a link.
+    /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of
+    /// no use to a link.
     pub(in crate::target) fn set_states(&mut self, now: Instant, states: &[PortState]) {
         for (number, link) in (0..).zip(&self.links) {
             if let Some(state) = link.and_then(|link| states.get(link.port)) {
@@ -267,8 +267,8 @@ impl Lane {
         }
     }
 
-    /// A host connects: is this its lane, and does it still have it? Whether it is asked now; what it says is told at once
-    /// or when it has come.
+    /// A host connects: is this its lane, and does it still have it? Whether it is asked now; what it says is told at
+    /// once or when it has come.
     pub(in crate::target) fn ask(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
 //! The host's end of a lane: commands and data out, completions and data in (docs/ETHERNET.md).
 //!
-//! Sans-IO, the counterpart of [`crate::host::qpair`]: the caller offers frames of the lane to [`Qpair::receive`] and takes
-//! frames from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the caller
-//! keeps the slot's data buffer. Each slot completes exactly once.
+//! Sans-IO, the counterpart of [`crate::host::qpair`]: the caller offers frames of the lane to [`Qpair::receive`] and
+//! takes frames from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the
+//! caller keeps the slot's data buffer. Each slot completes exactly once.
 
 mod receive;
 mod slots;
@@ -158,8 +158,8 @@ impl Qpair {
         self.end.ended()
     }
 
-    /// Queues a command; `sqe`'s CID is filled in here. `None` when the queue is full, the lane has ended or the data is
-    /// more than [`Qpair::data_bytes_max`].
+    /// Queues a command; `sqe`'s CID is filled in here. `None` when the queue is full, the lane has ended or the data
+    /// is more than [`Qpair::data_bytes_max`].
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         if data.bytes() > self.config.data_bytes_max || self.end.ended().is_some() {
             return None;
@@ -237,8 +237,8 @@ impl Qpair {
         self.end.has_tx(now)
     }
 
-    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's limits;
-    /// `false` when nothing was added.
+    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
+    /// limits; `false` when nothing was added.
     pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
         self.end.poll_tx(now, &mut self.slots, train)
     }

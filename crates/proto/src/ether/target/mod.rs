@@ -1,8 +1,8 @@
 //! The target's end of a lane: commands and data in, completions and data out (docs/ETHERNET.md).
 //!
-//! Sans-IO, the counterpart of [`crate::target::qpair`]: the caller offers frames of the lane to [`Qpair::receive`], copies
-//! data to its place in the damq, executes what [`RxEvent::Command`] names, and answers with [`Qpair::respond`] or
-//! [`Qpair::respond_with_data`]. A slot's data stays until [`RxEvent::Released`].
+//! Sans-IO, the counterpart of [`crate::target::qpair`]: the caller offers frames of the lane to [`Qpair::receive`],
+//! copies data to its place in the damq, executes what [`RxEvent::Command`] names, and answers with [`Qpair::respond`]
+//! or [`Qpair::respond_with_data`]. A slot's data stays until [`RxEvent::Released`].
 
 mod receive;
 mod slots;
@@ -210,8 +210,8 @@ impl Qpair {
         self.end.has_tx(now)
     }
 
-    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's limits;
-    /// `false` when nothing was added.
+    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
+    /// limits; `false` when nothing was added.
     pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
         self.end.poll_tx(now, &mut self.slots, train)
     }

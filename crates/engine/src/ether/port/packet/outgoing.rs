@@ -116,8 +116,8 @@ impl Outgoing {
         self.pieces.push(Piece::Payload { at, length });
     }
 
-    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted: its lane
-    /// was made when the interface took larger ones.
+    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted: its
+    /// lane was made when the interface took larger ones.
     #[inline]
     pub(in crate::ether::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let frame = self.open;
