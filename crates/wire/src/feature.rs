@@ -8,6 +8,8 @@ pub mod fid {
     pub const ARBITRATION: u8 = 0x01;
     /// Power Management.
     pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// Temperature Threshold.
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
     /// Error Recovery.
     pub const ERROR_RECOVERY: u8 = 0x05;
     /// Volatile Write Cache.
@@ -132,6 +134,47 @@ impl NumberOfQueues {
     #[must_use]
     pub fn emit(&self) -> u32 {
         (self.submission.wrapping_sub(1) & 0xffff) | self.completion.wrapping_sub(1) << 16
+    }
+}
+
+/// Which end of the range a Temperature Threshold (04h) bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThresholdType {
+    /// Warns when the temperature reaches it.
+    Over,
+    /// Warns when the temperature falls to it.
+    Under,
+}
+
+/// CDW11 of Temperature Threshold (04h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemperatureThreshold {
+    /// TMPTH: the threshold in kelvins.
+    pub kelvins: u16,
+    /// TMPSEL: which temperature, see [`TemperatureThreshold::COMPOSITE`].
+    pub sensor: u8,
+    /// THSEL; `None` when the field is reserved.
+    pub kind: Option<ThresholdType>,
+    /// TMPTHH: hysteresis, 0 for none.
+    pub hysteresis: u8,
+}
+
+impl TemperatureThreshold {
+    /// TMPSEL of the Composite Temperature.
+    pub const COMPOSITE: u8 = 0;
+    /// TMPSEL of every temperature that a controller has, for Set Features alone.
+    pub const ALL: u8 = 0xf;
+
+    /// The fields of `cdw11`.
+    #[must_use]
+    pub fn parse(cdw11: u32) -> Self {
+        let kind = match cdw11 >> 20 & 3 {
+            0 => Some(ThresholdType::Over),
+            1 => Some(ThresholdType::Under),
+            _ => None,
+        };
+        let (sensor, hysteresis) = ((cdw11 >> 16 & 0xf) as u8, (cdw11 >> 22 & 7) as u8);
+        TemperatureThreshold { kelvins: cdw11 as u16, sensor, kind, hysteresis }
     }
 }
 

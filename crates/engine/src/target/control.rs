@@ -7,7 +7,9 @@ use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
 use crate::backend::Backend;
 use crate::mailbox::Outbox;
-use roadtrain_proto::target::{Connected, Limits, Outcome, Target, TargetConfig, TargetEvent};
+use roadtrain_proto::target::{
+    Connected, Limits, Outcome, Target, TargetConfig, TargetEvent, host_name,
+};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -49,7 +51,9 @@ pub(super) struct Control {
 
 /// Where a command came in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Port {
+pub(super) struct Port<'a> {
+    /// Who is at the other end, for logs.
+    pub(super) peer: &'a str,
     /// Our address of the connection.
     pub(super) local: SocketAddr,
     /// The connection's, if it has one of its own.
@@ -122,7 +126,7 @@ impl Control {
         &self,
         now: Instant,
         association: &mut Option<Connected>,
-        port: Port,
+        port: Port<'_>,
         sqe: &Sqe,
         data: &[u8],
         page: &mut Vec<u8>,
@@ -153,12 +157,14 @@ impl Control {
         &self,
         now: Instant,
         association: &mut Option<Connected>,
-        port: Port,
+        port: Port<'_>,
         sqe: &Sqe,
         data: &[u8],
     ) -> Answer {
         if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
             let status = Status::COMMAND_SEQUENCE_ERROR.dnr();
+            let opcode = format!("{:#04x}", sqe.opcode);
+            info!(peer = port.peer, field = "opcode", value = opcode, %status, "Connect expected");
             return Answer { completion: Some((status, 0)), ..Answer::default() };
         }
         let mut state = self.lock();
@@ -176,9 +182,18 @@ impl Control {
                 }
                 return Answer { postponed: true, ..Answer::default() };
             }
-            (_, Remains::Commands) => {
+            (hostnqn, Remains::Commands) => {
                 // The host tries again: no Do Not Retry.
-                let completion = Some((Status::CONNECT_CONTROLLER_BUSY, 0));
+                let status = Status::CONNECT_CONTROLLER_BUSY;
+                let value = host_name(hostnqn);
+                info!(
+                    peer = port.peer,
+                    field = "HOSTNQN",
+                    value,
+                    %status,
+                    "Connect refused: commands of the host's lost connections are in a backend"
+                );
+                let completion = Some((status, 0));
                 return Answer { completion, ..Answer::default() };
             }
         }
@@ -189,9 +204,10 @@ impl Control {
         match connected {
             Ok(connected) => {
                 info!(
+                    peer = port.peer,
                     cntlid = connected.cntlid,
                     qid = connected.qid,
-                    host = %connected.hostnqn,
+                    host = host_name(&connected.hostnqn),
                     subsystem = %connected.subnqn,
                     "queue connected"
                 );
@@ -200,7 +216,8 @@ impl Control {
                 Answer { completion, connected: pass, ..Answer::default() }
             }
             Err(error) => {
-                info!(%error, "Connect refused");
+                let (field, value, status) = (error.field, &error.value, error.status);
+                info!(peer = port.peer, field, value, %status, "Connect refused");
                 let completion = Some((error.status, error.result.into()));
                 Answer { completion, ..Answer::default() }
             }

@@ -8,25 +8,24 @@ use super::features::Features;
 use super::identify;
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
-use crate::error::CommandError;
 use crate::policy::Class;
 use crate::time::Instant;
 use core::mem::offset_of;
 use core::net::SocketAddr;
 use core::time::Duration;
 use roadtrain_wire::fabrics::{
-    CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr, parse_nqn,
+    CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX, cattr, parse_nqn,
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use thiserror::Error;
 
 /// Largest controller identifier; those above are reserved.
 const CNTLID_MAX: u16 = 0xffef;
 
-const OCTET_RECFMT: u8 = 40;
 const OCTET_QID: u8 = 42;
 const OCTET_SQSIZE: u8 = 44;
 
@@ -57,41 +56,84 @@ pub struct Connected {
     pub result: u32,
 }
 
-/// Connect Invalid Parameters, blaming `octet` of the command.
-fn bad_field(octet: u8) -> CommandError {
-    CommandError {
-        result: octet.into(),
-        ..CommandError::at(Status::CONNECT_INVALID_PARAMETERS, octet)
+/// Why a queue was not connected: what to answer, and what to tell whoever looks after the target.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field} {value}: {status}")]
+pub struct ConnectRefused {
+    /// Status of the completion, Do Not Retry included.
+    pub status: Status,
+    /// DW0 of the completion: which parameter is wrong (IPO, IATTR).
+    pub result: u32,
+    /// Name of the field that is to blame.
+    pub field: &'static str,
+    /// Its value, fit for a log whatever the host has sent.
+    pub value: String,
+}
+
+impl ConnectRefused {
+    /// `status`, blaming a field that the completion does not name.
+    pub(super) fn new(status: Status, field: &'static str, value: impl ToString) -> Self {
+        ConnectRefused { status: status.dnr(), result: 0, field, value: value.to_string() }
+    }
+
+    /// Connect Invalid Parameters, blaming `octet` of the command.
+    fn command(octet: u8, field: &'static str, value: impl ToString) -> Self {
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        ConnectRefused { result: octet.into(), ..ConnectRefused::new(status, field, value) }
+    }
+
+    /// Connect Invalid Parameters, blaming `octet` of the data (IATTR set).
+    fn data(octet: usize, field: &'static str, value: impl ToString) -> Self {
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        ConnectRefused {
+            result: octet as u32 | 1 << 16,
+            ..ConnectRefused::new(status, field, value)
+        }
     }
 }
 
-/// `status`, blaming `octet` of the data (IATTR set).
-fn bad_data(status: Status, octet: usize) -> CommandError {
-    CommandError { result: octet as u32 | 1 << 16, ..CommandError::new(status) }
+/// A name as the host has sent it: printable, and no longer than an NQN may be.
+fn show_name(field: &[u8; 256]) -> String {
+    let end = field.iter().position(|&octet| octet == 0).unwrap_or(NQN_BYTES_MAX);
+    format!("\"{}\"", field[..end.min(NQN_BYTES_MAX)].escape_ascii())
 }
 
-fn bad_parameter(octet: usize) -> CommandError {
-    bad_data(Status::CONNECT_INVALID_PARAMETERS, octet)
+/// How logs call a host.
+#[must_use]
+pub fn host_name(hostnqn: &str) -> &str {
+    if hostnqn.is_empty() { "anonymous" } else { hostnqn }
 }
 
 /// Connect data whose names are well formed.
 struct Names<'a> {
     subnqn: &'a str,
+    /// Empty for an anonymous host: some hosts have no name unless they are given one.
     hostnqn: &'a str,
     hostid: [u8; 16],
     cntlid: u16,
 }
 
 impl<'a> Names<'a> {
-    fn parse(data: &'a ConnectData) -> Result<Self, CommandError> {
-        let nqn = |field, octet| parse_nqn(field).ok_or(bad_parameter(octet));
-        Ok(Names {
-            subnqn: nqn(&data.subnqn, offset_of!(ConnectData, subnqn))?,
-            hostnqn: nqn(&data.hostnqn, offset_of!(ConnectData, hostnqn))?,
-            hostid: data.hostid,
-            cntlid: data.cntlid.get(),
-        })
+    fn parse(data: &'a ConnectData) -> Result<Self, ConnectRefused> {
+        let subnqn = parse_nqn(&data.subnqn).ok_or_else(|| bad_subnqn(data))?;
+        let hostnqn = match data.hostnqn[0] {
+            0 => "",
+            _ => parse_nqn(&data.hostnqn).ok_or_else(|| bad_hostnqn(data))?,
+        };
+        Ok(Names { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
     }
+}
+
+fn bad_subnqn(data: &ConnectData) -> ConnectRefused {
+    ConnectRefused::data(offset_of!(ConnectData, subnqn), "SUBNQN", show_name(&data.subnqn))
+}
+
+fn bad_hostnqn(data: &ConnectData) -> ConnectRefused {
+    ConnectRefused::data(offset_of!(ConnectData, hostnqn), "HOSTNQN", show_name(&data.hostnqn))
+}
+
+fn bad_cntlid(cntlid: u16) -> ConnectRefused {
+    ConnectRefused::data(offset_of!(ConnectData, cntlid), "CNTLID", cntlid)
 }
 
 impl Target {
@@ -106,25 +148,28 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
         local: SocketAddr,
-    ) -> Result<Connected, CommandError> {
+    ) -> Result<Connected, ConnectRefused> {
         let connect = Connect::parse(sqe);
         if connect.recfmt != 0 {
             let status = Status::CONNECT_INCOMPATIBLE_FORMAT;
-            return Err(CommandError::at(status, OCTET_RECFMT));
+            return Err(ConnectRefused::new(status, "RECFMT", connect.recfmt));
         }
-        let data = ConnectData::ref_from_bytes(data)
-            .map_err(|_| CommandError::new(Status::DATA_SGL_LENGTH_INVALID))?;
+        let length = data.len();
+        let data = ConnectData::ref_from_bytes(data).map_err(|_| {
+            let status = Status::DATA_SGL_LENGTH_INVALID;
+            ConnectRefused::new(status, "octets of data", length)
+        })?;
         let names = Names::parse(data)?;
         if connect.sqsize == 0 || connect.sqsize >= self.limits.queue_entries_max {
-            return Err(bad_field(OCTET_SQSIZE));
+            return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
         let cntlid = match connect.qid {
-            0 => self.connect_admin(now, &connect, &names, local)?,
-            qid => self.connect_io(now, qid, &names)?,
+            0 => self.connect_admin(now, &connect, data, &names, local)?,
+            qid => self.connect_io(now, qid, data, &names)?,
         };
-        let controller = self.controllers.get(&cntlid).ok_or(CommandError::new(
-            Status::INTERNAL_ERROR, // the two functions above return controllers that are there
-        ))?;
+        // The two functions above return controllers that are there.
+        let missing = || ConnectRefused::new(Status::INTERNAL_ERROR, "CNTLID", cntlid);
+        let controller = self.controllers.get(&cntlid).ok_or_else(missing)?;
         Ok(Connected {
             cntlid,
             qid: connect.qid,
@@ -144,19 +189,22 @@ impl Target {
         &mut self,
         now: Instant,
         connect: &Connect,
+        data: &ConnectData,
         names: &Names<'_>,
         local: SocketAddr,
-    ) -> Result<u16, CommandError> {
-        let kind = self.kind_of(names)?;
+    ) -> Result<u16, ConnectRefused> {
+        let kind = self.kind_of(data, names)?;
         if names.cntlid != CNTLID_DYNAMIC {
-            return Err(bad_parameter(offset_of!(ConnectData, cntlid)));
+            return Err(bad_cntlid(names.cntlid));
         }
         // Another try may find a controller free: no Do Not Retry.
-        let busy = CommandError {
-            status: Status::CONNECT_CONTROLLER_BUSY,
-            ..CommandError::new(Status::CONNECT_CONTROLLER_BUSY)
+        let status = Status::CONNECT_CONTROLLER_BUSY;
+        let count = self.controllers.len();
+        let busy = || ConnectRefused {
+            status,
+            ..ConnectRefused::new(status, "controllers in use", count)
         };
-        let cntlid = self.allocate_cntlid().ok_or(busy)?;
+        let cntlid = self.allocate_cntlid().ok_or_else(busy)?;
         let keep_alive = match kind {
             ControllerKind::Io => KeepAlive::new(now, connect.kato_ms),
             ControllerKind::Discovery => KeepAlive::of_discovery(now, connect.kato_ms),
@@ -187,15 +235,19 @@ impl Target {
     }
 
     /// The kind of controller the subsystem has, if the host may connect to it.
-    fn kind_of(&self, names: &Names<'_>) -> Result<ControllerKind, CommandError> {
+    fn kind_of(
+        &self,
+        data: &ConnectData,
+        names: &Names<'_>,
+    ) -> Result<ControllerKind, ConnectRefused> {
         if names.subnqn == DISCOVERY_NQN {
             return Ok(ControllerKind::Discovery);
         }
         let subsystem = self.subsystems.get(names.subnqn);
-        let subsystem = subsystem.ok_or(bad_parameter(offset_of!(ConnectData, subnqn)))?;
+        let subsystem = subsystem.ok_or_else(|| bad_subnqn(data))?;
         if !subsystem.allows(names.hostnqn) {
-            let octet = offset_of!(ConnectData, hostnqn);
-            return Err(bad_data(Status::CONNECT_INVALID_HOST, octet));
+            let status = Status::CONNECT_INVALID_HOST.dnr();
+            return Err(ConnectRefused { status, ..bad_hostnqn(data) });
         }
         Ok(ControllerKind::Io)
     }
@@ -204,25 +256,33 @@ impl Target {
         &mut self,
         now: Instant,
         qid: u16,
+        data: &ConnectData,
         names: &Names<'_>,
-    ) -> Result<u16, CommandError> {
+    ) -> Result<u16, ConnectRefused> {
         let io_queues_max = self.limits.io_queues_max;
         let controller = self.controllers.get_mut(&names.cntlid);
-        let controller = controller.ok_or(bad_parameter(offset_of!(ConnectData, cntlid)))?;
+        let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
         if *controller.subnqn != *names.subnqn {
-            return Err(bad_parameter(offset_of!(ConnectData, subnqn)));
+            return Err(bad_subnqn(data));
         }
         if *controller.hostnqn != *names.hostnqn {
-            return Err(bad_parameter(offset_of!(ConnectData, hostnqn)));
+            return Err(bad_hostnqn(data));
         }
         if controller.hostid != names.hostid {
-            return Err(bad_parameter(offset_of!(ConnectData, hostid)));
+            let value = format!("{:#034x}", u128::from_be_bytes(names.hostid));
+            return Err(ConnectRefused::data(offset_of!(ConnectData, hostid), "HOSTID", value));
         }
         if controller.kind == ControllerKind::Discovery || qid > io_queues_max {
-            return Err(bad_field(OCTET_QID));
+            return Err(ConnectRefused::command(OCTET_QID, "QID", qid));
         }
-        if !controller.properties.is_ready() || controller.queues.contains(&qid) {
-            return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, OCTET_QID));
+        let sequence = Status::COMMAND_SEQUENCE_ERROR;
+        if !controller.properties.is_ready() {
+            let value = format!("{} of a controller that is not ready", names.cntlid);
+            return Err(ConnectRefused::new(sequence, "CNTLID", value));
+        }
+        if controller.queues.contains(&qid) {
+            let value = format!("{qid}, which is connected");
+            return Err(ConnectRefused::new(sequence, "QID", value));
         }
         controller.queues.insert(qid);
         controller.keep_alive.restart(now);

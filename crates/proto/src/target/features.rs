@@ -5,7 +5,7 @@ use super::controller::ControllerKind;
 use crate::error::CommandError;
 use roadtrain_wire::feature::{
     GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
-    capabilities, fid,
+    TemperatureThreshold, ThresholdType, capabilities, fid,
 };
 use roadtrain_wire::status::Status;
 
@@ -18,9 +18,33 @@ const FIXED: [(u8, u32); 5] = [
     (fid::COMMAND_SET_PROFILE, 0),
 ];
 
+/// Warning and critical composite temperature (WCTEMP, CCTEMP) in kelvins. They may not be 0: the first is what the
+/// specification recommends, the second is above it. Nothing is measured here, so neither is ever reached.
+pub(super) const WARNING_KELVINS: u16 = 0x157;
+pub(super) const CRITICAL_KELVINS: u16 = 0x161;
+
+/// Thresholds of the Composite Temperature: kept for the host, never reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Thresholds {
+    over: u16,
+    under: u16,
+}
+
+impl Thresholds {
+    const DEFAULT: Thresholds = Thresholds { over: WARNING_KELVINS, under: 0 };
+
+    fn get(&mut self, kind: ThresholdType) -> &mut u16 {
+        match kind {
+            ThresholdType::Over => &mut self.over,
+            ThresholdType::Under => &mut self.under,
+        }
+    }
+}
+
 /// What of the features is kept nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features {
+    thresholds: Thresholds,
     write_cache: bool,
     /// Advanced Command Retry Enable of Host Behavior Support: accepted, we never ask for delays.
     acre: u8,
@@ -28,7 +52,7 @@ pub(super) struct Features {
 
 impl Default for Features {
     fn default() -> Self {
-        Features { write_cache: true, acre: 0 }
+        Features { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
     }
 }
 
@@ -38,6 +62,7 @@ pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
         ControllerKind::Io => &[
             fid::ARBITRATION,
             fid::POWER_MANAGEMENT,
+            fid::TEMPERATURE_THRESHOLD,
             fid::ERROR_RECOVERY,
             fid::VOLATILE_WRITE_CACHE,
             fid::NUMBER_OF_QUEUES,
@@ -86,6 +111,7 @@ pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, C
 fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let controller = &context.controller;
     let value = match fid {
+        fid::TEMPERATURE_THRESHOLD => threshold(context, controller.features.thresholds)?.into(),
         fid::VOLATILE_WRITE_CACHE => controller.features.write_cache.into(),
         fid::NUMBER_OF_QUEUES => queues(context),
         fid::ASYNC_EVENT_CONFIG => controller.events.enabled(),
@@ -99,6 +125,7 @@ fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
 
 fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let value = match fid {
+        fid::TEMPERATURE_THRESHOLD => threshold(context, Thresholds::DEFAULT)?.into(),
         fid::VOLATILE_WRITE_CACHE => 1,
         fid::NUMBER_OF_QUEUES => queues(context),
         fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => 0,
@@ -126,6 +153,28 @@ fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, Comm
     Ok(0)
 }
 
+/// The threshold that a Get Features command names. The Composite Temperature is the only one there is.
+fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, CommandError> {
+    let wanted = TemperatureThreshold::parse(context.sqe.cdw11.get());
+    match wanted.kind {
+        Some(kind) if wanted.sensor == TemperatureThreshold::COMPOSITE => Ok(*thresholds.get(kind)),
+        _ => Err(CommandError::field(octet::CDW11)),
+    }
+}
+
+fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandError> {
+    let TemperatureThreshold { kelvins, sensor, kind, hysteresis } =
+        TemperatureThreshold::parse(value);
+    let is_ours = matches!(sensor, TemperatureThreshold::COMPOSITE | TemperatureThreshold::ALL);
+    match kind {
+        Some(kind) if is_ours && hysteresis == 0 => {
+            *context.controller.features.thresholds.get(kind) = kelvins;
+            Ok(0)
+        }
+        _ => Err(CommandError::field(octet::CDW11)),
+    }
+}
+
 /// Set Features.
 pub(super) fn set(context: &mut Context<'_>) -> Result<u64, CommandError> {
     let set = SetFeatures::parse(context.sqe);
@@ -149,6 +198,7 @@ pub(super) fn set(context: &mut Context<'_>) -> Result<u64, CommandError> {
 
 fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     match set.fid {
+        fid::TEMPERATURE_THRESHOLD => set_threshold(context, set.value),
         fid::VOLATILE_WRITE_CACHE => {
             let write_cache = set.value & 1 != 0;
             context.controller.features.write_cache = write_cache;

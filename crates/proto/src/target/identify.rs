@@ -5,6 +5,7 @@ use super::config::{Limits, NAMESPACES_MAX};
 use super::controller::{Controller, ControllerKind};
 use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
+use super::features::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
 use super::keep_alive::KAS;
 use super::namespace::{ANA_GROUP, Namespace};
@@ -192,6 +193,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
     page.cntrltype = cntrltype::IO;
     page.acl = ABORTS_MAX - 1;
     page.frmw = 0b0011; // one slot, read-only
+    (page.wctemp, page.cctemp) = (WARNING_KELVINS.into(), CRITICAL_KELVINS.into());
     page.lpa = lpa::COMMAND_EFFECTS | lpa::EXTENDED_DATA | lpa::MISCELLANEOUS;
     page.anatt = 1; // the state never changes, but 0 is reserved
     page.anacap = anacap::OPTIMIZED | anacap::GROUP_FIXED;

@@ -36,7 +36,7 @@ pub use admin::Outcome;
 pub use config::{
     ConfigError, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
-pub use connect::Connected;
+pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::{Change, CloseReason, Target, TargetEvent};
 pub use controller::{ControllerKind, ControllerShared, Usage};
 pub use namespace::NamespaceTable;

@@ -1,15 +1,14 @@
 //! Connect, right and wrong.
 
 use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, local};
-use roadtrain_proto::error::CommandError;
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::ControllerKind;
+use roadtrain_proto::target::{ConnectRefused, Connected, ControllerKind, host_name};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
 /// Status and DW0 (IPO, IATTR) of a Connect that must fail.
-fn refused(result: Result<roadtrain_proto::target::Connected, CommandError>) -> (Status, u32) {
+fn refused(result: Result<Connected, ConnectRefused>) -> (Status, u32) {
     let error = result.expect_err("must be refused");
     assert!(error.status.is_dnr() || error.status.is(Status::CONNECT_CONTROLLER_BUSY));
     (Status::from_field(error.status.code() << 1), error.result)
@@ -89,7 +88,6 @@ fn wrong_fields_of_the_data() {
     assert_eq!(try_with(&|d| d.subnqn[18] = b'x'), in_data(256), "unknown subsystem");
     assert_eq!(try_with(&|d| d.subnqn.fill(b'n')), in_data(256), "not terminated");
     assert_eq!(try_with(&|d| d.subnqn.fill(0)), in_data(256), "empty");
-    assert_eq!(try_with(&|d| d.hostnqn.fill(0)), in_data(512), "empty");
     assert_eq!(try_with(&|d| d.hostnqn[0] = 0xff), in_data(512), "not UTF-8");
 }
 
@@ -101,6 +99,47 @@ fn hosts_that_are_not_allowed_are_refused() {
     assert_eq!(refused(script.connect_as(STRANGER, PRIVATE_NQN)), invalid_host);
     assert!(script.connect_as(STRANGER, NQN).is_ok());
     assert!(script.connect_as(STRANGER, DISCOVERY_NQN).is_ok());
+}
+
+/// Programs that were given no host NQN send an empty one.
+#[test]
+fn an_anonymous_host_may_go_where_any_host_may() {
+    let mut script = Script::new();
+    let connected = script.connect_as("", NQN).unwrap();
+    assert_eq!((&*connected.hostnqn, host_name(&connected.hostnqn)), ("", "anonymous"));
+    script.enable(connected.cntlid);
+    let mut queue = |qid, host| {
+        let data = ConnectData::new(HOSTID, connected.cntlid, NQN, host);
+        script.connect(connect_sqe(qid, 127), &data)
+    };
+    assert!(queue(1, "").is_ok());
+    assert_eq!(refused(queue(2, HOST)), (PARAMETERS, 1 << 16 | 512), "of another host");
+    assert!(script.connect_as("", DISCOVERY_NQN).is_ok());
+    let invalid_host = (Status::CONNECT_INVALID_HOST, 1 << 16 | 512);
+    assert_eq!(refused(script.connect_as("", PRIVATE_NQN)), invalid_host);
+}
+
+#[test]
+fn a_refusal_names_the_field_and_its_value() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let told = |result: Result<Connected, ConnectRefused>| {
+        let ConnectRefused { field, value, .. } = result.expect_err("must be refused");
+        format!("{field} {value}")
+    };
+    assert_eq!(told(script.connect_as(HOST, "nqn.x:no")), "SUBNQN \"nqn.x:no\"");
+    assert_eq!(told(script.connect_as("", PRIVATE_NQN)), "HOSTNQN \"\"");
+    let stranger = format!("HOSTNQN \"{STRANGER}\"");
+    assert_eq!(told(script.connect_as(STRANGER, PRIVATE_NQN)), stranger);
+    assert_eq!(told(script.connect_io(77, 1)), "CNTLID 77");
+    assert_eq!(told(script.connect_io(cntlid, 129)), "QID 129");
+    let mut data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+    assert_eq!(told(script.connect(connect_sqe(0, 1024), &data)), "SQSIZE 1024");
+    // What is no text cannot upset a log.
+    data.hostnqn.fill(b'\n');
+    data.hostnqn[0] = 0xff;
+    let value = told(script.connect(connect_sqe(0, 31), &data));
+    assert_eq!(value, format!("HOSTNQN \"\\xff{}\"", "\\n".repeat(222)));
 }
 
 #[test]

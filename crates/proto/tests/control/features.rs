@@ -18,9 +18,10 @@ fn get(fid: u8, select: u32) -> Sqe {
 }
 
 /// (feature, default, changeable) of what has no data.
-const PLAIN: [(u8, u64, bool); 9] = [
+const PLAIN: [(u8, u64, bool); 10] = [
     (fid::ARBITRATION, 7, false),
     (fid::POWER_MANAGEMENT, 0, false),
+    (fid::TEMPERATURE_THRESHOLD, 0x157, true),
     (fid::ERROR_RECOVERY, 0, false),
     (fid::VOLATILE_WRITE_CACHE, 1, true),
     (fid::NUMBER_OF_QUEUES, 0x007f_007f, true),
@@ -76,7 +77,7 @@ fn fixed_features_keep_their_value() {
 fn unknown_features_are_refused() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    for unknown in [0x00, 0x03, 0x04, 0x08, 0x09, 0x0c, 0x0d, 0x0e, 0x10, 0x17, 0x7f, 0x82, 0x84] {
+    for unknown in [0x00, 0x03, 0x08, 0x09, 0x0c, 0x0d, 0x0e, 0x10, 0x17, 0x7f, 0x82, 0x84] {
         script.fail(cntlid, get(unknown, 0), Status::INVALID_FIELD);
         script.fail(cntlid, get(unknown, CAPABILITIES), Status::INVALID_FIELD);
         script.fail(cntlid, SetFeatures::emit(unknown, 0), Status::INVALID_FIELD);
@@ -84,6 +85,37 @@ fn unknown_features_are_refused() {
     let discovery = script.controller(DISCOVERY_NQN);
     script.fail(discovery, get(fid::NUMBER_OF_QUEUES, 0), Status::INVALID_FIELD);
     script.succeed(discovery, get(fid::KEEP_ALIVE_TIMER, 0));
+}
+
+#[test]
+fn temperature_thresholds_are_kept() {
+    const UNDER: u32 = 1 << 20;
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let with = |select: u32, cdw11: u32| Sqe {
+        cdw11: cdw11.into(),
+        ..get(fid::TEMPERATURE_THRESHOLD, select)
+    };
+    let set = |cdw11: u32| SetFeatures::emit(fid::TEMPERATURE_THRESHOLD, cdw11);
+    assert_eq!(script.succeed(cntlid, with(0, 0)).result, 0x157, "WCTEMP");
+    assert_eq!(script.succeed(cntlid, with(0, UNDER)).result, 0);
+    script.succeed(cntlid, set(0x150));
+    script.succeed(cntlid, set(UNDER | 0x100));
+    assert_eq!(script.succeed(cntlid, with(0, 0)).result, 0x150);
+    assert_eq!(script.succeed(cntlid, with(0, UNDER)).result, 0x100);
+    assert_eq!(script.succeed(cntlid, with(DEFAULT, 0)).result, 0x157);
+    script.succeed(cntlid, set(0xf << 16 | 0x160)); // every temperature there is
+    assert_eq!(script.succeed(cntlid, with(0, 0)).result, 0x160);
+    // Sensors that are not there, reserved fields, hysteresis.
+    for wrong in [1 << 16, 8 << 16, 9 << 16, 2 << 20, 3 << 20] {
+        script.fail(cntlid, set(wrong | 1), Status::INVALID_FIELD);
+        script.fail(cntlid, with(0, wrong), Status::INVALID_FIELD);
+    }
+    script.fail(cntlid, set(1 << 22 | 0x150), Status::INVALID_FIELD);
+    script.fail(cntlid, with(0, 0xf << 16), Status::INVALID_FIELD);
+    script.set_cc(cntlid, 0);
+    script.enable(cntlid);
+    assert_eq!(script.succeed(cntlid, with(0, 0)).result, 0x157, "as after every reset");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod features;
 mod identify;
 mod keep_alive;
 mod log_page;
+mod mandatory;
 mod namespaces;
 mod recorded;
 mod script;

@@ -1,8 +1,8 @@
 //! A target with two subsystems and a host that talks to it, for scripted tests.
 
-use roadtrain_proto::error::CommandError;
 use roadtrain_proto::target::{
-    Connected, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig, TargetEvent,
+    ConnectRefused, Connected, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig,
+    TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
@@ -91,12 +91,16 @@ impl Script {
         &mut self,
         connect: Connect,
         data: &ConnectData,
-    ) -> Result<Connected, CommandError> {
+    ) -> Result<Connected, ConnectRefused> {
         self.target.connect(self.now, &connect.emit(), data.as_bytes(), local())
     }
 
     /// Connects an admin queue as `host`.
-    pub(crate) fn connect_as(&mut self, host: &str, nqn: &str) -> Result<Connected, CommandError> {
+    pub(crate) fn connect_as(
+        &mut self,
+        host: &str,
+        nqn: &str,
+    ) -> Result<Connected, ConnectRefused> {
         let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, nqn, host);
         self.connect(connect_sqe(0, 31), &data)
     }
@@ -121,7 +125,11 @@ impl Script {
         self.succeed(cntlid, Property::get(property::CSTS, PropertySize::Four)).result
     }
 
-    pub(crate) fn connect_io(&mut self, cntlid: u16, qid: u16) -> Result<Connected, CommandError> {
+    pub(crate) fn connect_io(
+        &mut self,
+        cntlid: u16,
+        qid: u16,
+    ) -> Result<Connected, ConnectRefused> {
         let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
         self.connect(connect_sqe(qid, 127), &data)
     }

@@ -76,7 +76,7 @@ impl Lane {
         let control = shared.control.clone();
         let (now, mut page) = (shared.now, Vec::new());
         let since = *self.connecting.get_or_insert(now);
-        let port = self.transport.port(since);
+        let port = self.transport.port(&self.peer, since);
         let answer = control.command(now, &mut self.association, port, &sqe, &data, &mut page);
         if answer.postponed {
             let s = &mut self.slots[usize::from(slot)];

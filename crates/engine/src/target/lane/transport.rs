@@ -171,12 +171,12 @@ impl Transport {
     }
 
     /// Where its commands come in, as the control plane wants to know it.
-    pub(super) fn port(&self, since: Instant) -> Port {
+    pub(super) fn port<'a>(&self, peer: &'a str, since: Instant) -> Port<'a> {
         match self {
             Transport::Tcp(tcp) => {
-                Port { local: tcp.local, socket: Some(tcp.connection.fd()), since }
+                Port { peer, local: tcp.local, socket: Some(tcp.connection.fd()), since }
             }
-            Transport::Ether(_) => Port { local: NO_ADDRESS, socket: None, since },
+            Transport::Ether(_) => Port { peer, local: NO_ADDRESS, socket: None, since },
         }
     }
 
