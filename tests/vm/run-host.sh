@@ -21,6 +21,13 @@ test_kernel_host_without_sq_flow_control() {
     guest -e 'ARGS=--disable-sqflow' -e FS=ext4 "$here/host-check.sh"
 }
 
+# A host that only discards, zeroes or flushes for longer than its keep-alive timeout is not dropped.
+test_kernel_host_keep_alive_by_any_command() {
+    serve --namespace mem:64MiB
+    guest "$here/guest-keep-alive.sh"
+    ! grep -q KeepAliveExpired target.log || fail 'the target dropped the host'
+}
+
 # The target is killed and started again under a mounted file system that is being written.
 test_kernel_host_survives_target_restart() {
     mkdir share

@@ -83,6 +83,8 @@ pub(super) struct Lane {
     starved: VecDeque<u16>,
     /// Commands in the backend.
     pub(super) tasks: u32,
+    /// A command has come since the control plane was told that the host is there.
+    heard: bool,
     /// What the SMART log has not been told yet.
     usage: Usage,
 }
@@ -114,6 +116,7 @@ impl Lane {
             slots: Vec::new(),
             starved: VecDeque::new(),
             tasks: 0,
+            heard: false,
             usage: Usage::default(),
         }
     }
@@ -165,6 +168,7 @@ impl Lane {
         sqe: &Sqe,
         payload: Payload<'_>,
     ) -> Result<(), LaneError> {
+        self.heard = true;
         self.slot(slot);
         let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
         if self.association.as_ref().is_some_and(|c| c.qid > 0) && !is_fabrics {
@@ -238,11 +242,14 @@ impl Lane {
 
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        if self.usage != Usage::default()
+        if std::mem::take(&mut self.heard)
             && let Some(connected) = &self.association
         {
+            // Whatever the command is, and however it ends: the host is alive.
             connected.shared.mark_traffic();
-            connected.shared.add_usage(&std::mem::take(&mut self.usage));
+            if self.usage != Usage::default() {
+                connected.shared.add_usage(&std::mem::take(&mut self.usage));
+            }
         }
         self.transport.expire(shared.now);
         self.flush(shared)?;
