@@ -6,6 +6,7 @@ set -eu
 modprobe nvme-tcp
 nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 2 -k 5
 for _ in $(seq 100); do [ ! -b /dev/nvme0n1 ] || break; sleep 0.1; done
+exec 3<>/dev/nvme0n1  # the first who opens it, and the last who closes it, would have it read
 cntlid=$(cat /sys/class/nvme/nvme0/cntlid)
 
 # only COMMAND...: nothing else, for three times the timeout

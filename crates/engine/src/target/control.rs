@@ -17,8 +17,12 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::info;
+
+/// No time at all.
+const NEVER: u64 = u64::MAX;
 
 struct State {
     target: Target,
@@ -28,8 +32,6 @@ struct State {
     postponed: bool,
     /// Listeners and limits of the configuration, which reloading does not change.
     config: TargetConfig,
-    /// Until when the reactor that looks after keep-alive timers may sleep.
-    watched: Option<Instant>,
 }
 
 impl State {
@@ -47,6 +49,10 @@ impl State {
 pub(super) struct Control {
     state: Mutex<State>,
     reactors: OnceLock<Vec<Outbox<Order>>>,
+    /// When the first keep-alive timer runs out.
+    timer: AtomicU64,
+    /// Until when the reactor that looks after them sleeps. It asks before each sleep, so neither has a lock.
+    watched: AtomicU64,
 }
 
 /// Where a command came in.
@@ -83,9 +89,9 @@ impl Control {
             presences: Presences::default(),
             postponed: false,
             config,
-            watched: None,
         });
-        Control { state, reactors: OnceLock::new() }
+        let (timer, watched) = (AtomicU64::new(NEVER), AtomicU64::new(NEVER));
+        Control { state, reactors: OnceLock::new(), timer, watched }
     }
 
     /// Whom events are sent to; once, before the first connection.
@@ -95,6 +101,16 @@ impl Control {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock as a test holds it, to see who needs it.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> impl Drop + '_ {
+        struct Held<'a>(#[allow(dead_code, reason = "held")] MutexGuard<'a, State>);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {}
+        }
+        Held(self.lock())
     }
 
     fn broadcast(&self, order: impl Fn() -> Order) {
@@ -113,8 +129,10 @@ impl Control {
 
     /// Wakes the reactor that looks after keep-alive timers when one of them runs out before it would look.
     fn wake_watcher(&self, state: &State) {
-        let earlier = |next| state.watched.is_none_or(|watched| next < watched);
-        if state.target.poll_timeout().is_some_and(earlier)
+        let next = state.target.poll_timeout().map_or(NEVER, |next| next.0);
+        self.timer.store(next, SeqCst);
+        // Either this sees that it sleeps for longer, or it sees the new time before it sleeps.
+        if next < self.watched.load(SeqCst)
             && let Some(watcher) = self.reactors.get().and_then(|reactors| reactors.first())
         {
             watcher.wake();
@@ -297,16 +315,12 @@ impl Control {
         }
     }
 
-    /// Puts a failed I/O command into the error log.
-    pub(super) fn record_error(&self, connected: &Connected, sqe: &Sqe, status: Status) {
-        self.lock().target.record_error(connected.cntlid, connected.qid, sqe, status);
-    }
-
     /// When [`Control::expire`] is to be called at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let mut state = self.lock();
-        state.watched = state.target.poll_timeout();
-        state.watched
+        self.watched.store(NEVER, SeqCst);
+        let timer = self.timer.load(SeqCst);
+        self.watched.store(timer, SeqCst);
+        (timer != NEVER).then_some(Instant(timer))
     }
 
     /// Ends controllers whose keep-alive timer has run out.

@@ -198,7 +198,7 @@ pub struct Usage {
 /// A running target. Dropping it stops it.
 pub struct Server {
     addresses: Vec<SocketAddr>,
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
     /// Nodes that memory namespaces are taken from.
     memory: BTreeSet<u32>,
     reactors: Vec<Handle>,

@@ -113,3 +113,25 @@ fn a_first_connection_waits_while_the_controller_is_busy() {
     std::fs::write(&fifo, [0; 4096]).unwrap();
     waiting.join().unwrap().expect("the controller is busy no more");
 }
+
+/// A host whose commands fail holds up nobody in the control plane.
+#[test]
+fn commands_that_fail_do_not_need_the_control_plane() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    // The first reactor has the admin queue, the second the lane.
+    let server = serve(&fifo, 2, Dispatch::NoWq);
+    let client = connect(&server, "nqn.x:host").unwrap();
+    let (done, ended) = channel();
+    let held = server.control.hold();
+    let beyond = || Request { slba: 1 << 40, ..read() };
+    let unknown = || Request { nsid: 9, ..read() };
+    let cases = [(beyond(), Status::LBA_OUT_OF_RANGE), (unknown(), Status::INVALID_NAMESPACE)];
+    for (request, status) in cases {
+        client.submit_to(request, &done);
+        let completion = ended.recv_timeout(LONG).expect("an answer without the lock");
+        assert!(completion.status.is(status), "{}", completion.status);
+    }
+    drop(held);
+}

@@ -119,7 +119,7 @@ impl Target {
         let Context { controller, outbox, .. } = context;
         pump(controller, outbox);
         if let Err(CommandError { status, octet, .. }) = reply {
-            controller.errors.record(qid, sqe, status, octet);
+            controller.shared.errors().record(qid, sqe, status, octet);
         }
         let deadline = controller.keep_alive.deadline();
         self.set_timer(deadline);

@@ -2,7 +2,6 @@
 
 use super::control::Target;
 use super::controller::{Controller, ControllerKind, ControllerShared};
-use super::error_log::ErrorLog;
 use super::events::Events;
 use super::features::Features;
 use super::identify;
@@ -221,7 +220,6 @@ impl Target {
             keep_alive,
             features: Features::default(),
             events: Events::new(identify::optional_events(kind)),
-            errors: ErrorLog::default(),
             changed: BTreeSet::new(),
             genctr_seen: 0,
             queues: BTreeSet::new(),

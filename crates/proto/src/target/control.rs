@@ -8,7 +8,6 @@ use super::events::Notice;
 use super::namespace::NamespaceTable;
 use super::subsystem::Subsystem;
 use crate::time::Instant;
-use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -264,13 +263,6 @@ impl Target {
         let admin = (reason != CloseReason::AdminQueueLost).then_some(0);
         let queues = controller.queues.into_iter().chain(admin);
         self.outbox.extend(queues.map(|qid| TargetEvent::Close { cntlid, qid, reason }));
-    }
-
-    /// Adds the failure of an I/O command to its controller's error log.
-    pub fn record_error(&mut self, cntlid: u16, qid: u16, sqe: &Sqe, status: Status) {
-        if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.errors.record(qid, sqe, status, None);
-        }
     }
 
     /// When [`Target::handle_timeout`] is to be called at the latest; it may find nothing to do.

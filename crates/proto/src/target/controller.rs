@@ -7,6 +7,8 @@ use super::keep_alive::KeepAlive;
 use super::property::Properties;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,7 +36,6 @@ pub(super) struct Controller {
     pub(super) keep_alive: KeepAlive,
     pub(super) features: Features,
     pub(super) events: Events,
-    pub(super) errors: ErrorLog,
     /// Namespaces changed since the host has read the list.
     pub(super) changed: BTreeSet<u32>,
     /// Generation of the discovery log when the host last read its head.
@@ -48,6 +49,7 @@ pub(super) struct Controller {
 pub struct ControllerShared {
     traffic: AtomicBool,
     write_through: AtomicBool,
+    errors: ErrorLog,
     read_commands: AtomicU64,
     write_commands: AtomicU64,
     read_units: AtomicU64,
@@ -66,6 +68,15 @@ impl ControllerShared {
     /// Whether there was traffic since the last call.
     pub(super) fn take_traffic(&self) -> bool {
         self.traffic.swap(false, Relaxed)
+    }
+
+    /// Adds the failure of a command of I/O queue `qid` to the error log.
+    pub fn record_error(&self, qid: u16, sqe: &Sqe, status: Status) {
+        self.errors.record(qid, sqe, status, None);
+    }
+
+    pub(super) fn errors(&self) -> &ErrorLog {
+        &self.errors
     }
 
     /// The host has disabled the volatile write cache: every write is to be carried out as if it had

@@ -1,48 +1,153 @@
 //! Error Information log of a controller.
+//!
+//! Lanes on any thread record the failures of their commands while the control plane reads them, so the log has no
+//! lock: a host whose commands fail is no burden to others. Each entry is guarded by a number that is odd while the
+//! entry is written. Whoever meets another writer in an entry leaves it alone: errors are counted, and shown if they
+//! can be.
 
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU64, fence};
 use roadtrain_wire::discovery::trtype;
 use roadtrain_wire::log::{ErrorEntry, PARAMETER_NONE};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromZeros;
-use std::collections::VecDeque;
+use std::sync::OnceLock;
 
 /// Entries kept (ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 64;
 
-/// The newest errors, newest first.
+/// The newest errors.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
-    count: u64,
-    entries: VecDeque<ErrorEntry>,
+    count: AtomicU64,
+    /// Made by the first error: most controllers have none.
+    entries: OnceLock<Box<[Entry; ERROR_ENTRIES]>>,
+}
+
+/// A place for one of every [`ERROR_ENTRIES`] errors.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Twice the number of the error that is here, plus one while it is being written; 0: none yet.
+    state: AtomicU64,
+    words: [AtomicU64; 3],
 }
 
 impl ErrorLog {
     /// Adds the failure of `sqe` on queue `qid`; `octet` of the command is to blame.
-    pub(super) fn record(&mut self, qid: u16, sqe: &Sqe, status: Status, octet: Option<u8>) {
-        self.count += 1;
-        self.entries.truncate(ERROR_ENTRIES - 1);
-        self.entries.push_front(ErrorEntry {
-            error_count: self.count.into(),
-            sqid: qid.into(),
-            cid: sqe.cid,
-            status: status.to_field().into(),
-            parameter: octet.map_or(PARAMETER_NONE, u16::from).into(),
-            lba: if qid == 0 { 0 } else { sqe.slba() }.into(),
-            nsid: sqe.nsid,
-            trtype: trtype::TCP,
-            opcode: sqe.opcode,
-            version: 1,
-            ..ErrorEntry::new_zeroed()
-        });
+    pub(super) fn record(&self, qid: u16, sqe: &Sqe, status: Status, octet: Option<u8>) {
+        let number = self.count.fetch_add(1, Relaxed) + 1;
+        let entries =
+            self.entries.get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
+        let parameter = octet.map_or(PARAMETER_NONE, u16::from);
+        let fields = [qid, sqe.cid.get(), status.to_field(), parameter];
+        let words = [
+            fields.into_iter().fold(0, |word, field| word << 16 | u64::from(field)),
+            if qid == 0 { 0 } else { sqe.slba() },
+            u64::from(sqe.nsid.get()) << 8 | u64::from(sqe.opcode),
+        ];
+        entries[number as usize % ERROR_ENTRIES].write(number, words);
     }
 
     /// Errors ever recorded.
     pub(super) fn count(&self) -> u64 {
-        self.count
+        self.count.load(Relaxed)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ErrorEntry> {
-        self.entries.iter()
+    /// The newest errors, newest first.
+    pub(super) fn newest(&self) -> Vec<ErrorEntry> {
+        let entries = self.entries.get().into_iter().flat_map(|entries| entries.iter());
+        let mut newest: Vec<ErrorEntry> = entries.filter_map(Entry::read).collect();
+        newest.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.error_count.get()));
+        newest
+    }
+}
+
+impl Entry {
+    fn write(&self, number: u64, words: [u64; 3]) {
+        let old = self.state.load(Relaxed);
+        let is_taken = old % 2 == 1 || old > 2 * number;
+        if is_taken || self.state.compare_exchange(old, 2 * number + 1, Acquire, Relaxed).is_err() {
+            return;
+        }
+        // Whoever reads one of the words sees that the entry is being written.
+        fence(Release);
+        for (place, word) in self.words.iter().zip(words) {
+            place.store(word, Relaxed);
+        }
+        self.state.store(2 * number, Release);
+    }
+
+    /// `None`: nothing is here, or it changes just now.
+    fn read(&self) -> Option<ErrorEntry> {
+        let state = self.state.load(Acquire);
+        let [fields, lba, command] = self.words.each_ref().map(|word| word.load(Relaxed));
+        fence(Acquire);
+        if state == 0 || state % 2 == 1 || self.state.load(Relaxed) != state {
+            return None;
+        }
+        let field = |n: u32| (fields >> (16 * (3 - n))) as u16;
+        Some(ErrorEntry {
+            error_count: (state / 2).into(),
+            sqid: field(0).into(),
+            cid: field(1).into(),
+            status: field(2).into(),
+            parameter: field(3).into(),
+            lba: lba.into(),
+            nsid: ((command >> 8) as u32).into(),
+            trtype: trtype::TCP,
+            opcode: command as u8,
+            version: 1,
+            ..ErrorEntry::new_zeroed()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+    use roadtrain_wire::sqe::opcode;
+
+    /// An error all of whose fields say the same number.
+    fn record(log: &ErrorLog, number: u16) {
+        let mut sqe = Sqe::rw(opcode::READ, number.into(), number.into(), 1);
+        sqe.cid = number.into();
+        log.record(number, &sqe, Status::LBA_OUT_OF_RANGE, None);
+    }
+
+    #[test]
+    fn threads_do_not_mix_their_errors() {
+        const EACH: u16 = 20_000;
+        let (log, over) = (ErrorLog::default(), AtomicBool::new(false));
+        let look = || {
+            let newest = log.newest();
+            assert!(newest.is_sorted_by(|a, b| a.error_count.get() > b.error_count.get()));
+            for entry in &newest {
+                let number = entry.sqid.get();
+                assert!(number > 0);
+                assert_eq!(entry.cid.get(), number);
+                assert_eq!(entry.lba.get(), number.into());
+                assert_eq!(entry.nsid.get(), number.into());
+                assert_eq!(entry.status.get(), Status::LBA_OUT_OF_RANGE.to_field());
+            }
+            newest.len()
+        };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    look();
+                }
+            });
+            let write = |first: u16| (0..EACH).for_each(|n| record(&log, first + n));
+            let writers = [1, 20_001, 40_001].map(|first| scope.spawn(move || write(first)));
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            over.store(true, Relaxed);
+            reader.join().unwrap();
+        });
+        assert_eq!(log.count(), 3 * u64::from(EACH));
+        assert!(look() > 0);
     }
 }

@@ -85,7 +85,7 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
             EffectsTable::with(pages, effects::SUPPORTED).as_bytes().to_vec()
         }
         (lid::ERROR, _) => {
-            let mut entries: Vec<ErrorEntry> = controller.errors.iter().copied().collect();
+            let mut entries = controller.shared.errors().newest();
             entries.resize_with(ERROR_ENTRIES, ErrorEntry::new_zeroed);
             entries.as_bytes().to_vec()
         }
@@ -143,7 +143,7 @@ fn smart(context: &Context<'_>, subsystem: &Subsystem) -> SmartLog {
     log.host_write_commands = u128::from(usage.write_commands).into();
     let hours = context.now.since(context.started).as_secs() / Duration::from_hours(1).as_secs();
     log.power_on_hours = u128::from(hours).into();
-    log.error_log_entries = u128::from(context.controller.errors.count()).into();
+    log.error_log_entries = u128::from(context.controller.shared.errors().count()).into();
     log
 }
 

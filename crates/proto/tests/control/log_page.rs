@@ -122,7 +122,8 @@ fn errors_are_logged_newest_first() {
     let first_cid = script.cid();
     let mut read = Sqe::rw(opcode::READ, 1, 0x1_2345_6789, 8);
     read.cid = 0x4321.into();
-    script.target.record_error(cntlid, 2, &read, Status::LBA_OUT_OF_RANGE.dnr());
+    let shared = script.connect_io(cntlid, 2).unwrap().shared;
+    shared.record_error(2, &read, Status::LBA_OUT_OF_RANGE.dnr());
     let answer = script.succeed(cntlid, GetLogPage::new(lid::ERROR, 4096).emit(NSID_ALL));
     let entries = <[ErrorEntry]>::ref_from_bytes(&answer.data).unwrap();
     let [newest, oldest, unused, ..] = entries else { panic!("64 entries") };

@@ -31,8 +31,7 @@ impl Lane {
         let command = match IoCommand::parse(sqe, &namespace.geometry, payload.bytes()) {
             Ok(command) => command,
             Err(status) => {
-                self.record_error(shared, sqe, status);
-                return self.fail(shared, slot, status, &payload);
+                return self.refuse(shared, slot, sqe, status, &payload);
             }
         };
         self.account(&command);
@@ -107,10 +106,24 @@ impl Lane {
         }
     }
 
-    fn record_error(&self, shared: &Shared, sqe: &Sqe, status: Status) {
+    /// Into the controller's error log, which has no lock: commands that fail are as cheap as others.
+    fn record_error(&self, sqe: &Sqe, status: Status) {
         if let Some(connected) = &self.association {
-            shared.control.record_error(connected, sqe, status);
+            connected.shared.record_error(connected.qid, sqe, status);
         }
+    }
+
+    /// Fails a command that cannot be.
+    fn refuse(
+        &mut self,
+        shared: &Shared,
+        slot: u16,
+        sqe: &Sqe,
+        status: Status,
+        payload: &Payload<'_>,
+    ) {
+        self.record_error(sqe, status);
+        self.fail(shared, slot, status, payload);
     }
 
     /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
@@ -132,10 +145,11 @@ impl Lane {
                     | opcode::DATASET_MANAGEMENT
             );
             let status = if known { Status::INVALID_NAMESPACE } else { Status::INVALID_OPCODE };
-            return self.fail(shared, slot, status.dnr(), payload);
+            return self.refuse(shared, slot, sqe, status.dnr(), payload);
         }
         if payload.bytes() > 0 {
-            return self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), payload);
+            let status = Status::DATA_SGL_LENGTH_INVALID.dnr();
+            return self.refuse(shared, slot, sqe, status, payload);
         }
         let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
         self.start(shared, slot, Job::FlushAll(backends));
@@ -246,7 +260,7 @@ impl Lane {
                 let status = result.err().unwrap_or(Status::SUCCESS);
                 if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result) {
                     let sqe = *sqe;
-                    self.record_error(shared, &sqe, status);
+                    self.record_error(&sqe, status);
                 }
                 self.transport.respond(shared.now, slot, status, 0);
             }

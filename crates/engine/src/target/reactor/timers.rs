@@ -58,9 +58,12 @@ impl Reactor {
     /// Looks after keep-alive timers, without asking the control plane every turn.
     pub(super) fn check_keep_alive(&mut self) {
         if self.shared.now >= self.keep_alive_at {
-            self.shared.control.expire(self.shared.now);
-            let next = self.shared.now + KEEP_ALIVE_CHECK;
-            self.keep_alive_at = self.shared.control.deadline().map_or(next, |d| d.min(next));
+            let (control, now) = (&self.shared.control, self.shared.now);
+            if control.deadline().is_some_and(|deadline| deadline <= now) {
+                control.expire(now);
+            }
+            let next = now + KEEP_ALIVE_CHECK;
+            self.keep_alive_at = control.deadline().map_or(next, |d| d.min(next));
             for listener in std::mem::take(&mut self.paused) {
                 self.accept(listener);
             }
