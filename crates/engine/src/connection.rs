@@ -235,7 +235,15 @@ impl Connection {
 
     /// Makes the closing abrupt (RST): nothing of this connection reaches the peer any more.
     pub(crate) fn reset_on_close(&self) {
-        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        self.set_linger(libc::linger { l_onoff: 1, l_linger: 0 });
+    }
+
+    /// Makes the closing orderly (FIN): what was sent reaches the peer first.
+    pub(crate) fn linger_on_close(&self) {
+        self.set_linger(libc::linger { l_onoff: 0, l_linger: 0 });
+    }
+
+    fn set_linger(&self, linger: libc::linger) {
         let length = size_of::<libc::linger>() as libc::socklen_t;
         // SAFETY: the option's value is a valid linger of that length.
         unsafe {

@@ -313,11 +313,12 @@ impl Admin {
         let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             match self.property(property::CSTS, PropertySize::Four) {
-                Ok(csts) if csts & 0xc == CSTS_SHUTDOWN_COMPLETE => return,
+                Ok(csts) if csts & 0xc == CSTS_SHUTDOWN_COMPLETE => break,
                 Ok(_) => std::thread::sleep(Duration::from_millis(10)),
                 Err(_) => return,
             }
         }
+        self.qpair.close();
     }
 }
 

@@ -252,8 +252,16 @@ impl BlockingQpair {
     /// `past`.
     pub(crate) fn reset(self, past: &mut Past) {
         match self.wire {
-            Wire::Tcp(wire) => wire.reset(),
+            Wire::Tcp(wire) => drop(wire), // which resets it
             Wire::Ether(wire) => wire.remember(past),
+        }
+    }
+
+    /// Ends in order, when everything has been answered.
+    pub(crate) fn close(self) {
+        match self.wire {
+            Wire::Tcp(wire) => wire.close(),
+            Wire::Ether(wire) => drop(wire), // which takes leave
         }
     }
 }

@@ -64,6 +64,9 @@ impl TcpWire {
         let deadline = Instant::now() + timeout;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         tuning::tune_socket(&socket)?;
+        // However this process ends, nothing that the target has not got yet is to reach it afterwards: a successor
+        // repeats it, and newer writes with it. Who ends in order says so.
+        socket.set_linger(Some(Duration::ZERO))?;
         connect(&socket, address, timeout)?;
         let mut wire = TcpWire {
             socket,
@@ -167,8 +170,9 @@ impl TcpWire {
         Ok(Link::Tcp(TcpLink::new(connection, self.qpair)))
     }
 
-    pub(super) fn reset(self) {
-        let _ = self.socket.set_linger(Some(Duration::ZERO));
+    /// Everything was answered: it is closed, not reset.
+    pub(super) fn close(self) {
+        let _ = self.socket.set_linger(None);
     }
 }
 

@@ -272,15 +272,16 @@ impl Link {
     /// The connection is given up: nothing of it is to reach the target any more, as far as that can be.
     pub(crate) fn end(&mut self, shared: &mut Shared) {
         match self {
-            Link::Tcp(link) => link.end(),
+            Link::Tcp(_) => {} // its socket resets when it is closed
             Link::Ether(link) => link.lane.leave(shared.now, &mut shared.ports),
         }
     }
 
     /// Nothing is left to be done: says good-bye.
     pub(crate) fn part(&mut self, shared: &mut Shared) {
-        if let Link::Ether(link) = self {
-            link.lane.leave(shared.now, &mut shared.ports);
+        match self {
+            Link::Tcp(link) => link.part(),
+            Link::Ether(link) => link.lane.leave(shared.now, &mut shared.ports),
         }
     }
 

@@ -144,8 +144,12 @@ impl TcpLink {
         Ok(())
     }
 
-    pub(super) fn end(&mut self) {
-        self.connection.reset_on_close();
+    /// Nothing of it is under way: it may be closed. With anything left it is reset, as it is however this process
+    /// ends.
+    pub(super) fn part(&mut self) {
+        if self.qpair.in_flight() == 0 && !self.is_blocked() {
+            self.connection.linger_on_close();
+        }
     }
 
     pub(super) fn stats(&self) -> LaneStats {

@@ -1,0 +1,192 @@
+//! What is left in the network of a host that was killed.
+
+mod rig;
+
+use rig::{NQN, PROGRAM, Target};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything should take.
+const LONG: Duration = Duration::from_secs(20);
+/// Of the relay's sockets: much less than the host has to send.
+const RECEIVE_BYTES: usize = 32 << 10;
+
+/// Between host and target. Told so, it does not read any more what hosts send.
+struct Relay {
+    port: u16,
+    deaf: Arc<AtomicBool>,
+    /// The connections' ends here.
+    near: Arc<Mutex<Vec<TcpStream>>>,
+    /// Octets that hosts have sent.
+    passed: Arc<AtomicUsize>,
+    /// Who reads from them and has stopped.
+    stopped: Receiver<()>,
+}
+
+impl Relay {
+    fn new(target: u16) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_receive_buffer(&listener);
+        let port = listener.local_addr().unwrap().port();
+        let (deaf, near) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+        let (stops, stopped) = channel();
+        let passed = Arc::new(AtomicUsize::new(0));
+        let (is_deaf, all, count) = (deaf.clone(), near.clone(), passed.clone());
+        thread::spawn(move || {
+            for host in listener.incoming().flatten() {
+                let far = TcpStream::connect(("127.0.0.1", target)).unwrap();
+                all.lock().unwrap().push(host.try_clone().unwrap());
+                let (from, to) = (host.try_clone().unwrap(), far.try_clone().unwrap());
+                let ear =
+                    Ear { deaf: is_deaf.clone(), passed: count.clone(), stops: stops.clone() };
+                thread::spawn(move || pump(&from, &to, Some(&ear)));
+                thread::spawn(move || pump(&far, &host, None));
+            }
+        });
+        Relay { port, deaf, near, passed, stopped }
+    }
+
+    /// Stops reading what hosts send; what has come already lies in its sockets.
+    fn go_deaf(&self) {
+        self.deaf.store(true, SeqCst);
+        for _ in 0..self.near.lock().unwrap().len() {
+            self.stopped.recv_timeout(LONG).expect("a connection stops");
+        }
+    }
+}
+
+fn set_receive_buffer(listener: &TcpListener) {
+    use std::os::fd::AsRawFd;
+    let bytes = RECEIVE_BYTES as libc::c_int;
+    // SAFETY: the pointer and the length describe `bytes`, which the kernel only reads.
+    let done = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(done, 0);
+}
+
+/// What listens to a host.
+struct Ear {
+    deaf: Arc<AtomicBool>,
+    passed: Arc<AtomicUsize>,
+    stops: Sender<()>,
+}
+
+fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&Ear>) {
+    let mut buffer = [0; 4096];
+    from.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    loop {
+        if let Some(ear) = ear
+            && ear.deaf.load(SeqCst)
+        {
+            let _ = ear.stops.send(());
+            return;
+        }
+        match from.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Ok(got) if got > 0 && to.write_all(&buffer[..got]).is_ok() => {
+                let _ = ear.map(|ear| ear.passed.fetch_add(got, SeqCst));
+            }
+            _ => break,
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Octets that lie in a socket, unread.
+fn unread(socket: &TcpStream) -> usize {
+    use std::os::fd::AsRawFd;
+    let mut octets: libc::c_int = 0;
+    // SAFETY: FIONREAD writes an int there.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut octets) };
+    assert_eq!(done, 0);
+    octets as usize
+}
+
+/// Waits until nothing moves: the host's socket is as full as it gets.
+fn await_standstill(sockets: &[TcpStream]) {
+    let count = || -> Vec<usize> { sockets.iter().map(unread).collect() };
+    let begin = Instant::now();
+    let mut last = count();
+    loop {
+        thread::sleep(Duration::from_millis(300));
+        let now = count();
+        if now == last && now.iter().any(|&octets| octets > 4096) {
+            return;
+        }
+        assert!(begin.elapsed() < LONG, "nothing is sent: {now:?}");
+        last = now;
+    }
+}
+
+/// Waits until a connection has ended, without reading. One that is closed in order has not while octets are on
+/// their way before its end.
+fn await_end(socket: &TcpStream) {
+    use std::os::fd::AsRawFd;
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `poll` is an array of one.
+    let ended = unsafe { libc::poll(&raw mut poll, 1, LONG.as_millis() as libc::c_int) };
+    assert_eq!(
+        ended, 1,
+        "the connection does not end: what the host had to send is still on its way"
+    );
+}
+
+fn bench(port: u16) -> Child {
+    let line = format!(
+        "bench -t tcp -a 127.0.0.1 -s {port} -n {NQN} --rw randwrite --bs 4KiB --depth 255 \
+         --seconds 60 --keep-alive-tmo 0"
+    );
+    let mut command = Command::new(PROGRAM);
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// What a killed host has in its sockets is dropped: none of its writes arrives after its end, when a successor
+/// has repeated them and written something newer.
+#[test]
+fn a_killed_host_sends_nothing_any_more() {
+    let target = Target::memory();
+    let relay = Relay::new(target.port);
+    let mut host = bench(relay.port);
+    let begin = Instant::now();
+    while relay.passed.load(SeqCst) < 4 << 20 {
+        assert!(begin.elapsed() < LONG, "the host does not write");
+        thread::sleep(Duration::from_millis(5));
+    }
+    relay.go_deaf();
+    let sockets = std::mem::take(&mut *relay.near.lock().unwrap());
+    await_standstill(&sockets);
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let mut carried = false;
+    for mut socket in sockets {
+        await_end(&socket);
+        let had = unread(&socket);
+        carried |= had > 4096;
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        let (mut got, mut buffer) = (0, [0; 4096]);
+        let end = loop {
+            match socket.read(&mut buffer) {
+                Ok(0) => break None,
+                Ok(count) => got += count,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!(end, Some(ErrorKind::ConnectionReset), "closed in order, after {got} octets");
+        assert!(got <= had, "{got} octets have come, of which only {had} were there");
+    }
+    assert!(carried, "the host had nothing to send");
+}
