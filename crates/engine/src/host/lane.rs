@@ -11,7 +11,7 @@ use super::ether::{Found, Heard as HeardFrame, Ports};
 use super::flights::{Flight, Flights, RANGE_BYTES, completion};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
-use crate::connection::{Heard, RxBuffer};
+use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::qpair::Data;
@@ -23,7 +23,6 @@ use std::collections::VecDeque;
 
 /// What the lanes of a reactor share in a turn.
 pub(crate) struct Shared {
-    pub(crate) rx: RxBuffer,
     pub(crate) gather: Box<Gather>,
     /// Empty where lanes have connections of their own.
     pub(crate) ports: Ports,
@@ -186,21 +185,26 @@ impl Lane {
     }
 
     /// One receive; [`Lane::parse`] handles what it brought.
-    pub(crate) fn receive(
+    pub(crate) fn receive<'a>(
         &mut self,
-        shared: &mut Shared,
+        rx: &'a mut RxBuffer,
         limit: usize,
-    ) -> Result<Heard, LinkError> {
-        let Some(link) = &mut self.link else { return Ok(Heard::default()) };
-        link.receive(&mut self.flights, shared, limit)
+    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
+        let Some(link) = &mut self.link else { return Ok((Heard::default(), None)) };
+        link.receive(&mut self.flights, rx, limit)
     }
 
-    /// Parses until `batch` completions are there or the input is used up; `true` when some is left.
-    pub(crate) fn parse(&mut self, shared: &mut Shared, batch: usize) -> Result<bool, LinkError> {
-        let Some(link) = &mut self.link else { return Ok(false) };
-        let more = link.parse(&mut self.flights, shared, batch)?;
+    /// Parses until `batch` completions are there or the input is used up; what is left then.
+    pub(crate) fn parse<'a>(
+        &mut self,
+        shared: &mut Shared,
+        rest: Rest<'a>,
+        batch: usize,
+    ) -> Result<Option<Rest<'a>>, LinkError> {
+        let Some(link) = &mut self.link else { return Ok(None) };
+        let rest = link.parse(&mut self.flights, shared, rest, batch)?;
         self.submit_waiting(shared.now);
-        Ok(more)
+        Ok(rest)
     }
 
     /// Whether it has carried something latency-critical of late.

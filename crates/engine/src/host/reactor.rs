@@ -108,6 +108,13 @@ struct Watch {
     user_data: u64,
 }
 
+/// Where its lanes receive.
+struct RxBuffers {
+    own: RxBuffer,
+    /// Of latency-critical lanes while another lane is in its turn.
+    express: RxBuffer,
+}
+
 pub(crate) struct Reactor {
     ring: Ring,
     lanes: Vec<LaneSlot>,
@@ -119,8 +126,8 @@ pub(crate) struct Reactor {
     gathering: Gathering,
     /// When others were told how it stands with links.
     paths_at: Instant,
-    /// Where latency-critical lanes receive while another lane is in its turn.
-    express_rx: RxBuffer,
+    /// Away during a turn.
+    rx: Option<RxBuffers>,
     watches: Vec<Watch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
@@ -157,7 +164,6 @@ impl Reactor {
         let lanes = parts.lanes.iter().map(slot).collect();
         let ports_polling = vec![None; parts.ports.len()];
         let shared = Shared {
-            rx: RxBuffer::new()?,
             gather: Box::default(),
             ports: parts.ports,
             now: clock::now(),
@@ -171,7 +177,7 @@ impl Reactor {
             frames_came: false,
             gathering: Gathering::default(),
             paths_at: Instant::default(),
-            express_rx: RxBuffer::new()?,
+            rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             watches: Vec::new(),
             watch_serial: 0,
             ready: VecDeque::new(),
@@ -428,6 +434,7 @@ impl Reactor {
 
     /// Receives, parses, lets the front act, sends.
     fn turn(&mut self, front: &mut dyn Front) {
+        let Some(mut rx) = self.rx.take() else { return };
         self.receive_frames(front);
         let has_express = self.has_express();
         for index in 0..self.lanes.len() {
@@ -437,22 +444,23 @@ impl Reactor {
             let yields = has_express && !self.lanes[index].lane.is_express(self.shared.now);
             let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
             self.lanes[index].lane.set_yielding(yields);
-            let heard = self.use_lane(index, |l, s| l.receive(s, limit)).unwrap_or_default();
+            let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
+            let (heard, mut rest) = received.unwrap_or_default();
             self.lanes[index].hot = heard.more;
             if heard.something {
                 self.spinner.worked();
             }
-            let mut more = heard.something;
-            while more {
-                more = self.use_lane(index, |l, s| l.parse(s, PARSE_BATCH)).unwrap_or(false);
-                if more {
+            while let Some(octets) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+                if rest.is_some() {
                     self.run_front(front);
                 }
                 if yields {
-                    self.serve_express(index, front);
+                    self.serve_express(index, front, &mut rx.express);
                 }
             }
         }
+        self.rx = Some(rx);
         self.run_front(front);
         let holds = !has_express && self.holds_back();
         for index in 0..self.lanes.len() {
@@ -484,25 +492,22 @@ impl Reactor {
         self.lanes.len() > 1 && self.lanes.iter_mut().any(|slot| slot.lane.is_express(now))
     }
 
-    /// Latency-critical lanes have a turn in the middle of the turn of lane `other`.
-    fn serve_express(&mut self, other: usize, front: &mut dyn Front) {
-        // The other's octets stay where they are.
-        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
+    /// Latency-critical lanes have a turn in the middle of the turn of lane `other`, whose octets stay where they are.
+    fn serve_express(&mut self, other: usize, front: &mut dyn Front, rx: &mut RxBuffer) {
         for index in 0..self.lanes.len() {
             if index == other || !self.lanes[index].lane.is_express(self.shared.now) {
                 continue;
             }
-            let heard = self.use_lane(index, |l, s| l.receive(s, RX_BUFFER_BYTES));
-            let mut more = heard.unwrap_or_default().something;
-            if more {
+            let received = self.use_lane(index, |l, _| l.receive(rx, RX_BUFFER_BYTES));
+            let (_, mut rest) = received.unwrap_or_default();
+            if rest.is_some() {
                 self.shared.now = clock::now(); // the turn has lasted a while
             }
-            while more {
-                more = self.use_lane(index, |l, s| l.parse(s, PARSE_BATCH)).unwrap_or(false);
+            while let Some(octets) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
                 self.run_front(front);
             }
         }
-        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
     }
 
     fn run_front(&mut self, front: &mut dyn Front) {

@@ -27,9 +27,8 @@ fn link(policy: PolicyConfig) -> (Link, UnixStream) {
 }
 
 fn shared() -> Shared {
-    let (rx, gather) = (RxBuffer::new().unwrap(), Box::default());
-    let (ports, now) = (Ports::default(), Instant(7));
-    Shared { rx, gather, ports, now, completions: VecDeque::new() }
+    let (gather, ports, now) = (Box::default(), Ports::default(), Instant(7));
+    Shared { gather, ports, now, completions: VecDeque::new() }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.
@@ -82,8 +81,9 @@ fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
 }
 
 fn receive(lane: &mut Lane, shared: &mut Shared) {
-    while lane.receive(shared, crate::tuning::RX_BUFFER_BYTES).unwrap().something {
-        lane.parse(shared, usize::MAX).unwrap();
+    let mut rx = RxBuffer::new().unwrap();
+    while let (_, Some(rest)) = lane.receive(&mut rx, crate::tuning::RX_BUFFER_BYTES).unwrap() {
+        assert!(lane.parse(shared, rest, usize::MAX).unwrap().is_none());
     }
     lane.end_turn(shared).unwrap();
 }

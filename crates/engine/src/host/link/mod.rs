@@ -9,7 +9,7 @@ pub(crate) use tcp::TcpLink;
 use super::ether::{PastLane, Ports};
 use super::flights::Flights;
 use super::lane::Shared;
-use crate::connection::Heard;
+use crate::connection::{Heard, Rest, RxBuffer};
 use crate::stats::LaneStats;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::host::qpair::Data;
@@ -195,32 +195,32 @@ impl Link {
     ///
     /// # Errors
     /// The connection's.
-    pub(crate) fn receive(
+    pub(crate) fn receive<'a>(
         &mut self,
         flights: &mut Flights,
-        shared: &mut Shared,
+        rx: &'a mut RxBuffer,
         limit: usize,
-    ) -> Result<Heard, LinkError> {
+    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
         match self {
-            Link::Tcp(link) => link.receive(flights, shared, limit),
-            Link::Ether(_) => Ok(Heard::default()), // the reactor's ports do
+            Link::Tcp(link) => link.receive(flights, rx, limit),
+            Link::Ether(_) => Ok((Heard::default(), None)), // the reactor's ports do
         }
     }
 
-    /// Handles what was received until `batch` commands have ended or the input is used up; `true` when
-    /// some is left.
+    /// Handles what was received until `batch` commands have ended or the input is used up; what is left then.
     ///
     /// # Errors
     /// The connection's.
-    pub(crate) fn parse(
+    pub(crate) fn parse<'a>(
         &mut self,
         flights: &mut Flights,
         shared: &mut Shared,
+        rest: Rest<'a>,
         batch: usize,
-    ) -> Result<bool, LinkError> {
+    ) -> Result<Option<Rest<'a>>, LinkError> {
         match self {
-            Link::Tcp(link) => link.parse(flights, shared, batch),
-            Link::Ether(_) => Ok(false),
+            Link::Tcp(link) => link.parse(flights, shared, rest, batch),
+            Link::Ether(_) => Ok(None),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A lane's TCP connection.
 
 use super::LinkError;
-use crate::connection::{Connection, Heard, Received};
+use crate::connection::{Connection, Heard, Received, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::host::flights::{Ending, Flights};
 use crate::host::lane::Shared;
@@ -14,8 +14,6 @@ use std::os::fd::RawFd;
 pub(crate) struct TcpLink {
     connection: Connection,
     pub(super) qpair: Qpair,
-    /// Received octets not parsed yet: start and end in the receive buffer.
-    unparsed: (usize, usize),
 }
 
 struct Filler<'a> {
@@ -47,7 +45,7 @@ impl Caravan for Filler<'_> {
 
 impl TcpLink {
     pub(crate) fn new(connection: Connection, qpair: Qpair) -> Self {
-        TcpLink { connection, qpair, unparsed: (0, 0) }
+        TcpLink { connection, qpair }
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -62,18 +60,18 @@ impl TcpLink {
         self.qpair.has_tx() && !self.connection.is_blocked()
     }
 
-    pub(super) fn receive(
+    pub(super) fn receive<'a>(
         &mut self,
         flights: &mut Flights,
-        shared: &mut Shared,
+        rx: &'a mut RxBuffer,
         limit: usize,
-    ) -> Result<Heard, LinkError> {
+    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
         let wanted = self.qpair.wanted();
         let place = wanted.and_then(|(slot, offset, length)| flights.place(slot, offset, length));
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
-        let received = unsafe { self.connection.receive(&mut shared.rx, place, limit) }?;
+        let received = unsafe { self.connection.receive(rx, place, limit) }?;
         match received {
-            Received::Nothing => Ok(Heard::default()),
+            Received::Nothing => Ok((Heard::default(), None)),
             Received::Closed => Err(LinkError::Closed),
             Received::Octets { direct, buffered, more } => {
                 if let Some(place) = place {
@@ -81,26 +79,24 @@ impl TcpLink {
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     self.qpair.placed(data);
                 }
-                self.unparsed = (0, buffered);
-                Ok(Heard { something: true, more })
+                Ok((Heard { something: true, more }, Some(Rest::new(rx, buffered))))
             }
         }
     }
 
-    pub(super) fn parse(
+    pub(super) fn parse<'a>(
         &mut self,
         flights: &mut Flights,
         shared: &mut Shared,
+        mut rest: Rest<'a>,
         batch: usize,
-    ) -> Result<bool, LinkError> {
-        let (mut at, end) = self.unparsed;
-        let input = shared.rx.filled(end);
+    ) -> Result<Option<Rest<'a>>, LinkError> {
+        let (input, at) = rest.input();
         let mut completed = 0;
         while completed < batch {
-            let Some(event) = self.qpair.poll_rx(shared.now, input, &mut at)? else {
-                self.connection.keep(&input[at..]);
-                self.unparsed = (0, 0);
-                return Ok(false);
+            let Some(event) = self.qpair.poll_rx(shared.now, input, at)? else {
+                self.connection.keep_rest(rest);
+                return Ok(None);
             };
             match event {
                 RxEvent::Ready => {}
@@ -118,8 +114,7 @@ impl TcpLink {
                 }
             }
         }
-        self.unparsed = (at, end);
-        Ok(true)
+        Ok(Some(rest))
     }
 
     pub(super) fn flush(
