@@ -25,7 +25,9 @@ fuzz_target!(|input: &[u8]| {
     let policy = policy(shape);
     let both = Digests { header: true, data: true };
     let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
-    let mut end = End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false };
+    let block_bytes = if shape & 4 == 0 { 1 } else { 1 << GEOMETRY.lba_shift };
+    let mut end =
+        End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false, block_bytes };
     end.qpair.set_connected(1, 16, shape & 2 == 0, Class::from_cattr(shape));
     // As an engine does: octets arrive in pieces, those not used are kept in front of the next piece.
     let mut kept: Vec<u8> = Vec::new();
@@ -45,6 +47,8 @@ struct End {
     qpair: Qpair,
     now: Instant,
     is_set_up: bool,
+    /// What data is delivered in multiples of, until a block is split.
+    block_bytes: u32,
 }
 
 impl End {
@@ -61,9 +65,16 @@ impl End {
 
     fn handle(&mut self, event: RxEvent, input_bytes: usize) {
         match event {
-            RxEvent::Command { in_capsule_bytes: 1.., .. } => {}
-            RxEvent::Command { slot, sqe, .. } => self.execute(slot, &sqe),
+            RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+                self.qpair.deliver_whole(slot, self.block_bytes);
+                if in_capsule_bytes == 0 {
+                    self.execute(slot, &sqe);
+                }
+            }
             RxEvent::Data { start, length, .. } => assert!(start + length as usize <= input_bytes),
+            RxEvent::SplitBlock { offset, .. } => {
+                assert!(self.block_bytes > 1 && offset.is_multiple_of(self.block_bytes));
+            }
             RxEvent::DataDone { slot, intact } => {
                 let status = if intact { Status::SUCCESS } else { Status::INTERNAL_ERROR };
                 self.qpair.respond(self.now, slot, status, 0);

@@ -40,6 +40,27 @@ impl RxBuffer {
     }
 }
 
+/// Octets of a receive buffer that are still to be handled. As long as they are, nothing can be received into the
+/// buffer: whoever has this has to go on with it.
+#[must_use = "the octets would be lost"]
+pub(crate) struct Rest<'a> {
+    rx: &'a RxBuffer,
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Rest<'a> {
+    /// The first `length` octets of `rx`.
+    pub(crate) fn new(rx: &'a RxBuffer, length: usize) -> Self {
+        Rest { rx, at: 0, end: length }
+    }
+
+    /// The receive from its beginning on, and where in it what is left begins.
+    pub(crate) fn input(&mut self) -> (&'a [u8], &mut usize) {
+        (self.rx.filled(self.end), &mut self.at)
+    }
+}
+
 /// What one receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -180,6 +201,12 @@ impl Connection {
     pub(crate) fn keep(&mut self, rest: &[u8]) {
         self.kept.clear();
         self.kept.extend_from_slice(rest);
+    }
+
+    /// Keeps what cannot be handled before more has come.
+    pub(crate) fn keep_rest(&mut self, mut rest: Rest<'_>) {
+        let (input, at) = rest.input();
+        self.keep(&input[*at..]);
     }
 
     /// Takes the octets kept: a lane that stalled goes on with them before it receives again.

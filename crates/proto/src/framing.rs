@@ -149,6 +149,15 @@ impl Framer {
         }
     }
 
+    /// Of the PDU whose data is arriving: octets of padding, then of data, still to come.
+    #[must_use]
+    pub fn data_left(&self) -> (u32, u32) {
+        match self.state {
+            State::Header => (0, 0),
+            State::Data { skip, left, .. } => (skip, left),
+        }
+    }
+
     /// `data` was received straight into its place; at most [`Framer::wanted`] octets.
     pub fn placed(&mut self, data: &[u8]) {
         if let State::Data { skip: 0, left, digest } = self.state {

@@ -120,6 +120,7 @@ impl Lane {
                     let data = &input[start..start + length as usize];
                     self.data_mut(slot)[offset as usize..][..data.len()].copy_from_slice(data);
                 }
+                RxEvent::SplitBlock { .. } => {} // a slot has room for all its data
                 RxEvent::DataDone { slot, intact } => {
                     let io = self.slot_mut(slot).io;
                     if intact {

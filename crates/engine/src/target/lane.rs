@@ -53,7 +53,6 @@ pub(super) enum LaneError {
 
 /// What the lanes of a reactor share.
 pub(super) struct Shared {
-    pub(super) rx: RxBuffer,
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
     pub(super) ring: Ring,
@@ -136,11 +135,6 @@ impl Lane {
         self.transport.batcher().is_express(now)
     }
 
-    /// Whether a latency-critical lane has its turns in between.
-    pub(super) fn set_yielding(&mut self, yielding: bool) {
-        self.transport.set_yielding(yielding);
-    }
-
     pub(super) fn is_blocked(&self) -> bool {
         self.transport.is_blocked()
     }
@@ -180,17 +174,20 @@ impl Lane {
     }
 
     /// Buffers came back: goes on with what waits for them. `true` when the lane may receive again.
-    pub(super) fn feed(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
+    pub(super) fn feed(
+        &mut self,
+        shared: &mut Shared,
+        rx: &mut RxBuffer,
+    ) -> Result<bool, LaneError> {
         loop {
-            self.resume(shared)?;
+            self.resume(shared, rx)?;
             let Some(&slot) = self.starved.front() else { return Ok(true) };
-            let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else {
-                return Ok(true);
-            };
             if self.is_stalled() && self.starved.len() == 1 {
                 return Ok(false); // no buffer to resume with
             }
-            let (length, out) = (io::staged_bytes(command), command.data_out_bytes());
+            let work = &self.slots[usize::from(slot)].work;
+            let Work::Io { command, .. } = work else { return Ok(true) };
+            let (length, out) = (work.staged_bytes(), command.data_out_bytes());
             let Some(buffer) = shared.pool.take(length as usize) else {
                 return Ok(!self.is_stalled());
             };

@@ -17,7 +17,7 @@ use super::server::Usage;
 use super::tasks::{self, Outcome, Owner};
 use crate::buffer::Pool;
 use crate::clock;
-use crate::connection::RxBuffer;
+use crate::connection::{Heard, RxBuffer};
 use crate::ether::port::Port;
 use crate::mailbox::{Inbox, Outbox};
 use crate::ring::{Ring, RingCqe, UserData};
@@ -95,6 +95,13 @@ struct Seat {
     closed: bool,
 }
 
+/// Where its lanes receive.
+struct RxBuffers {
+    own: RxBuffer,
+    /// Of latency-critical lanes while another lane is in its turn.
+    express: RxBuffer,
+}
+
 pub(super) struct Reactor {
     /// Its place among `peers`.
     number: usize,
@@ -111,9 +118,10 @@ pub(super) struct Reactor {
     timed: Vec<u32>,
     /// Lanes that wait for buffers.
     starved: Vec<u32>,
-    /// Lanes that carry latency-critical requests, and where they receive while another lane is in its turn.
+    /// Lanes that carry latency-critical requests.
     express: Vec<u32>,
-    express_rx: RxBuffer,
+    /// Away during a turn.
+    rx: Option<RxBuffers>,
     /// A listener that failed pauses until the next look at keep-alive timers.
     paused: Vec<usize>,
     shared: Shared,
@@ -179,10 +187,9 @@ impl Reactor {
             timed: Vec::new(),
             starved: Vec::new(),
             express: Vec::new(),
-            express_rx: RxBuffer::new()?,
+            rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             paused: Vec::new(),
             shared: Shared {
-                rx: RxBuffer::new()?,
                 gather: Box::default(),
                 pool: Pool::new(parts.pool_bytes),
                 ring: Ring::new(RING_ENTRIES)?,
@@ -502,6 +509,7 @@ impl Reactor {
 
     /// Every lane that has something to do does it once.
     fn turn(&mut self) {
+        let Some(mut rx) = self.rx.take() else { return };
         if self.listens() {
             self.check_keep_alive();
         }
@@ -516,12 +524,7 @@ impl Reactor {
         for index in std::mem::take(&mut self.hot) {
             let Some(seat) = self.seats[index as usize].as_mut() else { continue };
             seat.hot = false;
-            seat.lane.set_yielding(is_beside_express(&self.express, index));
-            let heard = self.use_lane(index, Lane::receive).unwrap_or_default();
-            while self.is_paused(index) {
-                self.serve_express(); // which this lane is none of
-                self.use_lane(index, Lane::go_on);
-            }
+            let heard = self.receive(index, &mut rx);
             self.end_turn(index);
             if heard.something {
                 self.spinner.worked();
@@ -533,14 +536,25 @@ impl Reactor {
             }
         }
         self.check_transfers();
-        self.feed_starved();
+        self.feed_starved(&mut rx.own);
         self.check_pool();
         self.flush_ports();
+        self.rx = Some(rx);
     }
 
-    fn is_paused(&self, index: u32) -> bool {
-        let seat = self.seats[index as usize].as_ref();
-        seat.is_some_and(|seat| !seat.closed && seat.lane.is_paused())
+    /// A lane receives. Beside latency-critical ones it pauses for their turns in between: they have a receive
+    /// buffer to themselves, as its octets stay where they are.
+    fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
+        if !is_beside_express(&self.express, index) {
+            return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
+        }
+        let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
+        let (heard, mut rest) = received.unwrap_or_default();
+        while let Some(octets) = rest {
+            self.serve_express(&mut rx.express); // which this lane is none of
+            rest = self.use_lane(index, |l, s| l.go_on(s, octets)).flatten();
+        }
+        heard
     }
 
     /// Forgets express lanes that carry nothing latency-critical any more.
@@ -552,15 +566,12 @@ impl Reactor {
     }
 
     /// Latency-critical lanes have a turn in the middle of another's.
-    fn serve_express(&mut self) {
-        // The other's octets stay where they are.
-        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
+    fn serve_express(&mut self, rx: &mut RxBuffer) {
         for n in 0..self.express.len() {
             let index = self.express[n];
-            self.use_lane(index, Lane::receive);
+            self.use_lane(index, |lane, shared| lane.receive(shared, rx));
             self.end_turn(index);
         }
-        std::mem::swap(&mut self.shared.rx, &mut self.express_rx);
     }
 
     /// Lanes with answers that became due send them; those that receive this turn do so after that.
@@ -606,9 +617,9 @@ impl Reactor {
     }
 
     /// Buffers may have come back: lanes that wait for one go on, in turn.
-    fn feed_starved(&mut self) {
+    fn feed_starved(&mut self, rx: &mut RxBuffer) {
         for index in std::mem::take(&mut self.starved) {
-            if self.use_lane(index, Lane::feed) == Some(true) {
+            if self.use_lane(index, |lane, shared| lane.feed(shared, rx)) == Some(true) {
                 self.heat(index);
             }
             self.end_turn(index);

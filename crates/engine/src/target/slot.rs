@@ -14,7 +14,7 @@ pub(super) enum Data {
     /// It has none.
     #[default]
     None,
-    /// In a memory namespace: received and sent without staging.
+    /// In a memory namespace: sent from there, and put there in whole blocks.
     InPlace { start: *mut u8, length: usize },
     /// In a buffer of the pool.
     Pooled(Buffer),
@@ -47,10 +47,25 @@ pub(super) enum Work {
     Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Sqe },
     /// A read or write whose data is moved in place; the namespace stays until it has been.
     InPlace(Rc<LocalNamespace>),
+    /// A write of `length` octets to memory at `start`. Its host splits blocks: from octet `from` on its data is in a
+    /// buffer until all has come, so that no block is ever half written.
+    Split { namespace: Rc<LocalNamespace>, start: *mut u8, from: u32, length: u32 },
     /// An admin or fabrics command.
     Admin(Box<Sqe>),
     /// Fails when its data has passed.
     Failed(Status),
+}
+
+impl Work {
+    /// Octets of pool buffer that it needs.
+    pub(super) fn staged_bytes(&self) -> u32 {
+        match *self {
+            Work::Io { command: IoCommand::Read { length, .. }, .. } => length,
+            Work::Io { command, .. } => command.data_out_bytes(),
+            Work::Split { length, .. } => length,
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Default)]

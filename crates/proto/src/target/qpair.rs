@@ -63,6 +63,14 @@ pub enum RxEvent {
         /// Octets.
         length: u32,
     },
+    /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,
+    /// and the rest of it comes later. From now on data is delivered as it comes.
+    SplitBlock {
+        /// The command.
+        slot: u16,
+        /// Where in the command's data, a multiple of the block, delivery as it comes begins.
+        offset: u32,
+    },
     /// All data of the command has arrived.
     DataDone {
         /// The command.
@@ -100,6 +108,8 @@ struct Slot {
     /// Octets expected while receiving, to be sent while responding.
     data_bytes: u32,
     received: u32,
+    /// Data is delivered in multiples of this.
+    block_bytes: u32,
     result: u64,
     status: Status,
 }
@@ -216,16 +226,13 @@ impl Qpair {
         self.slots.iter().position(executing).map(|number| number as u16)
     }
 
-    /// Octets that come next and belong straight into a slot's data: slot, offset, length.
+    /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
+    /// command that wants whole blocks.
     #[must_use]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
-        match (self.rx, self.framer.wanted()) {
-            (_, 0) => None,
-            (RxState::InData { slot, .. }, length) => {
-                Some((slot, self.slots[usize::from(slot)].received, length))
-            }
-            _ => None,
-        }
+        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let (slot, length) = (&self.slots[usize::from(number)], self.framer.wanted());
+        (length > 0 && slot.block_bytes == 1).then_some((number, slot.received, length))
     }
 
     /// Octets named by [`Qpair::wanted`] were received into their place.
@@ -282,7 +289,8 @@ impl Qpair {
                 return Ok(None);
             }
             let from = *at;
-            let (used, step) = self.framer.next(&input[from..])?;
+            let offered = self.offered(input.len() - from);
+            let (used, step) = self.framer.next(&input[from..from + offered])?;
             *at += used;
             let event = match step {
                 Step::Need(_) => return Ok(None),
@@ -294,6 +302,18 @@ impl Qpair {
                 return Ok(event);
             }
         }
+    }
+
+    /// How much of `available` octets the framer gets: not the beginning of a block that the command wants whole.
+    fn offered(&self, available: usize) -> usize {
+        let RxState::InData { slot, .. } = self.rx else { return available };
+        let (slot, (skip, left)) = (&self.slots[usize::from(slot)], self.framer.data_left());
+        let data = available.saturating_sub(skip as usize);
+        if slot.block_bytes == 1 || data >= left as usize {
+            return available;
+        }
+        // What was delivered ends with a block, or the command would not want whole ones any more.
+        available - data % slot.block_bytes as usize
     }
 
     fn handle_header(
@@ -377,6 +397,7 @@ impl Qpair {
             is_unclassed,
             data_bytes,
             received: 0,
+            block_bytes: 1,
             result,
             status,
         };
@@ -394,6 +415,14 @@ impl Qpair {
         if slot.is_unclassed {
             slot.urgency = class.urgency();
         }
+    }
+
+    /// Data of the command is delivered in whole blocks of `block_bytes`, each at once: what has come of an unfinished
+    /// one stays in the input. To be said before any of it has come.
+    pub fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        let slot = &mut self.slots[usize::from(slot)];
+        debug_assert_eq!(slot.received, 0, "the first block may have been delivered in parts");
+        slot.block_bytes = block_bytes.max(1);
     }
 
     /// Asks the host for the command's `data_bytes` (R2T); `Data` and `DataDone` events follow.
@@ -438,7 +467,12 @@ impl Qpair {
             return Err(PeerMisbehaved::field(1, "LAST in the wrong H2CData").into());
         }
         self.rx = RxState::InData { slot: number, last };
-        Ok(None)
+        let slot = &mut self.slots[usize::from(number)];
+        if last || end.is_none_or(|end| end.is_multiple_of(slot.block_bytes)) {
+            return Ok(None);
+        }
+        slot.block_bytes = 1;
+        Ok(Some(RxEvent::SplitBlock { slot: number, offset: slot.received }))
     }
 
     fn handle_data(&mut self, start: usize, length: u32) -> Option<RxEvent> {

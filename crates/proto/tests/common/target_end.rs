@@ -19,6 +19,8 @@ pub struct TargetEnd {
     pub disk: Vec<u8>,
     /// Commands are held until [`TargetEnd::execute_held`].
     pub hold: bool,
+    /// Data of writes is wanted in whole blocks.
+    pub whole_blocks: bool,
     /// Classes of namespaces.
     pub classes: HashMap<u32, Class>,
     held: Vec<u16>,
@@ -33,6 +35,7 @@ impl TargetEnd {
             qpair: Qpair::new(config),
             disk: vec![0; DISK_BYTES],
             hold: false,
+            whole_blocks: false,
             classes: HashMap::new(),
             held: Vec::new(),
             commands: Vec::new(),
@@ -68,6 +71,9 @@ impl TargetEnd {
                     length = length.min(wanted as usize);
                     self.data(slot)[offset as usize..][..length].copy_from_slice(&octets[..length]);
                     self.qpair.placed(&octets[..length]);
+                    if self.whole_blocks {
+                        self.events.push(format!("data {offset}+{length}"));
+                    }
                     octets = &octets[length..];
                     self.poll(now)?;
                     continue;
@@ -101,6 +107,9 @@ impl TargetEnd {
                 self.commands.resize(self.commands.len().max(index + 1), None);
                 assert!(self.commands[index].is_none(), "the slot is in use");
                 self.commands[index] = Some((sqe, vec![0; in_capsule_bytes as usize]));
+                if self.whole_blocks {
+                    self.qpair.deliver_whole(slot, BLOCK);
+                }
                 if in_capsule_bytes == 0 {
                     self.begin(now, slot, &sqe);
                 }
@@ -109,6 +118,9 @@ impl TargetEnd {
                 self.events.push(format!("data {offset}+{length}"));
                 let from = &input[start..start + length as usize];
                 self.data(slot)[offset as usize..][..length as usize].copy_from_slice(from);
+            }
+            RxEvent::SplitBlock { offset, .. } => {
+                self.events.push(format!("split from {offset}"));
             }
             RxEvent::DataDone { slot, intact: true } => {
                 self.events.push("data done".into());

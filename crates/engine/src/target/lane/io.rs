@@ -44,7 +44,7 @@ impl Lane {
             let payload = self.place(shared.now, payload);
             return self.begin(shared, slot, payload);
         };
-        let backend = namespace.backend.clone();
+        let (backend, block_bytes) = (namespace.backend.clone(), 1 << namespace.geometry.lba_shift);
         let s = &mut self.slots[usize::from(slot)];
         s.data = Data::InPlace { start, length: length as usize };
         s.work = Work::InPlace(namespace);
@@ -57,8 +57,11 @@ impl Lane {
                 prefetch_read(start, PREFETCH_LINES);
                 self.transport.respond_with_data(shared.now, slot, length, 0);
             }
-            (_, Payload::Asked) => self.transport.request_data(shared.now, slot, length),
-            (_, Payload::Follows(_)) => {} // received there
+            (_, Payload::Asked) => {
+                self.transport.deliver_whole(slot, block_bytes);
+                self.transport.request_data(shared.now, slot, length);
+            }
+            (_, Payload::Follows(_)) => self.transport.deliver_whole(slot, block_bytes),
             (_, Payload::Here(buffer)) => self.write_in_place(shared, slot, start, &buffer),
             (_, Payload::InFrame { octets, .. }) => {
                 self.write_in_place(shared, slot, start, octets);
@@ -73,9 +76,35 @@ impl Lane {
         self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
     }
 
-    /// A write whose data is in its place already.
+    /// A write in place whose host cuts its data inside of blocks: what comes from `offset` on is staged, as soon as
+    /// there is a buffer.
+    pub(super) fn stage_rest(&mut self, shared: &mut Shared, slot: u16, offset: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        let &mut Data::InPlace { start, length } = &mut s.data else { return };
+        let Work::InPlace(namespace) = std::mem::take(&mut s.work) else { return };
+        let length = length as u32;
+        s.work = Work::Split { namespace, start, from: offset, length };
+        s.data = Data::None;
+        match self.take_buffer(shared, length, length - offset) {
+            Some(buffer) => self.hold(shared.now, slot, buffer),
+            None => {
+                self.starved.push_back(slot);
+                self.transport.stall(shared.now);
+            }
+        }
+    }
+
+    /// A write whose data is in its place already, or goes there now because its host has split blocks.
     pub(super) fn finish_in_place(&mut self, shared: &mut Shared, slot: u16) {
         let s = &mut self.slots[usize::from(slot)];
+        if let (&Work::Split { start, from, .. }, Data::Pooled(buffer)) = (&s.work, &s.data) {
+            let rest = buffer.get(from as usize..).unwrap_or_default();
+            // SAFETY: `in_place` checked the range from `start`, whose length the buffer has.
+            unsafe { start.add(from as usize).copy_from_nonoverlapping(rest.as_ptr(), rest.len()) };
+        }
+        if let Work::Split { namespace, .. } = &s.work {
+            s.work = Work::InPlace(namespace.clone());
+        }
         if shared.dispatcher.hands_over()
             && let Work::InPlace(namespace) = &s.work
         {
@@ -174,8 +203,8 @@ impl Lane {
     /// Gets the command its buffer, then its data, then executes it.
     pub(super) fn begin(&mut self, shared: &mut Shared, slot: u16, payload: Payload<'_>) {
         let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { return };
-        let (out, staged, along) =
-            (command.data_out_bytes(), staged_bytes(command), payload.bytes());
+        let (out, along) = (command.data_out_bytes(), payload.bytes());
+        let staged = self.slots[usize::from(slot)].work.staged_bytes();
         if let Payload::Here(buffer) = payload {
             self.hold(shared.now, slot, buffer);
             return self.execute(shared, slot);
@@ -265,14 +294,6 @@ impl Lane {
                 self.transport.respond(shared.now, slot, status, 0);
             }
         }
-    }
-}
-
-/// Octets of pool buffer that a command needs.
-pub(super) fn staged_bytes(command: &IoCommand) -> u32 {
-    match *command {
-        IoCommand::Read { length, .. } => length,
-        _ => command.data_out_bytes(),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::payload::Payload;
 use super::transport::Transport;
-use super::{Lane, LaneError, Shared, io};
+use super::{Lane, LaneError, Shared};
 use crate::buffer::Pool;
-use crate::connection::{Connection, Heard, Place, Received};
+use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use crate::digest;
 use crate::gather::{Gather, Sent};
 use crate::target::slot::{Slot, Work};
@@ -33,10 +33,6 @@ pub(super) struct Tcp {
     stalled: Option<Instant>,
     /// How long it was so before.
     stalled_ns: u64,
-    /// Beside a latency-critical lane it receives and sends little at once, and pauses between commands.
-    pub(super) yielding: bool,
-    /// Where it has paused in the receive buffer: from, to.
-    paused: Option<(usize, usize)>,
 }
 
 struct Filler<'a> {
@@ -79,8 +75,6 @@ impl Tcp {
             local,
             stalled: None,
             stalled_ns: 0,
-            yielding: false,
-            paused: None,
         }
     }
 
@@ -97,10 +91,6 @@ impl Tcp {
     /// to blame.
     pub(super) fn patience(&self, now: Instant) -> Instant {
         Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
-    }
-
-    fn commands_max(&self) -> u32 {
-        if self.yielding { YIELDING_COMMANDS } else { u32::MAX }
     }
 
     /// Sends what doorbells have released, while the socket takes it.
@@ -134,26 +124,60 @@ impl Tcp {
 }
 
 impl Lane {
-    /// Receives once and handles what came.
-    pub(in crate::target) fn receive(&mut self, shared: &mut Shared) -> Result<Heard, LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(Heard::default()) };
+    /// Receives once and handles all that came.
+    pub(in crate::target) fn receive(
+        &mut self,
+        shared: &mut Shared,
+        rx: &mut RxBuffer,
+    ) -> Result<Heard, LaneError> {
+        self.transport.set_yielding(false);
+        let (heard, rest) = self.receive_up_to(rx, RX_BUFFER_BYTES)?;
+        if let Some(rest) = rest {
+            self.handle_all(shared, rest)?;
+        }
+        Ok(heard)
+    }
+
+    /// Receives once, and handles the first commands of it: what is left has to be gone on with, by
+    /// [`Lane::go_on`], when latency-critical lanes have had their turn.
+    pub(in crate::target) fn receive_yielding<'a>(
+        &mut self,
+        shared: &mut Shared,
+        rx: &'a mut RxBuffer,
+    ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
+        self.transport.set_yielding(true);
+        let (heard, rest) = self.receive_up_to(rx, YIELDING_RX_BYTES)?;
+        let rest = rest.map(|rest| self.go_on(shared, rest)).transpose()?;
+        Ok((heard, rest.flatten()))
+    }
+
+    /// Handles the next commands of a receive; what is left after that.
+    pub(in crate::target) fn go_on<'a>(
+        &mut self,
+        shared: &mut Shared,
+        rest: Rest<'a>,
+    ) -> Result<Option<Rest<'a>>, LaneError> {
+        self.parse(shared, rest, YIELDING_COMMANDS)
+    }
+
+    fn receive_up_to<'a>(
+        &mut self,
+        rx: &'a mut RxBuffer,
+        limit: usize,
+    ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
+        let Transport::Tcp(tcp) = &mut self.transport else { return Ok((Heard::default(), None)) };
         if tcp.is_stalled() {
-            return Ok(Heard::default());
+            return Ok((Heard::default(), None));
         }
         let place = tcp.qpair.wanted().and_then(|(slot, offset, length)| {
             let data = self.slots[usize::from(slot)].data.range(offset, length)?;
             Some(Place { data, length: length as usize })
         });
-        let limit = match (self.starved.is_empty(), tcp.yielding) {
-            (false, _) => STALLED_RX_BYTES,
-            (true, true) => YIELDING_RX_BYTES,
-            (true, false) => RX_BUFFER_BYTES,
-        };
-        // SAFETY: `place` is the command's own data, or in a namespace whose blocks nobody is promised
-        // while a write to them is under way.
-        let received = unsafe { tcp.connection.receive(&mut shared.rx, place, limit) }?;
+        let limit = if self.starved.is_empty() { limit } else { STALLED_RX_BYTES };
+        // SAFETY: `place` is in the command's own buffer: what a namespace takes in place comes in whole blocks.
+        let received = unsafe { tcp.connection.receive(rx, place, limit) }?;
         match received {
-            Received::Nothing => Ok(Heard::default()),
+            Received::Nothing => Ok((Heard::default(), None)),
             Received::Closed => Err(LaneError::Closed),
             Received::Octets { direct, buffered, more } => {
                 if let Some(place) = place {
@@ -161,46 +185,36 @@ impl Lane {
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     tcp.qpair.placed(data);
                 }
-                let commands_max = tcp.commands_max();
-                self.parse(shared, 0, buffered, commands_max)?;
-                Ok(Heard { something: true, more })
+                Ok((Heard { something: true, more }, Some(Rest::new(rx, buffered))))
             }
         }
     }
 
-    /// Goes on after a latency-critical lane has had its turn; `false` when there was nothing left.
-    pub(in crate::target) fn go_on(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(false) };
-        let Some((at, end)) = tcp.paused.take() else { return Ok(false) };
-        let commands_max = tcp.commands_max();
-        self.parse(shared, at, end, commands_max)?;
-        Ok(self.is_paused())
+    /// Handles what was received, as far as it can be.
+    fn handle_all(&mut self, shared: &mut Shared, rest: Rest<'_>) -> Result<(), LaneError> {
+        let left = self.parse(shared, rest, u32::MAX)?;
+        debug_assert!(left.is_none(), "so many commands fit no receive buffer");
+        Ok(())
     }
 
-    pub(in crate::target) fn is_paused(&self) -> bool {
-        matches!(&self.transport, Transport::Tcp(tcp) if tcp.paused.is_some())
-    }
-
-    /// Handles what was received, from `at` on, until the end or after `commands_max`.
-    fn parse(
+    /// Handles what was received until the end (`None`) or for `commands_max`: what is left then.
+    fn parse<'a>(
         &mut self,
         shared: &mut Shared,
-        mut at: usize,
-        end: usize,
+        mut rest: Rest<'a>,
         commands_max: u32,
-    ) -> Result<(), LaneError> {
+    ) -> Result<Option<Rest<'a>>, LaneError> {
         let mut commands = 0;
+        let (input, at) = rest.input();
         loop {
-            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
+            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(None) };
             if tcp.is_stalled() {
                 break;
             }
             if commands == commands_max {
-                tcp.paused = Some((at, end));
-                return Ok(());
+                return Ok(Some(rest));
             }
-            let input = shared.rx.filled(end);
-            let Some(event) = tcp.qpair.poll_rx(shared.now, input, &mut at)? else { break };
+            let Some(event) = tcp.qpair.poll_rx(shared.now, input, at)? else { break };
             match event {
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                     commands += 1;
@@ -217,24 +231,29 @@ impl Lane {
                         unsafe { std::ptr::copy_nonoverlapping(source, place, length as usize) };
                     }
                 }
+                RxEvent::SplitBlock { slot, offset } => self.stage_rest(shared, slot, offset),
                 RxEvent::DataDone { slot, intact } => self.handle_data(shared, slot, intact)?,
             }
-            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
+            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(None) };
             if tcp.qpair.has_tx() {
                 tcp.flush(&mut self.slots, shared)?;
             }
         }
-        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
-        tcp.connection.keep(&shared.rx.filled(end)[at..]);
-        Ok(())
+        if let Transport::Tcp(tcp) = &mut self.transport {
+            tcp.connection.keep_rest(rest);
+        }
+        Ok(None)
     }
 
-    /// Ends a stall. The last one to starve is the one whose in-capsule data is here already.
-    pub(super) fn resume(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    /// Ends a stall. The last one to starve is the one whose data is here already.
+    pub(super) fn resume(
+        &mut self,
+        shared: &mut Shared,
+        rx: &mut RxBuffer,
+    ) -> Result<(), LaneError> {
         while let Transport::Tcp(tcp) = &mut self.transport {
             let (Some(since), Some(&slot)) = (tcp.stalled, self.starved.back()) else { break };
-            let Work::Io { command, .. } = &self.slots[usize::from(slot)].work else { break };
-            let length = io::staged_bytes(command) as usize;
+            let length = self.slots[usize::from(slot)].work.staged_bytes() as usize;
             let pool = &mut shared.pool;
             let buffer = if self.starved.len() == 1 { pool.take(length) } else { None };
             let Some(buffer) = buffer.or_else(|| pool.take_reserved(length)) else { break };
@@ -243,8 +262,8 @@ impl Lane {
             tcp.stalled_ns += shared.now.0.saturating_sub(since.0);
             let kept = tcp.connection.take_kept();
             self.hold(shared.now, slot, buffer);
-            let end = shared.rx.fill(&kept);
-            self.parse(shared, 0, end, u32::MAX)?;
+            let end = rx.fill(&kept);
+            self.handle_all(shared, Rest::new(rx, end))?;
         }
         Ok(())
     }
@@ -259,7 +278,7 @@ impl Lane {
             Work::Failed(status) => *status,
             _ if !intact => Status::TRANSIENT_TRANSPORT_ERROR,
             Work::Admin(_) => return self.run_admin(shared, slot),
-            Work::InPlace(_) => {
+            Work::InPlace(_) | Work::Split { .. } => {
                 self.finish_in_place(shared, slot);
                 return Ok(());
             }

@@ -146,12 +146,16 @@ impl Transport {
         }
     }
 
-    /// Whether a latency-critical lane has its turns in between.
+    /// Whether it sends little at once, as latency-critical lanes have their turns in between.
     pub(super) fn set_yielding(&mut self, yielding: bool) {
-        if let Transport::Tcp(tcp) = self {
-            tcp.yielding = yielding;
-        }
         self.batcher().set_yielding(yielding);
+    }
+
+    /// Data of the command is delivered in whole blocks only.
+    pub(super) fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        if let Transport::Tcp(tcp) = self {
+            tcp.qpair.deliver_whole(slot, block_bytes);
+        }
     }
 
     /// Counters.

@@ -1,0 +1,211 @@
+//! Blocks of memory namespaces change whole or not at all, wherever a connection ends and however data is cut.
+
+use crate::peer::*;
+use crate::rig::*;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::net::Shutdown;
+use std::time::Duration;
+
+const LEN: usize = 2 * BLOCK as usize;
+
+fn rig(lba_bytes: u32) -> Rig {
+    Rig::with(server_config(vec![memory(1, MIB, lba_bytes)]))
+}
+
+fn read(rig: &Rig, len: usize) -> Buffer {
+    rig.client.read(1, 0, Buffer::alloc(len)).unwrap()
+}
+
+/// Sends `pdu` up to `cut`, in two parts, and ends the connection; waits until the target has ended it, too.
+fn send_and_end(mut peer: Peer, pdu: &[u8], cut: usize) {
+    let (first, second) = pdu[..cut].split_at(cut / 2);
+    peer.send(first);
+    peer.send(second);
+    peer.socket.shutdown(Shutdown::Write).unwrap();
+    peer.assert_ends();
+}
+
+/// Each block of `now` is that of `before`, or as written; how many are.
+fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: usize) -> usize {
+    let mut count = 0;
+    for (number, now) in now.chunks(block).enumerate() {
+        let at = number * block..number * block + now.len();
+        assert!(
+            *now == before[at.clone()] || *now == written[at.clone()],
+            "block {number} is torn by a cut at {cut}"
+        );
+        count += usize::from(*now == written[at]);
+    }
+    count
+}
+
+#[test]
+fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
+    let rig = rig(BLOCK);
+    let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
+    let capsule = raw::write_in_capsule(2, &new, raw::PLAIN);
+    for cut in 0..=capsule.len() {
+        rig.client.write(1, 0, pattern(LEN, 1), false).unwrap();
+        send_and_end(rig.queue(raw::PLAIN), &capsule, cut);
+        let written = assert_whole(&read(&rig, LEN), &old, &new, BLOCK as usize, cut);
+        assert!(cut < capsule.len() || written == 2, "a whole write that was received is executed");
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
+    let rig = rig(BLOCK);
+    let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
+    let pdu_bytes = raw::h2c_data(2, 0, 0, &new, true).len();
+    for cut in 0..=pdu_bytes {
+        rig.client.write(1, 0, pattern(LEN, 1), false).unwrap();
+        let mut peer = rig.queue(raw::PLAIN);
+        peer.send(&write(2, LEN as u32, raw::PLAIN));
+        let data = raw::h2c_data(2, peer.r2t(2), 0, &new, true);
+        send_and_end(peer, &data, cut);
+        assert_whole(&read(&rig, LEN), &old, &new, BLOCK as usize, cut);
+    }
+    rig.assert_healthy();
+}
+
+/// What arrives in several receives, with blocks of 4 KiB.
+#[test]
+fn a_large_write_cut_anywhere_leaves_blocks_whole() {
+    const LARGE: usize = 128 << 10;
+    let rig = rig(4096);
+    let (old, new) = (pattern(LARGE, 1), pattern(LARGE, 2));
+    for cut in (0..LARGE + 24).step_by(LARGE / 41) {
+        rig.client.write(1, 0, pattern(LARGE, 1), false).unwrap();
+        let mut peer = rig.queue(raw::PLAIN);
+        let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, LARGE as u32 / 4096);
+        sqe.set_transport(LARGE as u32);
+        peer.send(&raw::command(2, sqe, &[], raw::PLAIN));
+        let data = raw::h2c_data(2, peer.r2t(2), 0, &new, true);
+        for part in data[..cut].chunks(cut / 5 + 1) {
+            peer.send(part);
+            std::thread::sleep(Duration::from_millis(1)); // so that it is received by itself
+        }
+        peer.socket.shutdown(Shutdown::Write).unwrap();
+        peer.assert_ends();
+        assert_whole(&read(&rig, LARGE), &old, &new, 4096, cut);
+    }
+    rig.assert_healthy();
+}
+
+/// A write of `LEN` to each of two places, their data in pieces by turns that end inside of blocks.
+struct Split {
+    peer: Peer,
+    ttags: [u16; 2],
+}
+
+impl Split {
+    fn begin(rig: &Rig) -> Self {
+        let mut peer = rig.queue(raw::PLAIN);
+        let mut ask = |cid: u16| {
+            let mut sqe = Sqe::rw(opcode::WRITE, 1, u64::from(cid - 2) * 2, 2);
+            sqe.set_transport(LEN as u32);
+            peer.send(&raw::command(cid, sqe, &[], raw::PLAIN));
+            peer.r2t(cid)
+        };
+        let ttags = [ask(2), ask(3)];
+        Split { peer, ttags }
+    }
+
+    /// Sends the octets of both writes from `at` up to `end`.
+    fn send(&mut self, data: &[u8], at: usize, end: usize) {
+        for (number, data) in data.chunks(LEN).enumerate() {
+            let (cid, ttag) = (number as u16 + 2, self.ttags[number]);
+            let pdu = raw::h2c_data(cid, ttag, at as u32, &data[at..end], end == LEN);
+            self.peer.send(&pdu);
+        }
+    }
+}
+
+#[test]
+fn data_may_be_cut_inside_of_blocks() {
+    let rig = rig(BLOCK);
+    let new = pattern(2 * LEN, 2);
+    for cuts in [&[4, 8, 512, 516][..], &[512, 1000], &[100, 600, 1020], &[512]] {
+        rig.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
+        let mut split = Split::begin(&rig);
+        let mut at = 0;
+        for &end in cuts.iter().chain(&[LEN]) {
+            split.send(&new, at, end);
+            at = end;
+        }
+        assert!(split.peer.completion(2).is_success() && split.peer.completion(3).is_success());
+        assert!(*read(&rig, 2 * LEN) == *new, "cut at {cuts:?}");
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
+    let rig = rig(BLOCK);
+    let (old, new) = (pattern(2 * LEN, 1), pattern(2 * LEN, 2));
+    for end in (4..LEN).step_by(4) {
+        rig.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
+        let mut split = Split::begin(&rig);
+        split.send(&new, 0, end);
+        split.peer.socket.shutdown(Shutdown::Write).unwrap();
+        split.peer.assert_ends();
+        assert_whole(&read(&rig, 2 * LEN), &old, &new, BLOCK as usize, end);
+    }
+    rig.assert_healthy();
+}
+
+/// Parts of blocks wait in buffers, of which there are few.
+#[test]
+fn parts_of_blocks_wait_for_buffers() {
+    const WRITES: u16 = 7;
+    let directory = tempfile::tempdir().unwrap();
+    let exports = vec![memory(1, MIB, BLOCK), file(2, &directory, 4 * MIB, BLOCK)];
+    let mut config = server_config(exports);
+    config.pool_bytes = 2 << 20;
+    let rig = Rig::with(config);
+    let mut holder = rig.queue_of(1, 8);
+    let mut hold = |cid: u16| {
+        let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, (MIB / 512) as u32);
+        sqe.set_transport(MIB as u32);
+        holder.send(&raw::command(cid, sqe, &[], raw::PLAIN));
+        holder.r2t(cid)
+    };
+    let held = [hold(2), hold(3)]; // the whole budget
+    let mut peers: Vec<Peer> = (2..5).map(|qid| rig.queue_of(qid, 8)).collect();
+    // Three times seven: more than the reserve.
+    let data = |lane: u16, cid: u16| pattern(LEN, u64::from(lane * WRITES + cid - 2));
+    let mut tags = Vec::new();
+    for (peer, lane) in peers.iter_mut().zip(0..) {
+        for cid in 2..2 + WRITES {
+            let mut sqe = Sqe::rw(opcode::WRITE, 1, u64::from(lane * WRITES + cid - 2) * 2, 2);
+            sqe.set_transport(LEN as u32);
+            peer.send(&raw::command(cid, sqe, &[], raw::PLAIN));
+            tags.push((lane, cid, peer.r2t(cid)));
+        }
+    }
+    for &(lane, cid, ttag) in &tags {
+        let first = raw::h2c_data(cid, ttag, 0, &data(lane, cid)[..100], false);
+        peers[usize::from(lane)].send(&first);
+    }
+    for (cid, ttag) in [2, 3].into_iter().zip(held) {
+        for at in (0..MIB as usize).step_by(128 << 10) {
+            let end = at + (128 << 10);
+            let data = vec![1; 128 << 10];
+            holder.send(&raw::h2c_data(cid, ttag, at as u32, &data, end == MIB as usize));
+        }
+        assert!(holder.completion(cid).is_success());
+    }
+    for &(lane, cid, ttag) in &tags {
+        let rest = raw::h2c_data(cid, ttag, 100, &data(lane, cid)[100..], true);
+        peers[usize::from(lane)].send(&rest);
+    }
+    for peer in &mut peers {
+        (0..WRITES).for_each(|_| assert!(peer.any_completion().1.is_success()));
+    }
+    for number in 0..u64::from(3 * WRITES) {
+        let now = rig.client.read(1, number * 2, Buffer::alloc(LEN)).unwrap();
+        assert!(*now == *pattern(LEN, number), "write {number}");
+    }
+}
