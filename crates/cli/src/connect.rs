@@ -96,6 +96,7 @@ pub(crate) fn config_at(
         connect_timeout: connect.connect_timeout,
         reconnect_delay: connect.reconnect_delay,
         controller_loss_timeout: connect.ctrl_loss_tmo.0,
+        io_timeout: Some(connect.io_timeout).filter(|timeout| !timeout.is_zero()),
         ..HostConfig::new(address, nqn, &host.nqn, host.id)
     })
 }

@@ -84,6 +84,23 @@ pub fn probe_silent_peer(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
+/// Has the kernel end a connection whose peer has not acknowledged anything for `end_after`, be it data or, after
+/// half of `timeout` in silence, probes. A peer that is there but takes no data counts as well.
+///
+/// # Errors
+/// When the descriptor is no TCP socket.
+pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) -> io::Result<()> {
+    let seconds =
+        |time: Duration| Duration::from_secs(time.as_secs().clamp(1, PROBE_AFTER.as_secs()));
+    let probes = TcpKeepalive::new()
+        .with_time(seconds(timeout / 2))
+        .with_interval(seconds(timeout / 8))
+        .with_retries(PROBES);
+    let socket = SockRef::from(socket);
+    socket.set_tcp_keepalive(&probes)?;
+    socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
+}
+
 fn set_option(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     let len = value.len() as libc::socklen_t;
     // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
@@ -212,6 +229,23 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().expect("an option of TCP"), PROBE_AFTER);
         assert_eq!(socket.tcp_keepalive_interval().expect("an option of TCP"), PROBE_INTERVAL);
         assert_eq!(socket.tcp_keepalive_retries().expect("an option of TCP"), PROBES);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let (timeout, end) = (Duration::from_secs(30), Duration::from_secs(40));
+        for (timeout, probed_after) in
+            [(timeout, 15), (Duration::from_millis(20), 1), (end * 1000, 60)]
+        {
+            watch_peer(&listener, timeout, end).expect("a TCP socket");
+            let socket = SockRef::from(&listener);
+            let silence = socket.tcp_keepalive_time().expect("an option of TCP");
+            assert_eq!(silence, Duration::from_secs(probed_after));
+            assert_eq!(socket.tcp_user_timeout().expect("an option of TCP"), Some(end));
+            assert!(socket.keepalive().expect("an option of sockets"));
+        }
+        watch_peer(&listener, Duration::MAX / 2, Duration::MAX / 2).expect("as long as can be");
     }
 
     #[test]

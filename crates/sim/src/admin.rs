@@ -33,6 +33,11 @@ enum Job {
     ReadChanges,
     ListNamespaces,
     KeepAlive,
+    /// Of a command of an I/O queue.
+    Abort {
+        qid: u16,
+        cid: u16,
+    },
 }
 
 /// What the lanes are to know.
@@ -99,7 +104,9 @@ impl Admin {
         let (mut events, mut completed) = (Vec::new(), Vec::new());
         self.link.receive(now, network, &mut completed)?;
         for command in completed {
-            if !command.cqe.status().is_success() {
+            let aborts =
+                matches!(self.current, Some((Job::Abort { .. }, slot, _)) if slot == command.slot);
+            if !command.cqe.status().is_success() && !aborts {
                 return Err(Lost);
             }
             if self.request == Some(command.slot) {
@@ -155,6 +162,11 @@ impl Admin {
                 (sqe, Data::In(IDENTIFY_BYTES as u32), vec![0; IDENTIFY_BYTES])
             }
             Job::KeepAlive => (Sqe::new(opcode::KEEP_ALIVE, 0), Data::None, Vec::new()),
+            Job::Abort { qid, cid } => {
+                let mut sqe = Sqe::new(opcode::ABORT, 0);
+                sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
+                (sqe, Data::None, Vec::new())
+            }
         };
         let slot = self.link.submit(now, &sqe, data, buffer, Urgency::Urgent);
         let slot = slot.expect("the admin queue holds one command and one event request");
@@ -176,6 +188,11 @@ impl Admin {
             _ => {}
         }
         None
+    }
+
+    /// A command of an I/O queue has not been answered.
+    pub fn abort(&mut self, qid: u16, cid: u16) {
+        self.jobs.push_back(Job::Abort { qid, cid });
     }
 
     /// When something is due.

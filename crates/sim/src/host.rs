@@ -10,7 +10,9 @@ use crate::rng::Rng;
 use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
+use roadtrain_proto::host::overdue::{IoTimer, Watch};
 use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::retry::{RetryRules, Tries};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
@@ -18,12 +20,20 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::VecDeque;
 
-const RETRIES_MAX: u8 = 5;
+/// Command Retry Delay Times of the target.
+const CRDT: [u16; 3] = [1, 2, 0];
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
 
 struct Flight {
     request: Request,
-    retries: u8,
+    tries: Tries,
+    watch: Watch,
+}
+
+impl Flight {
+    fn new(request: Request) -> Self {
+        Flight { request, tries: Tries::default(), watch: Watch::default() }
+    }
 }
 
 /// A lane: requests, and the connection they take when there is one.
@@ -32,6 +42,11 @@ struct Lane {
     flights: Vec<Option<Flight>>,
     /// Requests without a slot, in order.
     pending: VecDeque<Flight>,
+    /// Requests that are tried again later.
+    resting: Vec<(Instant, Flight)>,
+    /// Requests that nobody has answered too often.
+    given_up: Vec<Flight>,
+    timer: IoTimer,
     /// The next request comes then.
     next_at: Instant,
 }
@@ -43,6 +58,8 @@ pub struct Past {
     pub associations: u64,
     /// Requests submitted again.
     pub retries: u64,
+    /// Commands aborted because they were not answered in time.
+    pub aborts: u64,
     /// Times its requests were failed.
     pub surrenders: u64,
     /// Asynchronous events.
@@ -53,6 +70,7 @@ impl AddAssign for Past {
     fn add_assign(&mut self, other: Past) {
         self.associations += other.associations;
         self.retries += other.retries;
+        self.aborts += other.aborts;
         self.surrenders += other.surrenders;
         self.events += other.events;
     }
@@ -95,6 +113,9 @@ impl Host {
             link: None,
             flights: (0..plan.queue_entries).map(|_| None).collect(),
             pending: VecDeque::new(),
+            resting: Vec::new(),
+            given_up: Vec::new(),
+            timer: IoTimer::new(plan.io_timeout),
             next_at: Instant(0),
         };
         Host {
@@ -120,7 +141,8 @@ impl Host {
         network: &mut Network,
         load: &mut Load,
     ) -> Result<(), String> {
-        if self.manage(now, network).is_err() || self.receive(now, network, load)?.is_err() {
+        let alive = self.manage(now, network).and(self.receive(now, network, load)?);
+        if alive.and_then(|()| self.look_for_overdue(now)).is_err() {
             self.lose(now, network);
         }
         self.surrender(now, load)?;
@@ -198,12 +220,34 @@ impl Host {
         if !self.joining.is_empty() && self.joining.iter().all(|(_, _, connected)| *connected) {
             self.attach(now);
         }
+        let rules = RetryRules::new(CRDT, self.plan.controller_loss_timeout);
         for lane in &mut self.lanes {
-            if lane.receive(now, network, load)?.is_err() {
+            if lane.receive(now, network, load, &rules)?.is_err() {
                 return Ok(Err(Lost));
             }
         }
         Ok(Ok(()))
+    }
+
+    /// What was not answered in time is aborted; `Err`: nor is it after that.
+    fn look_for_overdue(&mut self, now: Instant) -> Result<(), Lost> {
+        let Some(admin) = &mut self.admin else { return Ok(()) };
+        for (qid, lane) in (1..).zip(&mut self.lanes) {
+            let Lane { link: Some(link), flights, timer, .. } = lane else { continue };
+            if !timer.is_due(now) {
+                continue;
+            }
+            let flights = (0..).zip(flights);
+            let watches = flights.filter_map(|(slot, f)| Some((slot, &mut f.as_mut()?.watch)));
+            let is_over = timer.look(now, watches, |slot| {
+                self.past.aborts += 1;
+                admin.abort(qid, link.qpair.cid(slot));
+            });
+            if is_over {
+                return Err(Lost);
+            }
+        }
+        Ok(())
     }
 
     fn attach(&mut self, now: Instant) {
@@ -246,10 +290,18 @@ impl Host {
             self.failing = true;
             self.past.surrenders += 1;
         }
+        for flight in self.lanes.iter_mut().flat_map(|lane| lane.given_up.drain(..)) {
+            let Request { token, buffer, .. } = flight.request;
+            load.complete(token, Status::HOST_ABORTED, &buffer)?;
+        }
         if !self.failing {
             return Ok(());
         }
-        for flight in self.lanes.iter_mut().flat_map(|lane| lane.pending.drain(..)) {
+        let waiting = self.lanes.iter_mut().flat_map(|lane| {
+            let resting = lane.resting.drain(..).map(|(_, flight)| flight);
+            lane.pending.drain(..).chain(resting)
+        });
+        for flight in waiting {
             let Request { token, buffer, .. } = flight.request;
             load.complete(token, Status::HOST_PATH_ERROR, &buffer)?;
         }
@@ -272,7 +324,7 @@ impl Host {
             if self.failing {
                 load.complete(request.token, Status::HOST_PATH_ERROR, &request.buffer)?;
             } else {
-                lane.pending.push_back(Flight { request, retries: 0 });
+                lane.pending.push_back(Flight::new(request));
                 lane.submit_pending(now);
             }
         }
@@ -288,8 +340,7 @@ impl Host {
         let admin = self.admin.as_ref().and_then(Admin::next_at);
         let links = self.lanes.iter_mut().flat_map(|lane| {
             let next = (now < end).then_some(lane.next_at);
-            let doorbell = lane.link.as_mut().and_then(|link| link.qpair.batcher().deadline());
-            next.into_iter().chain(doorbell)
+            next.into_iter().chain(lane.deadline())
         });
         links.chain(retry).chain(surrender).chain(admin).min()
     }
@@ -321,18 +372,34 @@ impl Host {
     pub fn leftovers(&self) -> (u32, usize) {
         let links = self.lanes.iter().filter_map(|lane| lane.link.as_ref());
         let slots = links.map(|link| link.qpair.in_flight()).sum();
-        (slots, self.lanes.iter().map(|lane| lane.pending.len()).sum())
+        (slots, self.lanes.iter().map(|lane| lane.pending.len() + lane.resting.len()).sum())
     }
 }
 
 impl Lane {
     fn outstanding(&self) -> usize {
-        self.pending.len() + self.flights.iter().flatten().count()
+        self.pending.len() + self.resting.len() + self.flights.iter().flatten().count()
+    }
+
+    /// When something is due while it has a connection.
+    fn deadline(&mut self) -> Option<Instant> {
+        let qpair = &mut self.link.as_mut()?.qpair;
+        let rests = self.resting.iter().map(|&(until, _)| until);
+        let overdue = self.timer.deadline(qpair.in_flight());
+        rests.chain(overdue).chain(qpair.batcher().deadline()).min()
+    }
+
+    /// Those whose time has come want a slot.
+    fn wake(&mut self, now: Instant) {
+        let woken = self.resting.extract_if(.., |(until, _)| *until <= now);
+        self.pending.extend(woken.map(|(_, flight)| flight));
     }
 
     fn room(&self) -> u32 {
         match &self.link {
-            Some(link) if self.pending.is_empty() => link.qpair.room(),
+            Some(link) if self.pending.is_empty() => {
+                link.qpair.room().saturating_sub(self.resting.len() as u32)
+            }
             _ => (self.flights.len() - 1).saturating_sub(self.outstanding()) as u32,
         }
     }
@@ -344,6 +411,7 @@ impl Lane {
             let buffer = std::mem::take(&mut request.buffer);
             match link.submit(now, &request.sqe, request.data, buffer, request.urgency) {
                 Ok(slot) => {
+                    flight.watch = Watch::new(now);
                     let old = self.flights[usize::from(slot)].replace(flight);
                     assert!(old.is_none(), "the slot of a command in flight was used again");
                 }
@@ -360,6 +428,7 @@ impl Lane {
         now: Instant,
         network: &mut Network,
         load: &mut Load,
+        rules: &RetryRules,
     ) -> Result<Result<(), Lost>, String> {
         let Some(link) = &mut self.link else { return Ok(Ok(())) };
         let mut completed = Vec::new();
@@ -371,17 +440,17 @@ impl Lane {
             if status.is_success() && !command.data_intact {
                 return Err(format!("request {}: success without data", flight.request.token));
             }
-            if !status.is_success() && !status.is_dnr() && flight.retries < RETRIES_MAX {
-                flight.retries += 1;
+            if let Some(until) = flight.tries.next(now, status, rules) {
                 load.tally.repeated += 1;
                 flight.request.buffer = command.data;
-                self.pending.push_back(flight);
+                self.resting.push((until, flight));
             } else {
                 let told = load.complete(flight.request.token, status, &command.data);
                 told.map_err(|what| format!("request {}: {what}", flight.request.token))?;
             }
         }
         if alive.is_ok() {
+            self.wake(now);
             self.submit_pending(now);
         }
         Ok(alive)
@@ -398,6 +467,8 @@ impl Lane {
                 Some(flight)
             })
             .collect();
+        let tired = |flight: &mut Flight| flight.watch.is_overdue() && !flight.tries.may_pass();
+        self.given_up.extend(lost.extract_if(.., tired));
         lost.sort_by_key(|flight| flight.request.token);
         lost.into_iter().rev().for_each(|flight| self.pending.push_front(flight));
     }

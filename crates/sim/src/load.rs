@@ -12,9 +12,13 @@ use std::ops::{AddAssign, Range};
 
 /// Octets of a Dataset Management range.
 const RANGE_BYTES: usize = 16;
-/// What a request may fail with: no connection, the disk, or bits changed in every try.
-const FAILURES: [Status; 3] =
-    [Status::HOST_PATH_ERROR, Status::INTERNAL_ERROR, Status::TRANSIENT_TRANSPORT_ERROR];
+/// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
+const FAILURES: [Status; 4] = [
+    Status::HOST_PATH_ERROR,
+    Status::INTERNAL_ERROR,
+    Status::TRANSIENT_TRANSPORT_ERROR,
+    Status::HOST_ABORTED,
+];
 
 /// A request that a lane has taken.
 #[derive(Clone, Debug)]

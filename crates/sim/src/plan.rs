@@ -3,12 +3,14 @@
 use crate::disk::Manners;
 use crate::network::Weather;
 use crate::rng::Rng;
+use core::ops::Range;
 use core::time::Duration;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::{host, target};
 use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::status::Status;
 
 /// The subsystem.
 pub const NQN: &str = "nqn.2026-11.test:sim";
@@ -85,6 +87,10 @@ pub struct Plan {
     pub reconnect_delay: Duration,
     /// Requests fail after that time without a connection.
     pub controller_loss_timeout: Option<Duration>,
+    /// The host aborts commands that take longer, then gives the connection up.
+    pub io_timeout: Option<Duration>,
+    /// Times at which the target does no I/O, and what it says then.
+    pub refusals: Vec<(Range<Instant>, Status)>,
     /// Faults, in order of time.
     pub faults: Vec<(Instant, Fault)>,
     /// What the target does wrong, to see that it is found.
@@ -171,6 +177,8 @@ impl Plan {
             keep_alive: Duration::from_millis(keep_alive_ms),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),
             controller_loss_timeout: rng.chance(30).then(|| rng.micros(0, 50_000)),
+            io_timeout: Some(Duration::from_millis(60)),
+            refusals: Vec::new(),
             faults: faults(rng, chaos, host.digests),
             sabotage: None,
         }

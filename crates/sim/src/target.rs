@@ -139,6 +139,12 @@ impl Target {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let slot = command.slot;
         let sqe = lane.sqe(slot);
+        let mut refusals = self.plan.refusals.iter();
+        if command.io.is_some()
+            && let Some((_, status)) = refusals.find(|(times, _)| times.contains(&now))
+        {
+            return lane.respond(now, slot, *status, 0);
+        }
         match (&lane.role, command.io) {
             (Role::Connected(_), Some(Err(status))) => lane.respond(now, slot, status, 0),
             (Role::Connected(connected), Some(Ok(io))) => {

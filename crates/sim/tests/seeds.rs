@@ -3,8 +3,10 @@
 mod common;
 
 use common::{assert_repeatable, sum_of_seeds};
+use roadtrain_proto::time::Instant;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::{run, run_changed};
+use roadtrain_wire::status::Status;
 
 #[test]
 fn every_seed_ends_well() {
@@ -18,11 +20,16 @@ fn every_seed_ends_well() {
 
 /// The judge can say no: what it says about targets that do wrong.
 fn first_failure(sabotage: Sabotage) -> String {
+    first_failure_changed(sabotage, |_| {})
+}
+
+fn first_failure_changed(sabotage: Sabotage, change: impl Fn(&mut Plan)) -> String {
     let found = (0..500).find_map(|seed| {
         let wrong = |plan: &mut Plan| {
             plan.sabotage = Some(sabotage);
             plan.blocks = 16;
             plan.manners.slow_percent = 30;
+            change(plan);
         };
         run_changed(seed, wrong).err()
     });
@@ -50,8 +57,40 @@ fn ignored_fua_is_found() {
 
 #[test]
 fn a_forgotten_command_is_found() {
-    let what = first_failure(Sabotage::ForgottenCommand);
+    let what = first_failure_changed(Sabotage::ForgottenCommand, |plan| plan.io_timeout = None);
     assert!(what.contains("stuck") || what.contains("nothing is due"), "{what}");
+}
+
+/// A command that is not answered is aborted, then submitted again over new connections.
+#[test]
+fn a_target_that_forgets_commands_is_survived() {
+    let forgets = |plan: &mut Plan| plan.sabotage = Some(Sabotage::ForgottenCommand);
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, forgets)) else { return };
+    assert!(sum.past.aborts > 500 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+/// For a third of the time the target says that it does no I/O: all requests wait for it.
+#[test]
+fn a_namespace_that_cannot_be_reached_is_waited_for() {
+    let refusals = [
+        Status::NAMESPACE_NOT_READY,
+        Status::NAMESPACE_NOT_READY.retry_after(1),
+        Status::ANA_INACCESSIBLE,
+        Status::ANA_TRANSITION.retry_after(3),
+        Status::ANA_PERSISTENT_LOSS,
+        Status::INTERNAL_PATH_ERROR,
+    ];
+    for status in refusals {
+        let refuse = |plan: &mut Plan| {
+            let third = plan.chaos / 3;
+            plan.refusals = vec![(Instant(0) + third..Instant(0) + third * 2, status)];
+            (plan.controller_loss_timeout, plan.manners.failing_per_mille) = (None, 0);
+            plan.faults.clear();
+        };
+        let Some(sum) = sum_of_seeds(20, |seed| run_changed(seed, refuse)) else { return };
+        // The load takes none of these for an answer.
+        assert!(sum.tally.repeated > 100, "{status}: {sum:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ pub struct Status(u16);
 
 const DNR: u16 = 1 << 14;
 const MORE: u16 = 1 << 13;
+const CRD_SHIFT: u32 = 11;
+/// Status code type of what the way to the namespace is to blame for.
+const PATH_RELATED: u16 = 3;
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $sct:literal, $sc:literal, $text:literal;)*) => {
@@ -45,6 +48,7 @@ statuses! {
     KEEP_ALIVE_EXPIRED = 0, 0x19, "Keep Alive Timer Expired";
     KEEP_ALIVE_INVALID = 0, 0x1a, "Keep Alive Timeout Invalid";
     NAMESPACE_WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
+    COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "Transient Transport Error";
     INVALID_COMMAND_SET = 0, 0x2c, "Invalid I/O Command Set";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
@@ -72,6 +76,10 @@ statuses! {
     COMPARE_FAILURE = 2, 0x85, "Compare Failure";
     ACCESS_DENIED = 2, 0x86, "Access Denied";
     INTERNAL_PATH_ERROR = 3, 0x00, "Internal Path Error";
+    ANA_PERSISTENT_LOSS = 3, 0x01, "Asymmetric Access Persistent Loss";
+    ANA_INACCESSIBLE = 3, 0x02, "Asymmetric Access Inaccessible";
+    ANA_TRANSITION = 3, 0x03, "Asymmetric Access Transition";
+    CONTROLLER_PATH_ERROR = 3, 0x60, "Controller Pathing Error";
     HOST_PATH_ERROR = 3, 0x70, "Host Pathing Error";
     HOST_ABORTED = 3, 0x71, "Command Aborted By Host";
 }
@@ -111,6 +119,24 @@ impl Status {
     #[must_use]
     pub const fn is_dnr(self) -> bool {
         self.0 & DNR != 0
+    }
+
+    /// The same with a Command Retry Delay (CRD): which of the controller's three times to wait, 0 for none.
+    #[must_use]
+    pub const fn retry_after(self, crd: u8) -> Self {
+        Status(self.0 & !(3 << CRD_SHIFT) | (crd as u16 & 3) << CRD_SHIFT)
+    }
+
+    /// Command Retry Delay (CRD): 1 to 3, which of the controller's times to wait before another try; 0: none told.
+    #[must_use]
+    pub const fn retry_delay(self) -> u8 {
+        (self.0 >> CRD_SHIFT & 3) as u8
+    }
+
+    /// Whether the way to the namespace is to blame, not the command (status code type 3).
+    #[must_use]
+    pub const fn is_path_related(self) -> bool {
+        self.code() >> 8 == PATH_RELATED
     }
 
     /// Status code type and code without the flags.

@@ -70,6 +70,10 @@ pub struct ConnectArgs {
     #[arg(short = 'c', long, value_name = "SECONDS", default_value = "250ms",
           value_parser = parse_seconds)]
     pub reconnect_delay: Duration,
+    /// A request without answer for so long is aborted, and when that does not help the target is connected to anew;
+    /// 0: requests take as long as they take. Time without a connection does not count.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
+    pub io_timeout: Duration,
     /// Time after which requests fail when the target stays away; -1: they wait for ever.
     #[arg(short = 'l', long, value_name = "SECONDS", default_value = "600",
           allow_hyphen_values = true, value_parser = parse_loss_timeout)]

@@ -9,7 +9,7 @@ use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
 };
-use roadtrain_wire::feature::{NumberOfQueues, SetFeatures, fid};
+use roadtrain_wire::feature::{HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid};
 use roadtrain_wire::identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, cns, nsfeat,
 };
@@ -204,6 +204,7 @@ impl Admin {
     /// As [`Admin::run`].
     pub fn information(&mut self, io_queues: u32) -> Result<ControllerInfo, HostError> {
         let identify = self.identify_controller()?;
+        self.heed_retry_delays(&identify)?;
         let wanted = NumberOfQueues { submission: io_queues, completion: io_queues };
         let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
         let granted = self.run("Set Features (queues)", &set, &[], &mut [])?.dw0.get();
@@ -225,6 +226,30 @@ impl Admin {
             identify,
             namespaces,
         })
+    }
+
+    /// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
+    fn heed_retry_delays(&mut self, identify: &IdentifyController) -> Result<(), HostError> {
+        if identify.crdt.iter().all(|units| units.get() == 0) {
+            return Ok(());
+        }
+        let mut data = [0; HOST_BEHAVIOR_BYTES];
+        data[0] = 1; // ACRE
+        let set = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
+        match self.run("Set Features (host behavior)", &set, &data, &mut []) {
+            Err(HostError::Command { .. }) => Ok(()), // then it tells none
+            done => done.map(|_| ()),
+        }
+    }
+
+    /// Asks for the command `cid` of queue `qid` to be aborted. Whether it is, its own completion says.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub(super) fn abort(&mut self, qid: u16, cid: u16) -> Result<(), HostError> {
+        let mut sqe = Sqe::new(opcode::ABORT, 0);
+        sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
+        self.run("Abort", &sqe, &[], &mut []).map(|_| ())
     }
 
     /// The active namespaces.

@@ -44,6 +44,9 @@ pub struct HostConfig {
     pub reconnect_delay: Duration,
     /// Requests fail when the controller has been gone that long; `None`: they wait for ever.
     pub controller_loss_timeout: Option<Duration>,
+    /// A request on its way for so long is aborted, and with no end after that the connection is given up, to be
+    /// made again; `None`: requests take as long as they take. Time without a connection does not count.
+    pub io_timeout: Option<Duration>,
     /// Longest wait for an answer on the control plane.
     pub timeout: Duration,
 }
@@ -78,6 +81,7 @@ impl HostConfig {
             connect_timeout: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),
             controller_loss_timeout: Some(Duration::from_secs(600)),
+            io_timeout: Some(Duration::from_secs(30)),
             timeout: Duration::from_secs(10),
         }
     }

@@ -19,15 +19,17 @@ use crate::host::blocking::wait_calmly;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::platform::{Seat, Wish, host_seats, numa};
 use crate::tuning;
+use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_wire::feature::{AsyncEvent, SetFeatures, fid, notice};
 use roadtrain_wire::identify::oaes;
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
+use std::collections::VecDeque;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Octets of the changed namespace list.
 const CHANGED_BYTES: u32 = 4096;
@@ -185,6 +187,7 @@ impl Controller {
             reports: reports.clone(),
             scout: None,
             found: Vec::new(),
+            overdue: VecDeque::new(),
             failing: false,
             ended: 0,
             stopped: false,
@@ -283,6 +286,7 @@ fn spawn(
         lanes: lanes.clone(),
         queue_entries: config.queue_entries,
         class: config.class,
+        io_timeout: config.io_timeout,
         waiting: config.waiting,
         ports,
         inbox,
@@ -361,6 +365,8 @@ struct Keeper {
     scout: Option<Scout>,
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
+    /// Lanes' commands to be aborted: lane and command identifier.
+    overdue: VecDeque<(usize, u16)>,
     failing: bool,
     /// Reactors whose threads are over.
     ended: usize,
@@ -381,6 +387,7 @@ impl Keeper {
                 Event::Stopped => return self.part(admin),
                 Event::Lost(error) => {
                     self.scout = None;
+                    self.overdue.clear();
                     warn!(target = %self.config.address, "{error}; connecting again");
                     self.view.set_link(LinkState::Reconnecting, Some(error));
                     self.detach_lanes();
@@ -429,11 +436,16 @@ impl Keeper {
         }
         loop {
             let wait = keep_alive_at.saturating_duration_since(Instant::now());
+            // One abort, then a look at what else there is: there may be many.
+            let wait = if self.overdue.is_empty() { wait } else { Duration::ZERO };
             if let Err(error) = admin.qpair.wait(self.inbox.fd(), wait) {
                 return Event::Lost(error.to_string());
             }
             if let Some(event) = self.read_reports() {
                 return event;
+            }
+            if let Err(error) = self.abort_overdue(admin) {
+                return Event::Lost(error.to_string());
             }
             for Found { endpoint, path, addresses } in self.found.drain(..) {
                 admin.qpair.offer(&endpoint, path, &addresses);
@@ -462,6 +474,11 @@ impl Keeper {
                 Report::Lost { lane, error } => {
                     lost = Some(Event::Lost(format!("lane {lane}: {error}")));
                 }
+                Report::Overdue { lane, cids } => {
+                    let (timeout, count) = (self.config.io_timeout.unwrap_or_default(), cids.len());
+                    warn!(target = %self.config.address, lane, count, "no answer for {timeout:.0?}: aborting");
+                    self.overdue.extend(cids.into_iter().map(|cid| (lane, cid)));
+                }
                 Report::Found(found) => {
                     self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
                     self.past.add_route(&found.endpoint, found.path.route);
@@ -480,6 +497,19 @@ impl Keeper {
     /// Each reactor's thread says so once; it may be about to end when it has.
     fn all_ended(&self) -> bool {
         self.ended >= self.reactors.len()
+    }
+
+    /// Asks the controller to abort the next command that was not answered in time. It may not know it, or not be
+    /// able to: the lane sees whether it ends.
+    fn abort_overdue(&mut self, admin: &mut Admin) -> Result<(), HostError> {
+        let Some((lane, cid)) = self.overdue.pop_front() else { return Ok(()) };
+        match admin.abort(lane as u16 + 1, cid) {
+            Err(HostError::Command { status, .. }) => {
+                debug!(lane, cid, "Abort: {status}");
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Switches events on and asks for the first.
@@ -582,6 +612,7 @@ impl Keeper {
         self.view.set(info);
         // Whatever lanes reported until now was about connections that are gone.
         self.read_reports();
+        self.overdue.clear();
         self.attach(&mut admin)?;
         self.failing = false;
         Ok(admin)
@@ -589,6 +620,8 @@ impl Keeper {
 
     fn attach(&mut self, admin: &mut Admin) -> Result<(), HostError> {
         let info = self.view.info();
+        let crdt = info.identify.crdt.map(|units| units.get());
+        let rules = RetryRules::new(crdt, self.config.controller_loss_timeout);
         let mut links = Vec::new();
         for lane in 0..self.lane_count() {
             links.push(admin.connect_lane(&self.config, &info, lane as u16 + 1)?);
@@ -597,7 +630,7 @@ impl Keeper {
             self.past.add(link.past());
             let reactor = self.reactors.iter().find(|r| r.lanes.contains(&lane));
             if let Some(reactor) = reactor {
-                reactor.orders.send(Order::Attach { lane, link: Box::new(link) });
+                reactor.orders.send(Order::Attach { lane, link: Box::new(link), rules });
             }
         }
         self.scout(admin);

@@ -2,13 +2,15 @@
 
 use super::api::{Completion, Op, Request};
 use crate::connection::Place;
+use roadtrain_proto::host::overdue::Watch;
+use roadtrain_proto::host::retry::{RetryRules, Tries};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::status::Status;
-use std::collections::VecDeque;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use tracing::warn;
 
-/// Times a request is tried again after a status that permits it.
-const RETRIES_MAX: u8 = 5;
 /// Octets of a Dataset Management range.
 pub(super) const RANGE_BYTES: usize = 16;
 
@@ -18,8 +20,44 @@ pub(super) struct Flight {
     /// Which of the lane's requests it is: what is tried again keeps its place.
     pub(super) number: u64,
     pub(super) submitted: Instant,
-    pub(super) retries: u8,
+    tries: Tries,
+    /// How long its command has been under way.
+    watch: Watch,
 }
+
+impl Flight {
+    pub(super) fn new(request: Request, number: u64, now: Instant) -> Self {
+        let (tries, watch) = (Tries::default(), Watch::new(now));
+        Flight { request, number, submitted: now, tries, watch }
+    }
+}
+
+/// A request that is tried again at its time.
+struct Resting {
+    until: Instant,
+    flight: Flight,
+}
+
+/// The earliest is the greatest.
+impl Ord for Resting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.until, other.flight.number).cmp(&(self.until, self.flight.number))
+    }
+}
+
+impl PartialOrd for Resting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Resting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Resting {}
 
 /// How a slot's command ended.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +74,13 @@ pub(crate) struct Flights {
     slots: Vec<Option<Flight>>,
     /// Dataset Management ranges by slot: their place must not move while they are sent.
     ranges: Box<[[u8; RANGE_BYTES]]>,
-    /// Requests without a slot: the connection is down, or they are tried again.
+    /// Requests without a slot: the connection is down, or they are tried again now.
     pending: VecDeque<Flight>,
+    /// Requests that are tried again later.
+    resting: BinaryHeap<Resting>,
+    rules: RetryRules,
+    /// It was said that requests wait for their namespace.
+    has_said: bool,
     /// Completed while their data was still in a blocked caravan.
     deferred: Vec<Completion>,
 }
@@ -49,13 +92,46 @@ impl Flights {
             slots: std::iter::repeat_with(|| None).take(slots).collect(),
             ranges: vec![[0; RANGE_BYTES]; slots].into_boxed_slice(),
             pending: VecDeque::new(),
+            resting: BinaryHeap::new(),
+            rules: RetryRules::default(),
+            has_said: false,
             deferred: Vec::new(),
         }
     }
 
-    /// Requests without a slot.
+    /// What the controller of the next connection says about trying again.
+    pub(super) fn set_rules(&mut self, rules: RetryRules) {
+        self.rules = rules;
+    }
+
+    /// Requests that want a slot.
     pub(super) fn waiting(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Requests that are tried again later.
+    pub(super) fn resting(&self) -> usize {
+        self.resting.len()
+    }
+
+    /// When the next of them is.
+    pub(super) fn rests_until(&self) -> Option<Instant> {
+        self.resting.peek().map(|resting| resting.until)
+    }
+
+    /// Those whose time has come want a slot.
+    pub(super) fn wake(&mut self, now: Instant) {
+        while self.rests_until().is_some_and(|until| until <= now)
+            && let Some(Resting { flight, .. }) = self.resting.pop()
+        {
+            self.pending.push_back(flight);
+        }
+    }
+
+    /// The commands under way.
+    pub(super) fn watches(&mut self) -> impl Iterator<Item = (u16, &mut Watch)> {
+        let slots = (0..).zip(&mut self.slots);
+        slots.filter_map(|(slot, flight)| Some((slot, &mut flight.as_mut()?.watch)))
     }
 
     /// Puts a request behind those without a slot.
@@ -69,15 +145,25 @@ impl Flights {
     }
 
     /// Puts a request into its slot.
-    pub(super) fn seat(&mut self, slot: u16, flight: Flight) {
+    pub(super) fn seat(&mut self, slot: u16, mut flight: Flight, now: Instant) {
+        flight.watch = Watch::new(now);
         self.ranges[usize::from(slot)] = range(&flight.request);
         self.slots[usize::from(slot)] = Some(flight);
     }
 
-    /// The connection is gone: every request waits again, in the order of their submission.
-    pub(super) fn unseat(&mut self) {
-        self.pending.extend(self.slots.iter_mut().filter_map(Option::take));
+    /// The connection is gone: every request waits again, in the order of their submission. Those that were not
+    /// answered in time have a few tries, and fail then.
+    pub(super) fn unseat(&mut self, now: Instant) -> Vec<Completion> {
+        let mut given_up = Vec::new();
+        for mut flight in self.slots.iter_mut().filter_map(Option::take) {
+            if flight.watch.is_overdue() && !flight.tries.may_pass() {
+                given_up.push(completion(flight, Status::HOST_ABORTED, now));
+            } else {
+                self.pending.push_back(flight);
+            }
+        }
         self.pending.make_contiguous().sort_unstable_by_key(|flight| flight.number);
+        given_up
     }
 
     /// Completions that waited for their caravan to leave.
@@ -88,7 +174,8 @@ impl Flights {
     /// Fails what has no slot.
     pub(super) fn fail_waiting(&mut self, now: Instant) -> impl Iterator<Item = Completion> {
         let failed = move |flight| completion(flight, Status::HOST_PATH_ERROR, now);
-        self.pending.drain(..).map(failed)
+        let resting = self.resting.drain().map(|resting| resting.flight);
+        self.pending.drain(..).chain(resting).map(failed)
     }
 
     /// Data that the slot's command sends.
@@ -134,11 +221,15 @@ impl Flights {
         if status.is_success() && !end.data_intact {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
-        if is_retriable(status) && flight.retries < RETRIES_MAX && !end.blocked {
-            flight.retries += 1;
-            self.pending.push_back(flight);
+        if !status.is_success()
+            && let Some(until) = flight.tries.next(now, status, &self.rules)
+        {
+            self.say(flight.request.nsid, status);
+            // Its buffer stays with it, whatever still reads it.
+            self.resting.push(Resting { until, flight });
             return None;
         }
+        self.has_said &= !status.is_success();
         let sends = matches!(flight.request.op, Op::Write | Op::Compare);
         let completion = completion(flight, status, now);
         if end.blocked && sends {
@@ -146,6 +237,14 @@ impl Flights {
             return None;
         }
         Some(completion)
+    }
+
+    /// Says that a request waits: once, until one succeeds again.
+    #[cold]
+    fn say(&mut self, nsid: u32, status: Status) {
+        if !std::mem::replace(&mut self.has_said, true) {
+            warn!(nsid, "{status}: trying again");
+        }
     }
 }
 
@@ -155,17 +254,6 @@ fn range(request: &Request) -> [u8; RANGE_BYTES] {
     range[4..8].copy_from_slice(&request.blocks.to_le_bytes());
     range[8..].copy_from_slice(&request.slba.to_le_bytes());
     range
-}
-
-/// Statuses that pass: the transport's, a namespace not ready yet, a queue that goes away.
-fn is_retriable(status: Status) -> bool {
-    let passing = [
-        Status::TRANSIENT_TRANSPORT_ERROR,
-        Status::NAMESPACE_NOT_READY,
-        Status::ABORTED_SQ_DELETION,
-        Status::ABORT_REQUESTED,
-    ];
-    !status.is_dnr() && passing.iter().any(|&s| status.is(s))
 }
 
 /// A request's end.

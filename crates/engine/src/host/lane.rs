@@ -14,12 +14,15 @@ use super::meter::{LaneReading, Meter};
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
+use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// What the lanes of a reactor share in a turn.
 pub(crate) struct Shared {
@@ -36,6 +39,10 @@ pub(crate) struct Lane {
     /// Of requests that are of none.
     class: Class,
     flights: Flights,
+    timeout: Option<Duration>,
+    timer: IoTimer,
+    /// Command identifiers of those to be aborted.
+    overdue: Vec<u16>,
     failing: bool,
     /// Requests taken so far.
     taken: u64,
@@ -43,12 +50,15 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(queue_entries: u16, class: Class) -> Self {
+    pub(crate) fn new(queue_entries: u16, class: Class, timeout: Option<Duration>) -> Self {
         Lane {
             link: None,
             queue_entries,
             class,
             flights: Flights::new(queue_entries.into()),
+            timeout,
+            timer: IoTimer::new(timeout),
+            overdue: Vec::new(),
             failing: false,
             taken: 0,
             past: LaneStats::default(),
@@ -56,9 +66,10 @@ impl Lane {
     }
 
     /// A new connection: what waits goes first, in order.
-    pub(crate) fn attach(&mut self, link: Link, now: Instant) {
+    pub(crate) fn attach(&mut self, link: Link, rules: RetryRules, now: Instant) {
         debug_assert!(self.link.is_none(), "attached twice");
         self.link = Some(link);
+        self.flights.set_rules(rules);
         self.failing = false;
         self.submit_waiting(now);
     }
@@ -99,7 +110,8 @@ impl Lane {
         self.past.reconnects += 1;
         drop(link);
         shared.completions.extend(self.flights.take_deferred());
-        self.flights.unseat();
+        shared.completions.extend(self.flights.unseat(shared.now));
+        self.overdue.clear();
         if self.failing {
             shared.completions.extend(self.flights.fail_waiting(shared.now));
         }
@@ -134,12 +146,14 @@ impl Lane {
     /// Requests in flight or waiting.
     pub(crate) fn outstanding(&self) -> u32 {
         let sent = self.link.as_ref().map_or(0, Link::in_flight);
-        sent + self.flights.waiting() as u32
+        sent + (self.flights.waiting() + self.flights.resting()) as u32
     }
 
     pub(crate) fn room(&self) -> u32 {
         match &self.link {
-            Some(link) if self.flights.waiting() == 0 => link.room(),
+            Some(link) if self.flights.waiting() == 0 => {
+                link.room().saturating_sub(self.flights.resting() as u32)
+            }
             _ => u32::from(self.queue_entries - 1).saturating_sub(self.outstanding()),
         }
     }
@@ -156,7 +170,7 @@ impl Lane {
             request.class = self.class;
         }
         self.taken += 1;
-        let flight = Flight { request, number: self.taken, submitted: shared.now, retries: 0 };
+        let flight = Flight::new(request, self.taken, shared.now);
         if self.failing {
             shared.completions.push_back(completion(flight, Status::HOST_PATH_ERROR, shared.now));
         } else if self.link.is_none() || self.flights.waiting() > 0 {
@@ -168,6 +182,7 @@ impl Lane {
     }
 
     fn submit_waiting(&mut self, now: Instant) {
+        self.flights.wake(now);
         while self.flights.waiting() > 0 && self.link.as_ref().is_some_and(|link| link.room() > 0) {
             let Some(flight) = self.flights.next_waiting() else { return };
             self.start(flight, now);
@@ -179,7 +194,7 @@ impl Lane {
         let Some(link) = &mut self.link else { return self.flights.wait(flight) };
         let (sqe, data) = command(&flight.request);
         match link.submit(now, &sqe, data, urgency(&flight.request)) {
-            Some(slot) => self.flights.seat(slot, flight),
+            Some(slot) => self.flights.seat(slot, flight, now),
             None => self.flights.wait(flight),
         }
     }
@@ -219,9 +234,27 @@ impl Lane {
         }
     }
 
-    /// When the lane must be looked at: doorbells' timers, and those of the transport.
+    /// When the lane must be looked at: doorbells' timers, those of the transport, what is tried again, what may be
+    /// overdue.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        self.link.as_mut().and_then(Link::deadline)
+        let link = self.link.as_mut()?;
+        let overdue = self.timer.deadline(link.in_flight());
+        [link.deadline(), self.flights.rests_until(), overdue].into_iter().flatten().min()
+    }
+
+    /// Command identifiers of those that are to be aborted, if there are any: told once.
+    pub(crate) fn take_overdue(&mut self) -> Option<Vec<u16>> {
+        (!self.overdue.is_empty()).then(|| std::mem::take(&mut self.overdue))
+    }
+
+    /// Looks how long commands have been under way.
+    fn look_for_overdue(&mut self, now: Instant) -> Result<(), LinkError> {
+        let (Some(link), Some(timeout)) = (&self.link, self.timeout) else { return Ok(()) };
+        let overdue = &mut self.overdue;
+        match self.timer.look(now, self.flights.watches(), |slot| overdue.push(link.cid(slot))) {
+            true => Err(LinkError::Unanswered(timeout + IoTimer::grace(timeout))),
+            false => Ok(()),
+        }
     }
 
     /// Whether what it could send had better wait for what the next frames will add. Over TCP one receive takes
@@ -241,6 +274,9 @@ impl Lane {
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         self.submit_waiting(shared.now);
+        if self.timer.is_due(shared.now) {
+            self.look_for_overdue(shared.now)?;
+        }
         let Some(link) = &mut self.link else { return Ok(()) };
         link.end_turn(shared)?;
         link.flush(&self.flights, shared)

@@ -16,6 +16,7 @@ use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use gathering::Gathering;
+use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -41,7 +42,7 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the control thread tells a reactor.
 pub(crate) enum Order {
     /// Use this connection for the lane.
-    Attach { lane: usize, link: Box<Link> },
+    Attach { lane: usize, link: Box<Link>, rules: RetryRules },
     /// A path to that target was found.
     Offer { lane: usize, found: Found },
     /// Give the lane's connection up: its controller is gone.
@@ -58,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) lanes: Vec<usize>,
     pub(crate) queue_entries: u16,
     pub(crate) class: Class,
+    pub(crate) io_timeout: Option<Duration>,
     pub(crate) waiting: Waiting,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
@@ -71,6 +73,8 @@ pub(crate) struct Parts {
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: String },
+    /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
+    Overdue { lane: usize, cids: Vec<u16> },
     /// A path to that target was found, where there was none before.
     Found(Found),
     /// The reactor's thread ends.
@@ -154,7 +158,7 @@ impl Reactor {
     /// On the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let slot = |&number: &usize| LaneSlot {
-            lane: Lane::new(parts.queue_entries, parts.class),
+            lane: Lane::new(parts.queue_entries, parts.class, parts.io_timeout),
             number,
             generation: 0,
             hot: false,
@@ -358,14 +362,14 @@ impl Reactor {
         self.shared.now = clock::now();
         match order {
             Order::Stop => self.stopping = true,
-            Order::Attach { lane, mut link } => {
+            Order::Attach { lane, mut link, rules } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
                 link.move_to(now, &self.shared.ports, self.lanes.len());
                 let slot = &mut self.lanes[index];
                 slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
-                slot.lane.attach(*link, now);
+                slot.lane.attach(*link, rules, now);
             }
             Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
@@ -466,6 +470,10 @@ impl Reactor {
         for index in 0..self.lanes.len() {
             if !(holds && self.lanes[index].lane.gathers()) {
                 self.use_lane(index, Lane::end_turn);
+            }
+            if let Some(cids) = self.lanes[index].lane.take_overdue() {
+                let lane = self.lanes[index].number;
+                self.reports.send(Report::Overdue { lane, cids });
             }
         }
         self.shared.ports.flush();

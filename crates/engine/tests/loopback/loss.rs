@@ -6,9 +6,11 @@ use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, LinkState, Op};
 use roadtrain_engine::target::{Export, Server, ServerConfig};
-use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::pdu::{CapsuleCmd, Digests, PduType};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromBytes;
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -91,6 +93,83 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
     eventually("the target is found again", || client.flush(1).is_ok());
     let connected = || client.view().link().state == LinkState::Connected;
     eventually("the view follows", connected);
+}
+
+/// The commands that a host has sent by a connection without digests.
+fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
+    let mut sqes = Vec::new();
+    while octets.len() >= 8 {
+        let length = u32::from_le_bytes([octets[4], octets[5], octets[6], octets[7]]) as usize;
+        let Some((pdu, rest)) = octets.split_at_checked(length) else { break };
+        if pdu[0] == PduType::CapsuleCmd as u8 {
+            sqes.push(CapsuleCmd::read_from_prefix(pdu).unwrap().0.sqe);
+        }
+        octets = rest;
+    }
+    sqes
+}
+
+/// A lane's connection is black-holed, the admin queue is well: what was under way is aborted, then all connections
+/// are made anew.
+#[test]
+fn a_lane_that_is_silent_is_aborted_and_given_up() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let proxy = Proxy::new(address(&server), vec![]);
+    let mut host = host_config(proxy.address);
+    (host.io_timeout, host.lanes) = (Some(Duration::from_secs(1)), 2);
+    let client = Client::connect(host).unwrap();
+    client.write(1, 0, pattern(65536, 1), false).unwrap();
+    (1..3).for_each(|lane| proxy.freeze_one(lane));
+    client.write(1, 0, pattern(65536, 2), false).unwrap();
+    assert!(*client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 2));
+    let admin = sqes(&proxy.sent(0));
+    let aborts: Vec<u32> =
+        admin.iter().filter(|s| s.opcode == opcode::ABORT).map(|s| s.cdw10.get()).collect();
+    assert!(!aborts.is_empty(), "no Abort by the admin queue");
+    assert!(aborts.iter().all(|cdw10| (1..3).contains(&(cdw10 & 0xffff))), "of which queue?");
+    assert!(client.view().lanes().iter().all(|lane| lane.reconnects == 1));
+}
+
+/// Neither keep-alive nor a request tells that the network is gone: the kernel's probes do.
+#[test]
+fn an_idle_host_notices_that_its_network_is_gone() {
+    in_a_network_of_our_own(|| {
+        let server = serve(vec![memory(1, MIB, 512)]);
+        let mut host = host_config(address(&server));
+        (host.keep_alive, host.lanes) = (Duration::ZERO, 2);
+        host.io_timeout = Some(Duration::from_secs(2));
+        let client = Client::connect(host).unwrap();
+        client.write(1, 0, pattern(4096, 1), false).unwrap();
+        set_loopback("down");
+        eventually("the host looks for its target", || {
+            client.view().link().state == LinkState::Reconnecting
+        });
+        set_loopback("up");
+        assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
+    });
+}
+
+fn set_loopback(state: &str) {
+    let done = Command::new("ip").args(["link", "set", "lo", state]).status();
+    assert!(done.is_ok_and(|status| status.success()));
+}
+
+/// Runs `test` on a thread with a loopback interface that nobody else has.
+fn in_a_network_of_our_own(test: impl FnOnce() + Send) {
+    let body = || {
+        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            let error = std::io::Error::last_os_error();
+            return println!("SKIPPED: no network namespace of our own: {error}");
+        }
+        set_loopback("up");
+        test();
+    };
+    std::thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(body).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
 }
 
 #[test]

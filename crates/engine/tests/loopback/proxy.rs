@@ -30,7 +30,19 @@ struct Shared {
     strikes: AtomicU64,
     /// The connections of now forward nothing any more.
     frozen: Mutex<Arc<AtomicBool>>,
+    /// Each connection: whether it alone is frozen, and the first octets that its host has sent.
+    joined: Mutex<Vec<Arc<Joined>>>,
 }
+
+/// A connection.
+#[derive(Default)]
+struct Joined {
+    frozen: AtomicBool,
+    sent: Mutex<Vec<u8>>,
+}
+
+/// Octets of a connection that are kept.
+const SENT_BYTES: usize = 1 << 20;
 
 impl Proxy {
     /// The connections get `fates` in turn; nothing happens to those after them.
@@ -43,6 +55,7 @@ impl Proxy {
             fates: Mutex::new(fates),
             strikes: AtomicU64::new(0),
             frozen: Mutex::default(),
+            joined: Mutex::default(),
         });
         let accepting = shared.clone();
         thread::spawn(move || listener.incoming().flatten().for_each(|near| accepting.join(near)));
@@ -59,6 +72,16 @@ impl Proxy {
         self.shared.frozen.lock().unwrap().store(true, Relaxed);
     }
 
+    /// Freezes one connection for ever, by the order in which they came.
+    pub fn freeze_one(&self, number: usize) {
+        self.shared.joined.lock().unwrap()[number].frozen.store(true, Relaxed);
+    }
+
+    /// What the host has sent by a connection.
+    pub fn sent(&self, number: usize) -> Vec<u8> {
+        self.shared.joined.lock().unwrap()[number].sent.lock().unwrap().clone()
+    }
+
     /// Freezes the connections of now for ever; new ones work.
     pub fn freeze(&self) {
         let mut frozen = self.shared.frozen.lock().unwrap();
@@ -71,22 +94,33 @@ impl Shared {
         let Ok(far) = TcpStream::connect(self.target) else { return };
         let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
-        for (from, to) in [(&near, &far), (&far, &near)] {
+        let joined = Arc::new(Joined::default());
+        self.joined.lock().unwrap().push(joined.clone());
+        for (from, to, is_host) in [(&near, &far, true), (&far, &near, false)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-            let (shared, frozen) = (self.clone(), frozen.clone());
-            thread::spawn(move || shared.pump(&from, &to, fate, &frozen));
+            let (shared, frozen, joined) = (self.clone(), frozen.clone(), joined.clone());
+            thread::spawn(move || {
+                let hold = |piece: &[u8]| {
+                    while frozen.load(Relaxed) || joined.frozen.load(Relaxed) {
+                        thread::sleep(Duration::from_millis(50)); // until the process ends
+                    }
+                    let mut sent = joined.sent.lock().unwrap();
+                    if is_host && sent.len() < SENT_BYTES {
+                        sent.extend_from_slice(piece);
+                    }
+                };
+                shared.pump(&from, &to, fate, hold);
+            });
         }
     }
 
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, fate: Fate, frozen: &AtomicBool) {
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, fate: Fate, hold: impl Fn(&[u8])) {
         let (mut at, mut buffer) = (0, [0; 16 << 10]);
         from.set_nodelay(true).unwrap();
         while let Ok(got) = from.read(&mut buffer)
             && got > 0
         {
-            while frozen.load(Relaxed) {
-                thread::sleep(Duration::from_millis(50)); // until the process ends
-            }
+            hold(&buffer[..got]);
             let piece = &mut buffer[..got];
             let kept = self.strike(fate, at, piece);
             at += got as u64;

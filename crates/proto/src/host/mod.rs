@@ -1,4 +1,6 @@
 //! The host's end of a connection.
 
+pub mod overdue;
 pub mod qpair;
+pub mod retry;
 pub(crate) mod slots;

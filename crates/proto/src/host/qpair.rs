@@ -229,6 +229,12 @@ impl Qpair {
         (self.slots.len() - self.free.len()) as u32
     }
 
+    /// Command identifier of the command in `slot`.
+    #[must_use]
+    pub fn cid(&self, slot: u16) -> u16 {
+        self.slots[usize::from(slot)].sqe.cid.get()
+    }
+
     /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         if self.room() == 0 || self.rx == RxState::Ended {

@@ -11,12 +11,12 @@ use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::host::{Config, Qpair, RxEvent};
 use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::train::MemoryTrain;
+use roadtrain_proto::host::retry::{RetryRules, Tries};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{FrameHeader, FrameType, parse};
 use std::collections::VecDeque;
 
-const RETRIES_MAX: u8 = 5;
 /// What Query takes, and a pause before a new lane is tried.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Longest data of a request.
@@ -24,7 +24,7 @@ pub const DATA_BYTES_MAX: u32 = 1 << 17;
 
 struct Flight {
     request: Request,
-    retries: u8,
+    tries: Tries,
 }
 
 /// What the host proposes for a lane.
@@ -44,6 +44,8 @@ struct Lane {
     buffers: Vec<Vec<u8>>,
     /// Requests without a slot, in order.
     pending: VecDeque<Flight>,
+    /// Requests that are tried again later.
+    resting: Vec<(Instant, Flight)>,
     /// The next request comes then.
     next_at: Instant,
     retry_at: Instant,
@@ -81,6 +83,7 @@ impl Host {
             flights: (1..plan.queue_entries).map(|_| None).collect(),
             buffers: vec![Vec::new(); usize::from(plan.queue_entries)],
             pending: VecDeque::new(),
+            resting: Vec::new(),
             next_at: Instant(0),
             retry_at: Instant(0),
             old: None,
@@ -240,7 +243,7 @@ impl Host {
         for _ in 0..self.rng.between(1, most) {
             lane.next_at += self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
             if lane.outstanding() < self.plan.depth {
-                lane.pending.push_back(Flight { request: load.request(), retries: 0 });
+                lane.pending.push_back(Flight { request: load.request(), tries: Tries::default() });
             }
         }
         lane.submit_pending(now);
@@ -255,7 +258,9 @@ impl Host {
             let next = has_load.then_some(lane.next_at);
             let retry = lane.qpair.is_none().then_some(lane.retry_at);
             let qpair = lane.qpair.as_ref().and_then(Qpair::deadline);
-            [next, retry, qpair].into_iter().flatten()
+            let rests = lane.resting.iter().map(|&(until, _)| until).min();
+            let rests = rests.filter(|_| lane.qpair.is_some());
+            [next, retry, qpair, rests].into_iter().flatten()
         });
         lanes.min()
     }
@@ -265,7 +270,7 @@ impl Host {
     pub fn leftovers(&self) -> (u32, usize) {
         let qpairs = self.lanes.iter().filter_map(|lane| lane.qpair.as_ref());
         let slots = qpairs.map(Qpair::in_flight).sum();
-        (slots, self.lanes.iter().map(|lane| lane.pending.len()).sum())
+        (slots, self.lanes.iter().map(|lane| lane.pending.len() + lane.resting.len()).sum())
     }
 
     /// For the report of a failure.
@@ -296,7 +301,7 @@ pub fn first_seq(rng: &mut Rng) -> u32 {
 
 impl Lane {
     fn outstanding(&self) -> usize {
-        self.pending.len() + self.flights.iter().flatten().count()
+        self.pending.len() + self.resting.len() + self.flights.iter().flatten().count()
     }
 
     /// Requests under way wait again, in order.
@@ -315,6 +320,8 @@ impl Lane {
 
     fn submit_pending(&mut self, now: Instant) {
         let Some(qpair) = &mut self.qpair else { return };
+        let woken = self.resting.extract_if(.., |(until, _)| *until <= now);
+        self.pending.extend(woken.map(|(_, flight)| flight));
         while let Some(mut flight) = self.pending.pop_front() {
             let Request { sqe, data, urgency, .. } = flight.request;
             let Some(slot) = qpair.submit(now, &sqe, data, urgency) else {
@@ -355,11 +362,10 @@ impl Lane {
             if status.is_success() && !data_intact {
                 return Err(format!("request {token}: success without data"));
             }
-            if !status.is_success() && !status.is_dnr() && flight.retries < RETRIES_MAX {
-                flight.retries += 1;
+            if let Some(until) = flight.tries.next(now, status, &RetryRules::default()) {
                 load.tally.repeated += 1;
                 flight.request.buffer = buffer;
-                self.pending.push_back(flight);
+                self.resting.push((until, flight));
             } else {
                 let told = load.complete(token, status, &buffer);
                 told.map_err(|what| format!("request {token}: {what}"))?;

@@ -9,7 +9,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// The sum of `default` seeds' runs, or of as many as asked for; a single one is printed instead.
-pub(crate) fn sum_of_seeds<S>(default: u64, run: fn(u64) -> Result<S, Failure>) -> Option<S>
+pub(crate) fn sum_of_seeds<S>(default: u64, run: impl Fn(u64) -> Result<S, Failure>) -> Option<S>
 where
     S: AddAssign + Default + Debug,
 {

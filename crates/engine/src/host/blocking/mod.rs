@@ -296,7 +296,9 @@ fn tcp(
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    TcpWire::connect(address, qpair, timeout)
+    let wire = TcpWire::connect(address, qpair, timeout)?;
+    wire.watch_peer(config.io_timeout)?;
+    Ok(wire)
 }
 
 /// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`hurry`).

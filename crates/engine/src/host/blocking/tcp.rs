@@ -7,6 +7,7 @@ use crate::host::link::{Link, LinkError, TcpLink};
 use crate::platform::Route;
 use crate::{clock, digest, tuning};
 use roadtrain_proto::caravan::Caravan;
+use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
@@ -83,6 +84,16 @@ impl TcpWire {
             }
         }
         Ok(wire)
+    }
+
+    /// Has the kernel end the connection when nobody is there any more.
+    pub(super) fn watch_peer(&self, io_timeout: Option<Duration>) -> io::Result<()> {
+        match io_timeout {
+            Some(timeout) => {
+                tuning::watch_peer(&self.socket, timeout, timeout + IoTimer::grace(timeout))
+            }
+            None => tuning::probe_silent_peer(&self.socket),
+        }
     }
 
     /// Where it leads.

@@ -5,6 +5,7 @@ use crate::buffer::Buffer;
 use crate::connection::Connection;
 use crate::host::link::TcpLink;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::host::retry::BACK_OFF;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
@@ -90,9 +91,9 @@ fn receive(lane: &mut Lane, shared: &mut Shared) {
 
 #[test]
 fn requests_keep_their_order_over_a_lost_connection() {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal), shared());
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, None), shared());
     let (first, mut peer) = link(PolicyConfig::none());
-    lane.attach(first, shared.now);
+    lane.attach(first, RetryRules::default(), shared.now);
     submit(&mut lane, &mut shared, 1..=6);
     let sent = commands(&mut peer, 6);
     assert!(sent.is_sorted_by_key(|&(number, _)| number));
@@ -107,23 +108,122 @@ fn requests_keep_their_order_over_a_lost_connection() {
     receive(&mut lane, &mut shared);
     assert_eq!(shared.completions.len(), 2);
     submit(&mut lane, &mut shared, [7, 8]);
+    shared.now += BACK_OFF;
+    lane.end_turn(&mut shared).unwrap();
     let again: Vec<u32> = commands(&mut peer, 3).iter().map(|&(number, _)| number).collect();
-    assert_eq!(again, [4, 7, 8]);
+    assert_eq!(again, [7, 8, 4], "4 has waited, and nobody for it");
 
     lane.detach(&mut shared);
     submit(&mut lane, &mut shared, [9]);
     let (second, mut peer) = link(PolicyConfig::none());
-    lane.attach(second, shared.now);
+    lane.attach(second, RetryRules::default(), shared.now);
     lane.end_turn(&mut shared).unwrap();
     let order: Vec<u32> = commands(&mut peer, 7).iter().map(|&(number, _)| number).collect();
     assert_eq!(order, [3, 4, 5, 6, 7, 8, 9]);
 }
 
+/// Answers commands 1 to `count` with `status` and looks at what is sent again, until nothing is. Returns the waits.
+fn waits(status: Status, rules: RetryRules, limit: usize) -> Vec<Duration> {
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, None), shared());
+    let (link, mut peer) = link(PolicyConfig::none());
+    lane.attach(link, rules, shared.now);
+    submit(&mut lane, &mut shared, [1]);
+    let mut waits = Vec::new();
+    while shared.completions.is_empty() && waits.len() < limit {
+        let (_, cid) = commands(&mut peer, 1)[0];
+        answer(&mut peer, cid, status);
+        receive(&mut lane, &mut shared);
+        assert_eq!(lane.room(), u32::from(ENTRIES) - 1 - lane.outstanding());
+        let Some(due) = lane.deadline() else { break };
+        waits.push(due.since(shared.now));
+        shared.now = due;
+        lane.end_turn(&mut shared).unwrap();
+    }
+    let ended = shared.completions.pop_front();
+    assert!(ended.is_none_or(|completion| completion.status.is(status)));
+    waits
+}
+
+#[test]
+fn what_may_be_tried_again_waits_as_long_as_the_controller_says() {
+    let second = Duration::from_secs(1);
+    let rules = RetryRules::new([3, 0, 10], Some(second * 10));
+    let not_ready = Status::NAMESPACE_NOT_READY;
+    let told = waits(not_ready.retry_after(1), rules, 1000);
+    let told_in_all: Duration = told.iter().sum();
+    assert_eq!((told[0], told_in_all), (second * 3 / 10, second * 10));
+    assert_eq!(waits(Status::COMMAND_INTERRUPTED.retry_after(3), rules, 1000), [second; 5]);
+    for unreachable in [not_ready, Status::ANA_INACCESSIBLE, Status::INTERNAL_PATH_ERROR] {
+        let waits = waits(unreachable, rules, 1000);
+        assert_eq!(waits.iter().sum::<Duration>(), second * 10, "{unreachable}");
+        assert!(waits.iter().all(|wait| *wait >= BACK_OFF), "{unreachable}: back to back");
+    }
+    assert!(waits(Status::ANA_PERSISTENT_LOSS.dnr(), rules, 1000).is_empty());
+    let patient = RetryRules::new([0; 3], None);
+    assert_eq!(waits(Status::ANA_PERSISTENT_LOSS, patient, 500).len(), 500);
+}
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
+    let mut giving_up = 0;
+    while shared.completions.is_empty() {
+        let (link, mut peer) = link(PolicyConfig::none());
+        lane.attach(link, RetryRules::default(), shared.now);
+        if giving_up == 0 {
+            submit(&mut lane, &mut shared, [1]);
+        }
+        lane.end_turn(&mut shared).unwrap();
+        let (_, cid) = commands(&mut peer, 1)[0];
+        assert_eq!(lane.deadline(), Some(shared.now + TIMEOUT), "nothing else wakes the reactor");
+        shared.now += TIMEOUT - Duration::from_nanos(1);
+        lane.end_turn(&mut shared).unwrap();
+        assert_eq!(lane.take_overdue(), None);
+        shared.now = lane.deadline().unwrap();
+        lane.end_turn(&mut shared).unwrap();
+        assert_eq!((lane.take_overdue(), lane.take_overdue()), (Some(vec![cid]), None));
+        shared.now = lane.deadline().unwrap();
+        let ended = lane.end_turn(&mut shared);
+        assert!(matches!(ended, Err(LinkError::Unanswered(_))), "{ended:?}");
+        lane.detach(&mut shared);
+        assert_eq!(lane.deadline(), None);
+        // Without a connection no time-out runs.
+        shared.now += TIMEOUT * 100;
+        lane.end_turn(&mut shared).unwrap();
+        giving_up += 1;
+    }
+    assert_eq!(giving_up, 6, "one try and five more");
+    assert!(shared.completions[0].status.is(Status::HOST_ABORTED));
+}
+
+#[test]
+fn an_aborted_command_is_submitted_again() {
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
+    let (link, mut peer) = link(PolicyConfig::none());
+    lane.attach(link, RetryRules::default(), shared.now);
+    submit(&mut lane, &mut shared, [1]);
+    shared.now += TIMEOUT;
+    lane.end_turn(&mut shared).unwrap();
+    let (_, cid) = commands(&mut peer, 1)[0];
+    assert_eq!(lane.take_overdue(), Some(vec![cid]));
+    answer(&mut peer, cid, Status::ABORT_REQUESTED);
+    receive(&mut lane, &mut shared);
+    shared.now = lane.deadline().unwrap();
+    lane.end_turn(&mut shared).unwrap();
+    let (_, cid) = commands(&mut peer, 1)[0];
+    answer(&mut peer, cid, Status::SUCCESS);
+    receive(&mut lane, &mut shared);
+    assert!(shared.completions[0].status.is_success());
+    assert_eq!(lane.deadline(), None, "an idle lane does not wake the reactor");
+}
+
 /// Submits reads of those classes and sends them in one turn: what comes, as starting LBA and DSM.
 fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, lane_class), shared());
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, lane_class, None), shared());
     let (link, mut peer) = link(PolicyConfig::auto());
-    lane.attach(link, shared.now);
+    lane.attach(link, RetryRules::default(), shared.now);
     for (number, &class) in (0..).zip(classes) {
         let request = Request {
             op: Op::Read,

@@ -20,6 +20,7 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Why a connection is over.
@@ -63,6 +64,9 @@ pub enum LinkError {
     /// The target has ended the lane.
     #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
     Left(Reason),
+    /// A command was neither answered nor ended by its abort.
+    #[error("no answer to a command for {0:.0?}, though it was to be aborted")]
+    Unanswered(Duration),
     /// Nothing has come for too long.
     #[error("the target is silent")]
     Silent,
@@ -164,6 +168,14 @@ impl Link {
                 link.stats.caravan_requests += 1;
                 link.lane.qpair.submit(now, sqe, data, urgency)
             }
+        }
+    }
+
+    /// Command identifier of the command in a slot.
+    pub(crate) fn cid(&self, slot: u16) -> u16 {
+        match self {
+            Link::Tcp(link) => link.qpair.cid(slot),
+            Link::Ether(link) => link.lane.qpair.cid(slot),
         }
     }
 

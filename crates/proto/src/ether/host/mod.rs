@@ -158,6 +158,12 @@ impl Qpair {
         self.end.ended()
     }
 
+    /// Command identifier of the command in `slot`.
+    #[must_use]
+    pub fn cid(&self, slot: u16) -> u16 {
+        self.slots.get(slot).sqe.cid.get()
+    }
+
     /// Queues a command; `sqe`'s CID is filled in here. `None` when the queue is full, the lane has ended or the data
     /// is more than [`Qpair::data_bytes_max`].
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
