@@ -96,9 +96,9 @@ fn parse_loss_timeout(text: &str) -> Result<LossTimeout, String> {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Lanes")]
 pub struct LaneArgs {
-    /// Lanes [default: one for each of --cores].
+    /// Lanes; more than 128 only where the target grants them [default: one for each of --cores].
     #[arg(short = 'i', long, value_name = "N", visible_alias = "nr-io-queues",
-          value_parser = clap::value_parser!(u32).range(1..=128))]
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub lanes: Option<u32>,
     /// Cores to pin the lanes to, such as 0 or 0-3 or 0,2 [default: not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]

@@ -8,6 +8,7 @@ use crate::namespace::NamespaceSpec;
 use crate::remote_control::{Counters, STATS};
 use crate::signals::stop_child;
 use roadtrain_engine::stats::LaneStats;
+use roadtrain_proto::target::Limits;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -135,6 +136,10 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
     if let Some(cores) = &args.own.target_cores {
         add("--cores", cores.to_string());
     }
+    let granted = u32::from(Limits::default().io_queues_max);
+    if let Some(lanes) = args.lanes.lanes.filter(|&lanes| lanes > granted) {
+        add("--max-queues", lanes.to_string());
+    }
     add("--placement", args.lanes.placement.to_string());
     add("--dispatch", args.own.dispatch.to_string());
     let policy = args.policy.of(args.own.target_policy.unwrap_or(args.policy.policy));
@@ -167,7 +172,7 @@ mod tests {
     fn its_command_line_parses_and_says_the_same() {
         let args = bench(
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
-             --caravan-requests 1 --spin-us 20 --placement buffers --dispatch rec",
+             --caravan-requests 1 --spin-us 20 --placement buffers --dispatch rec --lanes 512",
         );
         let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
         let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
@@ -178,6 +183,7 @@ mod tests {
         assert_eq!(serve.wait, args.wait);
         assert_eq!(serve.export.placement, args.lanes.placement);
         assert_eq!(serve.dispatch, crate::args::DispatchName::Rec);
+        assert_eq!(serve.limits.max_queues, Some(512));
         assert!(serve.remote_control);
         assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);
     }

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     /// Empty where lanes have connections of their own.
     pub(crate) ports: Ports,
     pub(crate) now: Instant,
+    /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
+    pub(crate) in_flight: u32,
     pub(crate) completions: VecDeque<Completion>,
 }
 
@@ -80,11 +82,15 @@ impl Lane {
         now: Instant,
         heard: &HeardFrame<'_>,
         completions: &mut VecDeque<Completion>,
+        in_flight: &mut u32,
     ) {
         if let Some(Link::Ether(link)) = &mut self.link
             && link.lane.token() == heard.header.token.get()
         {
+            let before = link.lane.qpair.in_flight();
             link.deliver(now, heard, &mut self.flights, completions);
+            let ended = before.saturating_sub(link.lane.qpair.in_flight());
+            *in_flight = in_flight.saturating_sub(ended);
         }
     }
 
@@ -143,10 +149,14 @@ impl Lane {
         self.link.as_ref().is_some_and(Link::is_blocked)
     }
 
+    /// Commands in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.link.as_ref().map_or(0, Link::in_flight)
+    }
+
     /// Requests in flight or waiting.
     pub(crate) fn outstanding(&self) -> u32 {
-        let sent = self.link.as_ref().map_or(0, Link::in_flight);
-        sent + (self.flights.waiting() + self.flights.resting()) as u32
+        self.in_flight() + (self.flights.waiting() + self.flights.resting()) as u32
     }
 
     pub(crate) fn room(&self) -> u32 {
@@ -176,9 +186,19 @@ impl Lane {
         } else if self.link.is_none() || self.flights.waiting() > 0 {
             self.flights.wait(flight);
         } else {
+            self.hear_load(shared);
             self.start(flight, shared.now);
+            shared.in_flight += 1;
         }
         Ok(())
+    }
+
+    /// What other lanes have in flight decides what this one's requests wait for.
+    fn hear_load(&mut self, shared: &Shared) {
+        if let Some(link) = &mut self.link {
+            let in_others = shared.in_flight.saturating_sub(link.in_flight());
+            link.batcher().set_in_others(in_others);
+        }
     }
 
     fn submit_waiting(&mut self, now: Instant) {
@@ -217,7 +237,10 @@ impl Lane {
         batch: usize,
     ) -> Result<Option<Rest<'a>>, LinkError> {
         let Some(link) = &mut self.link else { return Ok(None) };
+        let before = link.in_flight();
         let rest = link.parse(&mut self.flights, shared, rest, batch)?;
+        let ended = before.saturating_sub(link.in_flight());
+        shared.in_flight = shared.in_flight.saturating_sub(ended);
         self.submit_waiting(shared.now);
         Ok(rest)
     }

@@ -171,6 +171,7 @@ impl Reactor {
             gather: Box::default(),
             ports: parts.ports,
             now: clock::now(),
+            in_flight: 0,
             completions: VecDeque::new(),
         };
         Ok(Reactor {
@@ -467,6 +468,7 @@ impl Reactor {
         self.rx = Some(rx);
         self.run_front(front);
         let holds = !has_express && self.holds_back();
+        self.shared.in_flight = self.lanes.iter().map(|slot| slot.lane.in_flight()).sum();
         for index in 0..self.lanes.len() {
             if !(holds && self.lanes[index].lane.gathers()) {
                 self.use_lane(index, Lane::end_turn);

@@ -22,6 +22,7 @@ use crate::stats::LaneStats;
 pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
+use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::{Connected, Usage};
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     pub(super) ring: Ring,
     pub(super) dispatcher: Dispatcher,
     pub(super) now: Instant,
+    /// Over all lanes, as far as can be told.
+    pub(super) load: ReactorLoad,
     pub(super) control: Arc<Control>,
     /// At the interfaces that lanes without connections use; away while they are receiving.
     pub(super) ports: Vec<Port>,
@@ -248,12 +251,19 @@ impl Lane {
                 connected.shared.add_usage(&std::mem::take(&mut self.usage));
             }
         }
+        self.transport.batcher().add_to(shared.now, &mut shared.load);
+        self.hear_load(shared);
         self.transport.expire(shared.now);
         self.flush(shared)?;
         match self.transport.is_over(shared.now) {
             Some(why) => Err(LaneError::Ended(why)),
             None => Ok(()),
         }
+    }
+
+    /// What other lanes have in flight decides what this one's answers wait for.
+    pub(super) fn hear_load(&mut self, shared: &mut Shared) {
+        self.transport.batcher().hear(shared.now, &mut shared.load);
     }
 
     /// Sends what doorbells have released.

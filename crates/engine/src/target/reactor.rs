@@ -26,6 +26,7 @@ use crate::stats::LaneStats;
 use crate::tuning;
 use frames::Frames;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
@@ -195,6 +196,7 @@ impl Reactor {
                 ring: Ring::new(RING_ENTRIES)?,
                 dispatcher: Dispatcher::new(parts.dispatch, parts.peers[parts.number].clone())?,
                 now: clock::now(),
+                load: ReactorLoad::default(),
                 control: parts.control,
                 ports: parts.ports,
             },
@@ -524,6 +526,7 @@ impl Reactor {
         for index in std::mem::take(&mut self.hot) {
             let Some(seat) = self.seats[index as usize].as_mut() else { continue };
             seat.hot = false;
+            seat.lane.hear_load(&mut self.shared);
             let heard = self.receive(index, &mut rx);
             self.end_turn(index);
             if heard.something {

@@ -2,7 +2,8 @@
 //!
 //! It never waits while the peer may be idle. What it decides is how much of the work in flight one send may
 //! take: with little in flight a quarter, so that both ends always have something to do; with much, everything
-//! that is ready.
+//! that is ready. In flight is what all lanes of this reactor have: a lane's few requests need no parts when
+//! other lanes keep both ends busy.
 
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
 use crate::caravan::Limits;
@@ -65,6 +66,8 @@ impl Peak {
 #[derive(Clone, Copy, Debug)]
 pub struct Auto {
     peak: Peak,
+    /// Commands in flight on the reactor's other lanes, when the share was last found.
+    in_others: u32,
     /// PDUs that make a caravan full.
     share: u32,
     /// Commands in flight from which on nothing is split.
@@ -77,16 +80,18 @@ impl Auto {
     #[must_use]
     pub fn new(of_device: bool) -> Self {
         let whole = if of_device { WHOLE_OF_DEVICE } else { WHOLE };
-        Auto { peak: Peak::default(), share: 1, whole, limits: WIDE }
+        Auto { peak: Peak::default(), in_others: 0, share: 1, whole, limits: WIDE }
     }
 }
 
-/// PDUs that make a caravan full when so many commands are in flight.
-fn share(in_flight: u32, whole: u32) -> u32 {
+/// PDUs that make a caravan full when a lane has `in_flight` commands in flight, and its reactor's other lanes
+/// `in_others`.
+fn share(in_flight: u32, in_others: u32, whole: u32) -> u32 {
+    let all = in_flight.saturating_add(in_others);
     match in_flight {
+        _ if all >= whole => COUNT_MAX,
         0..=2 => in_flight.max(1), // a part of its own for each would only cost sends
-        _ if in_flight >= whole => COUNT_MAX,
-        _ => (in_flight / (WHOLE / in_flight).min(PARTS_MAX)).max(1),
+        _ => (all / (WHOLE / all).min(PARTS_MAX)).max(1),
     }
 }
 
@@ -104,8 +109,9 @@ impl BatchPolicy for Auto {
     }
 
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if self.peak.note(now, backlog.in_flight) {
-            self.share = share(self.peak.get(), self.whole);
+        if self.peak.note(now, backlog.in_flight) || self.in_others != backlog.in_others {
+            self.in_others = backlog.in_others;
+            self.share = share(self.peak.get(), self.in_others, self.whole);
         }
         if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
@@ -145,16 +151,27 @@ mod tests {
     #[test]
     fn a_share_leaves_work_for_the_other_end() {
         for in_flight in 3..=WHOLE / 2 {
-            let share = share(in_flight, WHOLE);
+            let share = share(in_flight, 0, WHOLE);
             assert!(share >= 1 && share * 2 <= in_flight, "{in_flight}: {share}");
         }
-        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(|n| share(n, WHOLE));
+        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(|n| share(n, 0, WHOLE));
         assert_eq!(shares, [1, 1, 2, 1, 1, 2, 4, 8, 24, 32, 127, COUNT_MAX, COUNT_MAX]);
     }
 
     #[test]
+    fn other_lanes_are_parts_as_well() {
+        let shares = |in_flight| {
+            [1, 2, 4, 8, 16, 64, 128].map(|n| share(in_flight, in_flight * (n - 1), WHOLE))
+        };
+        assert_eq!(shares(1), [1, 1, 1, 1, 1, 1, COUNT_MAX]);
+        assert_eq!(shares(2), [2, 2, 2, 2, 2, COUNT_MAX, COUNT_MAX]);
+        assert_eq!(shares(8), [2, 4, 8, 32, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
+        assert_eq!(shares(32), [8, 32, COUNT_MAX, COUNT_MAX, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
+    }
+
+    #[test]
     fn a_device_s_requests_leave_together_when_they_are_many() {
-        let shares = [1, 2, 4, 8, 15, 16, 32, 128].map(|n| share(n, WHOLE_OF_DEVICE));
+        let shares = [1, 2, 4, 8, 15, 16, 32, 128].map(|n| share(n, 0, WHOLE_OF_DEVICE));
         assert_eq!(shares, [1, 2, 1, 2, 3, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
     }
 
@@ -168,11 +185,11 @@ mod tests {
                 data_bytes: 0,
                 request_bytes: 4096,
             };
-            let before = Backlog { requests: 1, data_bytes: 0, in_flight: peak };
+            let before = Backlog { requests: 1, in_flight: peak, ..Backlog::default() };
             assert_eq!(auto.on_enqueue(at(0), &before, &parcel), Doorbell::ArmUntil(at(0)));
             auto.gathers(&backlog)
         };
-        let few = Backlog { requests: 15, data_bytes: 15 * 4096, in_flight: 128 };
+        let few = Backlog { requests: 15, data_bytes: 15 * 4096, in_flight: 128, in_others: 0 };
         assert!(gathers(false, 128, few));
         assert!(!gathers(false, 127, few), "parts go round");
         assert!(!gathers(true, 128, few), "processors are busy with a device's programs");

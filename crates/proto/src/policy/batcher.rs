@@ -1,7 +1,8 @@
 //! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, Policy, PolicyConfig, Role, Urgency,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, LoadShare, Parcel, Policy, PolicyConfig,
+    ReactorLoad, Role, Urgency,
 };
 use crate::caravan::Limits;
 use crate::time::Instant;
@@ -39,6 +40,11 @@ pub struct Batcher {
     released: u32,
     doorbells: Doorbells,
     in_flight: u32,
+    /// The most in this turn of the reactor.
+    most_in_flight: u32,
+    /// On the reactor's other queue pairs.
+    in_others: u32,
+    load_share: LoadShare,
     /// When something latency-critical last came.
     critical_at: Option<Instant>,
 }
@@ -54,6 +60,9 @@ impl Batcher {
             released: 0,
             doorbells: Doorbells::default(),
             in_flight: 0,
+            most_in_flight: 0,
+            in_others: 0,
+            load_share: LoadShare::default(),
             critical_at: None,
         }
     }
@@ -68,7 +77,7 @@ impl Batcher {
         waiting.requests += 1;
         waiting.data_bytes = waiting.data_bytes.saturating_add(parcel.data_bytes);
         self.waiting += 1;
-        waiting.in_flight = self.in_flight;
+        (waiting.in_flight, waiting.in_others) = (self.in_flight, self.in_others);
         let decision = self.policy.on_enqueue(now, waiting, parcel);
         self.apply(freight, decision);
         freight
@@ -82,6 +91,7 @@ impl Batcher {
         for freight in Freight::ALL {
             let container = &mut self.containers[freight as usize];
             container.waiting.in_flight = self.in_flight;
+            container.waiting.in_others = self.in_others;
             if container.waiting.requests > 0 {
                 let decision = match self.policy.on_drained(now, freight, &container.waiting) {
                     Doorbell::ArmUntil(deadline) if deadline <= now => {
@@ -166,12 +176,32 @@ impl Batcher {
     /// How many commands are in flight now.
     pub fn set_in_flight(&mut self, in_flight: u32) {
         self.in_flight = in_flight;
+        self.most_in_flight = self.most_in_flight.max(in_flight);
+    }
+
+    /// How many commands are in flight on the reactor's other queue pairs.
+    pub fn set_in_others(&mut self, in_flight: u32) {
+        self.in_others = in_flight;
+    }
+
+    /// A turn is over: adds the most that was in flight in it to what the reactor has.
+    pub fn add_to(&mut self, now: Instant, load: &mut ReactorLoad) {
+        if self.most_in_flight > 0 {
+            load.note(now, &mut self.load_share, self.most_in_flight);
+            self.most_in_flight = 0;
+        }
+    }
+
+    /// A turn begins: hears what the reactor's other queue pairs have in flight.
+    pub fn hear(&mut self, now: Instant, load: &mut ReactorLoad) {
+        self.in_others = load.in_others(now, &mut self.load_share);
     }
 
     /// What no doorbell has released yet, in all freights.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
-        let mut sum = Backlog { in_flight: self.in_flight, ..Backlog::default() };
+        let (in_flight, in_others) = (self.in_flight, self.in_others);
+        let mut sum = Backlog { in_flight, in_others, ..Backlog::default() };
         for container in &self.containers {
             sum.requests += container.waiting.requests;
             sum.data_bytes = sum.data_bytes.saturating_add(container.waiting.data_bytes);
@@ -184,6 +214,12 @@ impl Batcher {
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())
+    }
+
+    /// Whether PDUs wait for a doorbell.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        self.waiting > 0
     }
 
     /// PDUs that may be sent.

@@ -11,6 +11,7 @@ mod none;
 mod outbox;
 mod parcel;
 mod pinof;
+mod reactor_load;
 mod tyche;
 
 pub use auto::Auto;
@@ -20,6 +21,7 @@ pub use none::Unbatched;
 pub use outbox::{Load, Outbox};
 pub use parcel::{Class, Freight, Kind, Parcel, Urgency};
 pub use pinof::{FreightSettings, Pinof, PinofSettings};
+pub use reactor_load::{LoadShare, ReactorLoad};
 pub use tyche::{Tyche, TycheSettings};
 
 use crate::caravan::Limits;
@@ -35,6 +37,8 @@ pub struct Backlog {
     pub data_bytes: u32,
     /// Commands of the queue pair that are in flight, as far as this end can tell, those waiting here too.
     pub in_flight: u32,
+    /// Commands in flight on the other queue pairs of this end's reactor, as far as can be told.
+    pub in_others: u32,
 }
 
 /// Why a doorbell rang.

@@ -162,8 +162,8 @@ impl Core {
         }
     }
 
-    /// Ends a turn: rings what the policy lets go, sends it, sleeps.
-    pub fn end(
+    /// Ends a queue pair's turn: rings what the policy lets go, sends it.
+    pub fn drain(
         &mut self,
         now: Instant,
         from: &mut impl Sender,
@@ -173,6 +173,10 @@ impl Core {
         from.batcher().expire(now);
         from.batcher().drained(now);
         self.flush(from, wire, per_pdu);
+    }
+
+    /// Ends the turn: sleeps.
+    pub fn end(&mut self) {
         let since = self.busy_since.max(self.measured.start);
         self.work.busy += self.clock.min(self.measured.end).since(since);
     }

@@ -2,8 +2,8 @@
 
 use super::costs::{COMPLETE, SUBMIT};
 use super::cpu::Core;
-use super::load::Source;
-use super::wire::{Pdu, Wire};
+use super::load::{Load, Source};
+use super::wire::{Pdu, Wire, Wires};
 use super::{BLOCKS, READ_BYTES, ZEROES};
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -28,6 +28,14 @@ pub struct Done {
 
 pub struct Host {
     pub core: Core,
+    pub lanes: Vec<Lane>,
+    /// Commands in flight over all lanes.
+    in_flight: u32,
+    pub done: Vec<Done>,
+}
+
+/// A queue pair and the load that it carries.
+pub struct Lane {
     pub qpair: Qpair,
     source: Source,
     /// When requests were due, by slot.
@@ -35,53 +43,78 @@ pub struct Host {
     /// Slots whose completions the load has not seen.
     completed: Vec<u16>,
     outstanding: u32,
-    pub done: Vec<Done>,
 }
 
 impl Host {
-    pub fn new(policy: PolicyConfig, source: Source, measured: Range<Instant>) -> Self {
+    /// Each lane has that load.
+    pub fn new(policy: PolicyConfig, lanes: usize, load: &Load, measured: Range<Instant>) -> Self {
+        let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end));
+        let lanes = (0..lanes).map(lane).collect();
+        Host { core: Core::new(measured, SEED), lanes, in_flight: 0, done: Vec::new() }
+    }
+
+    pub fn outstanding(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.outstanding).sum()
+    }
+
+    /// What it next has to do something for.
+    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+        let lanes = self.lanes.iter_mut().zip(wires);
+        lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
+    }
+
+    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+        let now = self.core.begin(event);
+        for (lane, wires) in self.lanes.iter_mut().zip(&mut *wires) {
+            for pdu in self.core.receive(&mut wires.to_host) {
+                self.core.spend(COMPLETE);
+                lane.parse(now, &pdu, &mut self.in_flight);
+                if lane.completed.len() == PARSE_BATCH {
+                    let done = &mut self.done;
+                    lane.run_load(
+                        now,
+                        &mut self.in_flight,
+                        &mut self.core,
+                        &mut wires.to_target,
+                        done,
+                    );
+                }
+            }
+            let done = &mut self.done;
+            lane.run_load(now, &mut self.in_flight, &mut self.core, &mut wires.to_target, done);
+        }
+        for (lane, wires) in self.lanes.iter_mut().zip(wires) {
+            self.core.drain(now, &mut lane.qpair, &mut wires.to_target, Duration::ZERO);
+        }
+        self.core.end();
+    }
+}
+
+impl Lane {
+    fn new(policy: PolicyConfig, source: Source) -> Self {
         let config = Config {
             digests: Digests::default(),
             queue_entries: super::QUEUE_ENTRIES,
             in_capsule_bytes: 8192,
             policy,
         };
-        Host {
-            core: Core::new(measured, SEED),
+        Lane {
             qpair: Qpair::new(Instant::default(), config),
             source,
             since: vec![Instant::default(); usize::from(super::QUEUE_ENTRIES)],
             completed: Vec::new(),
             outstanding: 0,
-            done: Vec::new(),
         }
     }
 
-    pub fn outstanding(&self) -> u32 {
-        self.outstanding
-    }
-
-    /// What it next has to do something for.
-    pub fn next(&mut self, inbox: &Wire) -> Option<Instant> {
+    fn next(&mut self, inbox: &Wire) -> Option<Instant> {
         let load = if self.qpair.room() > 0 { self.source.next() } else { None };
         let deadline = self.qpair.batcher().deadline();
         [inbox.next(), deadline, load].into_iter().flatten().min()
     }
 
-    pub fn turn(&mut self, event: Instant, inbox: &mut Wire, outbox: &mut Wire) {
-        let now = self.core.begin(event);
-        for pdu in self.core.receive(inbox) {
-            self.core.spend(COMPLETE);
-            self.parse(now, &pdu);
-            if self.completed.len() == PARSE_BATCH {
-                self.run_load(now, outbox);
-            }
-        }
-        self.run_load(now, outbox);
-        self.core.end(now, &mut self.qpair, outbox, Duration::ZERO);
-    }
-
-    fn parse(&mut self, now: Instant, pdu: &Pdu) {
+    fn parse(&mut self, now: Instant, pdu: &Pdu, in_flight: &mut u32) {
+        let before = self.qpair.in_flight();
         self.poll(now, &pdu.header);
         if pdu.data_bytes > 0 {
             let wanted = self.qpair.wanted().map(|(_, _, length)| length);
@@ -89,6 +122,7 @@ impl Host {
             self.qpair.placed(&ZEROES[..pdu.data_bytes as usize]);
             self.poll(now, &[]);
         }
+        *in_flight -= before - self.qpair.in_flight();
     }
 
     fn poll(&mut self, now: Instant, input: &[u8]) {
@@ -103,21 +137,31 @@ impl Host {
     }
 
     /// The load hears of completions and submits.
-    fn run_load(&mut self, now: Instant, outbox: &mut Wire) {
+    fn run_load(
+        &mut self,
+        now: Instant,
+        in_flight: &mut u32,
+        core: &mut Core,
+        outbox: &mut Wire,
+        done: &mut Vec<Done>,
+    ) {
         for slot in self.completed.drain(..) {
             self.outstanding -= 1;
-            self.done.push(Done { since: self.since[usize::from(slot)], at: self.core.clock });
+            done.push(Done { since: self.since[usize::from(slot)], at: core.clock });
         }
         while self.qpair.room() > 0
             && let Some(due) = self.source.take(now, self.outstanding)
         {
-            let since = due.since.unwrap_or(self.core.clock);
-            self.core.spend(SUBMIT);
+            let since = due.since.unwrap_or(core.clock);
+            core.spend(SUBMIT);
+            let in_others = *in_flight - self.qpair.in_flight();
+            self.qpair.batcher().set_in_others(in_others);
             let sqe = Sqe::rw(opcode::READ, 1, 0, BLOCKS);
             let slot = self.qpair.submit(now, &sqe, Data::In(READ_BYTES), Urgency::Normal);
             self.since[usize::from(slot.expect("it has room"))] = since;
             self.outstanding += 1;
-            self.core.flush(&mut self.qpair, outbox, Duration::ZERO);
+            *in_flight += 1;
+            core.flush(&mut self.qpair, outbox, Duration::ZERO);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Runs a load over a lane and says what came of it.
+//! Runs a load over lanes and says what came of it.
 
 use super::QUEUE_ENTRIES;
 use super::cpu::Work;
 use super::host::{Done, Host};
-use super::load::{Load, Source};
+use super::load::Load;
 use super::target::{Backend, Target};
-use super::wire::{Cargo, Wire};
+use super::wire::{Cargo, Wires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
 use std::ops::Range;
@@ -20,6 +20,8 @@ const DRAIN: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub policy: PolicyConfig,
+    pub lanes: usize,
+    /// Of each lane.
     pub load: Load,
     pub backend: Backend,
     /// From the load's beginning to its end, when the last requests are submitted.
@@ -36,28 +38,34 @@ pub struct Outcome {
     pub stalled: Duration,
 }
 
-struct Lane {
+struct Machine {
     host: Host,
     target: Target,
-    to_host: Wire,
-    to_target: Wire,
+    /// By lane.
+    wires: Vec<Wires>,
     measured: Range<Instant>,
     stalled: Duration,
 }
 
-impl Lane {
+impl Machine {
     fn connected(scenario: Scenario) -> Self {
-        let Scenario { policy, load, backend, measured } = scenario;
-        let mut lane = Lane {
-            host: Host::new(policy, Source::new(load, measured.end), measured.clone()),
-            target: Target::new(policy, backend, measured.clone()),
-            to_host: Wire::default(),
-            to_target: Wire::default(),
+        let Scenario { policy, lanes, load, backend, measured } = scenario;
+        let mut machine = Machine {
+            host: Host::new(policy, lanes, &load, measured.clone()),
+            target: Target::new(policy, lanes, backend, measured.clone()),
+            wires: (0..lanes).map(|_| Wires::default()).collect(),
             measured,
             stalled: Duration::ZERO,
         };
+        for index in 0..lanes {
+            machine.connect(index);
+        }
+        machine
+    }
+
+    fn connect(&mut self, index: usize) {
         let now = Instant::default();
-        let (host, target) = (&mut lane.host.qpair, &mut lane.target.qpair);
+        let (host, target) = (&mut self.host.lanes[index].qpair, &mut self.target.lanes[index]);
         host.batcher().drained(now);
         let mut icreq = Cargo::default();
         assert!(host.poll_tx(&mut icreq));
@@ -67,12 +75,11 @@ impl Lane {
         assert!(target.poll_tx(&mut icresp));
         host.poll_rx(now, &icresp.pdus[0].header, &mut 0).expect("ICResp is valid");
         target.set_connected(1, QUEUE_ENTRIES, false, Class::Normal);
-        lane
     }
 
     /// One turn of the end that is next to have one; `false` when nothing is left to do.
     fn step(&mut self, until: Instant) -> bool {
-        let (host, target) = (self.host.next(&self.to_host), self.target.next(&self.to_target));
+        let (host, target) = (self.host.next(&self.wires), self.target.next(&self.wires));
         let next = [host, target].into_iter().flatten().min();
         let Some(next) = next.filter(|&next| next < until) else { return false };
         self.note_stall(next);
@@ -81,9 +88,9 @@ impl Lane {
         let target_start = target.map(|event| self.target.core.start(event));
         match (host, target) {
             (Some(event), _) if target_start.is_none() || host_start <= target_start => {
-                self.host.turn(event, &mut self.to_host, &mut self.to_target);
+                self.host.turn(event, &mut self.wires);
             }
-            (_, Some(event)) => self.target.turn(event, &mut self.to_target, &mut self.to_host),
+            (_, Some(event)) => self.target.turn(event, &mut self.wires),
             _ => return false,
         }
         true
@@ -91,7 +98,8 @@ impl Lane {
 
     /// Both ends may sleep until `next` while a policy holds what they could work on.
     fn note_stall(&mut self, next: Instant) {
-        let is_quiet = self.to_host.next().is_none() && self.to_target.next().is_none();
+        let is_empty = |w: &Wires| w.to_host.next().is_none() && w.to_target.next().is_none();
+        let is_quiet = self.wires.iter().all(is_empty);
         if is_quiet && self.target.is_idle() && self.host.outstanding() > 0 {
             let asleep_since = self.host.core.clock.max(self.target.core.clock);
             let (from, to) = (asleep_since.max(self.measured.start), next.min(self.measured.end));
@@ -106,19 +114,19 @@ impl Scenario {
         let measured = self.measured.clone();
         let until = measured.end + DRAIN;
         let turns_max = until.0 / 1_000_000 * TURNS_PER_MS_MAX;
-        let mut lane = Lane::connected(self);
+        let mut machine = Machine::connected(self);
         let mut turns = 0;
-        while lane.step(until) {
+        while machine.step(until) {
             turns += 1;
             assert!(turns < turns_max, "it does not come to an end");
         }
-        assert_eq!(lane.host.outstanding(), 0, "requests were left behind");
+        assert_eq!(machine.host.outstanding(), 0, "requests were left behind");
         Outcome {
-            done: lane.host.done,
+            done: machine.host.done,
             measured,
-            host: lane.host.core.work,
-            target: lane.target.core.work,
-            stalled: lane.stalled,
+            host: machine.host.core.work,
+            target: machine.target.core.work,
+            stalled: machine.stalled,
         }
     }
 }

@@ -42,9 +42,19 @@ pub struct Comparison {
 impl Comparison {
     /// `auto` never lets a request wait while both ends are idle.
     pub fn run(load: &Load, backend: Backend, measured: &Range<Instant>) -> Self {
+        Self::run_lanes(1, load, backend, measured)
+    }
+
+    /// The same over so many lanes, each with that load.
+    pub fn run_lanes(
+        lanes: usize,
+        load: &Load,
+        backend: Backend,
+        measured: &Range<Instant>,
+    ) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            (name, Scenario { policy, load, backend, measured }.run())
+            (name, Scenario { policy, lanes, load, backend, measured }.run())
         });
         let comparison = Comparison { outcomes: outcomes.collect() };
         assert_eq!(comparison.of(AUTO).stalled, Duration::ZERO, "a request waits for nothing");

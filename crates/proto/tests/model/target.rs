@@ -3,8 +3,8 @@
 use super::READ_BYTES;
 use super::costs::{ANSWER, EXECUTE};
 use super::cpu::Core;
-use super::wire::{Pdu, Wire};
-use roadtrain_proto::policy::PolicyConfig;
+use super::wire::{Pdu, Wires};
+use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -26,22 +26,33 @@ pub enum Backend {
 
 pub struct Target {
     pub core: Core,
-    pub qpair: Qpair,
+    pub lanes: Vec<Qpair>,
+    load: ReactorLoad,
     backend: Backend,
-    /// In the SSD: until when, and which slot; the first to end is first.
-    executing: VecDeque<(Instant, u16)>,
+    /// In the SSD: until when, whose, and which slot; the first to end is first.
+    executing: VecDeque<(Instant, usize, u16)>,
 }
 
 impl Target {
-    pub fn new(policy: PolicyConfig, backend: Backend, measured: Range<Instant>) -> Self {
+    pub fn new(
+        policy: PolicyConfig,
+        lanes: usize,
+        backend: Backend,
+        measured: Range<Instant>,
+    ) -> Self {
         let config = Config {
             digests: Digests::default(),
             maxh2cdata: 128 << 10,
             in_capsule_bytes_max: 8192,
             policy,
         };
-        let (core, qpair) = (Core::new(measured, SEED), Qpair::new(config));
-        Target { core, qpair, backend, executing: VecDeque::new() }
+        Target {
+            core: Core::new(measured, SEED),
+            lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
+            load: ReactorLoad::default(),
+            backend,
+            executing: VecDeque::new(),
+        }
     }
 
     /// Whether the SSD has nothing to do.
@@ -50,41 +61,56 @@ impl Target {
     }
 
     /// What it next has to do something for.
-    pub fn next(&mut self, inbox: &Wire) -> Option<Instant> {
-        let executed = self.executing.front().map(|&(until, _)| until);
-        let deadline = self.qpair.batcher().deadline();
-        [inbox.next(), deadline, executed].into_iter().flatten().min()
+    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+        let executed = self.executing.front().map(|&(until, ..)| until);
+        let lanes = self.lanes.iter_mut().zip(wires);
+        let next =
+            lanes.flat_map(|(lane, wires)| [wires.to_target.next(), lane.batcher().deadline()]);
+        next.chain([executed]).flatten().min()
     }
 
-    pub fn turn(&mut self, event: Instant, inbox: &mut Wire, outbox: &mut Wire) {
+    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
         let now = self.core.begin(event);
-        while let Some((_, slot)) = self.executing.pop_front_if(|&mut (until, _)| until <= now) {
-            self.qpair.respond_with_data(now, slot, READ_BYTES, 0);
+        while let Some((_, lane, slot)) =
+            self.executing.pop_front_if(|&mut (until, ..)| until <= now)
+        {
+            self.lanes[lane].respond_with_data(now, slot, READ_BYTES, 0);
         }
-        for pdu in self.core.receive(inbox) {
-            self.core.spend(EXECUTE);
-            self.parse(now, &pdu);
-            self.core.flush(&mut self.qpair, outbox, ANSWER);
+        for (index, wires) in wires.iter_mut().enumerate() {
+            let arrived = self.core.receive(&mut wires.to_target);
+            let lane = &mut self.lanes[index];
+            if arrived.is_empty() && !lane.has_tx() && !lane.batcher().has_waiting() {
+                continue;
+            }
+            self.lanes[index].batcher().hear(now, &mut self.load);
+            for pdu in arrived {
+                self.core.spend(EXECUTE);
+                self.parse(now, index, &pdu);
+                self.core.flush(&mut self.lanes[index], &mut wires.to_host, ANSWER);
+            }
+            let lane = &mut self.lanes[index];
+            lane.batcher().add_to(now, &mut self.load);
+            self.core.drain(now, lane, &mut wires.to_host, ANSWER);
         }
-        self.core.end(now, &mut self.qpair, outbox, ANSWER);
+        self.core.end();
     }
 
-    fn parse(&mut self, now: Instant, pdu: &Pdu) {
+    fn parse(&mut self, now: Instant, index: usize, pdu: &Pdu) {
         let mut at = 0;
-        let event = self.qpair.poll_rx(now, &pdu.header, &mut at).expect("a valid PDU");
+        let event = self.lanes[index].poll_rx(now, &pdu.header, &mut at).expect("a valid PDU");
         assert_eq!(at, pdu.header.len());
         if let Some(RxEvent::Command { slot, .. }) = event {
-            self.execute(now, slot);
+            self.execute(now, index, slot);
         }
     }
 
-    fn execute(&mut self, now: Instant, slot: u16) {
+    fn execute(&mut self, now: Instant, index: usize, slot: u16) {
         let Backend::Ssd { service, parallel } = self.backend else {
-            return self.qpair.respond_with_data(now, slot, READ_BYTES, 0);
+            return self.lanes[index].respond_with_data(now, slot, READ_BYTES, 0);
         };
         // It begins when it has arrived and the one `parallel` before it has ended.
         let before = self.executing.len().checked_sub(parallel);
         let begin = before.map_or(now, |index| self.executing[index].0.max(now));
-        self.executing.push_back((begin + service, slot));
+        self.executing.push_back((begin + service, index, slot));
     }
 }

@@ -1,4 +1,4 @@
-//! One direction of the connection. Data is only counted: nobody looks at its octets.
+//! Connections. Data is only counted: nobody looks at its octets.
 
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::time::Instant;
@@ -39,7 +39,14 @@ impl Caravan for Cargo {
     }
 }
 
-/// PDUs under way and arrived, in order.
+/// A connection.
+#[derive(Default)]
+pub struct Wires {
+    pub to_host: Wire,
+    pub to_target: Wire,
+}
+
+/// One direction: PDUs under way and arrived, in order.
 #[derive(Default)]
 pub struct Wire {
     pdus: VecDeque<(Instant, Pdu)>,

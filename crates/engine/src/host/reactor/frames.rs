@@ -80,7 +80,7 @@ impl Reactor {
 
     /// What was built before has been flushed: nothing refers to buffers that are given back now.
     fn receive_from(&mut self, port: usize) -> usize {
-        let Shared { ports, completions, now, .. } = &mut self.shared;
+        let Shared { ports, completions, now, in_flight, .. } = &mut self.shared;
         let (lanes, now) = (&mut self.lanes, *now);
         ports.receive(port, FRAMES_PER_ROUND, |heard| {
             let number = usize::from(heard.header.token.get() as u16);
@@ -88,7 +88,7 @@ impl Reactor {
             let stride = lanes.get(1).map_or(1, |second| second.number - lanes[0].number);
             let index = number.wrapping_sub(lanes.first().map_or(0, |lane| lane.number)) / stride;
             if let Some(slot) = lanes.get_mut(index) {
-                slot.lane.deliver(now, heard, completions);
+                slot.lane.deliver(now, heard, completions, in_flight);
             }
         })
     }

@@ -162,6 +162,9 @@ impl Reactor {
             return;
         }
         let Some(seat) = self.seats[index as usize].as_mut() else { return };
+        if !seat.touched {
+            seat.lane.hear_load(&mut self.shared);
+        }
         if let Err(error) = seat.lane.take_frame(&mut self.shared, &header, kind, body) {
             return self.frames.failed.push((index, error));
         }

@@ -1,0 +1,123 @@
+//! How much is under way on a target's reactor, over all the queue pairs that share it.
+
+use crate::time::Instant;
+use core::time::Duration;
+
+/// How long a queue pair's commands are remembered, once or twice. A busy reactor needs that long to get round to
+/// 128 commands even where it does no more than some 20,000 a second.
+const WINDOW: Duration = Duration::from_millis(8);
+
+/// Commands in flight over the queue pairs that had something to do in this window, or in the one before.
+///
+/// A target is told of commands, not how many a host has in flight: each queue pair says what it makes out when it has
+/// a turn, and counts with the most of the window. None is visited for that. One that has nothing to do for two
+/// windows does not count any more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReactorLoad {
+    window: Window,
+    end: Instant,
+}
+
+/// What one queue pair has added to a [`ReactorLoad`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadShare {
+    window: Window,
+    end: Instant,
+}
+
+/// What counts in a window, and what did in the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    now: u32,
+    before: u32,
+}
+
+impl Window {
+    /// The window that ended at `end` is followed by one that ends at `next`.
+    fn follow(&mut self, end: Instant, next: Instant) {
+        let is_next = next <= end + 2 * WINDOW;
+        *self = Window { now: 0, before: if is_next { self.now } else { 0 } };
+    }
+}
+
+impl ReactorLoad {
+    /// A queue pair has `in_flight` commands in flight.
+    pub fn note(&mut self, now: Instant, share: &mut LoadShare, in_flight: u32) {
+        self.move_on(now, share);
+        let more = in_flight.saturating_sub(share.window.now);
+        share.window.now += more;
+        self.window.now = self.window.now.saturating_add(more);
+    }
+
+    /// Commands in flight on all queue pairs but the one of that share.
+    pub fn in_others(&mut self, now: Instant, share: &mut LoadShare) -> u32 {
+        self.move_on(now, share);
+        let (all, own) = (&self.window, &share.window);
+        all.now.saturating_sub(own.now).max(all.before.saturating_sub(own.before))
+    }
+
+    fn move_on(&mut self, now: Instant, share: &mut LoadShare) {
+        if now >= self.end {
+            self.window.follow(self.end, now + WINDOW);
+            self.end = now + WINDOW;
+        }
+        if share.end != self.end {
+            share.window.follow(share.end, self.end);
+            share.end = self.end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    #[derive(Default)]
+    struct Rig {
+        load: ReactorLoad,
+        one: LoadShare,
+        other: LoadShare,
+        third: LoadShare,
+    }
+
+    #[test]
+    fn each_queue_pair_counts_once_with_its_most() {
+        let Rig { mut load, mut one, mut other, mut third } = Rig::default();
+        load.note(at(0), &mut one, 8);
+        load.note(at(1), &mut one, 3);
+        load.note(at(2), &mut other, 5);
+        load.note(at(3), &mut one, 9);
+        assert_eq!(load.in_others(at(3), &mut third), 14);
+        assert_eq!(load.in_others(at(3), &mut one), 5, "its own does not count");
+        assert_eq!(load.in_others(at(3), &mut other), 9);
+    }
+
+    #[test]
+    fn who_has_nothing_to_do_is_forgotten_after_two_windows() {
+        let Rig { mut load, mut one, mut other, mut third } = Rig::default();
+        load.note(at(0), &mut one, 8);
+        load.note(at(0), &mut other, 100);
+        load.note(at(9), &mut one, 8);
+        assert_eq!(load.in_others(at(10), &mut third), 108, "the window before had both");
+        assert_eq!(load.in_others(at(10), &mut one), 100);
+        load.note(at(18), &mut one, 8);
+        assert_eq!(load.in_others(at(18), &mut third), 8);
+        assert_eq!(load.in_others(at(18), &mut one), 0);
+        assert_eq!(load.in_others(at(90), &mut third), 0, "nothing is remembered over a pause");
+    }
+
+    #[test]
+    fn a_share_that_rested_says_nothing_of_what_it_was() {
+        let Rig { mut load, mut one, mut other, .. } = Rig::default();
+        load.note(at(0), &mut one, 100);
+        load.note(at(9), &mut other, 8);
+        load.note(at(18), &mut other, 8);
+        assert_eq!(load.in_others(at(18), &mut one), 8);
+        load.note(at(19), &mut one, 1);
+        assert_eq!(load.in_others(at(19), &mut other), 1);
+    }
+}
