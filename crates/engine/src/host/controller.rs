@@ -12,6 +12,7 @@ use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::error::HostError;
 use super::ether::{Found, Past, Ports, Scout};
 use super::hurry::{self, StopSign};
+use super::keep_alive::KeepAlive;
 use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::ether::port::{PortConfig, PortKind};
@@ -178,6 +179,7 @@ impl Controller {
             reactors.push(spawn(&config, seat, lanes, front, reports.clone(), count, meters)?);
         }
         let (view_of_keeper, past) = (view.clone(), Past::default());
+        let keep_alive = KeepAlive::new(config.keep_alive);
         let mut keeper = Keeper {
             config,
             view: view_of_keeper,
@@ -188,6 +190,7 @@ impl Controller {
             scout: None,
             found: Vec::new(),
             overdue: VecDeque::new(),
+            keep_alive,
             failing: false,
             ended: 0,
             stopped: false,
@@ -367,6 +370,7 @@ struct Keeper {
     found: Vec<Found>,
     /// Lanes' commands to be aborted: lane and command identifier.
     overdue: VecDeque<(usize, u16)>,
+    keep_alive: KeepAlive,
     failing: bool,
     /// Reactors whose threads are over.
     ended: usize,
@@ -426,18 +430,13 @@ impl Keeper {
         if let Err(error) = self.post_event_request(admin) {
             return Event::Lost(error.to_string());
         }
-        let interval = match self.config.keep_alive {
-            Duration::ZERO => Duration::from_secs(3600),
-            timeout => timeout / 2,
-        };
-        let mut keep_alive_at = Instant::now() + interval;
         if self.stopped {
             return Event::Stopped; // while connecting
         }
         loop {
-            let wait = keep_alive_at.saturating_duration_since(Instant::now());
             // One abort, then a look at what else there is: there may be many.
-            let wait = if self.overdue.is_empty() { wait } else { Duration::ZERO };
+            let wait =
+                if self.overdue.is_empty() { self.keep_alive.wait() } else { Duration::ZERO };
             if let Err(error) = admin.qpair.wait(self.inbox.fd(), wait) {
                 return Event::Lost(error.to_string());
             }
@@ -453,12 +452,8 @@ impl Keeper {
             if let (Some(survey), Some(scout)) = (admin.qpair.take_survey(), &self.scout) {
                 scout.tell(survey);
             }
-            if Instant::now() >= keep_alive_at {
-                let sqe = Sqe::new(opcode::KEEP_ALIVE, 0);
-                if let Err(error) = admin.run("Keep Alive", &sqe, &[], &mut []) {
-                    return Event::Lost(error.to_string());
-                }
-                keep_alive_at = Instant::now() + interval;
+            if let Err(error) = self.keep_alive.send_if_due(admin) {
+                return Event::Lost(error.to_string());
             }
             if let Err(error) = self.follow_events(admin) {
                 return Event::Lost(error.to_string());
@@ -623,8 +618,10 @@ impl Keeper {
         let crdt = info.identify.crdt.map(|units| units.get());
         let rules = RetryRules::new(crdt, self.config.controller_loss_timeout);
         let mut links = Vec::new();
+        self.keep_alive = KeepAlive::new(self.config.keep_alive);
         for lane in 0..self.lane_count() {
             links.push(admin.connect_lane(&self.config, &info, lane as u16 + 1)?);
+            self.keep_alive.send_if_due(admin)?; // many lanes take long
         }
         for (lane, link) in links.into_iter().enumerate() {
             self.past.add(link.past());

@@ -11,6 +11,7 @@ mod error;
 mod ether;
 mod flights;
 mod hurry;
+mod keep_alive;
 mod lane;
 mod link;
 mod meter;

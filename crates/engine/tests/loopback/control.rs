@@ -1,5 +1,7 @@
 //! Namespaces that come and go, hosts that may not connect, hosts that fall silent.
 
+use crate::loss::sqes;
+use crate::proxy::Proxy;
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Client, HostError, discover};
@@ -124,6 +126,20 @@ fn a_silent_host_loses_its_controller() {
             assert!(admin.run("Keep Alive", &keep_alive, &[], &mut []).is_err());
         }
     }
+}
+
+/// Connecting its lanes takes longer than the keep-alive timeout, and not every target takes Connects for a sign of
+/// life.
+#[test]
+fn a_host_keeps_alive_while_it_connects_its_lanes() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let proxy = Proxy::slow(address(&server), Duration::from_millis(400));
+    let mut config = host_config(proxy.address);
+    (config.keep_alive, config.lanes) = (Duration::from_secs(2), 8);
+    let _client = Client::connect(config).unwrap();
+    let admin = sqes(&proxy.sent(0));
+    let count = admin.iter().filter(|sqe| sqe.opcode == opcode::KEEP_ALIVE).count();
+    assert!(count >= 2, "{count} while it connected");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
 }
 
 /// The commands that a host has sent by a connection without digests.
-fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
+pub fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
     let mut sqes = Vec::new();
     while octets.len() >= 8 {
         let length = u32::from_le_bytes([octets[4], octets[5], octets[6], octets[7]]) as usize;

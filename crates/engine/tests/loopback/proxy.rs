@@ -24,6 +24,8 @@ pub struct Proxy {
 
 struct Shared {
     target: SocketAddr,
+    /// Before a connection leads to the target.
+    delay: Duration,
     /// Of the next connections, the last one first.
     fates: Mutex<Vec<Fate>>,
     /// That have come true.
@@ -46,12 +48,22 @@ const SENT_BYTES: usize = 1 << 20;
 
 impl Proxy {
     /// The connections get `fates` in turn; nothing happens to those after them.
-    pub fn new(target: SocketAddr, mut fates: Vec<Fate>) -> Self {
+    pub fn new(target: SocketAddr, fates: Vec<Fate>) -> Self {
+        Proxy::with(target, fates, Duration::ZERO)
+    }
+
+    /// Every connection takes so long to come about, one after the other.
+    pub fn slow(target: SocketAddr, delay: Duration) -> Self {
+        Proxy::with(target, Vec::new(), delay)
+    }
+
+    fn with(target: SocketAddr, mut fates: Vec<Fate>, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         fates.reverse();
         let shared = Arc::new(Shared {
             target,
+            delay,
             fates: Mutex::new(fates),
             strikes: AtomicU64::new(0),
             frozen: Mutex::default(),
@@ -91,6 +103,7 @@ impl Proxy {
 
 impl Shared {
     fn join(self: &Arc<Self>, near: TcpStream) {
+        thread::sleep(self.delay);
         let Ok(far) = TcpStream::connect(self.target) else { return };
         let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
