@@ -5,7 +5,7 @@ use crate::config::{EtherSpec, ServeConfig, SubsystemSpec};
 use crate::failure::{Failure, Outcome};
 use crate::identity::parse_uuid;
 use crate::namespace::{Kind, NamespaceSpec};
-use crate::signals::{Signal, Signals};
+use crate::signals::{self, Signal, Signals};
 use crate::{connect, logs, notify, output, remote_control};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
@@ -35,13 +35,16 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     );
     let signals = Signals::block()?;
     let server = Arc::new(Server::start(engine_config)?);
+    server.on_failure(signals::stop_self);
     output::ready(&ready(&server, &config))?;
     notify::tell(notify::READY);
+    let watchdog = notify::watch(server.pulse())?;
     if args.remote_control {
         remote_control::serve(server.clone());
     }
     until_stopped(&signals, &server, config, args.config.as_deref());
-    Ok(())
+    drop(watchdog);
+    server.failure().map_or(Ok(()), |failure| Err(Failure::failed(failure)))
 }
 
 fn ready(server: &Server, config: &ServeConfig) -> String {

@@ -2,8 +2,12 @@
 
 mod rig;
 
-use rig::{NQN, Target, json, roadtrain, stderr};
+use rig::{NQN, PROGRAM, Target, json, roadtrain, stderr};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// `end` takes the target out of its guard.
 fn ends_well(target: Target, signal: libc::c_int) -> String {
@@ -260,4 +264,67 @@ fn read_only_namespaces_are_not_written() {
         Target::start(&["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB,ro"]);
     let output = target.ask("bench", &format!("-n {NQN} --rw randwrite --seconds 1"));
     assert_eq!(output.status.code(), Some(2), "read-only: {}", stderr(&output));
+}
+
+#[test]
+fn the_service_manager_hears_that_reactors_live() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut child = Command::new(PROGRAM)
+        .args(["serve", "-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB"])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .env_remove("WATCHDOG_PID")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let heard: Vec<_> = (0..3)
+        .map(|_| {
+            let mut text = [0; 64];
+            let length = socket.recv(&mut text).unwrap_or(0);
+            String::from_utf8_lossy(&text[..length]).into_owned()
+        })
+        .collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(heard, ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+}
+
+/// With descriptors for one more thing at a time, until there are enough.
+#[test]
+fn serve_is_ready_with_all_its_reactors_or_not_at_all() {
+    let mut whys = Vec::new();
+    for limit in 4..64 {
+        let script = format!(
+            "ulimit -n {limit}; exec {PROGRAM} serve -a 127.0.0.1 -s 0 -n {NQN} --namespace mem:8MiB --cores 0,1"
+        );
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // SAFETY: our own child, which was not waited for.
+        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let code = child.wait().unwrap().code();
+        if line.starts_with("ready") {
+            assert_eq!(code, Some(0), "{said}");
+            assert!(!said.contains("reactor"), "{said}");
+            assert!(
+                whys.iter().any(|why: &String| why.contains("reactor: Too many open files")),
+                "{whys:?}"
+            );
+            return;
+        }
+        assert_ne!(code, Some(0), "{said}");
+        whys.push(said);
+    }
+    panic!("never ready: {whys:?}");
 }

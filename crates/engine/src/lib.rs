@@ -11,6 +11,7 @@ pub mod host;
 pub mod mailbox;
 pub mod memory;
 pub mod platform;
+pub mod pulse;
 mod random;
 pub mod ring;
 pub mod spin;

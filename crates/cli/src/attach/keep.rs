@@ -104,7 +104,8 @@ impl Kept {
                 return Ok(());
             }
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
-                let text = "the attachment has ended by itself: was it taken away?";
+                let by_itself = || "the attachment has ended by itself: was it taken away?".into();
+                let text = self.view.failure().unwrap_or_else(by_itself);
                 error!("{text}");
                 return Err(Failure::failed(text));
             }

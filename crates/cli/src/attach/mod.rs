@@ -59,9 +59,12 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
         policy: args.policy.policy.as_str(),
         class: args.class.to_string(),
     };
+    let pulse = attachment.controller().pulse();
     let kept = Arc::new(Kept::new(facts, attachment));
-    let end = announce(&kept, args, global, &mut place, log)
-        .and_then(|()| kept.until_stopped(&signals, &mut place));
+    let end = announce(&kept, args, global, &mut place, log).and_then(|()| {
+        let _watchdog = notify::watch(pulse)?;
+        kept.until_stopped(&signals, &mut place)
+    });
     notify::tell(notify::STOPPING);
     info!("stopping");
     let stopped = signals.guard_with(GRACE, || give_up(&place), || kept.stop());

@@ -19,6 +19,7 @@ use crate::ether::port::{PortConfig, PortKind};
 use crate::host::blocking::wait_calmly;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::platform::{Seat, Wish, host_seats, numa};
+use crate::pulse::Pulse;
 use crate::tuning;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_wire::feature::{AsyncEvent, SetFeatures, fid, notice};
@@ -26,11 +27,12 @@ use roadtrain_wire::identify::oaes;
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
+use std::io;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 /// Octets of the changed namespace list.
 const CHANGED_BYTES: u32 = 4096;
@@ -56,6 +58,7 @@ pub struct ControllerView {
     meters: Arc<[Meter]>,
     seats: Arc<[Seat]>,
     lost: Arc<Mutex<Vec<String>>>,
+    failure: Arc<Mutex<Option<String>>>,
 }
 
 impl ControllerView {
@@ -67,6 +70,7 @@ impl ControllerView {
             meters: (0..lanes).map(|_| Meter::default()).collect(),
             seats: seats.into(),
             lost: Arc::default(),
+            failure: Arc::default(),
         }
     }
 
@@ -118,6 +122,16 @@ impl ControllerView {
         requests.into_iter().chain(lost).collect()
     }
 
+    /// Why a reactor has ended, if that was a failure: the controller has ended then, too.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fail(&self, failure: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
     /// Whoever stays in a state has been there since before.
     fn set_link(&self, state: LinkState, error: Option<String>) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +162,7 @@ pub struct Controller {
     view: ControllerView,
     reports: Outbox<Report>,
     sign: Arc<StopSign>,
+    orders: Vec<Outbox<Order>>,
     control: Option<JoinHandle<()>>,
 }
 
@@ -178,6 +193,7 @@ impl Controller {
             let meters = view.meters.clone();
             reactors.push(spawn(&config, seat, lanes, front, reports.clone(), count, meters)?);
         }
+        let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let (view_of_keeper, past) = (view.clone(), Past::default());
         let keep_alive = KeepAlive::new(config.keep_alive);
         let mut keeper = Keeper {
@@ -207,13 +223,28 @@ impl Controller {
             keeper.run(admin);
         };
         let control = control.spawn(body).map_err(system("thread"))?;
-        Ok(Controller { view, reports, sign, control: Some(control) })
+        Ok(Controller { view, reports, sign, orders, control: Some(control) })
     }
 
     /// What is known about the controller.
     #[must_use]
     pub fn view(&self) -> &ControllerView {
         &self.view
+    }
+
+    /// For asking whether all reactors make turns.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        Pulse::new(self.orders.iter().map(|orders| {
+            let orders = orders.clone();
+            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+        }))
+    }
+
+    /// Has a reactor do something.
+    #[cfg(test)]
+    pub(crate) fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
+        self.orders[reactor].send(Order::Call(Box::new(call)));
     }
 
     /// Whether all fronts have ended, by themselves or because they were told to.
@@ -270,6 +301,18 @@ struct ReactorHandle {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Also when a controller does not begin: nothing of it keeps running.
+impl Drop for ReactorHandle {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.orders.send(Order::Stop);
+        for &lane in &self.lanes {
+            self.orders.send(Order::Fail { lane });
+        }
+        let _ = thread.join(); // a panic was reported by its `Goodbye`
+    }
+}
+
 fn spawn(
     config: &HostConfig,
     seat: Seat,
@@ -296,18 +339,30 @@ fn spawn(
         reports: reports.clone(),
         meters,
     };
+    let (begun, beginning) = sync_channel(1);
+    let index = parts.lanes.first().copied().unwrap_or(0) % reactors;
     let body = move || {
         tuning::set_exact_timers();
         numa::sit_down(&seat);
-        let _ended = Goodbye(reports);
+        let mut goodbye = Goodbye { reports, index, failure: None };
         match Reactor::new(parts) {
-            Ok(reactor) => Running { reactor, front: Some(front) }.run(),
-            Err(error) => warn!("reactor: {error}"),
+            Ok(reactor) => {
+                let _ = begun.send(Ok(()));
+                let ended = Running { reactor, front: Some(front) }.run();
+                goodbye.failure = ended.err().map(|e| format!("reactor {index} has failed: {e}"));
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+            }
         }
     };
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
-    Ok(ReactorHandle { orders, lanes, thread: Some(thread) })
+    let handle = ReactorHandle { orders, lanes, thread: Some(thread) };
+    // No answer at all: its thread has panicked, and has said so.
+    let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
+    begun.map_err(system("reactor"))?;
+    Ok(handle)
 }
 
 /// The ports of a reactor; none where every lane has a connection of its own.
@@ -328,11 +383,8 @@ struct Running {
 }
 
 impl Running {
-    fn run(mut self) {
-        let Some(front) = &mut self.front else { return };
-        if let Err(error) = self.reactor.run(&mut **front) {
-            warn!("reactor: {error}");
-        }
+    fn run(mut self) -> io::Result<()> {
+        self.front.as_mut().map_or(Ok(()), |front| self.reactor.run(&mut **front))
     }
 }
 
@@ -346,11 +398,17 @@ impl Drop for Running {
 }
 
 /// Reports the end of a reactor's thread, also when it panics.
-struct Goodbye(Outbox<Report>);
+struct Goodbye {
+    reports: Outbox<Report>,
+    index: usize,
+    failure: Option<String>,
+}
 
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        self.0.send(Report::Ended);
+        let panicked = || format!("reactor {} has panicked", self.index);
+        let failure = self.failure.take().or_else(|| thread::panicking().then(panicked));
+        self.reports.send(Report::Ended(failure));
     }
 }
 
@@ -480,13 +538,24 @@ impl Keeper {
                     self.found.push(found);
                 }
                 Report::Stop => self.stopped = true,
-                Report::Ended => {
-                    self.ended += 1;
+                Report::Ended(failure) => {
+                    self.ended(failure);
                     self.stopped |= self.all_ended();
                 }
             }
         }
         if self.stopped { Some(Event::Stopped) } else { lost }
+    }
+
+    /// A reactor has ended. When it has failed the others end, too: its lanes and its front are gone, and whoever
+    /// uses the controller has to know.
+    fn ended(&mut self, failure: Option<String>) {
+        self.ended += 1;
+        if let Some(failure) = failure {
+            error!("{failure}");
+            self.view.fail(failure);
+            self.stopped = true;
+        }
     }
 
     /// Each reactor's thread says so once; it may be about to end when it has.
@@ -696,21 +765,23 @@ impl Keeper {
     fn fail_lost_lanes(&mut self) {
         self.inbox.acknowledge();
         while let Some(report) = self.inbox.take() {
-            self.ended += usize::from(matches!(report, Report::Ended));
-            let Report::Lost { lane, .. } = report else { continue };
-            let reactor = self.reactors.iter().find(|reactor| reactor.lanes.contains(&lane));
-            if let Some(reactor) = reactor {
-                reactor.orders.send(Order::Fail { lane });
+            match report {
+                Report::Ended(failure) => self.ended(failure),
+                Report::Lost { lane, .. } => {
+                    let mut reactors = self.reactors.iter();
+                    if let Some(reactor) = reactors.find(|reactor| reactor.lanes.contains(&lane)) {
+                        reactor.orders.send(Order::Fail { lane });
+                    }
+                }
+                _ => {}
             }
         }
     }
 
     fn join_reactors(&mut self) {
         for reactor in &mut self.reactors {
-            if let Some(thread) = reactor.thread.take()
-                && thread.join().is_err()
-            {
-                warn!("a reactor panicked");
+            if let Some(thread) = reactor.thread.take() {
+                let _ = thread.join(); // a panic was reported by its `Goodbye`
             }
         }
     }

@@ -49,6 +49,11 @@ pub(crate) enum Order {
     Detach { lane: usize, done: SyncSender<()> },
     /// Fail what waits on the lane: the controller-loss timeout.
     Fail { lane: usize },
+    /// Answer, as a sign of life.
+    Beat(SyncSender<()>),
+    /// What a test does to the reactor.
+    #[cfg(test)]
+    Call(Box<dyn FnOnce() + Send>),
     /// Finish and end.
     Stop,
 }
@@ -77,8 +82,8 @@ pub(crate) enum Report {
     Overdue { lane: usize, cids: Vec<u16> },
     /// A path to that target was found, where there was none before.
     Found(Found),
-    /// The reactor's thread ends.
-    Ended,
+    /// The reactor's thread ends; why, when that is a failure.
+    Ended(Option<String>),
     /// From outside: end everything.
     Stop,
 }
@@ -363,6 +368,11 @@ impl Reactor {
         self.shared.now = clock::now();
         match order {
             Order::Stop => self.stopping = true,
+            Order::Beat(reply) => {
+                let _ = reply.try_send(());
+            }
+            #[cfg(test)]
+            Order::Call(call) => call(),
             Order::Attach { lane, mut link, rules } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;

@@ -5,6 +5,9 @@ mod control;
 mod dispatch;
 mod due;
 mod ether;
+#[cfg(test)]
+mod failing;
+mod health;
 mod lane;
 mod namespace;
 mod presence;

@@ -67,6 +67,11 @@ pub(super) enum Order {
     Drops(SyncSender<Drops>),
     /// Answer with what is held.
     Usage(SyncSender<Usage>),
+    /// Answer, as a sign of life.
+    Beat(SyncSender<()>),
+    /// What a test does to the reactor.
+    #[cfg(test)]
+    Call(Box<dyn FnOnce() + Send>),
     /// End every lane, then the reactor.
     Stop,
 }
@@ -399,6 +404,11 @@ impl Reactor {
                 Order::Usage(reply) => {
                     let _ = reply.try_send(self.usage());
                 }
+                Order::Beat(reply) => {
+                    let _ = reply.try_send(());
+                }
+                #[cfg(test)]
+                Order::Call(call) => call(),
                 Order::Stop => self.stopping = true,
             }
         }

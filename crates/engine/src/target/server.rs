@@ -4,11 +4,13 @@ use super::backends::Backends;
 use super::control::Control;
 use super::dispatch::Dispatch;
 use super::ether::{Drops, EtherConfig, EtherPorts};
+use super::health::{Health, Warden};
 use super::reactor::{Order, Parts, Reactor};
 use crate::backend::{BackendSpec, OpenError};
 use crate::clock;
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Placement, Seat, Wish, memory_nodes, numa, target_seats};
+use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
@@ -23,11 +25,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tracing::warn;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -180,6 +181,21 @@ pub enum ServerError {
 /// A reactor: its mailbox and its thread.
 type Handle = (Outbox<Order>, JoinHandle<()>);
 
+/// All reactors, also while not all of them have begun: dropping them ends them.
+#[derive(Default)]
+struct Reactors(Vec<Handle>);
+
+impl Drop for Reactors {
+    fn drop(&mut self) {
+        for (orders, _) in &self.0 {
+            orders.send(Order::Stop);
+        }
+        for (_, thread) in self.0.drain(..) {
+            let _ = thread.join(); // a panic was reported by its `Warden`
+        }
+    }
+}
+
 /// What a target holds at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
@@ -201,7 +217,8 @@ pub struct Server {
     pub(super) control: Arc<Control>,
     /// Nodes that memory namespaces are taken from.
     memory: BTreeSet<u32>,
-    reactors: Vec<Handle>,
+    health: Arc<Health>,
+    reactors: Reactors,
 }
 
 impl Server {
@@ -228,8 +245,9 @@ impl Server {
         let target_config = TargetConfig { subsystems, listeners: listed, limits: config.limits };
         let target = Target::new(clock::now(), &target_config)?;
         let control = Arc::new(Control::new(target, backends, target_config));
-        let reactors = spawn(&config, (listeners, ports), seats, &control)?;
-        Ok(Server { addresses, control, memory, reactors })
+        let health = Arc::<Health>::default();
+        let reactors = spawn(&config, (listeners, ports), seats, &control, &health)?;
+        Ok(Server { addresses, control, memory, health, reactors })
     }
 
     /// The addresses it listens on.
@@ -260,7 +278,7 @@ impl Server {
             orders.send(Order::Stats(reply));
             answer.recv_timeout(STATS_WAIT).unwrap_or_default()
         };
-        self.reactors.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
+        self.reactors.0.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
     /// Frames that all reactors have dropped since the start.
@@ -271,7 +289,7 @@ impl Server {
             orders.send(Order::Drops(reply));
             answer.recv_timeout(STATS_WAIT).unwrap_or_default()
         };
-        self.reactors.iter().map(ask).fold(Drops::default(), |sum, drops| sum + drops)
+        self.reactors.0.iter().map(ask).fold(Drops::default(), |sum, drops| sum + drops)
     }
 
     /// What all reactors hold now.
@@ -282,7 +300,7 @@ impl Server {
             orders.send(Order::Usage(reply));
             answer.recv_timeout(STATS_WAIT).unwrap_or_default()
         };
-        self.reactors.iter().map(ask).fold(Usage::default(), |sum, usage| Usage {
+        self.reactors.0.iter().map(ask).fold(Usage::default(), |sum, usage| Usage {
             connections: sum.connections + usage.connections,
             backend_commands: sum.backend_commands + usage.backend_commands,
             buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
@@ -291,26 +309,42 @@ impl Server {
         })
     }
 
+    /// Why a reactor has ended without being told to, if one has. The target is of no use then.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.health.failure()
+    }
+
+    /// Calls `tell`, from any thread, when a reactor ends without being told to; see [`Server::failure`].
+    pub fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
+        self.health.on_failure(tell);
+    }
+
+    /// For asking whether all reactors make turns.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        Pulse::new(self.reactors.0.iter().map(|(orders, _)| {
+            let orders = orders.clone();
+            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+        }))
+    }
+
+    /// Has a reactor do something.
+    #[cfg(test)]
+    pub(super) fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
+        self.reactors.0[reactor].0.send(Order::Call(Box::new(call)));
+    }
+
     /// Ends every connection, waits for the backends, ends the reactors.
     pub fn stop(self) {
         drop(self);
     }
 
     /// Tells reactors to end.
+    #[cfg(test)]
     pub(super) fn stop_reactors(&self) {
-        for (orders, _) in &self.reactors {
+        for (orders, _) in &self.reactors.0 {
             orders.send(Order::Stop);
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop_reactors();
-        for (_, thread) in self.reactors.drain(..) {
-            if thread.join().is_err() {
-                warn!("a reactor panicked");
-            }
         }
     }
 }
@@ -359,7 +393,8 @@ fn spawn(
     (listeners, mut ports): (Vec<TcpListener>, EtherPorts),
     seats: Vec<Seat>,
     control: &Arc<Control>,
-) -> Result<Vec<Handle>, ServerError> {
+    health: &Arc<Health>,
+) -> Result<Reactors, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
     let count = seats.len();
     let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();
@@ -367,7 +402,8 @@ fn spawn(
         mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
     control.set_reactors(outboxes.clone());
     let mut listeners = Some(listeners);
-    let mut reactors = Vec::new();
+    let mut reactors = Reactors::default();
+    let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
     for (number, (seat, (inbox, orders))) in seats.into_iter().zip(mailboxes).enumerate() {
         let parts = Parts {
@@ -395,20 +431,43 @@ fn spawn(
         };
         let core = seat.cpus.single();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));
-        let body = move || run(&seat, parts);
+        let warden = Warden { health: health.clone(), number };
+        let (begun, beginning) = sync_channel(1);
+        let body = move || run(&seat, parts, &begun, warden);
         let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
-        reactors.push((orders, thread));
+        reactors.0.push((orders, thread));
+        beginnings.push(beginning);
+    }
+    for beginning in beginnings {
+        // No answer at all: its thread has panicked, and has said so.
+        let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
+        begun.map_err(system("reactor"))?;
     }
     Ok(reactors)
 }
 
-fn run(seat: &Seat, parts: Parts) {
+fn run(seat: &Seat, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Warden) {
     tuning::set_exact_timers();
     numa::sit_down(seat);
-    if let Err(error) = Reactor::new(parts).and_then(|mut reactor| reactor.run()) {
-        warn!("reactor: {error}");
+    let reactor = match seat.cpus.single() {
+        #[cfg(test)]
+        Some(BROKEN_CORE) => Err(io::Error::other("a test wants it so")),
+        _ => Reactor::new(parts),
+    };
+    match reactor {
+        Ok(mut reactor) => {
+            let _ = begun.send(Ok(()));
+            warden.ended(reactor.run());
+        }
+        Err(error) => {
+            let _ = begun.send(Err(error));
+        }
     }
 }
+
+/// No reactor begins on this core.
+#[cfg(test)]
+pub(super) const BROKEN_CORE: usize = 4322;
 
 /// What hosts see of an export.
 pub(super) fn namespace_config(

@@ -2,6 +2,7 @@
 
 use crate::rig::*;
 use roadtrain_engine::host::{Controller, Front, LaneId, Op, RingCommand, Turn};
+use roadtrain_engine::target::Server;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -59,7 +60,7 @@ impl Drop for Asking {
     }
 }
 
-fn start(files: Vec<File>, last_words: bool) -> (Controller, Receiver<Did>, impl Drop) {
+fn start(files: Vec<File>, last_words: bool) -> (Controller, Receiver<Did>, Server) {
     let server = serve(vec![memory(1, MIB, 512)]);
     let (did, deeds) = channel();
     let front = Asking { files, asked: false, last_words, did };
