@@ -202,6 +202,20 @@ impl ServeConfig {
             _ => Ok(()),
         };
         within("limits.max_queues", limits.max_queues.map(u64::from), 1, 1024)?;
+        let connections = 2..=1 << 20;
+        for (name, value) in [
+            ("limits.max_connections", limits.max_connections),
+            ("limits.max_connections_per_address", limits.max_connections_per_address),
+            ("limits.max_connections_per_host", limits.max_connections_per_host),
+        ] {
+            within(name, value.map(u64::from), *connections.start(), *connections.end())?;
+        }
+        for (name, value) in [
+            ("limits.max_controllers", limits.max_controllers),
+            ("limits.max_controllers_per_host", limits.max_controllers_per_host),
+        ] {
+            within(name, value.map(u64::from), 1, 65519)?;
+        }
         within("limits.queue_size", limits.queue_size.map(u64::from), 32, 4096)?;
         let in_capsule = limits.in_capsule_bytes.map(u64::from);
         within("limits.in_capsule_bytes", in_capsule, 0, 1 << 20)?;

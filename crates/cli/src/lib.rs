@@ -35,6 +35,8 @@ use std::process::ExitCode;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Connections take descriptors; what cannot be raised may do all the same.
+    let _ = roadtrain_engine::platform::raise_open_files();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

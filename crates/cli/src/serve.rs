@@ -9,7 +9,9 @@ use crate::signals::{self, Signal, Signals};
 use crate::{connect, logs, notify, output, remote_control};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
-use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem};
+use roadtrain_engine::target::{
+    ConnectionLimits, EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem,
+};
 use roadtrain_proto::target::Limits;
 use roadtrain_wire::pdu::Digests;
 use std::path::Path;
@@ -113,8 +115,17 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
         limits: Limits {
             io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
             queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
+            controllers_max: asked.max_controllers.unwrap_or(granted.controllers_max),
+            host_controllers_max: asked
+                .max_controllers_per_host
+                .unwrap_or(granted.host_controllers_max),
+            host_queues_max: asked.max_connections_per_host.unwrap_or(granted.host_queues_max),
             in_capsule_bytes_max: asked.in_capsule_bytes.unwrap_or(granted.in_capsule_bytes_max),
             ..granted
+        },
+        connections: ConnectionLimits {
+            all: asked.max_connections.unwrap_or(base.connections.all),
+            per_address: asked.max_connections_per_address.unwrap_or(base.connections.per_address),
         },
         digests: Digests { header: !asked.no_hdgst, data: !asked.no_ddgst },
         maxh2cdata: asked.max_h2c_data.unwrap_or(base.maxh2cdata),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cpus` | sets of cores, as the kernel writes them |
 //! | `topology` | nodes and interfaces, read from files below a directory |
+//! | `files` | how many descriptors there may be |
 //! | `placement` | who goes where: pure, no system calls |
 //! | `numa` | the system calls: affinity and memory policy of this thread |
 //! | `route` | which interface a connection uses |
@@ -11,12 +12,14 @@
 //! On a machine with one node all of this does nothing but pin threads to the cores that were named.
 
 mod cpus;
+pub(crate) mod files;
 pub(crate) mod numa;
 mod placement;
 mod route;
 mod topology;
 
 pub use cpus::Cpus;
+pub use files::raise_open_files;
 pub use placement::{Placement, Seat, Wish, home, memory_nodes, seats};
 pub(crate) use route::Route;
 use route::interface_names;

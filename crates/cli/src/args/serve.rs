@@ -34,7 +34,8 @@ Examples:
 pub struct ServeArgs {
     /// Configuration file: takes the place of the options under Export, Ethernet, Limits, Batching and Waiting.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "transport", "traddr", "ethertype", "vlan", "port_kind", "no_request_batching", "no_data_batching", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues",
+        "transport", "traddr", "ethertype", "vlan", "port_kind", "no_request_batching", "no_data_batching", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+        "max_controllers", "max_controllers_per_host",
         "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
@@ -127,6 +128,21 @@ pub struct LimitArgs {
     /// Most entries of a queue [default: 1024].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(32..=4096))]
     pub queue_size: Option<u16>,
+    /// Most connections over TCP, as far as there are descriptors [default: 16384].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1048576))]
+    pub max_connections: Option<u32>,
+    /// Most of them from one address [default: 4096].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1048576))]
+    pub max_connections_per_address: Option<u32>,
+    /// Most connected queues with one host NQN [default: 4096].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1048576))]
+    pub max_connections_per_host: Option<u32>,
+    /// Most controllers [default: 8192].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65519))]
+    pub max_controllers: Option<u16>,
+    /// Most of them with one host NQN [default: 1024].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65519))]
+    pub max_controllers_per_host: Option<u16>,
     /// Most data in a command capsule [default: 16KiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]

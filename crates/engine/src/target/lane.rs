@@ -13,6 +13,7 @@ use super::dispatch::Dispatcher;
 use super::namespace::NamespaceTable;
 use super::presence::Pass;
 use super::slot::{Data, Slot, Work};
+use super::tickets::Ticket;
 use crate::buffer::{Buffer, Pool};
 use crate::connection::RxBuffer;
 use crate::ether::port::Port;
@@ -72,6 +73,8 @@ pub(super) struct Lane {
     pub(super) id: (u32, u32),
     pub(super) peer: String,
     transport: Transport,
+    /// Of a connection of its own.
+    pub(super) ticket: Option<Ticket>,
     pub(super) association: Option<Connected>,
     /// Of the host, known even when the controller is gone.
     pub(super) pass: Option<Pass>,
@@ -100,9 +103,16 @@ pub(super) struct Ends {
 
 impl Lane {
     /// A lane over a TCP connection.
-    pub(super) fn over_tcp(id: (u32, u32), ends: Ends, socket: OwnedFd, config: Config) -> Self {
+    pub(super) fn over_tcp(
+        id: (u32, u32),
+        ends: Ends,
+        socket: OwnedFd,
+        config: Config,
+        ticket: Ticket,
+    ) -> Self {
         let tcp = Tcp::new(ends.local, socket, config);
-        Lane::new(id, ends.peer.to_string(), Transport::Tcp(tcp))
+        let lane = Lane::new(id, ends.peer.to_string(), Transport::Tcp(tcp));
+        Lane { ticket: Some(ticket), ..lane }
     }
 
     fn new(id: (u32, u32), peer: String, transport: Transport) -> Self {
@@ -110,6 +120,7 @@ impl Lane {
             id,
             peer,
             transport,
+            ticket: None,
             association: None,
             pass: None,
             postponed: Vec::new(),

@@ -2,6 +2,8 @@
 
 mod backends;
 mod control;
+#[cfg(test)]
+mod crowd;
 mod dispatch;
 mod due;
 mod ether;
@@ -17,7 +19,9 @@ mod slot;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod tickets;
 
 pub use dispatch::Dispatch;
 pub use ether::{Drop, Drops, EtherConfig};
+pub use roadtrain_proto::target::ConnectionLimits;
 pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -1,5 +1,6 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
 
+mod accept;
 mod frames;
 mod join;
 mod timers;
@@ -11,10 +12,11 @@ use super::ether::Drops;
 pub(super) use watched::PortState;
 
 use super::ether::listener::Request;
-use super::lane::{Ends, Lane, LaneError, Shared};
+use super::lane::{Lane, LaneError, Shared};
 use super::presence::Pass;
 use super::server::Usage;
 use super::tasks::{self, Outcome, Owner};
+use super::tickets::{Ticket, Tickets};
 use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::{Heard, RxBuffer};
@@ -23,7 +25,6 @@ use crate::mailbox::{Inbox, Outbox};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
-use crate::tuning;
 use frames::Frames;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::ReactorLoad;
@@ -32,7 +33,7 @@ use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -48,7 +49,9 @@ pub(super) const STOP_WAIT: Duration = Duration::from_secs(10);
 /// What other threads tell a reactor.
 pub(super) enum Order {
     /// Serve this connection.
-    Adopt { socket: OwnedFd, peer: SocketAddr },
+    Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket },
+    /// End the connection that has this ticket: others need its room.
+    Evict(u64),
     /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
     Request(Request),
     /// Something happened in the control plane; concerns the reactor that has the connection.
@@ -130,6 +133,7 @@ pub(super) struct Reactor {
     rx: Option<RxBuffers>,
     /// A listener that failed pauses until the next look at keep-alive timers.
     paused: Vec<usize>,
+    tickets: Arc<Tickets>,
     shared: Shared,
     listeners: Vec<TcpListener>,
     frames: Frames,
@@ -169,6 +173,8 @@ pub(super) struct Parts {
     /// Every reactor, this one too: connections are dealt out in turn.
     pub(super) peers: Vec<Outbox<Order>>,
     pub(super) control: Arc<Control>,
+    /// Of connections over TCP.
+    pub(super) tickets: Arc<Tickets>,
     pub(super) dispatch: Dispatch,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
@@ -195,6 +201,7 @@ impl Reactor {
             express: Vec::new(),
             rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             paused: Vec::new(),
+            tickets: parts.tickets,
             shared: Shared {
                 gather: Box::default(),
                 pool: Pool::new(parts.pool_bytes),
@@ -385,7 +392,8 @@ impl Reactor {
         while let Some(order) = self.inbox.take() {
             match order {
                 Order::Adopt { .. } if self.stopping => {} // dropped, which closes it
-                Order::Adopt { socket, peer } => self.adopt(socket, peer),
+                Order::Adopt { socket, peer, ticket } => self.adopt(socket, peer, ticket),
+                Order::Evict(ticket) => self.evict(ticket),
                 Order::Request(request) => self.take_request(&request),
                 Order::Event(event) => self.handle_event(&event),
                 Order::Sweep(hostnqn) => self.sweep(&hostnqn),
@@ -431,36 +439,6 @@ impl Reactor {
             kept_bytes: pool.kept_bytes,
             reserved_buffers: pool.reserved as usize,
         }
-    }
-
-    fn accept(&mut self, listener: usize) {
-        loop {
-            match self.listeners[listener].accept() {
-                Ok((stream, peer)) => {
-                    let outbox = &self.peers[self.next_peer % self.peers.len()];
-                    self.next_peer += 1;
-                    outbox.send(Order::Adopt { socket: prepare(stream), peer });
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    return self.arm_listener(listener);
-                }
-                Err(e) => {
-                    // Most likely out of descriptors: trying again at once would only spin.
-                    warn!("accept: {e}");
-                    return self.paused.push(listener);
-                }
-            }
-        }
-    }
-
-    fn adopt(&mut self, socket: OwnedFd, peer: SocketAddr) {
-        let (index, generation) = self.take_seat();
-        let stream = TcpStream::from(socket);
-        let Ok(local) = stream.local_addr() else { return self.free.push(index) };
-        let ends = Ends { peer, local };
-        let lane = Lane::over_tcp((index, generation), ends, stream.into(), self.qpair);
-        self.occupy(index, lane);
-        self.heat(index);
     }
 
     /// A free seat, and which use of it this is.
@@ -525,7 +503,6 @@ impl Reactor {
         if self.listens() {
             self.check_keep_alive();
         }
-        self.check_newcomers();
         self.review_express();
         self.take_frames();
         self.look_after_frames();
@@ -548,6 +525,8 @@ impl Reactor {
                 self.cooled.push(index);
             }
         }
+        // After all that has come is heard: nobody is ended whose Connect is here.
+        self.check_newcomers();
         self.check_transfers();
         self.feed_starved(&mut rx.own);
         self.check_pool();
@@ -775,17 +754,6 @@ fn is_beside_express(express: &[u32], index: u32) -> bool {
 
 fn mark(kind: Kind, index: u32, generation: u32) -> u64 {
     UserData { kind: kind as u8, index, generation }.pack()
-}
-
-/// A connection as lanes want it. What cannot be set is not worth losing the connection.
-fn prepare(stream: TcpStream) -> OwnedFd {
-    let prepared = tuning::tune_socket(&stream)
-        .and_then(|()| tuning::probe_silent_peer(&stream))
-        .and_then(|()| stream.set_nonblocking(true));
-    if let Err(error) = prepared {
-        warn!("socket options: {error}");
-    }
-    stream.into()
 }
 
 fn log_end(lane: &Lane, error: &LaneError) {

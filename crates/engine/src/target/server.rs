@@ -6,10 +6,11 @@ use super::dispatch::Dispatch;
 use super::ether::{Drops, EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
 use super::reactor::{Order, Parts, Reactor};
+use super::tickets::Tickets;
 use crate::backend::{BackendSpec, OpenError};
 use crate::clock;
 use crate::mailbox::{Outbox, mailbox};
-use crate::platform::{Placement, Seat, Wish, memory_nodes, numa, target_seats};
+use crate::platform::{Placement, Seat, Wish, files, memory_nodes, numa, target_seats};
 use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
@@ -18,7 +19,8 @@ use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    ConfigError, Limits, Listener, NamespaceConfig, SubsystemConfig, Target, TargetConfig,
+    ConfigError, ConnectionLimits, Limits, Listener, NamespaceConfig, SubsystemConfig, Target,
+    TargetConfig,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
@@ -29,11 +31,14 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use tracing::info;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// Default of [`ServerConfig::connect_timeout`].
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Default of [`ServerConfig::connections`]: 128 hosts of 128 queues.
+const CONNECTIONS: u32 = 16384;
 /// Default of [`ServerConfig::transfer_timeout`]: a minute is more than networks are away for without hosts
 /// giving up themselves, and 1 MiB within it takes no more than 140 kbit/s.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -102,6 +107,8 @@ pub struct ServerConfig {
     pub waiting: Waiting,
     /// Which threads commands pass through; a measuring option.
     pub dispatch: Dispatch,
+    /// How many connections over TCP there may be; fewer when this process may not have the descriptors.
+    pub connections: ConnectionLimits,
     /// A connection ends that has not connected a queue by then.
     pub connect_timeout: Duration,
     /// While other connections wait for buffers, one ends that has had a buffer for so long for a command whose
@@ -129,6 +136,7 @@ impl ServerConfig {
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,
             dispatch: Dispatch::NoWq,
+            connections: ConnectionLimits { all: CONNECTIONS, per_address: CONNECTIONS / 4 },
             connect_timeout: CONNECT_TIMEOUT,
             transfer_timeout: TRANSFER_TIMEOUT,
             buffer_idle: BUFFER_IDLE,
@@ -401,6 +409,7 @@ fn spawn(
     let (outboxes, inboxes): (Vec<_>, Vec<_>) =
         mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
     control.set_reactors(outboxes.clone());
+    let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
     let mut listeners = Some(listeners);
     let mut reactors = Reactors::default();
     let mut beginnings = Vec::new();
@@ -416,6 +425,7 @@ fn spawn(
             inbox,
             peers: outboxes.clone(),
             control: control.clone(),
+            tickets: tickets.clone(),
             qpair: QpairConfig {
                 digests: config.digests,
                 maxh2cdata: config.maxh2cdata,
@@ -444,6 +454,17 @@ fn spawn(
         begun.map_err(system("reactor"))?;
     }
     Ok(reactors)
+}
+
+/// What was asked for, if there are descriptors for it.
+fn connection_limits(config: &ServerConfig, reactors: usize) -> ConnectionLimits {
+    let files = config.subsystems.iter().map(|subsystem| subsystem.exports.len()).sum();
+    let most = files::connections_max(reactors, files);
+    let asked = config.connections;
+    if most < asked.all {
+        info!("at most {most} connections instead of {}: RLIMIT_NOFILE is too low", asked.all);
+    }
+    ConnectionLimits { all: asked.all.min(most), ..asked }
 }
 
 fn run(seat: &Seat, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Warden) {

@@ -139,6 +139,17 @@ impl Connection {
         }
     }
 
+    /// Whether its handshake is still to end.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        !self.lost && self.closing.is_none() && !self.session.in_transmission()
+    }
+
+    /// Gives the client up in its handshake; nothing is under way, and what it does not read is not sent.
+    pub(crate) fn give_up(&mut self) {
+        self.closing.get_or_insert(Close::Overdue);
+        self.lost = true;
+    }
+
     /// Whether everything is over: lost, or closed and answered.
     pub(crate) fn has_ended(&self) -> bool {
         self.lost || self.closing.is_some() && self.jobs == 0 && self.outbox.is_empty()

@@ -1,7 +1,7 @@
 //! The listening socket of a server, and the file of a Unix one.
 
 use super::address::NbdAddress;
-use roadtrain_engine::tuning::tune_socket;
+use roadtrain_engine::tuning::{probe_silent_peer, tune_socket};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -93,7 +93,8 @@ impl Listener {
         socket.set_nonblocking(true)?;
         if self.file.is_none() {
             tune_socket(&socket)?;
-            socket.set_keepalive(true)?;
+            // A client may have nothing to do for ever, but one that is gone is not kept.
+            probe_silent_peer(&socket)?;
         }
         Ok(Some(socket))
     }
@@ -112,7 +113,16 @@ impl AsFd for Listener {
 /// Nobody there, or nobody any more: not the listener's fault.
 fn is_passing(error: &io::Error) -> bool {
     use ErrorKind::*;
-    matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted)
+    matches!(
+        error.kind(),
+        WouldBlock
+            | Interrupted
+            | ConnectionAborted
+            | NetworkDown
+            | NetworkUnreachable
+            | HostUnreachable
+            | PermissionDenied
+    )
 }
 
 /// Removes the socket file that a dead server left.

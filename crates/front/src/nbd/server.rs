@@ -27,6 +27,8 @@ pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 pub const BUFFER_BYTES_MIN: usize = 36 << 20;
 /// Clients at a time; more are turned away.
 const CONNECTIONS_MAX: usize = 256;
+/// A client whose handshake takes longer is given up.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a server that has more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
 /// How soon accepting is tried again after the system refused it.
@@ -44,6 +46,9 @@ pub struct NbdServer {
     serial: u32,
     /// Connections with something to do in this turn.
     listed: Vec<usize>,
+    /// Until when clients have to be through their handshake, oldest first.
+    newcomers: VecDeque<(Instant, Owner)>,
+    handshake_timeout: Duration,
     /// Connections that wait for buffers, longest first.
     starved: VecDeque<Owner>,
     listening: bool,
@@ -87,6 +92,8 @@ impl NbdServer {
             connections: Slab::new(),
             serial: 0,
             listed: Vec::new(),
+            newcomers: VecDeque::new(),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
             listening: false,
             stopping: false,
@@ -94,6 +101,13 @@ impl NbdServer {
             retry_at: None,
             watch: Watch::default(),
         }
+    }
+
+    /// The same that gives clients up whose handshake takes longer.
+    #[must_use]
+    pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
     }
 
     /// The same that follows the namespace's changes of size, removal and return.
@@ -187,7 +201,7 @@ impl NbdServer {
         match self.endpoint.accept() {
             Ok(Some(socket)) => {
                 self.watch.look(now, self.endpoint.export().disk());
-                self.add(socket);
+                self.add(now, socket);
             }
             Ok(None) => {}
             Err(error) => {
@@ -197,8 +211,8 @@ impl NbdServer {
         }
     }
 
-    fn add(&mut self, socket: Socket) {
-        if self.connections.len() >= CONNECTIONS_MAX {
+    fn add(&mut self, now: Instant, socket: Socket) {
+        if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
             return warn!("an NBD client is turned away: {CONNECTIONS_MAX} are connected");
         }
         self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
@@ -206,8 +220,47 @@ impl NbdServer {
         let owner = Owner { slot: entry.key(), serial: self.serial };
         entry.insert(Connection::new(socket, owner, self.endpoint.export().clone()));
         self.endpoint.connections_begin(1);
+        self.newcomers.push_back((now + self.handshake_timeout, owner));
         debug!(client = owner.serial, address = %self.endpoint.address(), "NBD client connected");
         self.list(owner.slot);
+    }
+
+    /// Whether the client that takes longest for its handshake could be given up for another one.
+    fn make_room(&mut self) -> bool {
+        let Some((_, oldest)) = self.newcomers.pop_front() else { return false };
+        self.give_up(oldest);
+        self.prune_newcomers();
+        true
+    }
+
+    fn give_up(&mut self, owner: Owner) {
+        if let Some(connection) = self.connections.get_mut(owner.slot) {
+            connection.give_up();
+            self.list(owner.slot);
+        }
+    }
+
+    /// Gives up who takes too long for the handshake.
+    fn expire_newcomers(&mut self, now: Instant) {
+        self.prune_newcomers();
+        while let Some(&(deadline, owner)) = self.newcomers.front()
+            && deadline <= now
+        {
+            self.newcomers.pop_front();
+            self.give_up(owner);
+            self.prune_newcomers();
+        }
+    }
+
+    /// The first of them is in its handshake.
+    fn prune_newcomers(&mut self) {
+        while let Some(&(_, owner)) = self.newcomers.front() {
+            let connection = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
+            if connection.is_some_and(Connection::is_newcomer) {
+                return;
+            }
+            self.newcomers.pop_front();
+        }
     }
 
     /// Buffers go to who waits longest, and to nobody else while that one waits.
@@ -347,13 +400,15 @@ impl Front for NbdServer {
         self.receive_listed();
         self.jobs.submit(turn);
         self.send_listed();
+        self.expire_newcomers(turn.now());
         self.settle_listed(turn);
         self.await_more(turn);
     }
 
     fn deadline(&self) -> Option<Instant> {
         let at_once = (!self.listed.is_empty()).then_some(Instant(0));
-        at_once.into_iter().chain(self.accept_at).chain(self.retry_at).min()
+        let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
+        at_once.into_iter().chain(self.accept_at).chain(self.retry_at).chain(newcomer).min()
     }
 }
 

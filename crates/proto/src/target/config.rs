@@ -33,6 +33,10 @@ pub struct Limits {
     pub in_capsule_bytes_max: u32,
     /// Controllers at once, over all subsystems.
     pub controllers_max: u16,
+    /// Of these, with the same host NQN.
+    pub host_controllers_max: u16,
+    /// Connected queues with the same host NQN, admin queues as well.
+    pub host_queues_max: u32,
 }
 
 impl Default for Limits {
@@ -43,6 +47,8 @@ impl Default for Limits {
             mdts: 8,
             in_capsule_bytes_max: 16 * 1024,
             controllers_max: 8192,
+            host_controllers_max: 1024,
+            host_queues_max: 4096,
         }
     }
 }
@@ -188,6 +194,8 @@ impl Limits {
             ((1..=16).contains(&self.mdts), "MDTS outside of 1 to 16"),
             (self.in_capsule_bytes_max.is_multiple_of(16), "in-capsule size not a multiple of 16"),
             ((1..=0xffef).contains(&self.controllers_max), "controllers outside of 1 to 65519"),
+            (self.host_controllers_max >= 1, "no controller of a host"),
+            (self.host_queues_max >= 2, "fewer than 2 connections of a host"),
         ];
         match fits.iter().find(|(fits, _)| !fits) {
             Some((_, what)) => Err(ConfigError::Limits(what)),

@@ -201,8 +201,13 @@ impl Target {
         let count = self.controllers.len();
         let busy = || ConnectRefused {
             status,
-            ..ConnectRefused::new(status, "controllers in use", count)
+            ..ConnectRefused::new(
+                status,
+                "controllers in use",
+                format!("{count}, --max-controllers says how many may be"),
+            )
         };
+        self.check_share(names.hostnqn, true)?;
         let cntlid = self.allocate_cntlid().ok_or_else(busy)?;
         let keep_alive = match kind {
             ControllerKind::Io => KeepAlive::new(now, connect.kato_ms),
@@ -230,6 +235,29 @@ impl Target {
         self.set_timer(controller.keep_alive.deadline());
         self.controllers.insert(cntlid, controller);
         Ok(cntlid)
+    }
+
+    /// Whether a host may have one more queue, for a new controller or an old one. Hosts without a name are not one
+    /// host: their addresses bound them.
+    fn check_share(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
+        if hostnqn.is_empty() {
+            return Ok(());
+        }
+        let own = self.controllers.values().filter(|c| *c.hostnqn == *hostnqn);
+        let (controllers, queues) = own.fold((0, 0), |(controllers, queues), c| {
+            (controllers + 1, queues + 1 + c.queues.len())
+        });
+        let (field, count, option) = if queues >= self.limits.host_queues_max as usize {
+            ("connections of the host", queues, "--max-connections-per-host")
+        } else if is_new && controllers >= usize::from(self.limits.host_controllers_max) {
+            ("controllers of the host", controllers, "--max-controllers-per-host")
+        } else {
+            return Ok(());
+        };
+        // Another try may find room: no Do Not Retry.
+        let status = Status::CONNECT_CONTROLLER_BUSY;
+        let value = format!("{count}, {option} says how many may be");
+        Err(ConnectRefused { status, ..ConnectRefused::new(status, field, value) })
     }
 
     /// The kind of controller the subsystem has, if the host may connect to it.
@@ -282,6 +310,10 @@ impl Target {
             let value = format!("{qid}, which is connected");
             return Err(ConnectRefused::new(sequence, "QID", value));
         }
+        self.check_share(names.hostnqn, false)?;
+        let Some(controller) = self.controllers.get_mut(&names.cntlid) else {
+            return Err(bad_cntlid(names.cntlid));
+        };
         controller.queues.insert(qid);
         controller.keep_alive.restart(now);
         Ok(controller.cntlid)

@@ -15,6 +15,7 @@ pub mod io;
 pub mod qpair;
 
 mod admin;
+mod admission;
 mod config;
 mod connect;
 mod control;
@@ -33,6 +34,7 @@ mod property;
 mod subsystem;
 
 pub use admin::Outcome;
+pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use config::{
     ConfigError, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };

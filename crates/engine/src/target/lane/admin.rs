@@ -4,6 +4,7 @@ use super::payload::Payload;
 use super::{Lane, LaneError, Shared};
 use crate::target::slot::{Data, Work};
 use crate::target::tasks::Job;
+use crate::target::tickets::Ticket;
 use roadtrain_proto::target::Connected;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Property, fctype, property};
@@ -89,6 +90,7 @@ impl Lane {
             && let Some(connected) = &self.association
         {
             self.pass = Some(pass);
+            self.ticket.iter().for_each(Ticket::connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
             self.namespaces = control.table(self.association.as_ref());

@@ -26,6 +26,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn start(options: Options) -> Self {
+        Rig::start_with(options, |server| server)
+    }
+
+    pub(crate) fn start_with(options: Options, adapt: fn(NbdServer) -> NbdServer) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = NbdAddress::Unix(directory.path().join("nbd.sock"));
         let info = ExportInfo { disk: options.info.clone(), ..crate::nbd::export::test_info() };
@@ -35,7 +39,8 @@ impl Rig {
         let export = first.export();
         let mut servers: Vec<_> = (1..options.lanes).map(|_| first.for_lane(LaneId(0))).collect();
         servers.push(first);
-        let threads = servers.into_iter().enumerate().map(|(index, server)| {
+        let servers = servers.into_iter().map(adapt);
+        let threads = servers.enumerate().map(|(index, server)| {
             let mut mock = Mock::new(options.clone(), index as u64);
             (mock.disk, mock.stopping) = (disk.clone(), stopping.clone());
             std::thread::spawn(move || mock.run(server))

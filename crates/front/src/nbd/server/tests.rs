@@ -351,3 +351,33 @@ fn several_lanes_of_a_reactor_are_used_by_client() {
     let lanes: Vec<usize> = mock.lanes.iter().map(|lane| lane.0).collect();
     assert_eq!(lanes, [1, 1, 2, 2, 0, 0]);
 }
+
+#[test]
+fn who_never_ends_the_handshake_is_given_up() {
+    let rig = Rig::start_with(Options::default(), |server| {
+        server.with_handshake_timeout(std::time::Duration::from_millis(200))
+    });
+    let mut silent = rig.connect();
+    let mut client = rig.client(true);
+    let mut greeting = Vec::new();
+    silent.stream.read_to_end(&mut greeting).expect("the server hangs up");
+    assert!(!greeting.is_empty());
+    // Who is through may be idle for as long as it likes.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(client.read(0, 512), patterned(0, 512));
+    rig.stop();
+}
+
+#[test]
+fn the_oldest_in_its_handshake_makes_room() {
+    let rig = Rig::start(Options::default());
+    let mut client = rig.client(true);
+    let silent: Vec<_> = (0..256).map(|_| rig.connect()).collect();
+    let mut last = rig.client(true);
+    assert_eq!(last.read(0, 512), patterned(0, 512));
+    assert_eq!(client.read(0, 512), patterned(0, 512), "it is through its handshake");
+    let mut greeting = Vec::new();
+    (&silent[0].stream).read_to_end(&mut greeting).expect("the server hangs up");
+    drop(silent);
+    rig.stop();
+}

@@ -40,6 +40,8 @@ pub enum Close {
     Disconnect,
     /// The client asked, in the way that knows no refusal, for a namespace that is gone.
     Removed,
+    /// The client did not come to an end of the handshake.
+    Overdue,
     /// The server stops; requests in flight are still answered.
     Stopping,
     /// The client broke the protocol.
@@ -64,6 +66,9 @@ impl fmt::Display for Close {
             Close::Abort => f.write_str("aborted by the client"),
             Close::Disconnect => f.write_str("disconnected by the client"),
             Close::Removed => f.write_str("the namespace is gone"),
+            Close::Overdue => {
+                f.write_str("no end of the handshake in time, or others need its room")
+            }
             Close::Stopping => f.write_str("the server stops"),
             Close::PeerMisbehaved(ClientFlags(flags)) => {
                 write!(f, "client set unknown flags {flags:#x}")

@@ -1,0 +1,50 @@
+//! More connections than there may be.
+
+use super::tests::{LONG, eventually};
+use super::{ConnectionLimits, Server, ServerConfig};
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::Duration;
+
+fn serve(all: u32, per_address: u32, connect_timeout: Duration) -> Server {
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![]);
+    config.connections = ConnectionLimits { all, per_address };
+    config.connect_timeout = connect_timeout;
+    config.cores = vec![0, 0];
+    Server::start(config).unwrap()
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(server.addresses()[0]).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// Whether the target has ended it.
+fn ends(mut socket: &TcpStream) -> bool {
+    matches!(socket.read(&mut [0; 64]), Ok(0)) // a time-out is an error
+}
+
+#[test]
+fn the_oldest_that_says_nothing_makes_room() {
+    for (all, per_address) in [(3, 100), (100, 3)] {
+        let server = serve(all, per_address, LONG * 10);
+        let mut silent = Vec::new();
+        for n in 0..8 {
+            silent.push(connect(&server));
+            let there = silent.len().min(3);
+            eventually("it is there", || server.usage().connections == there);
+            if n >= 3 {
+                assert!(ends(&silent[n - 3]), "the oldest");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_says_nothing_for_long_is_ended() {
+    let server = serve(100, 100, Duration::from_millis(100));
+    let silent = connect(&server);
+    assert!(ends(&silent));
+    eventually("nothing of it is left", || server.usage().connections == 0);
+}

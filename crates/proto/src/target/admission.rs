@@ -1,0 +1,243 @@
+//! Which connections there may be: so many in all, so many from one address. A connection that has not connected a
+//! queue is a newcomer: the oldest of them makes room when there is none.
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+/// How many connections a target has at a time, whatever comes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// In all.
+    pub all: u32,
+    /// From one address.
+    pub per_address: u32,
+}
+
+/// Why a connection may not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// There are so many already.
+    All(u32),
+    /// There are so many from that address already.
+    Address(u32),
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Full::All(limit) => {
+                write!(f, "{limit} connections are there: --max-connections says how many may be")
+            }
+            Full::Address(limit) => write!(
+                f,
+                "{limit} connections from its address are there: --max-connections-per-address says how many may be"
+            ),
+        }
+    }
+}
+
+/// A connection that may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Names it.
+    pub number: u64,
+    /// This one is to be ended for it, and is not counted any more.
+    pub instead_of: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    address: IpAddr,
+    is_newcomer: bool,
+}
+
+/// All connections over TCP.
+#[derive(Debug)]
+pub struct Admission {
+    limits: ConnectionLimits,
+    connections: HashMap<u64, Connection>,
+    by_address: HashMap<IpAddr, Share>,
+    /// By age.
+    newcomers: BTreeMap<u64, IpAddr>,
+    last: u64,
+}
+
+/// Connections from one address.
+#[derive(Debug, Default)]
+struct Share {
+    count: u32,
+    newcomers: BTreeMap<u64, ()>,
+}
+
+impl Admission {
+    /// Nobody is there yet.
+    #[must_use]
+    pub fn new(limits: ConnectionLimits) -> Self {
+        Admission {
+            limits,
+            connections: HashMap::new(),
+            by_address: HashMap::new(),
+            newcomers: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    /// Connections counted.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Somebody has connected from `address`.
+    ///
+    /// # Errors
+    /// There is no room, and nobody who would have to make some.
+    pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, Full> {
+        // Whether it comes by a socket for both versions makes no difference.
+        let address = address.to_canonical();
+        let instead_of = self.make_room(address)?;
+        self.last += 1;
+        let number = self.last;
+        self.connections.insert(number, Connection { address, is_newcomer: true });
+        self.newcomers.insert(number, address);
+        let share = self.by_address.entry(address).or_default();
+        share.count += 1;
+        share.newcomers.insert(number, ());
+        Ok(Admitted { number, instead_of })
+    }
+
+    fn make_room(&mut self, address: IpAddr) -> Result<Option<u64>, Full> {
+        let ConnectionLimits { all, per_address } = self.limits;
+        let share = self.by_address.get(&address).filter(|share| share.count >= per_address);
+        let oldest = if let Some(share) = share {
+            let oldest = share.newcomers.first_key_value().map(|(&number, ())| number);
+            Some(oldest.ok_or(Full::Address(per_address))?)
+        } else if self.connections.len() as u64 >= u64::from(all) {
+            let oldest = self.newcomers.first_key_value().map(|(&number, _)| number);
+            Some(oldest.ok_or(Full::All(all))?)
+        } else {
+            None
+        };
+        if let Some(number) = oldest {
+            self.leave(number);
+        }
+        Ok(oldest)
+    }
+
+    /// It has connected a queue: it stays, whoever comes.
+    pub fn connected(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.is_newcomer = false;
+        self.newcomers.remove(&number);
+        if let Some(share) = self.by_address.get_mut(&connection.address) {
+            share.newcomers.remove(&number);
+        }
+    }
+
+    /// It is gone.
+    pub fn leave(&mut self, number: u64) {
+        let Some(Connection { address, .. }) = self.connections.remove(&number) else { return };
+        self.newcomers.remove(&number);
+        let Some(share) = self.by_address.get_mut(&address) else { return };
+        share.count -= 1;
+        share.newcomers.remove(&number);
+        if share.count == 0 {
+            self.by_address.remove(&address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+    use proptest::prelude::*;
+
+    fn host(n: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, n).into()
+    }
+
+    fn admission(all: u32, per_address: u32) -> Admission {
+        Admission::new(ConnectionLimits { all, per_address })
+    }
+
+    #[test]
+    fn the_oldest_newcomer_makes_room() {
+        let mut admission = admission(3, 3);
+        let [a, b, c] = [1, 2, 3].map(|n| admission.enter(host(n)).unwrap().number);
+        admission.connected(a);
+        let d = admission.enter(host(4)).unwrap();
+        assert_eq!(d.instead_of, Some(b), "the oldest has connected its queue");
+        admission.leave(b); // its connection ends: it is not counted twice
+        admission.connected(c);
+        admission.connected(d.number);
+        assert_eq!(admission.enter(host(5)), Err(Full::All(3)));
+        admission.leave(a);
+        assert_eq!(admission.enter(host(5)).unwrap().instead_of, None);
+    }
+
+    #[test]
+    fn an_address_is_bounded_by_itself() {
+        let mut admission = admission(100, 2);
+        let first = admission.enter(host(1)).unwrap().number;
+        let other = admission.enter(host(2)).unwrap().number;
+        admission.enter(host(1)).unwrap();
+        let third = admission.enter(host(1)).unwrap();
+        assert_eq!(third.instead_of, Some(first), "one of its own, not {other}");
+        let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
+        assert!(admission.enter(mapped).unwrap().instead_of.is_some(), "the same address");
+        for number in 0..=admission.last {
+            admission.connected(number);
+        }
+        assert_eq!(admission.enter(host(1)), Err(Full::Address(2)));
+        assert_eq!(admission.enter(host(2)).unwrap().instead_of, None);
+        let text = Full::Address(2).to_string();
+        assert!(text.contains("--max-connections-per-address"), "{text}");
+    }
+
+    proptest! {
+        /// Whatever happens: no limit is exceeded, who has connected a queue stays, nothing is left at the end.
+        #[test]
+        fn limits_hold(steps in prop::collection::vec((0u8..4, 0u8..3, any::<prop::sample::Index>()), 1..200)) {
+            let mut admission = admission(6, 4);
+            let mut there: Vec<(u64, IpAddr, bool)> = Vec::new();
+            for (what, address, which) in steps {
+                match what {
+                    0 | 1 => match admission.enter(host(address)) {
+                        Ok(Admitted { number, instead_of }) => {
+                            if let Some(gone) = instead_of {
+                                let at = there.iter().position(|c| c.0 == gone).unwrap();
+                                prop_assert!(!there.remove(at).2, "it has connected a queue");
+                            }
+                            there.push((number, host(address), false));
+                        }
+                        Err(Full::All(_)) => prop_assert!(there.iter().all(|c| c.2)),
+                        Err(Full::Address(_)) => {
+                            prop_assert!(there.iter().filter(|c| c.1 == host(address)).all(|c| c.2));
+                        }
+                    },
+                    2 if !there.is_empty() => {
+                        let connection = which.get(&there).0;
+                        admission.connected(connection);
+                        there.iter_mut().filter(|c| c.0 == connection).for_each(|c| c.2 = true);
+                    }
+                    3 if !there.is_empty() => {
+                        let (number, ..) = there.remove(which.index(there.len()));
+                        admission.leave(number);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(admission.count(), there.len());
+                prop_assert!(there.len() <= 6);
+                for n in 0..3 {
+                    prop_assert!(there.iter().filter(|c| c.1 == host(n)).count() <= 4);
+                }
+            }
+            for (number, ..) in there {
+                admission.leave(number);
+            }
+            prop_assert!(admission.by_address.is_empty() && admission.newcomers.is_empty());
+        }
+    }
+}
