@@ -43,7 +43,7 @@ test_life_of_two() {
     "$ROADTRAIN" status --json >status.json
     holds status.json 'all(.state == "connected") and .[0].devices[0].bytes == 67108864'
     holds status.json '.[1] | .data_bytes == 8388608 and .in_flight == 0 and .errors == 0'
-    holds status.json '.[1] | .since_last_look.iops > 0 and .policy == "auto" and .devices[0].block_bytes == 4096'
+    holds status.json '.[1] | .recent.iops > 0 and .policy == "auto" and .devices[0].block_bytes == 4096'
     "$ROADTRAIN" status nbd1 | grep -q 'policy auto'
 
     "$ROADTRAIN" detach "$work/a.sock" | grep -q '^nbd0: detached'

@@ -4,6 +4,14 @@
 # `skip REASON` leaves it out. `run_tests [NAME,...]` runs those that are defined, in order, prints
 # ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped".
 
+# Tests send signals and expect what they do by default. Whoever started us may ignore some (nohup, cron, a shell's
+# background), which all children inherit, and which a shell cannot undo for itself.
+if [ -z "${HARNESS_SIGNALS-}" ]; then
+    export HARNESS_SIGNALS=default
+    exec env --default-signal "$BASH" "$0" "$@"
+fi
+unset HARNESS_SIGNALS
+
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ROADTRAIN=${ROADTRAIN:-$top/target/release/roadtrain}
 EXERCISE=${EXERCISE:-$top/target/release/roadtrain-exercise}

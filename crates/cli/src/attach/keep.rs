@@ -6,6 +6,7 @@ use crate::signals::{self, Signal, Signals};
 use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
 use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
+use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,6 +16,8 @@ use tracing::{error, warn};
 
 /// How often is looked for changes.
 const LOOK: Duration = Duration::from_secs(1);
+/// Rates are those of so long, or of the time since the beginning.
+const WINDOW: Duration = Duration::from_secs(10);
 
 /// What does not change.
 pub(super) struct Facts {
@@ -33,13 +36,15 @@ pub(super) struct Kept {
     view: ControllerView,
     /// `None`: it ends.
     attachment: Mutex<Option<Box<dyn Attachment>>>,
-    looked: Mutex<Looked>,
+    /// Of late, oldest first; never empty.
+    history: Mutex<VecDeque<Sample>>,
     /// Who has asked for the end, and is told what was lost.
     askers: Mutex<Vec<UnixStream>>,
 }
 
-/// When somebody looked last, and what had been done by then.
-struct Looked {
+/// What had been done by then. Samples are taken whether anybody asks or not, so that those who do see the same.
+#[derive(Clone, Copy)]
+struct Sample {
     at: Instant,
     sum: LaneReading,
 }
@@ -48,9 +53,10 @@ impl Kept {
     pub(super) fn new(facts: Facts, attachment: Box<dyn Attachment>) -> Kept {
         let view = attachment.controller().view().clone();
         let begun = Instant::now();
-        let looked = Mutex::new(Looked { at: begun, sum: LaneReading::default() });
+        let first = Sample { at: begun, sum: LaneReading::default() };
+        let history = Mutex::new(VecDeque::from([first]));
         let (attachment, askers) = (Mutex::new(Some(attachment)), Mutex::default());
-        Kept { facts, begun, view, attachment, looked, askers }
+        Kept { facts, begun, view, attachment, history, askers }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -103,6 +109,7 @@ impl Kept {
             if signals.wait_for(LOOK) == Some(Signal::Stop) {
                 return Ok(());
             }
+            self.remember(Instant::now(), sum(&self.view.lanes()));
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
                 let text = self.view.failure().unwrap_or_else(by_itself);
@@ -175,7 +182,7 @@ impl Kept {
             data_bytes: sum.data_bytes,
             errors: sum.errors,
             in_flight: sum.in_flight.into(),
-            since_last_look: self.rates(sum),
+            recent: self.rates(Instant::now(), sum),
         }
     }
 
@@ -192,12 +199,26 @@ impl Kept {
         }
     }
 
-    fn rates(&self, sum: LaneReading) -> Rates {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let rates = rates(now.duration_since(looked.at), &looked.sum, &sum);
-        *looked = Looked { at: now, sum };
-        rates
+    fn history(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, now: Instant, sum: LaneReading) {
+        remember(&mut self.history(), Sample { at: now, sum });
+    }
+
+    /// Asking changes nothing.
+    fn rates(&self, now: Instant, sum: LaneReading) -> Rates {
+        let first = self.history().front().copied();
+        first.map_or_else(Rates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
+    }
+}
+
+/// Adds a sample, and forgets those that are older than the window, but for the last of them.
+fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
+    history.push_back(sample);
+    while history.get(1).is_some_and(|next| sample.at.duration_since(next.at) >= WINDOW) {
+        history.pop_front();
     }
 }
 
@@ -280,6 +301,25 @@ mod tests {
             .map(|l| (l.interface, l.up, l.rtt_us.round() as u32, l.sent, l.lost))
             .collect();
         assert_eq!(got, [("a".into(), true, 40, 40, 2), ("b".into(), false, 9, 20, 1)]);
+    }
+
+    #[test]
+    fn the_window_moves_by_itself() {
+        let begun = Instant::now();
+        let sample = |seconds: u64| Sample {
+            at: begun + Duration::from_secs(seconds),
+            sum: LaneReading { requests: 100 * seconds, ..LaneReading::default() },
+        };
+        let mut history = VecDeque::from([sample(0)]);
+        for seconds in 1..60 {
+            remember(&mut history, sample(seconds));
+            let first = history[0];
+            let now = sample(seconds);
+            let window = now.at.duration_since(first.at);
+            assert_eq!(window, Duration::from_secs(seconds.min(10)));
+            assert_eq!(rates(window, &first.sum, &now.sum).iops, 100.0);
+        }
+        assert_eq!(history.len(), 11);
     }
 
     #[test]

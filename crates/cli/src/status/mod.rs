@@ -22,8 +22,14 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
         if global.json { output::json(&reports) } else { output::line(&text(&reports)) }?;
         return judge(&reports);
     };
+    let mut before: Vec<Report> = Vec::new();
     loop {
-        let reports = look(&registry, &args.names)?;
+        let mut reports = look(&registry, &args.names)?;
+        for report in &mut reports {
+            if let Some(before) = before.iter().find(|before| before.pid == report.pid) {
+                report.since(before);
+            }
+        }
         let text = if global.json {
             serde_json::to_string(&reports).map_err(std::io::Error::from)?
         } else {
@@ -33,6 +39,7 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
         if !output::line_is_read(&text)? {
             return Ok(());
         }
+        before = reports;
         thread::sleep(period);
     }
 }

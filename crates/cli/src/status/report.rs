@@ -89,8 +89,8 @@ pub(crate) struct Inside {
     pub errors: u64,
     /// Requests that have no answer yet.
     pub in_flight: u64,
-    /// What was done since somebody looked last.
-    pub since_last_look: Rates,
+    /// What was done of late: in the last 10 s, or since the look before when that is watched.
+    pub recent: Rates,
 }
 
 /// A namespace that is shown.
@@ -146,7 +146,7 @@ pub(crate) struct LinkReport {
 }
 
 /// How fast it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rates {
     /// Measured over this time.
     pub seconds: f64,
@@ -206,9 +206,25 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Shows rates since the look `before` at the same process.
+    pub(crate) fn since(&mut self, before: &Report) {
+        let (Some(inside), Some(before)) = (&mut self.inside, &before.inside) else { return };
+        let seconds = inside.uptime_seconds - before.uptime_seconds;
+        if seconds > 0.0 {
+            let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+            inside.recent = Rates {
+                seconds,
+                iops: rate(inside.requests, before.requests),
+                bytes_per_second: rate(inside.data_bytes, before.data_bytes),
+            };
+        }
+    }
+}
+
 impl Inside {
     fn load(&self) -> String {
-        let Rates { seconds, iops, bytes_per_second } = self.since_last_look;
+        let Rates { seconds, iops, bytes_per_second } = self.recent;
         format!(
             "{iops:.0} IOPS, {}/s in {}, {} in flight",
             show_bytes(bytes_per_second.round() as u64),
@@ -313,7 +329,7 @@ mod tests {
                 data_bytes: 4096,
                 errors: 1,
                 in_flight: 3,
-                since_last_look: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0 },
+                recent: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0 },
             }),
         }
     }
@@ -337,7 +353,7 @@ mod tests {
     fn json_is_flat_and_read_back() {
         let json = serde_json::to_value(report()).unwrap();
         assert_eq!(json["state"], "reconnecting");
-        assert_eq!(json["since_last_look"]["iops"], 50.0);
+        assert_eq!(json["recent"]["iops"], 50.0);
         assert_eq!(json["devices"][0]["bytes"], 1u64 << 30);
         let back: Report = serde_json::from_value(json).unwrap();
         assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);

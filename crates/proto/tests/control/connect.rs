@@ -196,3 +196,26 @@ fn controllers_are_limited() {
     script.target.disconnect(first, 0);
     assert!(script.connect_as(HOST, NQN).is_ok());
 }
+
+#[test]
+fn a_host_has_its_share_and_no_more() {
+    let mut config = config();
+    (config.limits.host_controllers_max, config.limits.host_queues_max) = (2, 4);
+    let mut script = Script::with(&config);
+    let [first, second] = [0, 1].map(|_| script.controller(NQN));
+    let busy = |refused: ConnectRefused, option: &str| {
+        assert!(refused.status.is(Status::CONNECT_CONTROLLER_BUSY) && !refused.status.is_dnr());
+        assert!(refused.value.contains(option), "{refused}");
+    };
+    let data = |host| ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, host);
+    busy(script.connect_as(HOST, NQN).unwrap_err(), "--max-controllers-per-host");
+    script.connect_io(first, 1).unwrap();
+    script.connect_io(first, 2).unwrap();
+    busy(script.connect_io(second, 1).unwrap_err(), "--max-connections-per-host");
+    script.connect(connect_sqe(0, 31), &data("nqn.2024-01.test:other")).unwrap();
+    for _ in 0..3 {
+        script.connect(connect_sqe(0, 31), &data("")).unwrap(); // hosts without a name are several
+    }
+    script.target.disconnect(first, 1);
+    script.connect_io(second, 1).unwrap();
+}
