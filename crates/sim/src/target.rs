@@ -252,6 +252,9 @@ impl Target {
                         self.close(now, network, conn, false);
                     }
                 }
+                // Hosts here neither abort nor shut down.
+                TargetEvent::Abort { cntlid, id, .. } => self.control.aborted(cntlid, id, false),
+                TargetEvent::Quiesce { cntlid, qid } => self.control.quiesced(cntlid, qid),
                 TargetEvent::NamespacesChanged { nqn } => {
                     let table = self.control.namespaces(&nqn).unwrap_or_default();
                     self.lanes.values_mut().for_each(|lane| lane.table = table.clone());

@@ -51,9 +51,13 @@ struct Work {
     done: u64,
     /// Ranges of a discard that are done.
     ranges_done: usize,
+    /// What was written comes to stable storage before the operation looks at it.
+    syncs_first: bool,
     is_synced: bool,
     /// Direct I/O does not fit what is left.
     cached: bool,
+    /// Nothing more is begun.
+    is_cancelled: bool,
     /// The kernel was short of something: let it wait in a worker instead of asking us again.
     patient: bool,
 }
@@ -73,9 +77,24 @@ impl IoTask {
     /// A task that was not started.
     #[must_use]
     pub fn new(op: IoOp) -> IoTask {
-        let work =
-            Work { op, done: 0, ranges_done: 0, is_synced: false, cached: false, patient: false };
+        let work = Work {
+            op,
+            done: 0,
+            ranges_done: 0,
+            syncs_first: false,
+            is_synced: false,
+            cached: false,
+            is_cancelled: false,
+            patient: false,
+        };
         IoTask { work, disk: None, user_data: 0, step: None }
+    }
+
+    /// Brings what was written to stable storage first: for a Read or Compare with Force Unit Access.
+    #[must_use]
+    pub fn after_sync(mut self) -> IoTask {
+        self.work.syncs_first = true;
+        self
     }
 
     /// Begins. If the result is `Pending`, completions with `user_data` go to
@@ -95,6 +114,17 @@ impl IoTask {
         }
     }
 
+    /// Nobody wants it any more: nothing more is begun, and the kernel is asked to give up what it has, unless others
+    /// count on it (a flush). It still ends through [`resume`](Self::resume), with Command Abort Requested or as if
+    /// nothing had been said; the kernel's answer to this comes with `user_data`.
+    pub fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
+        self.work.is_cancelled = true;
+        if let Some(Step::Read | Step::Write | Step::WriteZeroes | Step::ReadToCompare) = self.step
+        {
+            ring.cancel(self.user_data, user_data);
+        }
+    }
+
     /// Takes the result of the completion that it was waiting for.
     pub fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
         let (Some(step), Some(disk)) = (self.step.take(), &self.disk) else {
@@ -103,6 +133,9 @@ impl IoTask {
         };
         let outcome = match u32::try_from(result) {
             Ok(count) => self.work.advance(step, u64::from(count)),
+            Err(_) if self.work.is_cancelled && was_given_up(-result) => {
+                Err(Status::ABORT_REQUESTED)
+            }
             Err(_) => self.work.recover(step, -result, disk),
         };
         match outcome {
@@ -127,6 +160,9 @@ impl IoTask {
     fn proceed(&mut self, ring: &mut Ring) -> Progress {
         let Some(disk) = &self.disk else { return Progress::Done(Err(Status::INTERNAL_ERROR)) };
         let Some(step) = self.work.next_step(disk) else { return Progress::Done(Ok(())) };
+        if self.work.is_cancelled {
+            return Progress::Done(Err(Status::ABORT_REQUESTED));
+        }
         let sqe = self.work.entry(step, disk).user_data(self.user_data);
         self.step = Some(step);
         // SAFETY: the entry points into buffers that this task owns until the completion was taken,
@@ -139,6 +175,9 @@ impl IoTask {
 impl Work {
     /// What is left to do, given what is done and what the disk is known to refuse.
     fn next_step(&mut self, disk: &Disk) -> Option<Step> {
+        if self.syncs_first && !self.is_synced {
+            return Some(Step::Sync);
+        }
         match &self.op {
             IoOp::Read { buffer, .. } => (self.done < buffer.len() as u64).then_some(Step::Read),
             IoOp::Write { buffer, .. } => (self.done < buffer.len() as u64).then_some(Step::Write),
@@ -291,6 +330,11 @@ impl Drop for IoTask {
             mem::forget(mem::replace(&mut self.work.op, IoOp::Flush));
         }
     }
+}
+
+/// What the kernel says of an operation that it has given up.
+fn was_given_up(errno: i32) -> bool {
+    matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
 }
 
 fn allocate(fd: types::Fd, how: Allocate, range: ByteRange) -> RingSqe {

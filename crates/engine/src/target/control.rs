@@ -283,6 +283,30 @@ impl Control {
         open.map(|open| open.backend.clone()).collect()
     }
 
+    /// What has become of a command that its host has aborted.
+    pub(super) fn aborted(&self, connected: &Connected, id: u32, aborted: bool) {
+        let mut state = self.lock();
+        state.target.aborted(connected.cntlid, id, aborted);
+        self.publish(state);
+    }
+
+    /// The controller shuts down: whether none of its commands is in a backend any more. If not, the command that asks
+    /// is to be tried again at [`Order::Settled`].
+    pub(super) fn quiesce(&self, connected: &Connected) -> bool {
+        let mut state = self.lock();
+        let is_quiet = state.target.quiesce(connected.cntlid);
+        state.postponed |= !is_quiet;
+        self.publish(state);
+        is_quiet
+    }
+
+    /// A lane of a controller that shuts down has no command in a backend any more.
+    pub(super) fn quiesced(&self, connected: &Connected) {
+        let mut state = self.lock();
+        state.target.quiesced(connected.cntlid, connected.qid);
+        self.settle(&mut state);
+    }
+
     /// A lane has ended while its commands are in a backend: its host cannot connect until [`Control::left`].
     pub(super) fn drains(&self, pass: &Pass) {
         let mut state = self.lock();
@@ -297,13 +321,22 @@ impl Control {
         self.settle(&mut state);
     }
 
-    /// Nothing is left of a connection. Its socket is closed after this.
-    pub(super) fn left(&self, pass: &Pass, connected: Option<&Connected>) {
+    /// Nothing is left of a connection, of which the controller `given_up_by` wants to know that. Its socket is closed
+    /// after this.
+    pub(super) fn left(
+        &self,
+        pass: &Pass,
+        connected: Option<&Connected>,
+        given_up_by: Option<u16>,
+    ) {
         let mut state = self.lock();
         state.presences.leave(pass);
         self.settle(&mut state);
         if let Some(connected) = connected {
             state.target.disconnect(connected.cntlid, connected.qid);
+        }
+        if let Some(cntlid) = given_up_by {
+            state.target.drained(cntlid);
         }
         self.publish(state);
     }

@@ -77,6 +77,11 @@ impl Dispatcher {
         self.end(owner, outcome)
     }
 
+    /// Asks to end a command that waits: `true` when it is here, and will end, aborted or otherwise.
+    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
+        self.tasks.cancel(ring, owner) // other threads are not asked
+    }
+
     /// A completion of the ring; the command's owner and outcome when it has ended.
     pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
         let (owner, outcome) = self.tasks.resume(ring, index, result)?;

@@ -18,6 +18,17 @@ impl DueQueue {
         self.waiting.push(Reverse((due, self.serial, task)));
     }
 
+    /// A task is due at once; `false` if it does not wait here.
+    pub(super) fn hasten(&mut self, task: u32) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|Reverse((_, _, waiting))| *waiting != task);
+        let waits = self.waiting.len() < before;
+        if waits {
+            self.push(Instant::default(), task);
+        }
+        waits
+    }
+
     /// The next task that is due by `now`.
     #[inline]
     pub(super) fn pop(&mut self, now: Instant) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! A lane at the target: a queue pair, what carries it, and the commands it executes.
 
+mod abort;
 mod admin;
 mod arrivals;
 mod ether;
@@ -20,6 +21,7 @@ use crate::ether::port::Port;
 use crate::gather::Gather;
 use crate::ring::Ring;
 use crate::stats::LaneStats;
+use abort::Abort;
 pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
@@ -92,6 +94,12 @@ pub(super) struct Lane {
     heard: bool,
     /// What the SMART log has not been told yet.
     usage: Usage,
+    /// Aborts of its commands that were not answered.
+    aborts: Vec<Abort>,
+    /// The controller shuts down: nothing more is executed.
+    is_quiet: bool,
+    /// The controller that has given the lane up, by a reset or Disconnect, and waits until it has ended.
+    pub(super) given_up_by: Option<u16>,
 }
 
 /// Addresses of a connection.
@@ -131,6 +139,9 @@ impl Lane {
             tasks: 0,
             heard: false,
             usage: Usage::default(),
+            aborts: Vec::new(),
+            is_quiet: false,
+            given_up_by: None,
         }
     }
 
@@ -154,7 +165,7 @@ impl Lane {
     }
 
     pub(super) fn deadline(&mut self) -> Option<Instant> {
-        self.transport.deadline()
+        self.transport.deadline().into_iter().chain(self.abort_deadline()).min()
     }
 
     pub(super) fn stats(&self) -> LaneStats {
@@ -266,6 +277,9 @@ impl Lane {
         self.hear_load(shared);
         self.transport.expire(shared.now);
         self.flush(shared)?;
+        if !self.aborts.is_empty() {
+            self.answer_aborts(shared);
+        }
         match self.transport.is_over(shared.now) {
             Some(why) => Err(LaneError::Ended(why)),
             None => Ok(()),

@@ -28,8 +28,8 @@ use crate::stats::LaneStats;
 use frames::Frames;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::ReactorLoad;
-use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -673,7 +673,8 @@ impl Reactor {
         };
         self.free.push(index);
         if let Some(pass) = &seat.lane.pass {
-            self.shared.control.left(pass, seat.lane.association.as_ref());
+            let Lane { association, given_up_by, .. } = &seat.lane;
+            self.shared.control.left(pass, association.as_ref(), *given_up_by);
         }
     }
 
@@ -716,8 +717,19 @@ impl Reactor {
                 }
                 TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
                     info!(peer = %seat.lane.peer, ?reason, "queue closed");
+                    if *reason == CloseReason::ControllerReset {
+                        seat.lane.given_up_by = Some(*cntlid);
+                    }
                     seat.lane.association = None; // the controller knows it no more
                     self.close(index);
+                }
+                TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
+                    seat.lane.abort(&mut self.shared, *cid, *id);
+                    self.end_turn(index);
+                    self.cooled.push(index);
+                }
+                TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
+                    seat.lane.quiesce(&self.shared);
                 }
                 TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
                     seat.lane.refresh(&self.shared.control);

@@ -8,6 +8,7 @@ use super::health::{Health, Warden};
 use super::reactor::{Order, Parts, Reactor};
 use super::tickets::Tickets;
 use crate::backend::{BackendSpec, OpenError};
+use crate::buffer::Pool;
 use crate::clock;
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Placement, Seat, Wish, files, memory_nodes, numa, target_seats};
@@ -32,6 +33,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::info;
+
+// A command that needs a longer buffer than there can be would wait for ever.
+const _: () = assert!(4096 << Limits::MDTS_MAX <= Pool::LEN_MAX);
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;

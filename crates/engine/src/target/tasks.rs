@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Marks a task's completions in the ring.
 pub(super) const KIND: u8 = 16;
+/// Marks the kernel's answer when it was asked to give a task up: there is no such task.
+const CANCELLED: u64 = UserData { kind: KIND, index: u32::MAX, generation: 0 }.pack();
 /// Octets that a Compare reads at once.
 const COMPARE_BYTES: usize = 64 << 10;
 
@@ -49,27 +51,35 @@ struct Entry {
     rest: Vec<Arc<Backend>>,
     /// The command's buffer, when the operation itself does not need it.
     spare: Option<Buffer>,
+    /// The host has aborted it: nothing more is begun.
+    is_cancelled: bool,
 }
 
 impl Entry {
     /// An error: the command that cannot be, with its buffer.
     fn new(owner: Owner, job: Job) -> Result<Entry, Outcome> {
-        let (op, backend, rest, spare) = match job {
+        let (task, backend, rest, spare) = match job {
             Job::Execute { command, backend, buffer } => {
                 let (op, spare) = operation(&command, &backend, buffer)
                     .map_err(|(status, buffer)| Outcome { result: Err(status), buffer })?;
-                (Some(op), backend, Vec::new(), spare)
+                let task = IoTask::new(op);
+                let is_late = command.looks_at_stable_data();
+                let task = if is_late { task.after_sync() } else { task };
+                (Some(task), backend, Vec::new(), spare)
             }
             Job::Wait(backend) => (None, backend, Vec::new(), None),
             Job::FlushAll(mut backends) => match backends.pop() {
-                Some(backend) => (Some(IoOp::Flush), backend, backends, None),
+                Some(backend) => (Some(IoTask::new(IoOp::Flush)), backend, backends, None),
                 None => return Err(Outcome { result: Ok(()), buffer: None }),
             },
         };
-        Ok(Entry { task: op.map(IoTask::new), owner, backend, rest, spare })
+        Ok(Entry { task, owner, backend, rest, spare, is_cancelled: false })
     }
 
     fn start(&mut self, ring: &mut Ring, index: u32) -> Progress {
+        if self.is_cancelled {
+            return Progress::Done(Err(Status::ABORT_REQUESTED));
+        }
         let user_data = UserData { kind: KIND, index, generation: 0 }.pack();
         match &mut self.task {
             Some(task) => task.start(&self.backend, ring, user_data),
@@ -113,6 +123,22 @@ impl Tasks {
         }
     }
 
+    /// Asks to end a command: what has not begun is not done, and what the kernel has it is asked to give up. It
+    /// ends as ever, aborted or otherwise. `false`: it is not here.
+    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
+        let is_it =
+            |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.owner == owner);
+        let Some(index) = self.entries.iter().position(is_it) else { return false };
+        let Some(entry) = &mut self.entries[index] else { return false };
+        entry.is_cancelled = true;
+        if !self.due.hasten(index as u32)
+            && let Some(task) = &mut entry.task
+        {
+            task.cancel(ring, CANCELLED);
+        }
+        true
+    }
+
     /// A completion of the ring; the command's owner and outcome when it has ended.
     pub(super) fn resume(
         &mut self,
@@ -146,8 +172,11 @@ impl Tasks {
 
     fn advance(&mut self, ring: &mut Ring, index: u32, mut progress: Progress) -> Option<Outcome> {
         loop {
-            let Progress::Done(result) = progress else { return None };
+            let Progress::Done(mut result) = progress else { return None };
             let entry = self.entries[index as usize].as_mut()?;
+            if entry.is_cancelled && !entry.rest.is_empty() && result.is_ok() {
+                result = Err(Status::ABORT_REQUESTED);
+            }
             let Some(next) = entry.rest.pop().filter(|_| result.is_ok()) else {
                 let buffer = match entry.task.as_mut().and_then(IoTask::take_op) {
                     Some(IoOp::Read { buffer, .. } | IoOp::Write { buffer, .. }) => Some(buffer),
@@ -201,7 +230,7 @@ fn operation(
         IoCommand::Write { offset, fua, .. } => {
             (IoOp::Write { offset, buffer: buffer.ok_or(missing)?, fua }, None)
         }
-        IoCommand::Compare { offset, length } => {
+        IoCommand::Compare { offset, length, .. } => {
             let scratch = (!backend.is_immediate())
                 .then(|| Buffer::alloc((length as usize).min(COMPARE_BYTES)));
             (IoOp::Compare { offset, expected: buffer.ok_or(missing)?, scratch }, None)
@@ -306,6 +335,53 @@ mod tests {
         assert_eq!((rig.tasks.count(), rig.tasks.in_ring()), (1, 0));
         assert_eq!((rig.expire(due), rig.first_octet()), (vec![0], 7));
         assert_eq!((rig.tasks.count(), rig.tasks.next_due()), (0, None));
+    }
+
+    #[test]
+    fn what_waits_for_an_emulated_ssd_can_be_cancelled() {
+        let mut rig = Rig::new(1);
+        let write = IoCommand::Write { offset: 0, length: 512, fua: false };
+        let mut buffer = Buffer::alloc(512);
+        buffer.fill(7);
+        rig.start(0, &write, Some(buffer));
+        rig.start(1, &IoCommand::Flush, None);
+        assert!(rig.tasks.cancel(&mut rig.ring, ((0, 0), 0)));
+        assert!(!rig.tasks.cancel(&mut rig.ring, ((0, 1), 1)), "another use of the lane");
+        let ended = rig.tasks.expire(&mut rig.ring, clock::now());
+        let ((_, slot), outcome) = ended.expect("it ends at once");
+        assert_eq!((slot, outcome.result), (0, Err(Status::ABORT_REQUESTED)));
+        assert!(outcome.buffer.is_some() && rig.first_octet() == 0, "it was not written");
+        assert_eq!(rig.expire(Instant(u64::MAX)), [1]);
+    }
+
+    /// The kernel has it, and gives it up: a pipe into which nobody writes.
+    #[test]
+    fn what_the_kernel_has_can_be_cancelled() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        crate::target::tests::make_fifo(&path);
+        let kind = BackendKind::Fifo { path, size: 1 << 20 };
+        let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+        let backend = Arc::new(Backend::open(&spec).unwrap());
+        let (mut ring, mut tasks) = (Ring::new(4).unwrap(), Tasks::default());
+        for round in 0..3 {
+            let command = IoCommand::Read { offset: 0, length: 4096, fua: false };
+            let buffer = Some(Buffer::alloc(4096));
+            let job = Job::Execute { command, backend: backend.clone(), buffer };
+            assert!(tasks.start(&mut ring, ((0, 0), round), job).is_none());
+            ring.submit_and_wait(0, None).unwrap();
+            assert!(tasks.cancel(&mut ring, ((0, 0), round)));
+            let outcome = loop {
+                ring.submit_and_wait(1, Some(Duration::from_secs(60))).unwrap();
+                let cqe = ring.next_completion().expect("the kernel gives it up");
+                let index = UserData::unpack(cqe.user_data).index;
+                if let Some((_, outcome)) = tasks.resume(&mut ring, index, cqe.result) {
+                    break outcome;
+                }
+            };
+            assert_eq!(outcome.result, Err(Status::ABORT_REQUESTED));
+            assert!(outcome.buffer.is_some() && tasks.count() == 0);
+        }
     }
 
     #[test]

@@ -3,13 +3,25 @@
 use super::{Dispatch, Export, Server, ServerConfig, Subsystem};
 use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
-use crate::host::{Class, Client, HostConfig, HostError, Op, Request};
+use crate::host::{Admin, Class, Client, HostConfig, HostError, Op, Request};
+use roadtrain_wire::fabrics::{Connect, ConnectData, Property, property};
+use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
 use std::ffi::CString;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of the state machines")]
+#[path = "../../../proto/tests/common/raw.rs"]
+mod raw;
+
+/// Octets of a block, for `raw`.
+const BLOCK: u32 = 512;
 
 pub(super) const NQN: &str = "nqn.2024-01.test:disk";
 pub(super) const LONG: Duration = Duration::from_secs(60);
@@ -134,4 +146,114 @@ fn commands_that_fail_do_not_need_the_control_plane() {
         assert!(completion.status.is(status), "{}", completion.status);
     }
     drop(held);
+}
+
+/// I/O queue 1 of `admin`, made by hand.
+struct Queue(TcpStream);
+
+impl Queue {
+    fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
+        let mut socket = TcpStream::connect(server.addresses()[0]).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.write_all(&raw::icreq()).unwrap();
+        socket.read_exact(&mut [0; 128]).unwrap();
+        let connect = Connect { recfmt: 0, qid: 1, sqsize: 31, cattr: 0, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], admin.cntlid, NQN, host_nqn);
+        let mut queue = Queue(socket);
+        queue.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
+        assert_eq!(queue.completion(), (1, Status::SUCCESS));
+        queue
+    }
+
+    fn send(&mut self, pdu: &[u8]) {
+        self.0.write_all(pdu).unwrap();
+    }
+
+    fn read(&mut self, cid: u16, flags: u32) {
+        let mut sqe = Sqe::rw(opcode::READ, 1, 0, 8);
+        sqe.cdw12 = (sqe.cdw12.get() | flags).into();
+        sqe.set_transport(4096);
+        self.send(&raw::command(cid, sqe, &[], raw::PLAIN));
+    }
+
+    /// The next PDU must be a completion: of which command.
+    fn completion(&mut self) -> (u16, Status) {
+        let mut pdu = [0; 24];
+        self.0.read_exact(&mut pdu).unwrap();
+        assert_eq!(pdu[0], 5, "a response capsule");
+        let field = |at: usize| u16::from_le_bytes([pdu[at], pdu[at + 1]]);
+        (field(20), Status::from_field(field(22)))
+    }
+}
+
+/// An admin queue and an I/O queue.
+fn queues(server: &Server) -> (Admin, Queue) {
+    let mut config = host_config(server, "nqn.x:host");
+    config.timeout = LONG;
+    let admin = Admin::connect(&config).unwrap();
+    let queue = Queue::connect(server, &admin, "nqn.x:host");
+    (admin, queue)
+}
+
+/// The kernel gives up what it has not done.
+#[test]
+fn an_abort_ends_a_command_in_the_backend() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    for reactors in [1, 2] {
+        let server = serve(&fifo, reactors, Dispatch::NoWq);
+        let (mut admin, mut queue) = queues(&server);
+        queue.read(2, 0);
+        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        let mut abort = Sqe::new(opcode::ABORT, 0);
+        abort.cdw10 = (1 | 2 << 16).into();
+        let cqe = admin.run("Abort", &abort, &[], &mut []).unwrap();
+        assert_eq!(cqe.dw0.get(), 0, "it was aborted");
+        assert_eq!(queue.completion(), (2, Status::ABORT_REQUESTED));
+        assert_eq!(server.usage().backend_commands, 0);
+    }
+}
+
+/// With Force Unit Access what is read has to be on stable storage: a pipe cannot say so, and has no data either.
+#[test]
+fn a_read_with_fua_is_synced_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    let server = serve(&fifo, 1, Dispatch::NoWq);
+    let (_admin, mut queue) = queues(&server);
+    queue.read(2, cdw12::FUA);
+    let (cid, status) = queue.completion();
+    assert!(cid == 2 && !status.is_success(), "{status}");
+}
+
+/// The host hears that the shutdown is complete when no command of it is in a backend any more.
+#[test]
+fn a_shutdown_waits_for_commands_in_the_backend() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    for reactors in [1, 2] {
+        let server = serve(&fifo, reactors, Dispatch::NoWq);
+        let (mut admin, mut queue) = queues(&server);
+        queue.read(2, 0);
+        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        let shutdown = Property::set(property::CC, 0x0046_4001);
+        std::thread::scope(|scope| {
+            let shutting = scope.spawn(|| {
+                let _ = admin.run("shutdown", &shutdown, &[], &mut []); // a pipe cannot be flushed
+            });
+            eventually("nothing more is executed", || {
+                queue.send(&raw::flush(3));
+                let (cid, status) = queue.completion();
+                assert_eq!(cid, 3);
+                status.is(Status::COMMAND_SEQUENCE_ERROR)
+            });
+            assert!(!shutting.is_finished(), "the read is in the backend");
+            std::fs::write(&fifo, [0; 4096]).unwrap();
+            shutting.join().unwrap();
+        });
+        assert_eq!(server.usage().backend_commands, 0);
+    }
 }

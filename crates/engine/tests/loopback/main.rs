@@ -1,6 +1,7 @@
 //! Real hosts and targets over loopback, in one process, on free ports.
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
+mod abort;
 mod alive;
 mod classes;
 mod commands;

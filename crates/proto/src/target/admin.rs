@@ -2,7 +2,7 @@
 
 use super::config::Limits;
 use super::control::{Target, TargetEvent, pump};
-use super::controller::{Controller, ControllerKind};
+use super::controller::{Controller, ControllerKind, NOT_ABORTED};
 use super::discovery::Discovery;
 use super::subsystem::Subsystem;
 use super::{fabrics, features, identify, log_page};
@@ -35,8 +35,8 @@ pub enum Outcome {
         /// DW0 and DW1.
         result: u64,
     },
-    /// An Asynchronous Event Request was taken: a [`TargetEvent::Completion`] will answer it, maybe at
-    /// once.
+    /// An Asynchronous Event Request or an Abort was taken: a [`TargetEvent::Completion`] will answer it, maybe
+    /// at once.
     Pending,
     /// Disconnect: answer with success, then close the connection; the controller knows the queue no
     /// more.
@@ -158,23 +158,35 @@ impl Context<'_> {
                 self.controller.events.request(self.sqe.cid.get())?;
                 return Ok(Reply::Pending);
             }
-            opcode::ABORT => Ok(self.abort()),
+            opcode::ABORT => return self.abort(),
             opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
             _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
         }
         .map(Reply::Result)
     }
 
-    /// Abort: takes back an Asynchronous Event Request; other commands are not aborted (DW0 bit 0),
-    /// they end soon enough.
-    fn abort(&mut self) -> u64 {
-        let (sqid, cid) = (self.sqe.cdw10.get() as u16, (self.sqe.cdw10.get() >> 16) as u16);
-        if sqid != 0 || !self.controller.events.abort(cid) {
-            return 1;
+    /// Abort: takes back an Asynchronous Event Request, or asks the lane that has an I/O command. Other admin
+    /// commands end soon enough (DW0 bit 0: not aborted).
+    fn abort(&mut self) -> Result<Reply, CommandError> {
+        let (sqid, aborted) = (self.sqe.cdw10.get() as u16, (self.sqe.cdw10.get() >> 16) as u16);
+        let (cntlid, cid) = (self.controller.cntlid, self.sqe.cid.get());
+        if sqid == 0 && self.controller.events.abort(aborted) {
+            // In this order: what was aborted ends before the Abort does.
+            for (cid, status) in [(aborted, Status::ABORT_REQUESTED), (cid, Status::SUCCESS)] {
+                let completion = TargetEvent::Completion { cntlid, cid, status, result: 0 };
+                self.outbox.push_back(completion);
+            }
+            return Ok(Reply::Pending);
         }
-        let (cntlid, status) = (self.controller.cntlid, Status::ABORT_REQUESTED);
-        self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
-        0
+        if !self.controller.queues.contains(&sqid) {
+            return Ok(Reply::Result(NOT_ABORTED));
+        }
+        // Another try may find fewer of them: no Do Not Retry.
+        let status = Status::ABORT_LIMIT_EXCEEDED;
+        let too_many = CommandError { status, ..CommandError::new(status) };
+        let id = self.controller.aborts.begin(cid, sqid).ok_or(too_many)?;
+        self.outbox.push_back(TargetEvent::Abort { cntlid, qid: sqid, cid: aborted, id });
+        Ok(Reply::Pending)
     }
 
     /// The command has no namespace: NSID is 0 or FFFFFFFFh.

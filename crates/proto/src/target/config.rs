@@ -27,7 +27,7 @@ pub struct Limits {
     pub io_queues_max: u16,
     /// Entries of a submission queue (CAP.MQES + 1).
     pub queue_entries_max: u16,
-    /// Largest transfer as a power of two of 4 KiB pages; not 0.
+    /// Largest transfer as a power of two of 4 KiB pages: 1 to [`Limits::MDTS_MAX`].
     pub mdts: u8,
     /// In-capsule data of an I/O command in octets, a multiple of 16.
     pub in_capsule_bytes_max: u32,
@@ -54,6 +54,9 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Largest MDTS: 1 MiB, the longest buffer there is. A command that needed a longer one would wait for ever.
+    pub const MDTS_MAX: u8 = 8;
+
     /// Most octets one command moves.
     #[must_use]
     pub fn transfer_bytes_max(&self) -> u32 {
@@ -191,7 +194,7 @@ impl Limits {
         let fits = [
             (self.io_queues_max >= 1 && self.io_queues_max < 0xffff, "I/O queues"),
             (self.queue_entries_max >= 32, "fewer than 32 queue entries"),
-            ((1..=16).contains(&self.mdts), "MDTS outside of 1 to 16"),
+            ((1..=Self::MDTS_MAX).contains(&self.mdts), "MDTS outside of 1 to 8"),
             (self.in_capsule_bytes_max.is_multiple_of(16), "in-capsule size not a multiple of 16"),
             ((1..=0xffef).contains(&self.controllers_max), "controllers outside of 1 to 65519"),
             (self.host_controllers_max >= 1, "no controller of a host"),

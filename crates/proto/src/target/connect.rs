@@ -1,5 +1,6 @@
 //! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
 
+use super::aborts::Aborts;
 use super::control::Target;
 use super::controller::{Controller, ControllerKind, ControllerShared};
 use super::events::Events;
@@ -228,6 +229,9 @@ impl Target {
             changed: BTreeSet::new(),
             genctr_seen: 0,
             queues: BTreeSet::new(),
+            draining: 0,
+            quiescing: None,
+            aborts: Aborts::default(),
         };
         if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());

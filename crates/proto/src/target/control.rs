@@ -3,7 +3,7 @@
 use super::config::{
     ConfigError, Limits, Listener, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
-use super::controller::{Controller, ControllerKind};
+use super::controller::{Controller, ControllerKind, NOT_ABORTED};
 use super::events::Notice;
 use super::namespace::NamespaceTable;
 use super::subsystem::Subsystem;
@@ -31,7 +31,7 @@ pub struct Target {
 /// Work for whoever owns the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// Answer an Asynchronous Event Request on the controller's admin queue.
+    /// Answer an Asynchronous Event Request or an Abort on the controller's admin queue.
     Completion {
         /// The controller.
         cntlid: u16,
@@ -50,6 +50,24 @@ pub enum TargetEvent {
         qid: u16,
         /// Why.
         reason: CloseReason,
+    },
+    /// Abort an I/O command if it can be, then tell [`Target::aborted`]; the command ends before that is told.
+    Abort {
+        /// The controller.
+        cntlid: u16,
+        /// The command's queue.
+        qid: u16,
+        /// The command.
+        cid: u16,
+        /// Names the Abort.
+        id: u32,
+    },
+    /// Execute nothing more, and tell [`Target::quiesced`] when no command is in a store any more.
+    Quiesce {
+        /// The controller.
+        cntlid: u16,
+        /// The queue.
+        qid: u16,
     },
     /// Fetch the subsystem's [`NamespaceTable`] again.
     NamespacesChanged {
@@ -251,8 +269,49 @@ impl Target {
         if qid == 0 {
             self.drop_controller(cntlid, CloseReason::AdminQueueLost);
         } else if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.queues.remove(&qid);
+            if !controller.queues.remove(&qid) {
+                // It was lost before it heard that the controller has given it up.
+                controller.draining = controller.draining.saturating_sub(1);
+                controller.settle();
+            }
+            controller.forget(qid, &mut self.outbox);
         }
+    }
+
+    /// A lane that the controller had given up, by a reset or by Disconnect, has no command in a store any more.
+    pub fn drained(&mut self, cntlid: u16) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.draining = controller.draining.saturating_sub(1);
+            controller.settle();
+        }
+    }
+
+    /// The host shuts the controller down: its lanes execute nothing more. `true` when no command of it is in a
+    /// store any more, so that everything can be flushed and the shutdown be complete; ask again when a lane has
+    /// ended or [`Target::quiesced`] was told.
+    pub fn quiesce(&mut self, cntlid: u16) -> bool {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return true };
+        if controller.quiescing.is_none() {
+            controller.properties.begin_shutdown();
+            controller.quiescing = Some(controller.queues.clone());
+            let quiesce = |&qid: &u16| TargetEvent::Quiesce { cntlid, qid };
+            self.outbox.extend(controller.queues.iter().map(quiesce));
+        }
+        controller.is_quiet()
+    }
+
+    /// A queue has no command in a store any more, after [`TargetEvent::Quiesce`].
+    pub fn quiesced(&mut self, cntlid: u16, qid: u16) {
+        let quiescing = self.controllers.get_mut(&cntlid).and_then(|c| c.quiescing.as_mut());
+        quiescing.map(|quiescing| quiescing.remove(&qid));
+    }
+
+    /// What has become of a command after [`TargetEvent::Abort`].
+    pub fn aborted(&mut self, cntlid: u16, id: u32, aborted: bool) {
+        let cid = self.controllers.get_mut(&cntlid).and_then(|c| c.aborts.finish(id));
+        let Some(cid) = cid else { return };
+        let (status, result) = (Status::SUCCESS, if aborted { 0 } else { NOT_ABORTED });
+        self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result });
     }
 
     fn drop_controller(&mut self, cntlid: u16, reason: CloseReason) {

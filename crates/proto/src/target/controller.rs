@@ -1,5 +1,7 @@
 //! Controllers: what belongs to one association with a host.
 
+use super::aborts::Aborts;
+use super::control::TargetEvent;
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::features::Features;
@@ -9,7 +11,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Kinds of controller.
@@ -42,7 +44,40 @@ pub(super) struct Controller {
     pub(super) genctr_seen: u64,
     /// I/O queues connected.
     pub(super) queues: BTreeSet<u16>,
+    /// I/O queues given up whose lanes may still have commands in a store.
+    pub(super) draining: u32,
+    /// Shutdown: I/O queues that may still have commands in a store; `None` when there was none.
+    pub(super) quiescing: Option<BTreeSet<u16>>,
+    /// Abort commands that wait for a lane.
+    pub(super) aborts: Aborts,
 }
+
+impl Controller {
+    /// No command is in a store, and none will be: at shutdown or after a reset.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.draining == 0 && self.quiescing.as_ref().is_none_or(BTreeSet::is_empty)
+    }
+
+    /// Something was waited for that may have come: the controller says so in CSTS.
+    pub(super) fn settle(&mut self) {
+        if self.draining == 0 {
+            self.properties.finish_reset(self.kind);
+        }
+    }
+
+    /// Queue `qid` is gone, with its commands: nobody waits for it any more.
+    pub(super) fn forget(&mut self, qid: u16, outbox: &mut VecDeque<TargetEvent>) {
+        let (cntlid, status) = (self.cntlid, Status::SUCCESS);
+        let complete = |cid| TargetEvent::Completion { cntlid, cid, status, result: NOT_ABORTED };
+        outbox.extend(self.aborts.leave(qid).into_iter().map(complete));
+        self.quiescing.iter_mut().for_each(|quiescing| {
+            quiescing.remove(&qid);
+        });
+    }
+}
+
+/// DW0 of an Abort whose command was not aborted.
+pub(super) const NOT_ABORTED: u64 = 1;
 
 /// What the lanes of a controller and the control plane tell each other, without a lock.
 #[derive(Debug, Default)]

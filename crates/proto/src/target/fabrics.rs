@@ -34,6 +34,7 @@ fn property_set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     let transition = controller.properties.set(&Property::parse(context.sqe), controller.kind)?;
     if transition == Transition::Reset {
         reset(context);
+        context.controller.settle();
     }
     Ok(Reply::Result(0))
 }
@@ -43,10 +44,14 @@ fn property_set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
 fn reset(context: &mut Context<'_>) {
     let controller = &mut *context.controller;
     let cntlid = controller.cntlid;
-    for cid in controller.events.reset() {
+    let requests = controller.events.reset().into_iter().chain(controller.aborts.reset());
+    for cid in requests {
         let status = Status::ABORT_REQUESTED;
         context.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
     }
+    // It says that it is reset when the lanes have nothing in a store any more.
+    controller.draining += controller.queues.len() as u32;
+    controller.quiescing = None;
     for qid in core::mem::take(&mut controller.queues) {
         let reason = CloseReason::ControllerReset;
         context.outbox.push_back(TargetEvent::Close { cntlid, qid, reason });
@@ -64,5 +69,8 @@ fn disconnect(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     if !context.controller.queues.remove(&context.qid) {
         return Err(CommandError::at(Status::INVALID_QUEUE_TYPE, octet::OPCODE));
     }
+    let controller = &mut *context.controller;
+    controller.draining += 1;
+    controller.forget(context.qid, context.outbox);
     Ok(Reply::Disconnected)
 }

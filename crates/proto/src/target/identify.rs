@@ -1,5 +1,6 @@
 //! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
 
+use super::aborts::ABORTS_MAX;
 use super::admin::{Context, octet};
 use super::config::{Limits, NAMESPACES_MAX};
 use super::controller::{Controller, ControllerKind};
@@ -24,8 +25,6 @@ use roadtrain_wire::zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Firmware revision.
 pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
-/// Commands an Abort may be under way for (ACL, minus one).
-const ABORTS_MAX: u8 = 4;
 /// Direct discovery controller.
 const DCTYPE_DIRECT: u8 = 1;
 

@@ -49,6 +49,8 @@ pub enum IoCommand {
         offset: u64,
         /// Octets.
         length: u32,
+        /// What it is compared with is on stable storage first.
+        fua: bool,
     },
     /// Make it zero.
     WriteZeroes {
@@ -85,6 +87,12 @@ impl IoCommand {
         }
     }
 
+    /// Whether the data has to be on stable storage before it is looked at: Read and Compare with FUA.
+    #[must_use]
+    pub fn looks_at_stable_data(&self) -> bool {
+        matches!(self, IoCommand::Read { fua: true, .. } | IoCommand::Compare { fua: true, .. })
+    }
+
     /// Checks `sqe` against `geometry`; `in_capsule_bytes` is what its capsule carries.
     ///
     /// # Errors
@@ -118,8 +126,8 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
             Ok(IoCommand::Write { offset, length, fua })
         }
         opcode::COMPARE => {
-            let (offset, length, _) = data_range(sqe, geometry)?;
-            Ok(IoCommand::Compare { offset, length })
+            let (offset, length, fua) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Compare { offset, length, fua })
         }
         opcode::WRITE_ZEROES => {
             let (offset, length) = block_range(sqe, geometry)?;
@@ -207,6 +215,21 @@ mod tests {
         sqe.cdw11 = 4.into();
         sqe.set_in_capsule(data_bytes);
         IoCommand::parse(&sqe, &GEOMETRY, data_bytes)
+    }
+
+    #[test]
+    fn fua_is_heard_with_every_command_that_has_it() {
+        for (opcode, stable) in
+            [(opcode::READ, true), (opcode::COMPARE, true), (opcode::WRITE, false)]
+        {
+            for flags in [0, cdw12::FUA] {
+                let mut sqe = Sqe::new(opcode, 1);
+                sqe.cdw12 = flags.into();
+                sqe.set_transport(512);
+                let command = IoCommand::parse(&sqe, &GEOMETRY, 0).unwrap();
+                assert_eq!(command.looks_at_stable_data(), stable && flags != 0, "{opcode:#x}");
+            }
+        }
     }
 
     #[test]

@@ -9,11 +9,14 @@
 //!    `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
 //! 2. after any call, `poll_event` until it is empty: completions of asynchronous event requests and
 //!    queues to close may concern other connections than the one that called;
-//! 3. `handle_timeout` at `poll_timeout`.
+//! 3. `handle_timeout` at `poll_timeout`;
+//! 4. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
+//!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 
 pub mod io;
 pub mod qpair;
 
+mod aborts;
 mod admin;
 mod admission;
 mod config;

@@ -32,6 +32,7 @@ mod csts {
     pub(super) const READY: u32 = 1 << 0;
     pub(super) const FATAL: u32 = 1 << 1;
     pub(super) const SHUTDOWN_MASK: u32 = 3 << 2;
+    pub(super) const SHUTDOWN_OCCURRING: u32 = 1 << 2;
     pub(super) const SHUTDOWN_COMPLETE: u32 = 2 << 2;
 }
 
@@ -68,7 +69,8 @@ impl Cc {
 pub(super) enum Transition {
     /// Nothing more to do.
     None,
-    /// The controller was reset: its I/O queues and outstanding commands are gone.
+    /// The controller is being reset: its I/O queues and outstanding commands are to go, then
+    /// [`Properties::finish_reset`].
     Reset,
 }
 
@@ -77,12 +79,34 @@ pub(super) enum Transition {
 pub(super) struct Properties {
     cc: Cc,
     csts: u32,
+    /// Disabled by the host, while commands may still be in a store: CSTS does not change until they are not.
+    resetting: bool,
 }
 
 impl Properties {
     /// Whether the controller takes commands other than fabrics commands.
     pub(super) fn is_ready(&self) -> bool {
-        self.csts & (csts::READY | csts::FATAL | csts::SHUTDOWN_MASK) == csts::READY
+        let up = self.csts & (csts::READY | csts::FATAL | csts::SHUTDOWN_MASK) == csts::READY;
+        up && !self.resetting
+    }
+
+    /// The host shuts the controller down, which takes its time.
+    pub(super) fn begin_shutdown(&mut self) {
+        self.csts = self.csts & !csts::SHUTDOWN_MASK | csts::SHUTDOWN_OCCURRING;
+    }
+
+    /// No command is in a store any more: ends a reset, if there is one, and follows what CC has said meanwhile.
+    pub(super) fn finish_reset(&mut self, kind: ControllerKind) {
+        if core::mem::take(&mut self.resetting) {
+            self.csts = if self.cc.wants_shutdown() { csts::SHUTDOWN_COMPLETE } else { 0 };
+            if self.cc.is_enabled() {
+                self.enable(kind);
+            }
+        }
+    }
+
+    fn enable(&mut self, kind: ControllerKind) {
+        self.csts = if self.cc.is_valid(kind) { csts::READY } else { csts::FATAL };
     }
 
     /// Property Get.
@@ -123,18 +147,20 @@ impl Properties {
 
     fn set_cc(&mut self, new: Cc, kind: ControllerKind) -> Transition {
         let old = core::mem::replace(&mut self.cc, new);
-        let mut transition = Transition::None;
-        if new.is_enabled() && !old.is_enabled() {
-            self.csts = if new.is_valid(kind) { csts::READY } else { csts::FATAL };
-        }
         if !new.is_enabled() && old.is_enabled() {
-            self.csts = 0;
-            transition = Transition::Reset;
+            self.resetting = true;
+            return Transition::Reset;
+        }
+        if self.resetting {
+            return Transition::None; // followed when the reset is at its end
+        }
+        if new.is_enabled() && !old.is_enabled() {
+            self.enable(kind);
         }
         if new.wants_shutdown() {
             self.csts = self.csts & !csts::SHUTDOWN_MASK | csts::SHUTDOWN_COMPLETE;
         }
-        transition
+        Transition::None
     }
 }
 
@@ -156,7 +182,9 @@ mod tests {
 
     fn set(properties: &mut Properties, cc: u32) -> Transition {
         let set = Property::parse(&Property::set(property::CC, cc));
-        properties.set(&set, IO).unwrap()
+        let transition = properties.set(&set, IO).unwrap();
+        properties.finish_reset(IO);
+        transition
     }
 
     #[test]

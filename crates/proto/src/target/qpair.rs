@@ -226,6 +226,18 @@ impl Qpair {
         self.slots.iter().position(executing).map(|number| number as u16)
     }
 
+    /// The slot of a command that was not answered, and whether its data is still to come.
+    #[must_use]
+    pub fn unanswered(&self, cid: u16) -> Option<(u16, bool)> {
+        let awaits_data = |slot: &Slot| match slot.state {
+            SlotState::Executing => Some(false),
+            SlotState::Requesting | SlotState::Receiving { .. } => Some(true),
+            SlotState::Free | SlotState::Responding | SlotState::Departing => None,
+        };
+        let mut slots = (0u16..).zip(&self.slots).filter(|(_, slot)| slot.cid == cid);
+        slots.find_map(|(number, slot)| Some((number, awaits_data(slot)?)))
+    }
+
     /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
     /// command that wants whole blocks.
     #[must_use]

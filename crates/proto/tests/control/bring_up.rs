@@ -102,8 +102,75 @@ fn a_reset_ends_queues_and_requests_but_not_the_controller() {
     ];
     assert_eq!(script.events(), expected);
     assert!(!shared.is_write_through());
+    script.target.drained(cntlid);
     script.enable(cntlid);
     script.connect_io(cntlid, 1).unwrap();
+}
+
+/// RDY stays until no lane has a command in a store any more, however the lanes end.
+#[test]
+fn a_reset_is_over_when_no_command_is_in_a_store() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    for qid in 1..=3 {
+        script.connect_io(cntlid, qid).unwrap();
+    }
+    // Its lane ends by Disconnect while commands of it are in a store.
+    let disconnect = fabrics_sqe(fctype::DISCONNECT);
+    let ended = script.target.fabrics_command(script.now, cntlid, 3, &disconnect);
+    assert_eq!(ended, Outcome::Disconnected);
+    script.set_cc(cntlid, CC_ENABLE & !1);
+    assert_eq!(script.csts(cntlid), 1, "commands may be in a store");
+    script.fail(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0), Status::COMMAND_SEQUENCE_ERROR);
+    script.target.drained(cntlid);
+    script.target.disconnect(cntlid, 2); // lost before it heard of the reset
+    assert_eq!(script.csts(cntlid), 1);
+    assert!(script.connect_io(cntlid, 4).is_err(), "it is being reset");
+    script.target.drained(cntlid);
+    assert_eq!(script.csts(cntlid), 0);
+    script.enable(cntlid);
+    script.connect_io(cntlid, 1).unwrap();
+}
+
+#[test]
+fn a_controller_enabled_in_the_middle_of_its_reset_is_ready_after_it() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    script.connect_io(cntlid, 1).unwrap();
+    script.set_cc(cntlid, CC_ENABLE & !1);
+    script.set_cc(cntlid, CC_ENABLE);
+    assert!(script.connect_io(cntlid, 1).is_err());
+    script.target.drained(cntlid);
+    assert_eq!(script.csts(cntlid), 1);
+    script.connect_io(cntlid, 1).unwrap();
+}
+
+/// The target flushes and says that the shutdown is complete only then.
+#[test]
+fn a_shutdown_waits_for_the_commands_in_a_store() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    for qid in 1..=3 {
+        script.connect_io(cntlid, qid).unwrap();
+    }
+    let disconnect = fabrics_sqe(fctype::DISCONNECT);
+    script.target.fabrics_command(script.now, cntlid, 3, &disconnect);
+    assert!(!script.target.quiesce(cntlid));
+    let quiesce = |qid| TargetEvent::Quiesce { cntlid, qid };
+    assert_eq!(script.events(), [quiesce(1), quiesce(2)]);
+    assert_eq!(script.csts(cntlid) >> 2 & 3, 1, "shutdown occurring");
+    assert!(script.connect_io(cntlid, 4).is_err());
+    script.target.quiesced(cntlid, 1);
+    assert!(!script.target.quiesce(cntlid));
+    script.target.disconnect(cntlid, 2);
+    assert!(!script.target.quiesce(cntlid), "the lane that disconnected is not heard of");
+    script.target.drained(cntlid);
+    assert!(script.target.quiesce(cntlid));
+    assert_eq!(script.events(), [], "told once");
+    assert_eq!(script.csts(cntlid) >> 2 & 3, 1);
+    script.set_cc(cntlid, CC_ENABLE | 1 << 14);
+    assert_eq!(script.csts(cntlid) >> 2 & 3, 2, "shutdown complete");
+    assert!(script.target.quiesce(77), "nobody waits for a controller that is gone");
 }
 
 #[test]

@@ -109,23 +109,3 @@ fn requests_beyond_the_limit_are_refused() {
     let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     script.fail(cntlid, sqe, Status::AER_LIMIT_EXCEEDED);
 }
-
-#[test]
-fn abort_takes_requests_back_and_nothing_else() {
-    let mut script = Script::new();
-    let (cntlid, cids) = listening(&mut script, 2);
-    let abort = |sqid: u16, cid: u16| {
-        let mut sqe = Sqe::new(opcode::ABORT, 0);
-        sqe.cdw10 = (u32::from(sqid) | u32::from(cid) << 16).into();
-        sqe
-    };
-    assert_eq!(script.succeed(cntlid, abort(1, cids[0])).result, 1, "another queue");
-    assert_eq!(script.succeed(cntlid, abort(0, 0x7777)).result, 1, "no such command");
-    assert_eq!(script.events(), []);
-    assert_eq!(script.succeed(cntlid, abort(0, cids[0])).result, 0);
-    let (cid, status) = (cids[0], Status::ABORT_REQUESTED);
-    assert_eq!(script.events(), [TargetEvent::Completion { cntlid, cid, status, result: 0 }]);
-    assert_eq!(script.succeed(cntlid, abort(0, cids[0])).result, 1, "aborted already");
-    script.target.remove_namespace(NQN, 1).unwrap();
-    assert_eq!(script.events()[0], namespace_changed(cntlid, cids[1]));
-}

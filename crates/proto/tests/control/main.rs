@@ -1,5 +1,6 @@
 //! The target's control plane, driven through its public interface.
 
+mod aborts;
 mod arbitrary;
 mod bring_up;
 #[path = "../../../wire/tests/recorded/capture.rs"]

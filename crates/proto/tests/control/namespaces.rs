@@ -88,6 +88,8 @@ fn configurations_are_checked() {
     assert!(with(&|c| c.subsystems[0].serial = Some("x".repeat(21))).is_err());
     assert!(with(&|c| c.subsystems[0].model = "\u{e9}".to_owned()).is_err());
     assert!(with(&|c| c.limits.mdts = 0).is_err());
+    assert!(with(&|c| c.limits.mdts = 9).is_err(), "no buffer is longer than 1 MiB");
+    assert!(with(&|c| c.limits.mdts = 8).is_ok());
     assert!(with(&|c| c.limits.queue_entries_max = 31).is_err());
     assert!(with(&|c| c.limits.in_capsule_bytes_max = 100).is_err());
     let hosts = BTreeSet::from(["host".to_owned()]);

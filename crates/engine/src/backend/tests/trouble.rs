@@ -65,6 +65,36 @@ fn short_writes_and_comparisons_are_continued() {
     rig.finish(&mut task, progress).unwrap();
 }
 
+/// Read and Compare with Force Unit Access: what they tell has to outlast the power.
+#[test]
+fn stable_data_is_synced_before_it_is_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let (backend, content) = striped(dir.path());
+    let mut rig = Rig::new();
+    let mut expected = Buffer::alloc(4096);
+    expected.copy_from_slice(&content[..4096]);
+    for op in [
+        IoOp::Read { offset: 0, buffer: filled(4096, 0) },
+        IoOp::Compare { offset: 0, expected, scratch: Some(Buffer::alloc(4096)) },
+    ] {
+        rig.next_user_data += 1;
+        let mut task = IoTask::new(op).after_sync();
+        let progress = task.start(&backend, &mut rig.ring, rig.next_user_data);
+        assert_eq!((progress, rig.wait()), (Progress::Pending, 0), "fdatasync moves nothing");
+        let progress = task.resume(0, &mut rig.ring);
+        rig.finish(&mut task, progress).unwrap();
+        if let Some(IoOp::Read { buffer, .. }) = task.take_op() {
+            assert!(buffer[..] == content[..4096]);
+        }
+    }
+    // What cannot be made stable is not told.
+    rig.next_user_data += 1;
+    let mut task = IoTask::new(IoOp::Read { offset: 0, buffer: filled(512, 0) }).after_sync();
+    assert_eq!(task.start(&backend, &mut rig.ring, rig.next_user_data), Progress::Pending);
+    rig.wait();
+    assert!(matches!(task.resume(-libc::EIO, &mut rig.ring), Progress::Done(Err(_))));
+}
+
 #[test]
 fn interruptions_are_retried() {
     let dir = tempfile::tempdir().unwrap();

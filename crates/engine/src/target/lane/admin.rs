@@ -55,7 +55,12 @@ impl Lane {
             && is_shutdown(sqe)
             && let Some(connected) = &self.association
         {
-            // What was written is on stable storage before the controller says that it is shut down.
+            // No command is in a backend any more, and what was written is on stable storage, before the controller
+            // says that it is shut down.
+            if !shared.control.quiesce(connected) {
+                self.postponed.push(slot);
+                return Ok(());
+            }
             let backends = shared.control.backends(connected);
             let (ring, job) = (&mut shared.ring, Job::FlushAll(backends));
             if shared.dispatcher.start(ring, (self.id, slot), job).is_none() {
@@ -78,6 +83,7 @@ impl Lane {
         let (now, mut page) = (shared.now, Vec::new());
         let since = *self.connecting.get_or_insert(now);
         let port = self.transport.port(&self.peer, since);
+        let cntlid = self.association.as_ref().map(|connected| connected.cntlid);
         let answer = control.command(now, &mut self.association, port, &sqe, &data, &mut page);
         if answer.postponed {
             let s = &mut self.slots[usize::from(slot)];
@@ -98,6 +104,9 @@ impl Lane {
         if let Some((status, result)) = answer.completion {
             self.respond_with_page(shared, slot, status, result, page);
         }
+        if answer.ends {
+            self.given_up_by = cntlid;
+        }
         if answer.ends && self.transport.ends_at_once(shared.now) {
             self.end_turn(shared)?;
             return Err(LaneError::Ended("disconnected by the host"));
@@ -105,14 +114,31 @@ impl Lane {
         Ok(())
     }
 
-    /// Tries Connect commands again that had to wait; whether there were any.
+    /// The controller shuts down: nothing more is executed, and the control plane hears when no command is in a
+    /// backend any more.
+    pub(in crate::target) fn quiesce(&mut self, shared: &Shared) {
+        self.is_quiet = true;
+        self.tell_quiet(shared);
+    }
+
+    #[inline]
+    pub(super) fn tell_quiet(&self, shared: &Shared) {
+        if self.is_quiet
+            && self.tasks == 0
+            && let Some(connected) = &self.association
+        {
+            shared.control.quiesced(connected);
+        }
+    }
+
+    /// Tries Connect and shutdown commands again that had to wait; whether there were any.
     pub(in crate::target) fn connect_again(
         &mut self,
         shared: &mut Shared,
     ) -> Result<bool, LaneError> {
         let waiting = std::mem::take(&mut self.postponed);
         for &slot in &waiting {
-            self.run_command(shared, slot)?;
+            self.run_admin(shared, slot)?;
         }
         Ok(!waiting.is_empty())
     }

@@ -22,6 +22,9 @@ impl Lane {
         sqe: &Sqe,
         payload: Payload<'_>,
     ) {
+        if self.is_quiet {
+            return self.fail(shared, slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), &payload);
+        }
         let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
             return self.handle_io_without_namespace(shared, slot, sqe, &payload);
         };
@@ -96,6 +99,9 @@ impl Lane {
 
     /// A write whose data is in its place already, or goes there now because its host has split blocks.
     pub(super) fn finish_in_place(&mut self, shared: &mut Shared, slot: u16) {
+        if self.is_quiet {
+            return self.refuse_quiet(shared, slot);
+        }
         let s = &mut self.slots[usize::from(slot)];
         if let (&Work::Split { start, from, .. }, Data::Pooled(buffer)) = (&s.work, &s.data) {
             let rest = buffer.get(from as usize..).unwrap_or_default();
@@ -237,6 +243,9 @@ impl Lane {
     }
 
     pub(super) fn execute(&mut self, shared: &mut Shared, slot: u16) {
+        if self.is_quiet {
+            return self.refuse_quiet(shared, slot);
+        }
         let s = &mut self.slots[usize::from(slot)];
         let Work::Io { command, namespace, .. } = &s.work else { return };
         let (mut command, backend) = (*command, namespace.backend.clone());
@@ -251,6 +260,13 @@ impl Lane {
         self.start(shared, slot, Job::Execute { command, backend, buffer });
     }
 
+    /// The controller shuts down: what it has not begun is not executed.
+    fn refuse_quiet(&mut self, shared: &Shared, slot: u16) {
+        self.resolve_aborts(slot, false);
+        let status = Status::COMMAND_SEQUENCE_ERROR.dnr();
+        self.transport.respond(shared.now, slot, status, 0);
+    }
+
     #[inline]
     fn start(&mut self, shared: &mut Shared, slot: u16, job: Job) {
         let Shared { dispatcher, ring, .. } = shared;
@@ -263,13 +279,18 @@ impl Lane {
     /// The backend is done with a command.
     pub(in crate::target) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
         self.transport.set_in_backend(self.tasks);
+        let is_aborted = is_aborted(&outcome);
+        self.resolve_aborts(slot, is_aborted);
+        self.tell_quiet(shared);
         let s = &mut self.slots[usize::from(slot)];
         if let Work::Admin(_) = s.work {
             // A shutdown, now that all is flushed; Property Set never ends a connection.
             let answered = self.run_command(shared, slot);
             return debug_assert!(answered.is_ok(), "{answered:?}");
         }
-        if let Data::InPlace { start, length } = s.data {
+        if let Data::InPlace { start, length } = s.data
+            && !is_aborted
+        {
             prefetch_read(start, PREFETCH_LINES);
             return self.transport.respond_with_data(shared.now, slot, length as u32, 0);
         }
@@ -287,7 +308,9 @@ impl Lane {
                     shared.pool.give(buffer);
                 }
                 let status = result.err().unwrap_or(Status::SUCCESS);
-                if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result) {
+                if let (Work::Io { sqe, .. }, Err(status)) = (&s.work, result)
+                    && !is_aborted
+                {
                     let sqe = *sqe;
                     self.record_error(&sqe, status);
                 }
@@ -295,6 +318,10 @@ impl Lane {
             }
         }
     }
+}
+
+fn is_aborted(outcome: &Outcome) -> bool {
+    outcome.result.is_err_and(|status| status.is(Status::ABORT_REQUESTED))
 }
 
 /// Where a read or write moves its data if not `staged`. With data digests it has to be: what is sent must

@@ -253,15 +253,23 @@ impl Lane {
     ) -> Result<(), LaneError> {
         while let Transport::Tcp(tcp) = &mut self.transport {
             let (Some(since), Some(&slot)) = (tcp.stalled, self.starved.back()) else { break };
-            let length = self.slots[usize::from(slot)].work.staged_bytes() as usize;
-            let pool = &mut shared.pool;
-            let buffer = if self.starved.len() == 1 { pool.take(length) } else { None };
-            let Some(buffer) = buffer.or_else(|| pool.take_reserved(length)) else { break };
+            let buffer = match &self.slots[usize::from(slot)].work {
+                Work::Failed(_) => None, // aborted meanwhile: its data only passes
+                work => {
+                    let length = work.staged_bytes() as usize;
+                    let pool = &mut shared.pool;
+                    let buffer = if self.starved.len() == 1 { pool.take(length) } else { None };
+                    let Some(buffer) = buffer.or_else(|| pool.take_reserved(length)) else { break };
+                    Some(buffer)
+                }
+            };
             self.starved.pop_back();
             tcp.stalled = None;
             tcp.stalled_ns += shared.now.0.saturating_sub(since.0);
             let kept = tcp.connection.take_kept();
-            self.hold(shared.now, slot, buffer);
+            if let Some(buffer) = buffer {
+                self.hold(shared.now, slot, buffer);
+            }
             let end = rx.fill(&kept);
             self.handle_all(shared, Rest::new(rx, end))?;
         }
@@ -287,6 +295,7 @@ impl Lane {
                 return Ok(());
             }
         };
+        self.resolve_aborts(slot, status.is(Status::ABORT_REQUESTED));
         self.transport.respond(shared.now, slot, status, 0);
         Ok(())
     }

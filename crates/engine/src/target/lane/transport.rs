@@ -82,6 +82,15 @@ impl Transport {
         qpair!(self, qpair => qpair.slot_of(cid))
     }
 
+    /// The slot of a command that was not answered, and whether its data is still to come.
+    pub(super) fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        match self {
+            Transport::Tcp(tcp) => tcp.qpair.unanswered(cid),
+            // Commands come with their data.
+            Transport::Ether(ether) => Some((ether.qpair.slot_of(cid)?, false)),
+        }
+    }
+
     /// The batching state.
     pub(super) fn batcher(&mut self) -> &mut Batcher {
         qpair!(self, qpair => qpair.batcher())

@@ -1,0 +1,83 @@
+//! Abort of I/O commands: whatever waits, for a buffer, for its data, for the backend, can be aborted.
+//!
+//! Data that was asked for still comes, as hosts do not expect otherwise: it passes, then the command is answered. So
+//! a command is never executed once its data phase was aborted. The Abort itself is answered when the command was; one
+//! that waits too long for data is told that the command was not aborted, as nothing else can be said of it yet.
+
+use super::{Lane, Shared};
+use crate::target::slot::{Data, Work};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+use std::time::Duration;
+
+/// Longest wait of an Abort for its command's data: a host may have nothing else to do meanwhile.
+const DATA_WAIT: Duration = Duration::from_secs(1);
+
+/// An Abort that waits for the command's answer.
+pub(super) struct Abort {
+    slot: u16,
+    /// Names it for the control plane.
+    id: u32,
+    /// Whether the command was aborted, once it was answered.
+    outcome: Option<bool>,
+    /// Until when it waits for the command's data.
+    until: Option<Instant>,
+}
+
+impl Lane {
+    /// Aborts the command `cid` if it can be. [`Lane::end_turn`] tells the control plane, maybe a later one.
+    pub(in crate::target) fn abort(&mut self, shared: &mut Shared, cid: u16, id: u32) {
+        let Some((slot, awaits_data)) = self.transport.unanswered(cid) else {
+            let (slot, outcome, until) = (0, Some(false), None);
+            return self.aborts.push(Abort { slot, id, outcome, until });
+        };
+        let until = awaits_data.then(|| shared.now + DATA_WAIT);
+        self.aborts.push(Abort { slot, id, outcome: None, until });
+        let starved = self.starved.iter().position(|&starved| starved == slot);
+        let s = &mut self.slots[usize::from(slot)];
+        match (&s.work, starved) {
+            (Work::Failed(_), _) => {} // its data passes already
+            (Work::Admin(_), _) => self.resolve_aborts(slot, false),
+            _ if awaits_data => {
+                if let Data::Pooled(buffer) = std::mem::take(&mut s.data) {
+                    shared.pool.give(buffer);
+                }
+                (s.work, s.data) = (Work::Failed(Status::ABORT_REQUESTED), Data::Discarded);
+            }
+            (_, Some(index)) => {
+                self.starved.remove(index);
+                s.work = Work::None;
+                self.transport.respond(shared.now, slot, Status::ABORT_REQUESTED, 0);
+                self.resolve_aborts(slot, true);
+            }
+            (_, None) => {
+                let Shared { dispatcher, ring, .. } = shared;
+                if !dispatcher.cancel(ring, (self.id, slot)) {
+                    self.resolve_aborts(slot, false);
+                }
+            }
+        }
+    }
+
+    /// When the next Abort has waited for data long enough.
+    pub(super) fn abort_deadline(&self) -> Option<Instant> {
+        self.aborts.iter().filter_map(|abort| abort.until).min()
+    }
+
+    /// A command is answered: `aborted`, or otherwise.
+    #[inline]
+    pub(super) fn resolve_aborts(&mut self, slot: u16, aborted: bool) {
+        let waits = |abort: &&mut Abort| abort.slot == slot && abort.outcome.is_none();
+        self.aborts.iter_mut().filter(waits).for_each(|abort| abort.outcome = Some(aborted));
+    }
+
+    /// Tells the control plane what has become of Aborts; the answers of their commands were sent before.
+    pub(super) fn answer_aborts(&mut self, shared: &Shared) {
+        let Some(connected) = &self.association else { return self.aborts.clear() };
+        let is_over = |abort: &Abort| abort.until.is_some_and(|until| until <= shared.now);
+        let is_resolved = |abort: &mut Abort| abort.outcome.is_some() || is_over(abort);
+        for Abort { id, outcome, .. } in self.aborts.extract_if(.., is_resolved) {
+            shared.control.aborted(connected, id, outcome == Some(true));
+        }
+    }
+}
