@@ -6,11 +6,15 @@ use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, LinkState, Op};
 use roadtrain_engine::target::{Export, Server, ServerConfig};
+use roadtrain_wire::feature::fid;
+use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::pdu::{CapsuleCmd, Digests, PduType};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
+use std::mem::offset_of;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -128,6 +132,43 @@ fn a_lane_that_is_silent_is_aborted_and_given_up() {
     assert!(!aborts.is_empty(), "no Abort by the admin queue");
     assert!(aborts.iter().all(|cdw10| (1..3).contains(&(cdw10 & 0xffff))), "of which queue?");
     assert!(client.view().lanes().iter().all(|lane| lane.reconnects == 1));
+}
+
+/// Octets of a C2HData PDU before its data, and of an Identify page.
+const C2H_DATA_BYTES: usize = 24;
+const IDENTIFY_BYTES: usize = 4096;
+
+/// The controller says how long to wait before another try, once it is told that hosts heed it.
+#[test]
+fn the_controller_s_retry_delays_are_heeded() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let (pages, answers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let proxy = Proxy::editing(address(&server), move |connection, pdu| {
+        let is = |kind: PduType| pdu[0] == kind as u8;
+        if connection == 0 && is(PduType::C2hData) && pdu.len() == C2H_DATA_BYTES + IDENTIFY_BYTES {
+            if pages.fetch_add(1, SeqCst) == 0 {
+                let crdt1 = C2H_DATA_BYTES + offset_of!(IdentifyController, crdt);
+                pdu[crdt1..][..2].copy_from_slice(&3u16.to_le_bytes()); // of 100 ms
+            }
+        } else if connection == 1 && is(PduType::CapsuleResp) {
+            // The first is Connect's.
+            if answers.fetch_add(1, SeqCst) == 1 {
+                let not_ready = Status::NAMESPACE_NOT_READY.retry_after(1);
+                pdu[22..24].copy_from_slice(&not_ready.to_field().to_le_bytes());
+            }
+        }
+    });
+    let client = Client::connect(host_config(proxy.address)).unwrap();
+    let begin = Instant::now();
+    client.write(1, 0, pattern(4096, 1), false).unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+    let admin = sqes(&proxy.sent(0));
+    let heeds = |sqe: &Sqe| {
+        sqe.opcode == opcode::SET_FEATURES && sqe.cdw10.get() as u8 == fid::HOST_BEHAVIOR
+    };
+    assert_eq!(admin.iter().filter(|sqe| heeds(sqe)).count(), 1);
+    let lane = sqes(&proxy.sent(1));
+    assert_eq!(lane.iter().filter(|sqe| sqe.opcode == opcode::WRITE).count(), 2);
 }
 
 /// Neither keep-alive nor a request tells that the network is gone: the kernel's probes do.

@@ -16,6 +16,9 @@ pub enum Fate {
     Flip(u64),
 }
 
+/// Changes a PDU that a target sends by a connection, which has a number.
+pub type Edit = dyn Fn(usize, &mut [u8]) + Send + Sync;
+
 /// Forwards to a target. Its threads end with the test's process at the latest.
 pub struct Proxy {
     pub address: SocketAddr,
@@ -34,6 +37,7 @@ struct Shared {
     frozen: Mutex<Arc<AtomicBool>>,
     /// Each connection: whether it alone is frozen, and the first octets that its host has sent.
     joined: Mutex<Vec<Arc<Joined>>>,
+    edit: Option<Box<Edit>>,
 }
 
 /// A connection.
@@ -49,15 +53,28 @@ const SENT_BYTES: usize = 1 << 20;
 impl Proxy {
     /// The connections get `fates` in turn; nothing happens to those after them.
     pub fn new(target: SocketAddr, fates: Vec<Fate>) -> Self {
-        Proxy::with(target, fates, Duration::ZERO)
+        Proxy::with(target, fates, Duration::ZERO, None)
     }
 
     /// Every connection takes so long to come about, one after the other.
     pub fn slow(target: SocketAddr, delay: Duration) -> Self {
-        Proxy::with(target, Vec::new(), delay)
+        Proxy::with(target, Vec::new(), delay, None)
     }
 
-    fn with(target: SocketAddr, mut fates: Vec<Fate>, delay: Duration) -> Self {
+    /// Nothing happens to the connections, but `edit` sees, and may change, what the target says.
+    pub fn editing(
+        target: SocketAddr,
+        edit: impl Fn(usize, &mut [u8]) + Send + Sync + 'static,
+    ) -> Self {
+        Proxy::with(target, Vec::new(), Duration::ZERO, Some(Box::new(edit)))
+    }
+
+    fn with(
+        target: SocketAddr,
+        mut fates: Vec<Fate>,
+        delay: Duration,
+        edit: Option<Box<Edit>>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         fates.reverse();
@@ -68,6 +85,7 @@ impl Proxy {
             strikes: AtomicU64::new(0),
             frozen: Mutex::default(),
             joined: Mutex::default(),
+            edit,
         });
         let accepting = shared.clone();
         thread::spawn(move || listener.incoming().flatten().for_each(|near| accepting.join(near)));
@@ -108,11 +126,18 @@ impl Shared {
         let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
         let joined = Arc::new(Joined::default());
-        self.joined.lock().unwrap().push(joined.clone());
+        let number = {
+            let mut all = self.joined.lock().unwrap();
+            all.push(joined.clone());
+            all.len() - 1
+        };
         for (from, to, is_host) in [(&near, &far, true), (&far, &near, false)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             let (shared, frozen, joined) = (self.clone(), frozen.clone(), joined.clone());
             thread::spawn(move || {
+                if let Some(edit) = shared.edit.as_ref().filter(|_| !is_host) {
+                    return pump_pdus(&from, &to, |pdu| edit(number, pdu));
+                }
                 let hold = |piece: &[u8]| {
                     while frozen.load(Relaxed) || joined.frozen.load(Relaxed) {
                         thread::sleep(Duration::from_millis(50)); // until the process ends
@@ -162,4 +187,26 @@ impl Shared {
             }
         }
     }
+}
+
+/// Forwards PDU by PDU.
+fn pump_pdus(mut from: &TcpStream, mut to: &TcpStream, edit: impl Fn(&mut [u8])) {
+    let (mut kept, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    to.set_nodelay(true).unwrap();
+    while let Ok(got) = from.read(&mut buffer)
+        && got > 0
+    {
+        kept.extend_from_slice(&buffer[..got]);
+        while let Some(&[a, b, c, d]) = kept.get(4..8)
+            && let length = u32::from_le_bytes([a, b, c, d]) as usize
+            && length <= kept.len()
+        {
+            let mut pdu: Vec<u8> = kept.drain(..length).collect();
+            edit(&mut pdu);
+            if to.write_all(&pdu).is_err() {
+                return;
+            }
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
