@@ -55,7 +55,11 @@ impl Lab {
 
     /// A target with 16 MiB of memory.
     pub(crate) fn serve(&self) -> Server {
-        let kind = BackendKind::Memory { size: 16 << 20 };
+        self.serve_from(BackendKind::Memory { size: 16 << 20 })
+    }
+
+    /// A target with such a namespace.
+    pub(crate) fn serve_from(&self, kind: BackendKind) -> Server {
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
         let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
         let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };

@@ -3,8 +3,13 @@
 mod lab;
 
 use lab::{Lab, NQN, in_lab};
+use roadtrain_engine::backend::BackendKind;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, EtherAddress, HostConfig, HostError, LinkState, look_around};
+use roadtrain_engine::host::{
+    Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, look_around,
+};
+use roadtrain_wire::status::Status;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -143,6 +148,41 @@ fn requests_fail_when_the_target_stays_away() {
         assert_eq!(client.view().link().state, LinkState::Failing);
         let _server = lab.serve();
         lab.eventually("connected again", || client.read(1, 0, Buffer::alloc(BLOCK)).is_ok());
+    });
+}
+
+/// A target that is there but takes its time: the request is aborted; if the target cannot do that the lane ends.
+#[test]
+fn a_request_without_answer_is_not_waited_for() {
+    in_lab(1, |lab| {
+        let (size, service) = (16 << 20, Duration::from_secs(8));
+        let _server = lab.serve_from(BackendKind::Ssd { size, service, parallel: 1 });
+        let config = HostConfig { io_timeout: Some(Duration::from_millis(500)), ..lab.host() };
+        let client = Client::connect(config).unwrap();
+        let (done, ended) = channel();
+        let request = Request {
+            op: Op::Read,
+            nsid: 1,
+            slba: 0,
+            blocks: 1,
+            fua: false,
+            urgent: false,
+            class: Class::Normal,
+            buffer: Some(Buffer::alloc(BLOCK)),
+            token: 7,
+        };
+        client.submit_to(request, &done);
+        let mut ends = Vec::new();
+        lab.eventually("it is aborted, or the lane ends", || {
+            ends.extend(ended.try_recv());
+            client.stats().reconnects > 0 || !ends.is_empty()
+        });
+        drop((client, done));
+        ends.extend(ended.iter());
+        let statuses: Vec<Status> = ends.iter().map(|completion| completion.status).collect();
+        let [status] = statuses[..] else { panic!("it ends once: {statuses:?}") };
+        let failures = [Status::ABORT_REQUESTED, Status::HOST_PATH_ERROR, Status::HOST_ABORTED];
+        assert!(failures.iter().any(|&failure| status.is(failure)), "{status}");
     });
 }
 
