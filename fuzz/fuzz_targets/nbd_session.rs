@@ -17,6 +17,8 @@ fn export(read_only: bool) -> Arc<Export> {
         disk: DiskInfo {
             nsid: 1,
             nguid: [0; 16],
+            uuid: [0; 16],
+            eui64: [0; 8],
             model: "a model".into(),
             serial: "1".into(),
             blocks: BYTES / 512,

@@ -154,14 +154,15 @@ test_nbd_within_its_buffers() {
 
 # Who connects sees the new size; who is connected may use it; a namespace that is gone is refused.
 test_nbd_follows_the_namespace() {
-    configure mem:64MiB mem:32MiB
+    local path="$work/first.img"
+    configure "file:$path,size=64MiB" mem:32MiB
     serve_configured
     attach
     has_size 67108864
     background fio.log fio --name=all-along --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --iodepth=8 \
         --verify=crc32c --verify_fatal=1 --time_based --runtime=4 --eta=never
     local client=$pid
-    configure mem:128MiB mem:32MiB
+    configure "file:$path,size=128MiB" mem:32MiB
     kill -HUP "$target"
     has_size 134217728
     qemu-io -f raw -c 'write -P 5 127M 1M' -c 'read -P 5 127M 1M' "$uri"
@@ -171,7 +172,13 @@ test_nbd_follows_the_namespace() {
     mv target.toml.new target.toml
     kill -HUP "$target"
     has_size ''
-    configure mem:64MiB mem:32MiB
+    configure "file:$path" mem:32MiB
     kill -HUP "$target"
-    has_size 67108864
+    has_size 134217728
+    # Another one under its number is not taken for it, though it has its size.
+    configure mem:128MiB mem:32MiB
+    kill -HUP "$target"
+    has_size ''
+    until_line attach.log 'another namespace is there now' "$attached"
+    has_size ''
 }

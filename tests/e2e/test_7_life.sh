@@ -208,16 +208,16 @@ test_life_status_without_a_target() {
 
 # A target that moves is found again by its name: that is looked up for each connection.
 test_life_a_name_that_leads_elsewhere() {
-    local n first
+    local n first same=mem:16MiB,uuid=6f2f0c51-6a0c-4f0e-9a55-0c6c2f1f7a10
     unshare --mount true 2>/dev/null || skip 'mount namespaces are not allowed'
-    serve --namespace mem:16MiB
+    serve --namespace "$same"
     first=$target port=$port
     echo '127.0.0.1 moves.test' >hosts
     background attach.log unshare --mount sh -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' - "$work/hosts" \
         "$ROADTRAIN" attach -a moves.test -s "$port" -n "$nqn" --as "nbd:unix:$work/a.sock" --reconnect-delay 0.1
     until_line attach.log '^ready' "$pid"
     listed ".[0].address == \"moves.test:$port\""
-    background second.log "$ROADTRAIN" serve -a 127.0.0.2 -s "$port" -n "$nqn" --namespace mem:16MiB
+    background second.log "$ROADTRAIN" serve -a 127.0.0.2 -s "$port" -n "$nqn" --namespace "$same"
     until_line second.log '^ready' "$pid"
     printf '%s\n' '127.0.0.3 moves.test' '127.0.0.2 moves.test' >hosts
     kill -KILL "$first"

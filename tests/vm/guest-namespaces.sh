@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Runs in the guest: namespace 2 appears, namespace 1 grows, namespace 2 goes; each step is asked for by a
-# file in /share.
+# Runs in the guest: namespace 2 appears, namespace 1 grows, another namespace takes the place of namespace 2,
+# which goes at last; each step is asked for by a file in /share.
 set -eu
 
 blocks() { cat /sys/block/nvme0n1/size 2>/dev/null || echo 0; }
@@ -13,6 +13,7 @@ await() { # await SECONDS COMMAND...
 }
 is_there() { [ -b "$1" ]; }
 is_gone() { [ ! -b "$1" ]; }
+has_zeroes() { cmp -n 1048576 "$1" /dev/zero; }
 has_blocks() { [ "$(blocks)" = "$1" ]; }
 
 modprobe nvme-tcp
@@ -22,10 +23,15 @@ await 5 has_blocks $((64 * 2048))
 is_gone /dev/nvme0n2
 touch /share/connected
 await 20 is_there /dev/nvme0n2
-dd if=/dev/zero of=/dev/nvme0n2 bs=64k count=16 oflag=direct
+dd if=/dev/urandom of=/dev/nvme0n2 bs=64k count=16 oflag=direct
 touch /share/appeared
 await 20 has_blocks $((128 * 2048))
+first=$(cat /sys/block/nvme0n2/wwid)
+another_is_there() { [ -b /dev/nvme0n2 ] && [ "$(cat /sys/block/nvme0n2/wwid 2>/dev/null)" != "$first" ]; }
 touch /share/grown
+await 40 another_is_there
+await 5 has_zeroes /dev/nvme0n2
+touch /share/replaced
 await 20 is_gone /dev/nvme0n2
 dd if=/dev/nvme0n1 of=/dev/null bs=1M count=64 skip=64 iflag=direct
 nvme disconnect -n "$NQN"

@@ -46,7 +46,7 @@ test_kernel_host_survives_target_restart() {
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
 }
 
-# Namespaces come, grow and go while the kernel is connected: it hears of it by asynchronous events.
+# Namespaces come, grow, go and are replaced while the kernel is connected: it hears of it by asynchronous events.
 test_kernel_host_sees_namespaces_change() {
     mkdir share
     port=$(free_port) nqn=nqn.2026-11.test:e2e
@@ -62,6 +62,9 @@ test_kernel_host_sees_namespaces_change() {
     configure "file:$work/a.img,size=128MiB" "file:$work/b.img,size=32MiB"
     kill -HUP "$target"
     until_file share/grown "$vm"
+    configure "file:$work/a.img,size=128MiB" "file:$work/c.img,size=32MiB"
+    kill -HUP "$target"
+    until_file share/replaced "$vm"
     configure "file:$work/a.img,size=128MiB"
     kill -HUP "$target"
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }

@@ -56,6 +56,8 @@ fn disk() -> DiskInfo {
     DiskInfo {
         nsid: 1,
         nguid: [0; 16],
+        uuid: [0; 16],
+        eui64: [0; 8],
         model: "memory".into(),
         serial: "1".into(),
         blocks: (MIB << 20) / u64::from(BLOCK_BYTES),

@@ -161,6 +161,8 @@ pub(crate) struct Namespace {
     pub read_only: bool,
     /// NGUID, as a UUID; none when all zeroes.
     pub nguid: Option<String>,
+    /// UUID; none when all zeroes.
+    pub uuid: Option<String>,
 }
 
 impl Namespace {
@@ -174,6 +176,7 @@ impl Namespace {
             block_bytes: info.block_bytes,
             read_only: info.read_only,
             nguid: (info.nguid != [0; 16]).then(|| show_uuid(&info.nguid)),
+            uuid: (info.uuid != [0; 16]).then(|| show_uuid(&info.uuid)),
         }
     }
 
@@ -184,11 +187,12 @@ impl Namespace {
             self.block_bytes.to_string(),
             if self.read_only { "read-only" } else { "read-write" }.to_owned(),
             self.nguid.clone().unwrap_or_else(|| "-".to_owned()),
+            self.uuid.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     }
 }
 
-const NAMESPACE_HEAD: [&str; 5] = ["nsid", "size", "block", "access", "nguid"];
+const NAMESPACE_HEAD: [&str; 6] = ["nsid", "size", "block", "access", "nguid", "uuid"];
 
 impl Identified {
     /// From what the controller said.
@@ -371,6 +375,7 @@ mod tests {
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!((json["nsid"].as_u64(), json["bytes"].as_u64()), (Some(7), Some(1 << 20)));
         assert_eq!(json["nguid"], "11111111-1111-1111-1111-111111111111");
+        assert!(json["uuid"].is_null(), "none told");
         assert!(list_table(&[row]).contains("1 MiB  512    read-only"));
     }
 }

@@ -1,6 +1,7 @@
 //! What a namespace is made of, as one word of the command line or one table of the configuration.
 
 use crate::args::{ClassName, named};
+use crate::identity::parse_uuid;
 use crate::units::{parse_size, size_field};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,9 +64,12 @@ pub struct NamespaceSpec {
     /// How its requests are treated that do not say it themselves; `None`: as their connection says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassName>,
-    /// UUID shown to hosts; derived from the subsystem's NQN and the nsid when missing.
+    /// UUID shown to hosts; when missing it follows from the nguid, or from what identifies the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+    /// NGUID shown to hosts; when missing it follows from the uuid, or from what identifies the blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nguid: Option<String>,
 }
 
 fn default_lba() -> u32 {
@@ -91,6 +95,7 @@ impl NamespaceSpec {
             parallel: None,
             class: None,
             uuid: None,
+            nguid: None,
         }
     }
 
@@ -134,10 +139,21 @@ impl NamespaceSpec {
             _ => Ok(()),
         }?;
         self.check_pace()?;
-        match &self.uuid {
-            Some(uuid) => crate::identity::parse_uuid(uuid).map(|_| ()),
-            None => Ok(()),
-        }
+        self.ids().map(|_| ())
+    }
+
+    /// UUID and NGUID, as far as they are told.
+    ///
+    /// # Errors
+    /// One that is none.
+    pub fn ids(&self) -> Result<[Option<[u8; 16]>; 2], String> {
+        let parse = |name, text: &Option<String>| match text.as_deref().map(parse_uuid) {
+            Some(Ok(id)) if id == [0; 16] => Err(format!("{name}: zeroes mean that there is none")),
+            Some(Ok(id)) => Ok(Some(id)),
+            Some(Err(error)) => Err(format!("{name}: {error}")),
+            None => Ok(None),
+        };
+        Ok([parse("uuid", &self.uuid)?, parse("nguid", &self.nguid)?])
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -188,11 +204,12 @@ impl NamespaceSpec {
             }
             ("class", Some(value)) => self.class = Some(named(key, value)?),
             ("uuid", Some(value)) => self.uuid = Some(value.into()),
+            ("nguid", Some(value)) => self.nguid = Some(value.into()),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, ro or \
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, ro or \
                      class=latency|normal|bulk, for ssd service-us=N and parallel=N (a path with a comma needs a configuration file)"
                 ));
             }
@@ -257,6 +274,9 @@ impl fmt::Display for NamespaceSpec {
         if let Some(uuid) = &self.uuid {
             write!(f, ",uuid={uuid}")?;
         }
+        if let Some(nguid) = &self.nguid {
+            write!(f, ",nguid={nguid}")?;
+        }
         if self.read_only { f.write_str(",ro") } else { Ok(()) }
     }
 }
@@ -302,7 +322,9 @@ mod tests {
             ("block:/dev/x,size=1GiB", "its own size"),
             ("mem:1GiB,nsid=0", "from 1"),
             ("mem:1GiB,nsid=x", "not a number"),
-            ("mem:1GiB,uuid=12", "UUID"),
+            ("mem:1GiB,uuid=12", "uuid: '12' is not a UUID"),
+            ("mem:1GiB,nguid=12", "nguid: '12' is not"),
+            ("mem:1GiB,nguid=00000000000000000000000000000000", "there is none"),
             ("ssd:", "not a size"),
             ("ssd:1GiB,service-us=1000001", "0 to 1000000"),
             ("ssd:1GiB,service-us=-1", "0 to 1000000"),
@@ -326,6 +348,7 @@ mod tests {
             "file:x,size=8192,lba=4096,nsid=3,ro",
             "null:4096,class=bulk,nsid=1",
             "block:/dev/loop0",
+            "mem:4096,uuid=01234567-89ab-cdef-0123-456789abcdef,nguid=0123456789abcdef0123456789abcdef",
         ] {
             assert_eq!(parse(text).to_string(), text);
         }

@@ -3,7 +3,6 @@
 use crate::args::{GlobalArgs, PortKindName, ServeArgs};
 use crate::config::{EtherSpec, ServeConfig, SubsystemSpec};
 use crate::failure::{Failure, Outcome};
-use crate::identity::parse_uuid;
 use crate::namespace::{Kind, NamespaceSpec};
 use crate::signals::{self, Signal, Signals};
 use crate::{connect, logs, notify, output, remote_control};
@@ -163,11 +162,12 @@ fn export(spec: &NamespaceSpec) -> Outcome<Export> {
         Kind::File => BackendKind::File { path, size: spec.size, create: spec.size.is_some() },
         Kind::Block => BackendKind::Block { path },
     };
-    let uuid = spec.uuid.as_deref().map(parse_uuid).transpose().map_err(Failure::usage)?;
+    let [uuid, nguid] = spec.ids().map_err(Failure::usage)?;
     Ok(Export {
         nsid: spec.nsid.unwrap_or(1),
         backend: BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only },
         uuid,
+        nguid,
         class: spec.class.map(Class::from),
     })
 }
@@ -183,7 +183,7 @@ mod tests {
             [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
             [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
             [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n\
-            class = \"bulk\"\n";
+            class = \"bulk\"\nnguid = \"22222222222222222222222222222222\"\n";
         let config = engine_config(&ServeConfig::parse(text).unwrap()).unwrap();
         assert_eq!(config.listen, ["127.0.0.1:0", "[::1]:0"].map(|a| a.parse().unwrap()));
         assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
@@ -199,6 +199,9 @@ mod tests {
         let kind = BackendKind::File { path: "x".into(), size: None, create: false };
         let backend = BackendSpec { kind, lba_bytes: 512, read_only: true };
         let class = Some(Class::Bulk);
-        assert_eq!(subsystem.exports, [Export { nsid: 3, backend, uuid: None, class }]);
+        assert_eq!(
+            subsystem.exports,
+            [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, backend) }]
+        );
     }
 }

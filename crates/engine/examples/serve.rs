@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         nqn: nqn.clone(),
         serial: None,
         allowed_hosts: None,
-        exports: vec![Export { nsid: 1, backend, uuid: None, class: None }],
+        exports: vec![Export::new(1, backend)],
     };
     let mut config = ServerConfig::new(vec![address.parse()?], vec![subsystem]);
     config.cores = rest.get(1).map(|core| core.parse()).transpose()?.into_iter().collect();

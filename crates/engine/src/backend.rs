@@ -9,7 +9,9 @@
 //! An emulated SSD is memory at the pace of a [`Station`]: whoever executes an operation on it lets
 //! the time pass first.
 
+mod change;
 mod disk;
+mod identity;
 mod immediate;
 mod op;
 mod spec;
@@ -20,12 +22,13 @@ mod task;
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use roadtrain_wire::status::Status;
 
 use crate::memory::{HugeMemory, PAGE_BYTES};
+pub(crate) use change::{Place, Resize};
 use disk::Disk;
 pub use op::{ByteRange, IoOp};
 pub use spec::{BackendKind, BackendSpec, OpenError};
@@ -69,6 +72,8 @@ pub struct Backend {
     store: Store,
     /// An emulated SSD's pace.
     station: Option<Station>,
+    /// What tells its blocks from all others, once somebody has asked.
+    identity: OnceLock<u128>,
 }
 
 #[derive(Debug)]
@@ -113,7 +118,7 @@ impl Backend {
             }
             #[cfg(test)]
             BackendKind::Fifo { path, size } => {
-                (Store::Disk(Arc::new(Disk::open_fifo(path))), *size)
+                (Store::Disk(Arc::new(Disk::open_fifo(path, spec.read_only))), *size)
             }
         };
         let blocks = AtomicU64::new(bytes >> lba_shift);
@@ -121,7 +126,8 @@ impl Backend {
             BackendKind::Ssd { service, parallel, .. } => Some(Station::new(service, parallel)),
             _ => None,
         };
-        Ok(Backend { lba_shift, blocks, read_only: spec.read_only, store, station })
+        let (read_only, identity) = (spec.read_only, OnceLock::new());
+        Ok(Backend { lba_shift, blocks, read_only, store, station, identity })
     }
 
     /// Block size, capacity and so on, as they are now.
@@ -140,30 +146,6 @@ impl Backend {
     pub fn refresh(&self) -> io::Result<Geometry> {
         if let Store::Disk(disk) = &self.store {
             self.set_bytes(disk.bytes()?);
-        }
-        Ok(self.geometry())
-    }
-
-    /// Gives a memory, SSD, null or file backend a new size. Memory grows to four times its first size
-    /// at most and loses what lies beyond a smaller one; a file is grown but never cut, and a block
-    /// device never changed.
-    pub fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
-        let lba_bytes = 1 << self.lba_shift;
-        match &self.store {
-            Store::Memory(memory) => {
-                spec::whole_blocks("mem", bytes, lba_bytes)?;
-                if bytes > memory.len() as u64 {
-                    return Err(OpenError::MemoryGrowth { bytes, bytes_max: memory.len() as u64 });
-                }
-                let before = self.geometry().bytes();
-                self.set_bytes(bytes);
-                if bytes < before {
-                    // Inside: `before` was within the memory.
-                    let _ = memory.discard(bytes, (before - bytes) as usize);
-                }
-            }
-            Store::Null => self.set_bytes(spec::whole_blocks("null", bytes, lba_bytes)?),
-            Store::Disk(disk) => self.set_bytes(disk.grow_to(bytes, lba_bytes)?),
         }
         Ok(self.geometry())
     }

@@ -7,12 +7,14 @@
 //! | `files` | how many descriptors there may be |
 //! | `placement` | who goes where: pure, no system calls |
 //! | `numa` | the system calls: affinity and memory policy of this thread |
+//! | `machine` | what tells this machine from others |
 //! | `route` | which interface a connection uses |
 //!
 //! On a machine with one node all of this does nothing but pin threads to the cores that were named.
 
 mod cpus;
 pub(crate) mod files;
+mod machine;
 pub(crate) mod numa;
 mod placement;
 mod route;
@@ -20,6 +22,7 @@ mod topology;
 
 pub use cpus::Cpus;
 pub use files::raise_open_files;
+pub(crate) use machine::machine;
 pub use placement::{Placement, Seat, Wish, home, memory_nodes, seats};
 pub(crate) use route::Route;
 use route::interface_names;

@@ -16,7 +16,8 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   file:disk.img,size=2GiB    a file, created sparse (without size= it must exist)
   block:/dev/loop0           a block device
   options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
-           class=latency|normal|bulk (of requests that do not say theirs: as bench's --class)
+           class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
+           uuid=UUID, nguid=NGUID (who it is to hosts; else what identifies the file or device says it)
 
 Signals: SIGTERM and SIGINT stop it; SIGHUP reads the configuration file again: namespaces appear,
 disappear and grow, hosts are allowed and refused. A file with an error changes nothing.

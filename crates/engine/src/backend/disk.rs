@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::change::{Place, remove_if};
+use super::identity;
 use super::spec::{self, BackendSpec, OpenError};
 use crate::memory::PAGE_BYTES;
 
@@ -24,7 +26,16 @@ pub(super) struct Disk {
     zero_refused: AtomicBool,
     is_block: bool,
     read_only: bool,
+    opening: Opening,
     failures: AtomicU64,
+}
+
+/// What opening has done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    Found,
+    Created,
+    Grown { from: u64, to: u64 },
 }
 
 /// Kinds of fallocate that a filesystem may not know.
@@ -67,13 +78,14 @@ impl Disk {
             Ok(file) => (file, false),
         };
         let opened = Disk::with_file(spec, path, file, size);
-        if created {
-            match &opened {
-                Ok(disk) => persist_entry(path, &disk.file)?,
-                Err(_) => drop(std::fs::remove_file(path)),
-            }
+        if !created {
+            return opened;
         }
-        opened
+        let kept = opened.and_then(|disk| {
+            persist_entry(path, &disk.file)?;
+            Ok(Disk { opening: Opening::Created, ..disk })
+        });
+        kept.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
     /// The rest of opening, from which a new file does not survive an error.
@@ -85,13 +97,13 @@ impl Disk {
     ) -> Result<Disk, OpenError> {
         lock(path, &file, spec.read_only)?;
         let disk = Disk::new(path, file, false, spec.read_only);
-        let bytes = match size {
-            Some(size) => disk.grow_to(size, spec.lba_bytes)?,
-            None => disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?,
-        };
-        spec.whole_blocks(&path.display().to_string(), bytes)?;
+        let from = disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?;
+        let to = size.map_or(Ok(from), |size| disk.allow(size, spec.lba_bytes))?;
+        spec.whole_blocks(&path.display().to_string(), to)?;
+        let grown = disk.grow_to(to)?;
+        let opening = if grown { Opening::Grown { from, to } } else { Opening::Found };
         let direct = open_direct(path, &disk.file, spec);
-        Ok(Disk { direct, ..disk })
+        Ok(Disk { direct, opening, ..disk })
     }
 
     pub(super) fn open_block(spec: &BackendSpec, path: &Path) -> Result<Disk, OpenError> {
@@ -124,8 +136,8 @@ impl Disk {
     }
 
     #[cfg(test)]
-    pub(super) fn open_fifo(path: &Path) -> Disk {
-        Disk::new(path, open(path, false, 0).unwrap(), false, false)
+    pub(super) fn open_fifo(path: &Path, read_only: bool) -> Disk {
+        Disk::new(path, open(path, read_only, 0).unwrap(), false, read_only)
     }
 
     fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> Disk {
@@ -138,6 +150,7 @@ impl Disk {
             zero_refused: AtomicBool::new(false),
             is_block,
             read_only,
+            opening: Opening::Found,
             failures: AtomicU64::new(0),
         }
     }
@@ -152,25 +165,68 @@ impl Disk {
         }
     }
 
-    /// Makes a file `bytes` long, which never cuts off anything.
-    pub(super) fn grow_to(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
+    /// Whether it can have that size: a file grows, which never cuts off anything.
+    pub(super) fn allow(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
         let path = || self.path.clone();
         spec::whole_blocks(&self.path.display().to_string(), bytes, lba_bytes)?;
         let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
-        if now == bytes {
-            return Ok(bytes);
+        match bytes {
+            _ if now == bytes => Ok(bytes),
+            _ if self.is_block => Err(OpenError::FixedSize { path: path() }),
+            _ if now > bytes => Err(OpenError::WouldCut { path: path(), bytes: now, asked: bytes }),
+            _ if self.read_only => {
+                Err(OpenError::TooSmall { path: path(), bytes: now, asked: bytes })
+            }
+            _ => Ok(bytes),
         }
-        if self.is_block {
-            return Err(OpenError::FixedSize { path: path() });
-        }
-        if now > bytes {
-            return Err(OpenError::WouldCut { path: path(), bytes: now, asked: bytes });
-        }
-        if self.read_only {
-            return Err(OpenError::TooSmall { path: path(), bytes: now, asked: bytes });
+    }
+
+    /// Makes a file as long as was allowed; whether it was shorter.
+    pub(super) fn grow_to(&self, bytes: u64) -> Result<bool, OpenError> {
+        let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
+        if self.is_block || now >= bytes {
+            return Ok(false);
         }
         self.file.set_len(bytes).map_err(|e| OpenError::io(&self.path, "grow", e))?;
-        Ok(bytes)
+        Ok(true)
+    }
+
+    /// Takes a growth back that nobody has seen.
+    pub(super) fn cut_back(&self, from: u64, to: u64) {
+        let cut = || match self.bytes()? {
+            bytes if bytes == to => self.file.set_len(from),
+            _ => Ok(()), // somebody else has given it another size since
+        };
+        if let Err(error) = cut() {
+            tracing::warn!(path = %self.path.display(), "cannot cut it to {from} bytes again: {error}");
+        }
+    }
+
+    /// Leaves no trace of an opening that was for nothing.
+    pub(super) fn undo_opening(&self) {
+        match self.opening {
+            Opening::Found => {}
+            Opening::Grown { from, to } => self.cut_back(from, to),
+            Opening::Created => {
+                if let Err(error) = remove_if(&self.path, self.place()) {
+                    tracing::warn!(path = %self.path.display(), "cannot remove it again: {error}");
+                }
+            }
+        }
+    }
+
+    /// Where it is, whatever it is called.
+    pub(super) fn place(&self) -> Option<Place> {
+        Place::from(&self.file.metadata().ok()?)
+    }
+
+    /// What tells its blocks from all others.
+    pub(super) fn identity(&self) -> Result<u128, OpenError> {
+        if self.is_block {
+            let found = identity::of_block(&self.path, &self.file);
+            return found.map_err(|e| OpenError::io(&self.path, "identify", e));
+        }
+        identity::of_file(&self.path, &self.file, self.read_only)
     }
 
     /// The descriptor for data; `cached` asks for the one that takes any alignment.

@@ -19,7 +19,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Says what could not be tested and why, past the test harness's capture.
-fn skipped(test: &str, reason: &dyn std::fmt::Display) {
+pub(super) fn skipped(test: &str, reason: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
 }
 

@@ -11,7 +11,8 @@ use roadtrain_wire::fabrics::{
 };
 use roadtrain_wire::feature::{HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid};
 use roadtrain_wire::identify::{
-    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, cns, nsfeat,
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cns,
+    namespace_descriptors, nsfeat,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -37,6 +38,9 @@ const CC_SHUTDOWN: u32 = 1 << 14;
 /// CSTS.SHST: shutdown complete.
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
+/// UUID and EUI-64.
+type Ids = ([u8; 16], [u8; 8]);
+
 /// A namespace as the host sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceInfo {
@@ -50,12 +54,26 @@ pub struct NamespaceInfo {
     pub read_only: bool,
     /// NGUID (zeroes: none).
     pub nguid: [u8; 16],
+    /// UUID (zeroes: none).
+    pub uuid: [u8; 16],
+    /// EUI-64 (zeroes: none).
+    pub eui64: [u8; 8],
     /// Preferred write granularity in blocks (1: none told), from the peer, so any number.
     pub preferred_write_blocks: u32,
     /// Preferred deallocate granularity in blocks, likewise.
     pub preferred_discard_blocks: u32,
     /// Optimal write size in blocks, likewise.
     pub optimal_write_blocks: u32,
+}
+
+impl NamespaceInfo {
+    /// Whether both are the same blocks under the same addresses, as far as the target tells: a namespace may grow
+    /// and shrink, but what identifies it stays.
+    #[must_use]
+    pub fn is_same(&self, other: &NamespaceInfo) -> bool {
+        let ids = |n: &NamespaceInfo| (n.nguid, n.uuid, n.eui64, n.block_bytes);
+        ids(self) == ids(other)
+    }
 }
 
 /// What a controller said about itself.
@@ -283,6 +301,7 @@ impl Admin {
         let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
             return Ok(None); // gone meanwhile, or of a format without use here
         };
+        let Some((uuid, eui64)) = self.descriptors(nsid, identify.eui64)? else { return Ok(None) };
         let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
         let blocks = |field: U16| if told { u32::from(field.get()) + 1 } else { 1 };
         Ok(Some(NamespaceInfo {
@@ -291,10 +310,34 @@ impl Admin {
             block_bytes,
             read_only: identify.is_read_only(),
             nguid: identify.nguid,
+            uuid,
+            eui64,
             preferred_write_blocks: blocks(identify.npwg),
             preferred_discard_blocks: blocks(identify.npdg),
             optimal_write_blocks: blocks(identify.nows),
         }))
+    }
+
+    /// The namespace's UUID, and its EUI-64 where Identify Namespace has not told it; `None` when it is gone.
+    fn descriptors(&mut self, nsid: u32, eui64: [u8; 8]) -> Result<Option<Ids>, HostError> {
+        let page = match self.identify(cns::NAMESPACE_DESCRIPTORS, nsid) {
+            Ok(page) => page,
+            Err(HostError::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
+                return Ok(None);
+            }
+            // An older controller has no such list, and says so for good.
+            Err(HostError::Command { status, .. }) if status.is_dnr() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let mut ids = ([0; 16], eui64);
+        for descriptor in namespace_descriptors(&page) {
+            match descriptor {
+                NamespaceDescriptor::Uuid(uuid) => ids.0 = uuid,
+                NamespaceDescriptor::Eui64(eui64) => ids.1 = eui64,
+                _ => {}
+            }
+        }
+        Ok(Some(ids))
     }
 
     /// Connects I/O queue `qid`, ready for a lane.

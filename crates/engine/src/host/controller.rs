@@ -14,6 +14,7 @@ use super::ether::{Found, Past, Ports, Scout};
 use super::hurry::{self, StopSign};
 use super::keep_alive::KeepAlive;
 use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
+use super::pins::Pins;
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::ether::port::{PortConfig, PortKind};
 use crate::host::blocking::wait_calmly;
@@ -196,12 +197,15 @@ impl Controller {
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let (view_of_keeper, past) = (view.clone(), Past::default());
         let keep_alive = KeepAlive::new(config.keep_alive);
+        let mut pins = Pins::default();
+        pins.look(&view.info().namespaces);
         let mut keeper = Keeper {
             config,
             view: view_of_keeper,
             inbox,
             reactors,
             past,
+            pins,
             reports: reports.clone(),
             scout: None,
             found: Vec::new(),
@@ -420,6 +424,8 @@ struct Keeper {
     reactors: Vec<ReactorHandle>,
     /// Lanes that reactors have, or had, and that the target may still know.
     past: Past,
+    /// Which namespaces requests mean.
+    pins: Pins,
     /// To the inbox.
     reports: Outbox<Report>,
     /// Looks for links that lanes have not.
@@ -577,7 +583,7 @@ impl Keeper {
     }
 
     /// Switches events on and asks for the first.
-    fn post_event_request(&self, admin: &mut Admin) -> Result<(), HostError> {
+    fn post_event_request(&mut self, admin: &mut Admin) -> Result<(), HostError> {
         let wanted = self.view.info().identify.oaes.get() & oaes::NAMESPACE_ATTRIBUTE;
         let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
         if wanted == 0 || admin.run("Set Features (events)", &set, &[], &mut []).is_err() {
@@ -590,8 +596,12 @@ impl Keeper {
         posted.map_err(|source| HostError::Lost { what: "Asynchronous Event Request", source })
     }
 
-    fn look_at_namespaces(&self, admin: &mut Admin) -> Result<(), HostError> {
+    fn look_at_namespaces(&mut self, admin: &mut Admin) -> Result<(), HostError> {
         let namespaces = admin.namespaces()?;
+        // Before anybody hears of them.
+        if let Some(barred) = self.pins.look(&namespaces) {
+            self.each_lane(|lane| Order::Bar { lane, barred: barred.clone() });
+        }
         let info = self.view.info();
         if info.namespaces != namespaces {
             info!(count = namespaces.len(), "namespaces have changed");
@@ -600,7 +610,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn follow_events(&self, admin: &mut Admin) -> Result<(), HostError> {
+    fn follow_events(&mut self, admin: &mut Admin) -> Result<(), HostError> {
         let lost = |source| HostError::Lost { what: "admin queue", source };
         while let Some((_, cqe)) = admin.qpair.next_event().map_err(lost)? {
             if !cqe.status().is_success() {
@@ -673,6 +683,7 @@ impl Keeper {
             let text = format!("the target grants only {} I/O queues now", info.io_queues);
             return Err(HostError::Controller(text));
         }
+        self.pins.look(&info.namespaces);
         self.view.set(info);
         // Whatever lanes reported until now was about connections that are gone.
         self.read_reports();
@@ -696,7 +707,9 @@ impl Keeper {
             self.past.add(link.past());
             let reactor = self.reactors.iter().find(|r| r.lanes.contains(&lane));
             if let Some(reactor) = reactor {
-                reactor.orders.send(Order::Attach { lane, link: Box::new(link), rules });
+                let barred = self.pins.barred();
+                let link = Box::new(link);
+                reactor.orders.send(Order::Attach { lane, link, rules, barred });
             }
         }
         self.scout(admin);

@@ -1,6 +1,7 @@
 //! The requests that a lane carries: those in a slot of its queue pair, and those that wait for one.
 
 use super::api::{Completion, Op, Request};
+use super::pins::Barred;
 use crate::connection::Place;
 use roadtrain_proto::host::overdue::Watch;
 use roadtrain_proto::host::retry::{RetryRules, Tries};
@@ -13,6 +14,9 @@ use tracing::warn;
 
 /// Octets of a Dataset Management range.
 pub(super) const RANGE_BYTES: usize = 16;
+
+/// Of requests to a namespace that is there no more, though another is.
+const BARRED: Status = Status::INVALID_NAMESPACE.dnr();
 
 /// A request taken.
 pub(super) struct Flight {
@@ -83,6 +87,10 @@ pub(crate) struct Flights {
     has_said: bool,
     /// Completed while their data was still in a blocked caravan.
     deferred: Vec<Completion>,
+    /// What may not be started.
+    barred: Barred,
+    /// Requests that were to be started, and are barred.
+    refused: Vec<Flight>,
 }
 
 impl Flights {
@@ -96,6 +104,8 @@ impl Flights {
             rules: RetryRules::default(),
             has_said: false,
             deferred: Vec::new(),
+            barred: Barred::default(),
+            refused: Vec::new(),
         }
     }
 
@@ -178,6 +188,32 @@ impl Flights {
         self.pending.drain(..).chain(resting).map(failed)
     }
 
+    /// Whether another namespace is there than the request means.
+    #[inline]
+    pub(super) fn is_barred(&self, request: &Request) -> bool {
+        !self.barred.is_empty() && self.barred.contains(&request.nsid)
+    }
+
+    /// What may not be started from now on.
+    pub(super) fn bar(&mut self, barred: Barred) {
+        self.barred = barred;
+    }
+
+    /// The request may not be started: it fails when nothing reads its buffer any more.
+    pub(super) fn refuse(&mut self, flight: Flight) {
+        self.refused.push(flight);
+    }
+
+    /// Whether there are requests that may not be started.
+    pub(super) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Fails them.
+    pub(super) fn take_refused(&mut self, now: Instant) -> impl Iterator<Item = Completion> {
+        self.refused.drain(..).map(move |flight| completion(flight, BARRED, now))
+    }
+
     /// Data that the slot's command sends.
     pub(super) fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let flight = self.slots[usize::from(slot)].as_ref()?;
@@ -222,6 +258,7 @@ impl Flights {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
         if !status.is_success()
+            && !self.is_barred(&flight.request)
             && let Some(until) = flight.tries.next(now, status, &self.rules)
         {
             self.say(flight.request.nsid, status);

@@ -11,6 +11,7 @@ use super::ether::{Found, Heard as HeardFrame, Ports};
 use super::flights::{Flight, Flights, RANGE_BYTES, completion};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
+use super::pins::Barred;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
@@ -74,6 +75,11 @@ impl Lane {
         self.flights.set_rules(rules);
         self.failing = false;
         self.submit_waiting(now);
+    }
+
+    /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
+    pub(crate) fn bar(&mut self, barred: Barred) {
+        self.flights.bar(barred);
     }
 
     /// A frame for the lane has come.
@@ -211,6 +217,9 @@ impl Lane {
 
     /// Gives a request its slot; the link is there and has room.
     fn start(&mut self, flight: Flight, now: Instant) {
+        if self.flights.is_barred(&flight.request) {
+            return self.flights.refuse(flight);
+        }
         let Some(link) = &mut self.link else { return self.flights.wait(flight) };
         let (sqe, data) = command(&flight.request);
         match link.submit(now, &sqe, data, urgency(&flight.request)) {
@@ -297,6 +306,9 @@ impl Lane {
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         self.submit_waiting(shared.now);
+        if self.flights.has_refused() && !self.is_blocked() {
+            shared.completions.extend(self.flights.take_refused(shared.now));
+        }
         if self.timer.is_due(shared.now) {
             self.look_for_overdue(shared.now)?;
         }

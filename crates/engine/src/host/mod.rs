@@ -16,6 +16,7 @@ mod lane;
 mod link;
 mod meter;
 mod name;
+mod pins;
 mod queue;
 mod reactor;
 

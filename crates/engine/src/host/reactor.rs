@@ -8,6 +8,7 @@ use super::ether::{Found, Ports};
 use super::lane::{Lane, Shared};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
+use super::pins::Barred;
 use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::{Inbox, Outbox};
@@ -41,8 +42,10 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the control thread tells a reactor.
 pub(crate) enum Order {
-    /// Use this connection for the lane.
-    Attach { lane: usize, link: Box<Link>, rules: RetryRules },
+    /// Use this connection for the lane, but not for requests to what is barred.
+    Attach { lane: usize, link: Box<Link>, rules: RetryRules, barred: Barred },
+    /// Other namespaces are there than requests mean.
+    Bar { lane: usize, barred: Barred },
     /// A path to that target was found.
     Offer { lane: usize, found: Found },
     /// Give the lane's connection up: its controller is gone.
@@ -373,13 +376,18 @@ impl Reactor {
             }
             #[cfg(test)]
             Order::Call(call) => call(),
-            Order::Attach { lane, mut link, rules } => {
+            Order::Bar { lane, barred } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.lanes[index].lane.bar(barred);
+            }
+            Order::Attach { lane, mut link, rules, barred } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
                 link.move_to(now, &self.shared.ports, self.lanes.len());
                 let slot = &mut self.lanes[index];
                 slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
+                slot.lane.bar(barred);
                 slot.lane.attach(*link, rules, now);
             }
             Order::Offer { lane, found } => {

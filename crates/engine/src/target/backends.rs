@@ -1,16 +1,19 @@
 //! The open backends of all exports, and what a new configuration changes about them.
 
 use super::server::{Export, ServerError, Subsystem, namespace_config, subsystem_config};
-use crate::backend::{Backend, BackendKind, BackendSpec, OpenError};
+use crate::backend::{Backend, BackendKind, BackendSpec, OpenError, Place, Resize};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::{NamespaceConfig, SubsystemConfig};
+use roadtrain_proto::target::{NamespaceConfig, NamespaceId, SubsystemConfig};
 use std::collections::HashMap;
+use std::mem::discriminant;
 use std::sync::Arc;
+use tracing::warn;
 
 /// A namespace's backend, and what lanes have to know besides.
 #[derive(Clone)]
 pub(super) struct Open {
     spec: BackendSpec,
+    place: Option<Place>,
     pub(super) backend: Arc<Backend>,
     pub(super) class: Option<Class>,
 }
@@ -34,80 +37,155 @@ impl Backends {
         self.open.iter().filter(|&open| is_other(open)).count()
     }
 
-    /// Makes the open backends those of `subsystems`: what stays the same stays open, also when only its size
-    /// differs. Returns what the control plane is to say about them.
+    /// Opens what `subsystems` name and is not open yet, and checks everything, without changing anything that
+    /// hosts see. Takes no lock, and as long as opening takes.
     ///
     /// # Errors
-    /// The first backend that cannot be had; nothing has changed then but sizes that grew.
-    pub(super) fn open(
-        &mut self,
-        subsystems: &[Subsystem],
-    ) -> Result<Vec<SubsystemConfig>, ServerError> {
-        let mut next = HashMap::new();
-        let mut configs = Vec::new();
+    /// The first backend that cannot be had; nothing has changed then.
+    pub(super) fn prepare(&self, subsystems: &[Subsystem]) -> Result<Prepared, ServerError> {
+        let mut prepared = Prepared::default();
         for subsystem in subsystems {
             let mut namespaces = Vec::new();
             for export in &subsystem.exports {
-                let (open, config) = self.open_one(&subsystem.nqn, export)?;
-                next.insert((subsystem.nqn.clone(), export.nsid), open);
+                let config = prepared.add(self, &subsystem.nqn, export).map_err(|source| {
+                    ServerError::Backend { nqn: subsystem.nqn.clone(), nsid: export.nsid, source }
+                })?;
                 namespaces.push(config);
             }
-            configs.push(subsystem_config(subsystem, namespaces));
+            prepared.configs.push(subsystem_config(subsystem, namespaces));
         }
-        self.open = next;
-        Ok(configs)
+        Ok(prepared)
     }
 
-    fn open_one(&self, nqn: &str, export: &Export) -> Result<(Open, NamespaceConfig), ServerError> {
-        let failed =
-            |source| ServerError::Backend { nqn: nqn.to_owned(), nsid: export.nsid, source };
-        let known = self.open.get(&(nqn.to_owned(), export.nsid));
-        let backend = match known.filter(|open| is_same_place(&open.spec, &export.backend)) {
-            Some(open) => {
-                adapt(&open.backend, &export.backend).map_err(failed)?;
-                open.backend.clone()
-            }
-            None => Arc::new(Backend::open(&export.backend).map_err(failed)?),
+    /// What is open already of what `spec` names: the same blocks, perhaps of another size or by another name.
+    fn find(&self, nqn: &str, nsid: u32, spec: &BackendSpec) -> Option<Arc<Backend>> {
+        let alike = |open: &Open| {
+            discriminant(&open.spec.kind) == discriminant(&spec.kind)
+                && (open.spec.lba_bytes, open.spec.read_only) == (spec.lba_bytes, spec.read_only)
         };
-        let config = namespace_config(export, &backend.geometry());
-        Ok((Open { spec: export.backend.clone(), backend, class: export.class }, config))
+        let known = self.get(nqn, nsid).filter(|open| alike(open));
+        if let Some(place) = Place::of(spec) {
+            let there = |open: &&Open| alike(open) && open.place == Some(place);
+            let found = known.filter(there).or_else(|| self.open.values().find(there));
+            return found.map(|open| open.backend.clone());
+        }
+        let known = known.filter(|open| is_alike(&open.spec.kind, &spec.kind))?;
+        if let BackendKind::File { path, .. } | BackendKind::Block { path } = &spec.kind {
+            warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
+        }
+        Some(known.backend.clone())
     }
 }
 
-/// Whether two specifications name the same blocks, perhaps of another size.
-fn is_same_place(a: &BackendSpec, b: &BackendSpec) -> bool {
-    let same_kind = match (&a.kind, &b.kind) {
-        (BackendKind::Memory { .. }, BackendKind::Memory { .. }) => true,
+/// What a new configuration needs, open and checked. Dropping it leaves everything as it was.
+#[derive(Default)]
+pub(super) struct Prepared {
+    next: Backends,
+    /// What the control plane is to say.
+    pub(super) configs: Vec<SubsystemConfig>,
+    /// What was not open before.
+    opened: Vec<Arc<Backend>>,
+    resizes: Vec<(Arc<Backend>, Resize)>,
+}
+
+impl Prepared {
+    fn add(
+        &mut self,
+        old: &Backends,
+        nqn: &str,
+        export: &Export,
+    ) -> Result<NamespaceConfig, OpenError> {
+        let spec = &export.backend;
+        let backend = match old.find(nqn, export.nsid, spec) {
+            Some(backend) => backend,
+            None => {
+                let opened = Arc::new(Backend::open(spec)?);
+                self.opened.push(opened.clone());
+                opened
+            }
+        };
+        let place = backend.place();
+        self.check_alone(place, spec)?;
+        let resize = backend.plan(spec)?;
+        let geometry = backend.planned(&resize);
+        self.resizes.push((backend.clone(), resize));
+        let store = match (export.uuid, export.nguid) {
+            (None, None) => backend.identity()?,
+            _ => 0, // the configuration says who it is
+        };
+        let id = NamespaceId::choose(export.uuid, export.nguid, store);
+        let open = Open { spec: spec.clone(), place, backend, class: export.class };
+        self.next.open.insert((nqn.to_owned(), export.nsid), open);
+        Ok(namespace_config(export, id, &geometry))
+    }
+
+    /// Blocks that are written have one export. Locks say so where a file is opened twice.
+    fn check_alone(&self, place: Option<Place>, spec: &BackendSpec) -> Result<(), OpenError> {
+        let (BackendKind::File { path, .. } | BackendKind::Block { path }) = &spec.kind else {
+            return Ok(());
+        };
+        let mut shared = self.next.open.values().filter(|open| open.place == place);
+        if place.is_some() && shared.any(|open| !(open.spec.read_only && spec.read_only)) {
+            return Err(OpenError::InUse { path: path.clone() });
+        }
+        Ok(())
+    }
+
+    /// Does the last that can fail. Nobody sees it yet.
+    ///
+    /// # Errors
+    /// The first file that does not grow.
+    pub(super) fn stage(&mut self) -> Result<(), OpenError> {
+        self.resizes.iter_mut().try_for_each(|(backend, resize)| backend.stage(resize))
+    }
+
+    /// What is to be open.
+    pub(super) fn backends(&self) -> Backends {
+        self.next.clone()
+    }
+
+    /// Makes `open` what was prepared, at once. What has to be done later, and may take its time, is returned.
+    pub(super) fn switch(mut self, open: &mut Backends) -> Switched {
+        self.opened.clear(); // they stay
+        let resizes = std::mem::take(&mut self.resizes);
+        resizes.iter().for_each(|(backend, resize)| backend.switch(resize));
+        let old = std::mem::replace(open, std::mem::take(&mut self.next));
+        Switched { resizes, _old: old }
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.resizes.iter().for_each(|(backend, resize)| backend.unstage(resize));
+        self.opened.iter().for_each(|backend| backend.undo_opening());
+    }
+}
+
+/// A new configuration is in force. Dropping this gives back what it does not need: not while others wait.
+pub(super) struct Switched {
+    resizes: Vec<(Arc<Backend>, Resize)>,
+    _old: Backends,
+}
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        self.resizes.iter().for_each(|(backend, resize)| backend.settle(resize));
+    }
+}
+
+/// Whether two kinds name the same blocks where these have no place that can be looked at.
+fn is_alike(a: &BackendKind, b: &BackendKind) -> bool {
+    match (a, b) {
+        (BackendKind::Memory { .. }, BackendKind::Memory { .. })
+        | (BackendKind::Null { .. }, BackendKind::Null { .. }) => true,
         (
             BackendKind::Ssd { service: a, parallel: m, .. },
             BackendKind::Ssd { service: b, parallel: n, .. },
         ) => (a, m) == (b, n),
-        (BackendKind::Null { .. }, BackendKind::Null { .. }) => true,
-        (BackendKind::File { path: a, .. }, BackendKind::File { path: b, .. }) => a == b,
-        (BackendKind::Block { path: a }, BackendKind::Block { path: b }) => a == b,
-        _ => false,
-    };
-    same_kind && a.lba_bytes == b.lba_bytes && a.read_only == b.read_only
-}
-
-/// Gives an open backend the size that `spec` says, or that its file has by now.
-fn adapt(backend: &Backend, spec: &BackendSpec) -> Result<(), OpenError> {
-    let size = match spec.kind {
-        BackendKind::Memory { size }
-        | BackendKind::Ssd { size, .. }
-        | BackendKind::Null { size } => Some(size),
-        BackendKind::File { size, .. } => size,
-        BackendKind::Block { .. } => None,
+        (BackendKind::File { path: a, .. }, BackendKind::File { path: b, .. })
+        | (BackendKind::Block { path: a }, BackendKind::Block { path: b }) => a == b,
         #[cfg(test)]
-        BackendKind::Fifo { .. } => None,
-    };
-    match size {
-        Some(size) if size != backend.geometry().bytes() => backend.resize(size).map(|_| ()),
-        Some(_) => Ok(()),
-        None => {
-            // What cannot be looked at keeps the size it had.
-            let _ = backend.refresh();
-            Ok(())
-        }
+        (BackendKind::Fifo { path: a, .. }, BackendKind::Fifo { path: b, .. }) => a == b,
+        _ => false,
     }
 }

@@ -48,6 +48,8 @@ impl State {
 /// Shared by all reactors.
 pub(super) struct Control {
     state: Mutex<State>,
+    /// Reloads take turns.
+    reloading: Mutex<()>,
     reactors: OnceLock<Vec<Outbox<Order>>>,
     /// When the first keep-alive timer runs out.
     timer: AtomicU64,
@@ -91,7 +93,8 @@ impl Control {
             config,
         });
         let (timer, watched) = (AtomicU64::new(NEVER), AtomicU64::new(NEVER));
-        Control { state, reactors: OnceLock::new(), timer, watched }
+        let (reloading, reactors) = (Mutex::default(), OnceLock::new());
+        Control { state, reloading, reactors, timer, watched }
     }
 
     /// Whom events are sent to; once, before the first connection.
@@ -263,9 +266,8 @@ impl Control {
             return NamespaceTable::default();
         };
         let state = self.lock();
-        let Some(table) = state.target.namespaces(&connected.subnqn) else {
-            return NamespaceTable::default();
-        };
+        let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
+        let Some(table) = table else { return NamespaceTable::default() };
         let local = table.iter().filter_map(|(nsid, geometry)| {
             let open = state.backends.get(&connected.subnqn, nsid)?;
             let (backend, class) = (open.backend.clone(), open.class);
@@ -363,27 +365,34 @@ impl Control {
         self.publish(state);
     }
 
-    /// New exports.
+    /// New exports, all of them or none. Reactors go on meanwhile: everything is opened and checked before the
+    /// lock is taken.
     pub(super) fn reload(&self, subsystems: &[Subsystem]) -> Result<usize, ServerError> {
-        let mut state = self.lock();
-        let mut backends = state.backends.clone();
-        let config =
-            TargetConfig { subsystems: backends.open(subsystems)?, ..state.config.clone() };
+        let _alone = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let (open, config) = {
+            let state = self.lock();
+            (state.backends.clone(), state.config.clone())
+        };
+        let mut prepared = open.prepare(subsystems)?;
+        let config = TargetConfig { subsystems: prepared.configs.clone(), ..config };
         config.check()?;
-        let reclassed = backends.reclassed(&state.backends);
-        // Backends first: whoever sees a namespace finds its blocks.
-        state.backends = backends;
+        prepared.stage().map_err(ServerError::Resize)?;
+        let mut state = self.lock();
+        // Checked, so it does not fail, and has not changed anything if it does.
         let changes = state.target.apply(&config)?;
+        let switched = prepared.switch(&mut state.backends);
+        let reclassed = state.backends.reclassed(&open);
         state.config = config;
+        self.publish(state);
         for change in &changes {
             info!("{change:?}");
         }
-        self.publish(state);
-        // Another backend or class may look the same to hosts, which are told nothing then; lanes have to know.
+        // Another class may look the same to hosts, which are told nothing then; lanes have to know.
         for Subsystem { nqn, .. } in subsystems {
             let changed = TargetEvent::NamespacesChanged { nqn: nqn.as_str().into() };
             self.broadcast(|| Order::Event(changed.clone()));
         }
+        drop(switched);
         Ok(changes.len() + reclassed)
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 fn config(reactors: usize) -> ServerConfig {
     let kind = BackendKind::Memory { size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
+    let exports = vec![Export::new(1, backend)];
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     config.cores = vec![0; reactors];

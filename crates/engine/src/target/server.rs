@@ -11,7 +11,7 @@ use crate::backend::{BackendSpec, OpenError};
 use crate::buffer::Pool;
 use crate::clock;
 use crate::mailbox::{Outbox, mailbox};
-use crate::platform::{Placement, Seat, Wish, files, memory_nodes, numa, target_seats};
+use crate::platform::{Placement, Seat, Wish, files, machine, memory_nodes, numa, target_seats};
 use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
@@ -20,8 +20,8 @@ use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, Limits, Listener, NamespaceConfig, SubsystemConfig, Target,
-    TargetConfig,
+    ConfigError, ConnectionLimits, Limits, Listener, NamespaceConfig, NamespaceId, SubsystemConfig,
+    Target, TargetConfig,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
@@ -63,10 +63,20 @@ pub struct Export {
     pub nsid: u32,
     /// Where the blocks are kept.
     pub backend: BackendSpec,
-    /// UUID; derived from the subsystem's NQN and the NSID when `None`.
+    /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the backend's blocks.
     pub uuid: Option<[u8; 16]>,
+    /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the backend's blocks.
+    pub nguid: Option<[u8; 16]>,
     /// Class of its commands that do not say theirs; `None`: their connection's.
     pub class: Option<Class>,
+}
+
+impl Export {
+    /// The blocks of `backend` as namespace `nsid`, everything else by default.
+    #[must_use]
+    pub fn new(nsid: u32, backend: BackendSpec) -> Self {
+        Export { nsid, backend, uuid: None, nguid: None, class: None }
+    }
 }
 
 /// A subsystem to export.
@@ -74,7 +84,7 @@ pub struct Export {
 pub struct Subsystem {
     /// Its NQN.
     pub nqn: String,
-    /// Serial number; derived from the NQN when `None`.
+    /// Serial number; derived from the machine and the NQN when `None`.
     pub serial: Option<String>,
     /// Hosts that may connect; `None` is any.
     pub allowed_hosts: Option<BTreeSet<String>>,
@@ -177,6 +187,9 @@ pub enum ServerError {
         /// Why.
         source: OpenError,
     },
+    /// A file does not grow.
+    #[error(transparent)]
+    Resize(OpenError),
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -246,19 +259,25 @@ impl Server {
         let ports = EtherPorts::open(config.ether.as_ref(), seats.len())?;
         let memory = memory_nodes(&seats);
         let near = numa::take_from(memory.clone());
-        let mut backends = Backends::default();
-        let subsystems = backends.open(&config.subsystems)?;
+        let mut prepared = Backends::default().prepare(&config.subsystems)?;
+        prepared.stage().map_err(ServerError::Resize)?;
         drop(near);
         let listed = |(index, address): (usize, &SocketAddr)| Listener {
             portid: index as u16 + 1,
             address: *address,
         };
         let listed = addresses.iter().enumerate().map(listed).collect();
-        let target_config = TargetConfig { subsystems, listeners: listed, limits: config.limits };
+        let target_config = TargetConfig {
+            subsystems: prepared.configs.clone(),
+            listeners: listed,
+            limits: config.limits,
+            origin: machine(),
+        };
         let target = Target::new(clock::now(), &target_config)?;
-        let control = Arc::new(Control::new(target, backends, target_config));
+        let control = Arc::new(Control::new(target, prepared.backends(), target_config));
         let health = Arc::<Health>::default();
         let reactors = spawn(&config, (listeners, ports), seats, &control, &health)?;
+        drop(prepared.switch(&mut Backends::default())); // a start that fails leaves no new files
         Ok(Server { addresses, control, memory, health, reactors })
     }
 
@@ -497,11 +516,12 @@ pub(super) const BROKEN_CORE: usize = 4322;
 /// What hosts see of an export.
 pub(super) fn namespace_config(
     export: &Export,
+    id: NamespaceId,
     geometry: &crate::backend::Geometry,
 ) -> NamespaceConfig {
     NamespaceConfig {
         read_only: geometry.read_only,
-        uuid: export.uuid,
+        id: Some(id),
         volatile_cache: geometry.volatile_cache,
         granule_bytes: 4096,
         ..NamespaceConfig::new(export.nsid, geometry.blocks, geometry.lba_shift)

@@ -35,7 +35,7 @@ pub(super) fn make_fifo(path: &Path) {
 fn serve(fifo: &Path, reactors: usize, dispatch: Dispatch) -> Server {
     let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
+    let exports = vec![Export::new(1, backend)];
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
@@ -256,4 +256,47 @@ fn a_shutdown_waits_for_commands_in_the_backend() {
         });
         assert_eq!(server.usage().backend_commands, 0);
     }
+}
+
+/// Whether the thread waits in the system call for opening.
+fn is_opening(thread: libc::pid_t) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+    call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_openat)))
+}
+
+/// Opening may take as long as a network file system likes; the lock is taken before every sleep of a reactor.
+#[test]
+fn a_reload_that_waits_for_a_file_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    make_fifo(&fifo);
+    let kind = BackendKind::Memory { size: 1 << 20 };
+    let memory = Export::new(1, BackendSpec { kind, lba_bytes: 512, read_only: false });
+    // Opened for reading only, a FIFO waits for somebody who writes.
+    let kind = BackendKind::Fifo { path: fifo.clone(), size: 1 << 20 };
+    let slow = Export::new(2, BackendSpec { kind, lba_bytes: 512, read_only: true });
+    let subsystem =
+        |exports| vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }];
+    let any = vec!["127.0.0.1:0".parse().unwrap()];
+    let server = Server::start(ServerConfig::new(any, subsystem(vec![memory.clone()]))).unwrap();
+    let (target, wanted) = (&server, subsystem(vec![memory, slow]));
+    std::thread::scope(|scope| {
+        let (named, name) = channel();
+        let reloading = scope.spawn(move || {
+            // SAFETY: no arguments, cannot fail.
+            named.send(unsafe { libc::gettid() }).unwrap();
+            target.reload(&wanted)
+        });
+        let thread = name.recv_timeout(LONG).unwrap();
+        eventually("the reload opens the FIFO", || is_opening(thread));
+        for _ in 0..3 {
+            let client =
+                connect(&server, "nqn.x:host").expect("Connect and Identify need the lock");
+            assert!(client.view().namespace(2).is_none(), "nothing has changed yet");
+            assert!(is_opening(thread));
+        }
+        let _writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        assert_eq!(reloading.join().unwrap().unwrap(), 1);
+    });
+    assert!(connect(&server, "nqn.x:host").unwrap().view().namespace(2).is_some());
 }

@@ -53,7 +53,7 @@ impl Lab {
         (0..self.links).map(|link| format!("{side}{link}")).collect()
     }
 
-    /// A target with 16 MiB of memory.
+    /// A target with 16 MiB of memory, which says that it is the same whenever it is started.
     pub(crate) fn serve(&self) -> Server {
         self.serve_from(BackendKind::Memory { size: 16 << 20 })
     }
@@ -61,7 +61,7 @@ impl Lab {
     /// A target with such a namespace.
     pub(crate) fn serve_from(&self, kind: BackendKind) -> Server {
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
-        let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
+        let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, backend) }];
         let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
         let interfaces = self.interfaces("target");
         let ether = Some(EtherConfig { interfaces, port: PortConfig::default() });

@@ -8,6 +8,7 @@ mod commands;
 mod control;
 mod dispatch;
 mod hostile;
+mod identity;
 mod loss;
 mod name;
 mod ops;

@@ -4,6 +4,7 @@ use crate::proxy::{Fate, Proxy};
 use crate::rig::{HOST_NQN, LONG, MIB, NQN, address, memory, pattern, request, serve};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, Op, TargetName};
+use roadtrain_engine::target::Export;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::channel;
@@ -35,8 +36,9 @@ fn nobody(last: u8) -> SocketAddr {
 
 #[test]
 fn a_name_that_leads_elsewhere_is_followed() {
-    let old = serve(vec![memory(1, MIB, 512)]);
-    let new = serve(vec![memory(1, MIB, 512)]);
+    // Two targets that say that they have the same blocks.
+    let same = || Export { uuid: Some([1; 16]), ..memory(1, MIB, 512) };
+    let (old, new) = (serve(vec![same()]), serve(vec![same()]));
     let told = answer(&[address(&old)]);
     let client = Client::connect(host_by_name(&told)).unwrap();
     client.write(1, 0, pattern(4096, 1), false).unwrap();

@@ -28,7 +28,7 @@ pub fn file(nsid: u32, directory: &tempfile::TempDir, size: u64, lba_bytes: u32)
 
 fn export(nsid: u32, kind: BackendKind, lba_bytes: u32) -> Export {
     let backend = BackendSpec { kind, lba_bytes, read_only: false };
-    Export { nsid, backend, uuid: None, class: None }
+    Export::new(nsid, backend)
 }
 
 pub fn read_only(export: Export) -> Export {

@@ -16,6 +16,10 @@ pub struct DiskInfo {
     pub nsid: u32,
     /// Its NGUID; zeroes if it has none.
     pub nguid: [u8; 16],
+    /// Its UUID; zeroes if it has none.
+    pub uuid: [u8; 16],
+    /// Its EUI-64; zeroes if it has none.
+    pub eui64: [u8; 8],
     /// The controller's model, for people.
     pub model: String,
     /// The controller's serial number, for people.
@@ -70,6 +74,8 @@ impl DiskInfo {
         Ok(DiskInfo {
             nsid,
             nguid: namespace.nguid,
+            uuid: namespace.uuid,
+            eui64: namespace.eui64,
             model: text(&identify.mn),
             serial: text(&identify.sn),
             blocks: namespace.blocks,
@@ -83,6 +89,20 @@ impl DiskInfo {
             trim: serves(oncs::DATASET_MANAGEMENT),
             write_zeroes: serves(oncs::WRITE_ZEROES),
         })
+    }
+
+    /// Whether `namespace` is this one, perhaps of another size.
+    pub(crate) fn is_of(&self, namespace: &NamespaceInfo) -> bool {
+        (self.nguid, self.uuid, self.eui64, self.lba_bytes)
+            == (namespace.nguid, namespace.uuid, namespace.eui64, namespace.block_bytes)
+    }
+
+    /// The identifier that tells it from others; zeroes if it has none.
+    pub(crate) fn identifier(&self) -> [u8; 16] {
+        let mut eui64 = [0; 16];
+        eui64[..8].copy_from_slice(&self.eui64);
+        let told = [self.nguid, self.uuid, eui64];
+        told.into_iter().find(|id| *id != [0; 16]).unwrap_or_default()
     }
 
     /// Whether a front can show it.
@@ -116,6 +136,8 @@ pub(crate) fn test_info() -> DiskInfo {
     DiskInfo {
         nsid: 1,
         nguid: [7; 16],
+        uuid: [8; 16],
+        eui64: [0; 8],
         model: "a test disk".into(),
         serial: "1".into(),
         blocks: 2048,
@@ -147,6 +169,20 @@ mod tests {
         refuse(|info| info.lba_bytes = 513);
         refuse(|info| info.max_transfer_bytes = 256);
         refuse(|info| info.blocks = u64::MAX);
+    }
+
+    #[test]
+    fn the_first_identifier_that_is_told_counts() {
+        let info = |nguid, uuid, eui64| DiskInfo {
+            nguid: [nguid; 16],
+            uuid: [uuid; 16],
+            eui64: [eui64; 8],
+            ..test_info()
+        };
+        assert_eq!(info(1, 2, 3).identifier(), [1; 16]);
+        assert_eq!(info(0, 2, 3).identifier(), [2; 16]);
+        assert_eq!(info(0, 0, 3).identifier()[..8], [3; 8]);
+        assert_eq!(info(0, 0, 0).identifier(), [0; 16]);
     }
 
     #[test]

@@ -29,10 +29,7 @@ impl Watch {
         self.look_at = now + LOOK_INTERVAL;
         if let Some(view) = &self.view {
             let info = disk.info();
-            // With other blocks, or another identity, it is another namespace.
-            let same = view.namespace(info.nsid).filter(|namespace| {
-                namespace.block_bytes == info.lba_bytes && namespace.nguid == info.nguid
-            });
+            let same = view.namespace(info.nsid).filter(|namespace| info.is_of(namespace));
             disk.update(same.map(|namespace| namespace.blocks));
         }
         let found = (!disk.is_removed()).then(|| disk.bytes());

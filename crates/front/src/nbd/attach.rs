@@ -123,7 +123,7 @@ mod tests {
     fn memory(size: u64) -> Vec<Subsystem> {
         let kind = BackendKind::Memory { size };
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
-        let exports = vec![target::Export { nsid: 7, backend, uuid: None, class: None }];
+        let exports = vec![target::Export::new(7, backend)];
         vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }]
     }
 
@@ -190,6 +190,35 @@ mod tests {
         }
         assert_eq!(Client::connect(&path, true).read((16 << 20) - 1, 1), [0]);
         attachment.stop();
+        target.stop();
+    }
+
+    /// A file system that goes on with empty blocks loses what it has not, and writes over what there is.
+    #[test]
+    fn another_namespace_under_the_number_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nbd.sock");
+        let target = target();
+        let listen = target.addresses().to_vec();
+        let attachment = attach(&target, 7, &path).unwrap();
+        let mut client = Client::connect(&path, true);
+        assert_eq!(client.write(command_flag::FUA, 0, &[5; 4096]), Errno::OK);
+        target.stop();
+        let target = Server::start(ServerConfig::new(listen, memory(8 << 20))).unwrap();
+        // Whatever came in while nobody was there waits for the connection, and is refused then.
+        for _ in 0..3 {
+            assert_ne!(client.write(command_flag::FUA, 0, &[6; 4096]), Errno::OK);
+            assert_ne!(client.ask(Command::READ, 0, 0, &[], 4096).0, Errno::OK);
+        }
+        let last = Instant::now() + Duration::from_secs(20);
+        while !attachment.export().disk().is_removed() {
+            assert!(Instant::now() < last, "the front does not notice");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        attachment.stop();
+        let other = attach(&target, 7, &path).unwrap();
+        assert_eq!(Client::connect(&path, true).read(0, 4096), [0; 4096], "nothing was written");
+        other.stop();
         target.stop();
     }
 }

@@ -181,7 +181,7 @@ fn wanted(config: &UblkConfig, disk: &DiskInfo, nqn: &str, reactors: usize) -> W
         queue_depth: config.queue_depth,
         io_bytes,
         params: params::params(disk, io_bytes),
-        identity: device::identity(nqn, disk.nsid, disk.nguid, disk.lba_bytes),
+        identity: device::identity(nqn, disk.nsid, disk.identifier(), disk.lba_bytes),
     }
 }
 

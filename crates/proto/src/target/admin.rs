@@ -56,6 +56,7 @@ pub(super) struct Context<'a> {
     pub(super) now: Instant,
     pub(super) started: Instant,
     pub(super) limits: &'a Limits,
+    pub(super) origin: u128,
     pub(super) controller: &'a mut Controller,
     /// `None` for discovery controllers.
     pub(super) subsystem: Option<&'a Subsystem>,
@@ -103,6 +104,7 @@ impl Target {
             now,
             started: self.started,
             limits: &self.limits,
+            origin: self.origin,
             subsystem: self.subsystems.get(&controller.subnqn),
             discovery: Discovery {
                 listeners: &self.listeners,
@@ -121,8 +123,8 @@ impl Target {
         if let Err(CommandError { status, octet, .. }) = reply {
             controller.shared.errors().record(qid, sqe, status, octet);
         }
-        let deadline = controller.keep_alive.deadline();
-        self.set_timer(deadline);
+        let deadlines = [controller.keep_alive.deadline(), controller.departed.deadline()];
+        self.set_timer(deadlines.into_iter().flatten().min());
         match reply {
             Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
             Ok(Reply::Pending) => Outcome::Pending,

@@ -1,8 +1,9 @@
 //! What a target exports, as its configuration says it.
 
+use super::identity::NamespaceId;
 use core::net::SocketAddr;
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
@@ -18,6 +19,9 @@ pub struct TargetConfig {
     pub listeners: Vec<Listener>,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,
+    /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
+    /// machines with the same NQN do not look like one subsystem. Fixed when the target starts.
+    pub origin: u128,
 }
 
 /// What a target grants every controller.
@@ -78,7 +82,7 @@ pub struct Listener {
 pub struct SubsystemConfig {
     /// Its NQN.
     pub nqn: String,
-    /// Serial number, at most 20 ASCII characters; derived from the NQN when `None`.
+    /// Serial number, at most 20 ASCII characters; derived from the origin and the NQN when `None`.
     pub serial: Option<String>,
     /// Model number, at most 40 ASCII characters.
     pub model: String,
@@ -113,8 +117,9 @@ pub struct NamespaceConfig {
     pub lba_shift: u8,
     /// Writes are refused.
     pub read_only: bool,
-    /// UUID; derived from the subsystem's NQN and the NSID when `None`.
-    pub uuid: Option<[u8; 16]>,
+    /// What tells it from every other. `None`: derived from the subsystem's NQN and the NSID, which says nothing
+    /// of the blocks; only for a target whose blocks have no identity.
+    pub id: Option<NamespaceId>,
     /// Writes may sit in a volatile cache until they are flushed.
     pub volatile_cache: bool,
     /// Deallocated blocks read as zeroes until they are written.
@@ -133,7 +138,7 @@ impl NamespaceConfig {
             blocks,
             lba_shift,
             read_only: false,
-            uuid: None,
+            id: None,
             volatile_cache: true,
             deallocated_reads_zero: true,
             granule_bytes: 4096,
@@ -162,6 +167,12 @@ pub enum ConfigError {
     /// Twice the same NSID.
     #[error("subsystem {0}: namespace {1} is there already")]
     DuplicateNamespace(String, u32),
+    /// Two namespaces would look like one to hosts, which would write to either.
+    #[error(
+        "namespace {1} of {0} has the identity of namespace {3} of {2}: export the blocks once, or give each \
+         a uuid and an nguid of its own"
+    )]
+    DuplicateIdentity(String, u32, String, u32),
     /// No such namespace.
     #[error("subsystem {0}: there is no namespace {1}")]
     UnknownNamespace(String, u32),
@@ -183,6 +194,29 @@ impl TargetConfig {
             subsystem.check()?;
             if !nqns.insert(&subsystem.nqn) {
                 return Err(ConfigError::DuplicateSubsystem(subsystem.nqn.clone()));
+            }
+        }
+        self.check_identities()
+    }
+
+    /// No UUID and no NGUID may be there twice, in whichever subsystems.
+    fn check_identities(&self) -> Result<(), ConfigError> {
+        let mut known: BTreeMap<[u8; 16], (&str, u32)> = BTreeMap::new();
+        for subsystem in &self.subsystems {
+            for namespace in &subsystem.namespaces {
+                let here = (subsystem.nqn.as_str(), namespace.nsid);
+                for half in namespace.id.iter().flat_map(|id| [id.uuid, id.nguid]) {
+                    match known.insert(half, here) {
+                        Some(other) if other != here => {
+                            let (nqn, other_nqn) = (here.0.to_owned(), other.0.to_owned());
+                            let (nsid, other) = (here.1, other.1);
+                            return Err(ConfigError::DuplicateIdentity(
+                                nqn, nsid, other_nqn, other,
+                            ));
+                        }
+                        _ => {}
+                    }
+                }
             }
         }
         Ok(())

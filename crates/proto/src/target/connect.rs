@@ -3,6 +3,7 @@
 use super::aborts::Aborts;
 use super::control::Target;
 use super::controller::{Controller, ControllerKind, ControllerShared};
+use super::departed::Departed;
 use super::events::Events;
 use super::features::Features;
 use super::identify;
@@ -227,6 +228,7 @@ impl Target {
             features: Features::default(),
             events: Events::new(identify::optional_events(kind)),
             changed: BTreeSet::new(),
+            departed: Departed::default(),
             genctr_seen: 0,
             queues: BTreeSet::new(),
             draining: 0,

@@ -5,7 +5,7 @@ use super::config::{
 };
 use super::controller::{Controller, ControllerKind, NOT_ABORTED};
 use super::events::Notice;
-use super::namespace::NamespaceTable;
+use super::namespace::{Namespace, NamespaceTable};
 use super::subsystem::Subsystem;
 use crate::time::Instant;
 use roadtrain_wire::status::Status;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Target {
     pub(super) limits: Limits,
+    pub(super) origin: u128,
     pub(super) listeners: Vec<Listener>,
     pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
     pub(super) controllers: BTreeMap<u16, Controller>,
@@ -104,6 +105,8 @@ pub enum Change {
     NamespaceRemoved(String, u32),
     /// A namespace was changed: its size, block size, protection or anything else.
     NamespaceChanged(String, u32),
+    /// A namespace has gone, and another has come under its NSID.
+    NamespaceReplaced(String, u32),
 }
 
 impl Target {
@@ -113,11 +116,12 @@ impl Target {
         config.check()?;
         Ok(Target {
             limits: config.limits,
+            origin: config.origin,
             listeners: config.listeners.clone(),
             subsystems: config
                 .subsystems
                 .iter()
-                .map(|subsystem| Subsystem::new(subsystem, &config.limits))
+                .map(|subsystem| Subsystem::new(subsystem, &config.limits, config.origin))
                 .map(|subsystem| (subsystem.nqn.clone(), subsystem))
                 .collect(),
             controllers: BTreeMap::new(),
@@ -155,7 +159,7 @@ impl Target {
         if self.subsystems.contains_key(config.nqn.as_str()) {
             return Err(ConfigError::DuplicateSubsystem(config.nqn.clone()));
         }
-        let subsystem = Subsystem::new(config, &self.limits);
+        let subsystem = Subsystem::new(config, &self.limits, self.origin);
         self.subsystems.insert(subsystem.nqn.clone(), subsystem);
         self.discovery_changed();
         Ok(())
@@ -189,7 +193,9 @@ impl Target {
     /// # Errors
     /// The subsystem or the namespace is not there.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), ConfigError> {
-        self.change_namespace(nqn, nsid, |subsystem| subsystem.remove(nsid))
+        self.subsystem_mut(nqn)?.remove(nsid)?;
+        self.depart(nqn, nsid);
+        self.change_namespace(nqn, nsid, |_| Ok(()))
     }
 
     /// Gives a namespace another size; hosts that are connected are told.
@@ -321,6 +327,8 @@ impl Target {
         }
         let admin = (reason != CloseReason::AdminQueueLost).then_some(0);
         let queues = controller.queues.into_iter().chain(admin);
+        // Perhaps what others of its host wait for has waited for it.
+        self.set_timer(self.appearance(None));
         self.outbox.extend(queues.map(|qid| TargetEvent::Close { cntlid, qid, reason }));
     }
 
@@ -335,7 +343,8 @@ impl Target {
         self.timer = self.timer.into_iter().chain(deadline).min();
     }
 
-    /// Ends the controllers whose hosts were not heard of for their keep alive timeout.
+    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, and lets namespaces
+    /// appear that hosts have had time for.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut expired = Vec::new();
         for controller in self.controllers.values_mut().filter(|c| c.keep_alive.is_due(now)) {
@@ -348,7 +357,9 @@ impl Target {
         for cntlid in expired {
             self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
         }
-        self.timer = self.controllers.values().filter_map(|c| c.keep_alive.deadline()).min();
+        self.let_appear(now);
+        let keep_alives = self.controllers.values().filter_map(|c| c.keep_alive.deadline());
+        self.timer = keep_alives.chain(self.appearance(Some(now))).min();
     }
 }
 
@@ -415,8 +426,13 @@ impl Target {
         }
         for namespace in &config.namespaces {
             let nsid = namespace.nsid;
+            let new_id = Namespace::new(nqn, namespace.clone()).id;
             match self.subsystems[nqn.as_str()].namespaces.get(&nsid) {
                 Some(old) if old.config == *namespace => continue,
+                Some(old) if old.id != new_id => {
+                    self.depart(nqn, nsid);
+                    changes.push(Change::NamespaceReplaced(nqn.clone(), nsid));
+                }
                 Some(_) => changes.push(Change::NamespaceChanged(nqn.clone(), nsid)),
                 None => changes.push(Change::NamespaceAdded(nqn.clone(), nsid)),
             }

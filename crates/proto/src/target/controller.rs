@@ -2,6 +2,7 @@
 
 use super::aborts::Aborts;
 use super::control::TargetEvent;
+use super::departed::Departed;
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::features::Features;
@@ -40,6 +41,8 @@ pub(super) struct Controller {
     pub(super) events: Events,
     /// Namespaces changed since the host has read the list.
     pub(super) changed: BTreeSet<u32>,
+    /// NSIDs whose namespace is gone, as far as the host can have noticed: inactive for it, whatever is there now.
+    pub(super) departed: Departed,
     /// Generation of the discovery log when the host last read its head.
     pub(super) genctr_seen: u64,
     /// I/O queues connected.

@@ -16,8 +16,8 @@ use crate::error::CommandError;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
     CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
-    IdentifyNamespaceNvm, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cmic, cns,
-    cntrltype, ctratt, lpa, oaes, ofcs, oncs, sgls, vwc,
+    IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cmic,
+    cns, cntrltype, ctratt, lpa, oaes, ofcs, oncs, sgls, vwc,
 };
 use roadtrain_wire::sqe::SQE_BYTES;
 use roadtrain_wire::status::Status;
@@ -43,9 +43,28 @@ pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u6
     match context.subsystem {
         _ if cns == cns::CONTROLLER => emit(out, &controller(context)),
         None => return Err(CommandError::field(octet::CDW10)),
-        Some(subsystem) => identify_io(context, subsystem, cns, out)?,
+        Some(subsystem) => {
+            let result = identify_io(context, subsystem, cns, out);
+            note_shown(context, cns);
+            result?;
+        }
     }
     Ok(0)
+}
+
+/// What the host has learnt of namespaces that went.
+fn note_shown(context: &mut Context<'_>, cns: u8) {
+    let (nsid, now) = (context.sqe.nsid.get(), context.now);
+    let departed = &mut context.controller.departed;
+    match cns {
+        cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET if nsid < NSID_ALL => {
+            departed.show(nsid + 1.., now);
+        }
+        cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_DESCRIPTORS => {
+            departed.show(nsid..=nsid, now);
+        }
+        _ => {}
+    }
 }
 
 fn emit(out: &mut Vec<u8>, page: &(impl IntoBytes + Immutable)) {
@@ -108,6 +127,7 @@ fn namespace<'a>(
     subsystem: &'a Subsystem,
 ) -> Result<Option<&'a Namespace>, CommandError> {
     match context.sqe.nsid.get() {
+        nsid @ 1..=NAMESPACES_MAX if context.controller.departed.hides(nsid) => Ok(None),
         nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
         _ => Err(bad_namespace()),
     }
@@ -120,7 +140,8 @@ fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList,
         return Err(bad_namespace());
     }
     let above = subsystem.namespaces.range(after + 1..).map(|(nsid, _)| *nsid);
-    Ok(NamespaceList::from_nsids(above))
+    let departed = &context.controller.departed;
+    Ok(NamespaceList::from_nsids(above.filter(|nsid| !departed.hides(*nsid))))
 }
 
 fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
@@ -143,8 +164,8 @@ fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
     out.resize(IDENTIFY_BYTES, 0);
     let mut at = 0;
     for descriptor in [
-        NamespaceDescriptor::Uuid(namespace.uuid),
-        NamespaceDescriptor::Nguid(namespace.nguid),
+        NamespaceDescriptor::Uuid(namespace.id.uuid),
+        NamespaceDescriptor::Nguid(namespace.id.nguid),
         NamespaceDescriptor::Csi(CSI_NVM),
     ] {
         at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 octets fit a page
@@ -157,7 +178,7 @@ fn controller(context: &Context<'_>) -> IdentifyController {
     match context.subsystem {
         Some(subsystem) => fill_io(&mut page, subsystem, limits),
         None => {
-            page.sn = ascii_field(&identity::serial(&controller.subnqn));
+            page.sn = ascii_field(&identity::serial(context.origin, &controller.subnqn));
             page.mn = ascii_field("Roadtrain discovery");
             page.cntrltype = cntrltype::DISCOVERY;
             page.lpa = lpa::EXTENDED_DATA;

@@ -23,6 +23,7 @@ mod config;
 mod connect;
 mod control;
 mod controller;
+mod departed;
 mod discovery;
 mod error_log;
 mod events;
@@ -44,4 +45,5 @@ pub use config::{
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::{Change, CloseReason, Target, TargetEvent};
 pub use controller::{ControllerKind, ControllerShared, Usage};
+pub use identity::{NamespaceId, digest};
 pub use namespace::NamespaceTable;

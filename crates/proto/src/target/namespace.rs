@@ -1,7 +1,7 @@
 //! Namespaces: what admin commands say about them and what the I/O path needs.
 
 use super::config::NamespaceConfig;
-use super::identity::{namespace_nguid, namespace_uuid};
+use super::identity::NamespaceId;
 use super::io::Geometry;
 use roadtrain_wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, LbaFormat, NMIC_SHARED,
@@ -16,14 +16,13 @@ pub(super) const ANA_GROUP: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Namespace {
     pub(super) config: NamespaceConfig,
-    pub(super) uuid: [u8; 16],
-    pub(super) nguid: [u8; 16],
+    pub(super) id: NamespaceId,
 }
 
 impl Namespace {
     pub(super) fn new(nqn: &str, config: NamespaceConfig) -> Self {
-        let uuid = config.uuid.unwrap_or_else(|| namespace_uuid(nqn, config.nsid));
-        Namespace { uuid, nguid: namespace_nguid(nqn, config.nsid), config }
+        let id = config.id.unwrap_or_else(|| NamespaceId::of_place(nqn, config.nsid));
+        Namespace { id, config }
     }
 
     pub(super) fn geometry(&self, transfer_bytes_max: u32) -> Geometry {
@@ -58,7 +57,7 @@ impl Namespace {
         }
         page.anagrpid = ANA_GROUP.into();
         page.nsattr = self.nsattr();
-        page.nguid = self.nguid;
+        page.nguid = self.id.nguid;
         page.lbaf[0] = LbaFormat { ms: 0.into(), lbads: self.config.lba_shift, rp: 0 };
         page
     }
@@ -88,6 +87,12 @@ impl NamespaceTable {
     pub(super) fn new(generation: u64, entries: Vec<(u32, Geometry)>) -> Self {
         debug_assert!(entries.is_sorted_by_key(|entry| entry.0), "binary search needs order");
         NamespaceTable { generation, entries }
+    }
+
+    /// The same without the namespaces that `hides` names.
+    pub(super) fn without(&self, hides: impl Fn(u32) -> bool) -> Self {
+        let entries = self.entries.iter().filter(|(nsid, _)| !hides(*nsid)).copied().collect();
+        NamespaceTable { generation: self.generation, entries }
     }
 
     /// The geometry of `nsid`; `None` when it is not active.

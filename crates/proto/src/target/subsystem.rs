@@ -26,13 +26,13 @@ pub(super) struct Subsystem {
 }
 
 impl Subsystem {
-    pub(super) fn new(config: &SubsystemConfig, limits: &Limits) -> Self {
+    pub(super) fn new(config: &SubsystemConfig, limits: &Limits, origin: u128) -> Self {
         let make = |namespace: &NamespaceConfig| {
             (namespace.nsid, Namespace::new(&config.nqn, namespace.clone()))
         };
         let mut subsystem = Subsystem {
             nqn: config.nqn.as_str().into(),
-            serial: config.serial.clone().unwrap_or_else(|| identity::serial(&config.nqn)),
+            serial: config.serial.clone().unwrap_or_else(|| identity::serial(origin, &config.nqn)),
             model: config.model.clone(),
             allowed_hosts: config.allowed_hosts.clone(),
             namespaces: config.namespaces.iter().map(make).collect(),

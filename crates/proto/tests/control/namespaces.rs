@@ -2,13 +2,14 @@
 
 use crate::script::{HOST, NQN, PRIVATE_NQN, STRANGER, Script, config};
 use roadtrain_proto::target::{
-    Change, CloseReason, ConfigError, NamespaceConfig, SubsystemConfig, Target, TargetConfig,
-    TargetEvent,
+    Change, CloseReason, ConfigError, NamespaceConfig, NamespaceId, SubsystemConfig, Target,
+    TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::identify::{IdentifyNamespace, cns};
+use roadtrain_wire::identify::{IdentifyNamespace, NamespaceList, cns};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 fn nsids(script: &Script) -> Vec<u32> {
     script.target.namespaces(NQN).unwrap().iter().map(|(nsid, _)| nsid).collect()
@@ -161,4 +162,114 @@ fn a_new_configuration_is_applied_as_a_difference() {
     wrong.subsystems[0].namespaces[0].blocks = 0;
     assert!(script.target.apply(&wrong).is_err());
     assert_eq!(nsids(&script), [1, 9], "nothing has changed");
+}
+
+fn active(script: &mut Script, cntlid: u16) -> Vec<u32> {
+    let mut sqe = Sqe::new(opcode::IDENTIFY, 0);
+    sqe.cdw10 = u32::from(cns::ACTIVE_NAMESPACES).into();
+    sqe.set_transport(4096);
+    script.succeed(cntlid, sqe).page::<NamespaceList>().iter().collect()
+}
+
+fn served(script: &Script, cntlid: u16) -> Vec<u32> {
+    let table = script.target.namespaces_for(NQN, cntlid).unwrap();
+    table.iter().map(|(nsid, _)| nsid).collect()
+}
+
+/// Long enough for what is to appear; the controllers are kept alive.
+fn appear(script: &mut Script, kept: &[u16]) {
+    for _ in 0..2 {
+        script.wait(Duration::from_secs(3));
+        for &cntlid in kept {
+            script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
+        }
+    }
+    assert!(script.target.poll_timeout().expect("a timer") <= script.now);
+    script.target.handle_timeout(script.now);
+}
+
+/// The configuration with another store behind namespace 1.
+fn other_store() -> TargetConfig {
+    let mut config = config();
+    config.subsystems[0].namespaces[0].id = Some(NamespaceId::of_store(7));
+    config
+}
+
+fn has_changed(script: &mut Script) -> bool {
+    let is_change = |event: &TargetEvent| matches!(event, TargetEvent::NamespacesChanged { .. });
+    script.events().iter().any(is_change)
+}
+
+#[test]
+fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let replaced = Change::NamespaceReplaced(NQN.to_owned(), 1);
+    assert_eq!(script.target.apply(&other_store()), Ok(vec![replaced]));
+    assert!(has_changed(&mut script));
+    for _ in 0..2 {
+        assert_eq!(
+            served(&script, cntlid),
+            [3],
+            "a host that has not looked yet would write there"
+        );
+        script.wait(Duration::from_secs(4));
+        script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
+        script.target.handle_timeout(script.now);
+    }
+    assert_eq!(size(&mut script, cntlid, 1), 0, "inactive");
+    assert_eq!(active(&mut script, cntlid), [3]);
+    assert_eq!(served(&script, cntlid), [3], "the host has seen it, and needs time to act on it");
+    assert!(!has_changed(&mut script));
+    appear(&mut script, &[cntlid]);
+    assert!(has_changed(&mut script), "lanes are told");
+    assert_eq!((served(&script, cntlid), active(&mut script, cntlid)), (vec![1, 3], vec![1, 3]));
+    let later = script.controller(NQN);
+    script.target.apply(&config()).unwrap();
+    let newest = script.controller(NQN);
+    assert_eq!(served(&script, later), [3]);
+    assert_eq!(served(&script, newest), [1, 3], "it has never known another");
+}
+
+#[test]
+fn what_comes_under_the_nsid_of_one_that_went_is_not_mistaken_for_it() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    script.target.remove_namespace(NQN, 1).unwrap();
+    script.target.add_namespace(NQN, NamespaceConfig::new(1, 64, 12)).unwrap();
+    assert_eq!(served(&script, cntlid), [3]);
+    assert_eq!(active(&mut script, cntlid), [3]);
+    appear(&mut script, &[cntlid]);
+    assert_eq!(served(&script, cntlid), [1, 3]);
+}
+
+/// A host with two paths would add the new namespace on one while it has the old one on the other.
+#[test]
+fn a_namespace_appears_on_all_paths_of_a_host_together() {
+    let mut script = Script::new();
+    let paths = [script.controller(NQN), script.controller(NQN)];
+    let stranger = script.connect_as(STRANGER, NQN).unwrap().cntlid;
+    script.enable(stranger);
+    script.target.apply(&other_store()).unwrap();
+    active(&mut script, paths[0]);
+    active(&mut script, stranger);
+    let all = [paths[0], paths[1], stranger];
+    appear(&mut script, &all);
+    let now = |script: &Script| paths.map(|path| served(script, path));
+    assert_eq!(now(&script), [[3], [3]], "the second path has not looked");
+    assert_eq!(served(&script, stranger), [1, 3], "others do not wait for it");
+    script.target.disconnect(paths[1], 0);
+    appear(&mut script, &[paths[0], stranger]);
+    assert_eq!(served(&script, paths[0]), [1, 3], "a path that is gone holds nobody up");
+}
+
+#[test]
+fn no_identity_is_there_twice() {
+    let mut twice = other_store();
+    twice.subsystems[1].namespaces.push(NamespaceConfig {
+        id: Some(NamespaceId { nguid: [9; 16], ..NamespaceId::of_store(7) }),
+        ..NamespaceConfig::new(4, 1, 9)
+    });
+    let (nqn, other) = (PRIVATE_NQN.to_owned(), NQN.to_owned());
+    assert_eq!(twice.check(), Err(ConfigError::DuplicateIdentity(nqn, 4, other, 1)));
 }

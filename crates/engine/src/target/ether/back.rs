@@ -14,7 +14,7 @@ use std::time::Duration;
 fn serve(fifo: &Path, reactors: usize) -> Server {
     let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
+    let exports = vec![Export::new(1, backend)];
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();

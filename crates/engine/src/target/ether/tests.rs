@@ -83,7 +83,7 @@ fn server_config(interfaces: &[&str]) -> ServerConfig {
         lba_bytes: 512,
         read_only: false,
     };
-    let exports = vec![Export { nsid: 1, backend, uuid: None, class: None }];
+    let exports = vec![Export::new(1, backend)];
     let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();

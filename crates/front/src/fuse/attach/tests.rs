@@ -18,7 +18,7 @@ fn memory(sizes: &[(u32, u64)]) -> Vec<Subsystem> {
     let export = |&(nsid, size): &(u32, u64)| {
         let kind = BackendKind::Memory { size };
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: nsid == 3 };
-        Export { nsid, backend, uuid: None, class: None }
+        Export::new(nsid, backend)
     };
     let exports = sizes.iter().map(export).collect();
     vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }]

@@ -1,0 +1,277 @@
+//! What tells a store from every other: a number that follows the data.
+//!
+//! Memory has one as long as it is there. A regular file has one in an extended attribute, written when it is
+//! first exported for writing; so it keeps it when it is renamed, and when its file system gets another number.
+//! The attribute says whose it is, so that a copy that took it along gets a number of its own. A file that
+//! cannot be given one (read-only, or without attributes) has the number that it would be given. Block devices
+//! are known by what identifies them ([`device`]).
+
+mod device;
+
+use super::spec::OpenError;
+use crate::platform::machine;
+use crate::random;
+use roadtrain_proto::target::digest;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use tracing::{info, warn};
+
+pub(super) use device::of_block;
+
+/// The attribute.
+const NAME: &CStr = c"user.roadtrain.identity";
+/// What it begins with: the number of this form.
+const FORM: &str = "1";
+/// More than it ever has.
+const MARK_BYTES: usize = 256;
+/// Reads a file's generation (`_IOR('v', 1, long)`), where the file system has one.
+const FS_IOC_GETVERSION: libc::Ioctl = 0x8008_7601_u32 as libc::Ioctl;
+/// What is not known.
+const UNKNOWN: &str = "-";
+
+/// Of memory that there was not until now.
+pub(super) fn of_memory() -> Result<u128, OpenError> {
+    let octets = random::octets().map_err(|e| OpenError::io(Path::new("memory"), "name", e))?;
+    Ok(u128::from_ne_bytes(octets))
+}
+
+/// Of a regular file.
+pub(super) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128, OpenError> {
+    let failed = |source| OpenError::io(path, "identify", source);
+    let birth = Birth::of(file).map_err(failed)?;
+    if let Some(mark) = Mark::read(file) {
+        if mark.birth.may_be(&birth) {
+            return Ok(mark.store);
+        }
+        info!(
+            path = %path.display(),
+            "its extended attribute {} is another file's: it is a copy, and gets an identity of its own \
+             (give it a uuid to choose one)", NAME.to_string_lossy()
+        );
+    }
+    let store = birth.store(file).map_err(failed)?;
+    if !read_only {
+        match (Mark { store, birth }).write(file) {
+            // So that hosts never have seen one that a power cut takes back.
+            Ok(()) => file.sync_all().map_err(|e| OpenError::io(path, "store", e))?,
+            Err(error) => info!(path = %path.display(), "no extended attribute: {error}"),
+        }
+    }
+    Ok(store)
+}
+
+/// Of the file that a loop device shows, which is not touched.
+fn of_backing_file(path: &Path) -> Option<u128> {
+    let file = File::open(path).ok()?;
+    of_file(path, &file, true).ok()
+}
+
+/// What tells a file from every other that there ever was, as far as its file system says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Birth {
+    inode: u64,
+    /// Seconds and nanoseconds.
+    born: String,
+    generation: String,
+}
+
+impl Birth {
+    fn of(file: &File) -> io::Result<Birth> {
+        let inode = file.metadata()?.ino();
+        let born = birth_time(file).unwrap_or_else(|| UNKNOWN.into());
+        let generation = generation(file).map_or(UNKNOWN.into(), |number| number.to_string());
+        Ok(Birth { inode, born, generation })
+    }
+
+    /// Whether both may be of one file: what one of them does not know is no difference.
+    fn may_be(&self, other: &Birth) -> bool {
+        let alike = |a: &str, b: &str| a == b || a == UNKNOWN || b == UNKNOWN;
+        self.inode == other.inode
+            && alike(&self.born, &other.born)
+            && alike(&self.generation, &other.generation)
+    }
+
+    /// The number of a file that has none yet.
+    fn store(&self, file: &File) -> io::Result<u128> {
+        // A file system's number may be another after the next mount, so only where nothing better is known.
+        let place = if self.born == UNKNOWN { fs_id(file)? } else { String::new() };
+        let text = format!("{} {} {} {place}", self.inode, self.born, self.generation);
+        Ok(digest(&[b"file\0", &machine().to_be_bytes(), text.as_bytes()]))
+    }
+}
+
+fn birth_time(file: &File) -> Option<String> {
+    // SAFETY: an all-zero statx is a valid value of this plain structure.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    let (fd, flags, mask) = (file.as_raw_fd(), libc::AT_EMPTY_PATH, libc::STATX_BTIME);
+    // SAFETY: the descriptor is open, the path is an empty C string, the answer is writable.
+    let result = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, &mut answer) };
+    let is_told = result == 0 && answer.stx_mask & libc::STATX_BTIME != 0;
+    let born = answer.stx_btime;
+    is_told.then(|| format!("{}.{:09}", born.tv_sec, born.tv_nsec))
+}
+
+fn generation(file: &File) -> Option<u32> {
+    // File systems write 4 octets, whatever the request's size says.
+    let mut octets = [0u8; 8];
+    // SAFETY: the descriptor is open, and at most 8 octets are written.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETVERSION, octets.as_mut_ptr()) };
+    let number = octets.first_chunk().map(|octets| u32::from_ne_bytes(*octets));
+    number.filter(|_| result == 0)
+}
+
+fn fs_id(file: &File) -> io::Result<String> {
+    let mut answer = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the descriptor is open and the answer is writable.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), answer.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed, which is a valid value of this plain structure, and filled since.
+    let answer = unsafe { answer.assume_init() };
+    Ok(format!("{:x} {:?}", answer.f_type, answer.f_fsid))
+}
+
+/// What is in the attribute.
+#[derive(Debug, PartialEq, Eq)]
+struct Mark {
+    store: u128,
+    birth: Birth,
+}
+
+impl Mark {
+    /// As text: form, number, inode, birth time, generation.
+    fn emit(&self) -> String {
+        let Birth { inode, born, generation } = &self.birth;
+        format!("{FORM} {:032x} {inode} {born} {generation}", self.store)
+    }
+
+    fn parse(text: &str) -> Option<Mark> {
+        let fields: Vec<&str> = text.split(' ').collect();
+        let &[FORM, store, inode, born, generation] = &fields[..] else { return None };
+        let store = u128::from_str_radix(store, 16).ok()?;
+        let (inode, born, generation) = (inode.parse().ok()?, born.into(), generation.into());
+        Some(Mark { store, birth: Birth { inode, born, generation } })
+    }
+
+    /// `None`: there is none, or it says nothing that we wrote.
+    fn read(file: &File) -> Option<Mark> {
+        let mut octets = [0u8; MARK_BYTES];
+        let to = octets.as_mut_ptr().cast();
+        // SAFETY: the descriptor is open, the name is a C string, at most `octets` is written.
+        let got = unsafe { libc::fgetxattr(file.as_raw_fd(), NAME.as_ptr(), to, octets.len()) };
+        let text = octets.get(..usize::try_from(got).ok()?)?;
+        let mark = std::str::from_utf8(text).ok().and_then(Mark::parse);
+        if mark.is_none() {
+            warn!(
+                "an extended attribute {} that means nothing is replaced",
+                NAME.to_string_lossy()
+            );
+        }
+        mark
+    }
+
+    fn write(&self, file: &File) -> io::Result<()> {
+        let text = self.emit();
+        let from = text.as_ptr().cast();
+        // SAFETY: the descriptor is open, the name is a C string, the text is as long as said.
+        let result =
+            unsafe { libc::fsetxattr(file.as_raw_fd(), NAME.as_ptr(), from, text.len(), 0) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn open(path: &Path) -> File {
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    fn identity(path: &Path) -> u128 {
+        of_file(path, &open(path), false).unwrap()
+    }
+
+    /// A directory, and a file in it.
+    fn new_file() -> (tempfile::TempDir, std::path::PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        fs::write(&path, [5; 4096]).unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn a_file_keeps_its_identity_when_it_is_written_and_renamed() {
+        let (directory, path) = new_file();
+        let first = identity(&path);
+        fs::write(&path, [6; 8192]).unwrap();
+        let moved = directory.path().join("moved");
+        fs::rename(&path, &moved).unwrap();
+        assert_eq!(identity(&moved), first);
+        assert_eq!(of_file(&moved, &File::open(&moved).unwrap(), true).unwrap(), first);
+        fs::write(&path, [5; 4096]).unwrap();
+        assert_ne!(identity(&path), first, "another file under the old name");
+    }
+
+    #[test]
+    fn a_file_is_the_same_before_and_after_it_may_be_written() {
+        let (_directory, path) = new_file();
+        let before = of_file(&path, &File::open(&path).unwrap(), true).unwrap();
+        assert_eq!(Mark::read(&open(&path)), None, "a read-only export changes nothing");
+        assert_eq!(identity(&path), before);
+    }
+
+    #[test]
+    fn a_copy_with_all_attributes_is_another_file() {
+        let (directory, path) = new_file();
+        let first = identity(&path);
+        let Some(mark) = Mark::read(&open(&path)) else {
+            return super::super::tests::skipped(
+                "a_copy_with_all_attributes_is_another_file",
+                &"the temporary directory takes no extended attributes",
+            );
+        };
+        let copy = directory.path().join("copy");
+        fs::copy(&path, &copy).unwrap();
+        mark.write(&open(&copy)).unwrap();
+        let other = identity(&copy);
+        assert_ne!(other, first);
+        assert_eq!((identity(&copy), identity(&path)), (other, first), "from then on");
+    }
+
+    #[test]
+    fn a_kernel_that_tells_more_than_another_makes_no_difference() {
+        let birth = Birth { inode: 7, born: "5.000000001".into(), generation: UNKNOWN.into() };
+        for (other, same) in [
+            (Birth { born: UNKNOWN.into(), ..birth.clone() }, true),
+            (Birth { generation: "9".into(), ..birth.clone() }, true),
+            (Birth { born: "5.000000002".into(), ..birth.clone() }, false),
+            (Birth { inode: 8, ..birth.clone() }, false),
+        ] {
+            assert_eq!((birth.may_be(&other), other.may_be(&birth)), (same, same), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn marks_round_trip_and_nonsense_is_none() {
+        let birth = Birth { inode: 7, born: "5.000000001".into(), generation: UNKNOWN.into() };
+        let mark = Mark { store: 0xab, birth };
+        let text = mark.emit();
+        assert_eq!(text, "1 000000000000000000000000000000ab 7 5.000000001 -");
+        assert_eq!(Mark::parse(&text), Some(mark));
+        for nonsense in ["", "1", "2 ab 7 5.1 -", "1 xx 7 5.1 -", "1 ab -7 5.1 -", "1 ab 7 5.1"] {
+            assert_eq!(Mark::parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn memory_is_never_the_same_again() {
+        assert_ne!(of_memory().unwrap(), of_memory().unwrap());
+    }
+}

@@ -1,0 +1,93 @@
+//! Which namespace each NSID stands for, as long as a controller is used.
+//!
+//! Requests name an NSID, but mean blocks: those that were there when the NSID was first seen. When another
+//! namespace is there (a target that has lost its memory, another file), an older write would destroy it and what
+//! it holds would be taken for what was read before. So the NSID is *barred*: its requests fail, also those that
+//! wait for a connection, until the namespace they mean is back.
+
+use super::bringup::NamespaceInfo;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tracing::warn;
+
+/// NSIDs that stand for another namespace now, in increasing order.
+pub(crate) type Barred = Arc<[u32]>;
+
+/// What was first seen under each NSID.
+#[derive(Default)]
+pub(crate) struct Pins {
+    by_nsid: BTreeMap<u32, NamespaceInfo>,
+    barred: Barred,
+}
+
+impl Pins {
+    /// Looks at the namespaces that there are; which NSIDs are barred from now on, if that has changed.
+    pub(crate) fn look(&mut self, namespaces: &[NamespaceInfo]) -> Option<Barred> {
+        let mut barred = Vec::new();
+        for now in namespaces {
+            let pinned = self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
+            if !pinned.is_same(now) {
+                barred.push(now.nsid);
+            }
+        }
+        barred.sort_unstable();
+        let new = barred.iter().filter(|nsid| !self.barred.contains(nsid));
+        for nsid in new {
+            warn!(
+                nsid,
+                "another namespace is there now: requests for the first one fail until it is back"
+            );
+        }
+        if *self.barred == *barred {
+            return None;
+        }
+        self.barred = barred.into();
+        Some(self.barred.clone())
+    }
+
+    /// What is barred.
+    pub(crate) fn barred(&self) -> Barred {
+        self.barred.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace(nsid: u32, nguid: u8) -> NamespaceInfo {
+        NamespaceInfo { nsid, block_bytes: 512, nguid: [nguid; 16], ..NamespaceInfo::default() }
+    }
+
+    #[test]
+    fn an_nsid_is_barred_while_another_namespace_is_there() {
+        let mut pins = Pins::default();
+        let mut look = |namespaces: &[NamespaceInfo]| {
+            let changed = pins.look(namespaces);
+            assert!(changed.is_none_or(|changed| changed == pins.barred()));
+            pins.barred().to_vec()
+        };
+        let none: [u32; 0] = [];
+        assert_eq!(look(&[namespace(1, 1), namespace(2, 2)]), none);
+        assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
+        assert_eq!(look(&[namespace(1, 1)]), none, "what is not there is refused by the target");
+        assert_eq!(look(&[namespace(1, 8), namespace(2, 9)]), [1, 2], "it is remembered");
+        assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
+        let grown = NamespaceInfo { blocks: 7, ..namespace(1, 1) };
+        let coarse = NamespaceInfo { block_bytes: 4096, ..namespace(2, 2) };
+        assert_eq!(look(&[grown, coarse]), [2], "another block is another place");
+    }
+
+    #[test]
+    fn each_identifier_counts() {
+        let one = namespace(1, 1);
+        for other in [
+            NamespaceInfo { uuid: [1; 16], ..one.clone() },
+            NamespaceInfo { eui64: [1; 8], ..one.clone() },
+            NamespaceInfo { nguid: [0; 16], ..one.clone() },
+        ] {
+            assert!(!one.is_same(&other), "{other:?}");
+        }
+        assert!(one.is_same(&NamespaceInfo { read_only: true, blocks: 9, ..one.clone() }));
+    }
+}

@@ -1,0 +1,39 @@
+//! What tells this machine from others.
+
+use roadtrain_proto::target::digest;
+use std::fs;
+use std::path::Path;
+
+/// A number that stands for this machine, installed as it is, and does not tell its id, which is confidential
+/// (machine-id(5)). A machine without one is known by its name.
+pub(crate) fn machine() -> u128 {
+    machine_below(Path::new("/"))
+}
+
+/// As files below `root` say.
+fn machine_below(root: &Path) -> u128 {
+    let places = ["etc/machine-id", "var/lib/dbus/machine-id", "proc/sys/kernel/hostname"];
+    let texts = places.iter().filter_map(|place| fs::read_to_string(root.join(place)).ok());
+    let known = texts.map(|text| text.trim().to_owned()).find(|text| !text.is_empty());
+    digest(&[b"machine\0", known.unwrap_or_default().as_bytes()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_differ_and_stay_the_same() {
+        let [one, other] = ["one\n", "other\n"].map(|id| {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir_all(root.path().join("etc")).unwrap();
+            fs::write(root.path().join("etc/machine-id"), id).unwrap();
+            fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
+            fs::write(root.path().join("proc/sys/kernel/hostname"), "the same\n").unwrap();
+            assert_eq!(machine_below(root.path()), machine_below(root.path()));
+            machine_below(root.path())
+        });
+        assert_ne!(one, other);
+        assert_eq!(machine(), machine());
+    }
+}
