@@ -26,7 +26,6 @@ pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
-use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::{Connected, Usage};
 use roadtrain_proto::time::Instant;
@@ -59,6 +58,10 @@ pub(super) enum LaneError {
 pub(super) struct Shared {
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
+    /// What a lane whose socket is full may have unsent in buffers, and still be received from.
+    pub(super) unsent_max: usize,
+    /// Where the control plane writes a page before it goes to a buffer.
+    pub(super) page: Vec<u8>,
     pub(super) ring: Ring,
     pub(super) dispatcher: Dispatcher,
     pub(super) now: Instant,
@@ -88,6 +91,8 @@ pub(super) struct Lane {
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
     starved: VecDeque<u16>,
+    /// The admin command that was given a buffer of the lane's own last.
+    own_buffer: Option<u16>,
     /// Commands in the backend.
     pub(super) tasks: u32,
     /// A command has come since the control plane was told that the host is there.
@@ -136,6 +141,7 @@ impl Lane {
             namespaces: NamespaceTable::default(),
             slots: Vec::new(),
             starved: VecDeque::new(),
+            own_buffer: None,
             tasks: 0,
             heard: false,
             usage: Usage::default(),
@@ -211,8 +217,7 @@ impl Lane {
                 return Ok(false); // no buffer to resume with
             }
             let work = &self.slots[usize::from(slot)].work;
-            let Work::Io { command, .. } = work else { return Ok(true) };
-            let (length, out) = (work.staged_bytes(), command.data_out_bytes());
+            let (length, out) = (work.staged_bytes(), work.data_out_bytes());
             let Some(buffer) = shared.pool.take(length as usize) else {
                 return Ok(!self.is_stalled());
             };
@@ -220,6 +225,8 @@ impl Lane {
             self.hold(shared.now, slot, buffer);
             if out > 0 {
                 self.transport.request_data(shared.now, slot, out);
+            } else if let Work::Admin(_) = self.slots[usize::from(slot)].work {
+                self.run_admin(shared, slot)?;
             } else {
                 self.execute(shared, slot);
             }
@@ -229,6 +236,11 @@ impl Lane {
     /// Nothing is received until a buffer is there.
     pub(super) fn is_stalled(&self) -> bool {
         self.transport.is_stalled()
+    }
+
+    /// Nothing is received until more has been sent.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.transport.is_deaf()
     }
 
     pub(super) fn is_starved(&self) -> bool {
@@ -242,6 +254,14 @@ impl Lane {
         (slot.data, slot.held_since) = (Data::Pooled(buffer), since);
     }
 
+    /// Gives a command its buffer, `bytes` of which are its answer.
+    fn answer_with(&mut self, now: Instant, slot: u16, buffer: Buffer, bytes: u32, result: u64) {
+        self.hold(now, slot, buffer);
+        self.slots[usize::from(slot)].unsent_bytes = bytes;
+        self.transport.add_unsent(bytes);
+        self.transport.respond_with_data(now, slot, bytes, result);
+    }
+
     /// An error when a command has had a buffer for `limit` because of the peer. While it is in the backend its
     /// buffer is there, too.
     pub(super) fn check_transfers(&self, now: Instant, limit: Duration) -> Result<(), LaneError> {
@@ -250,8 +270,11 @@ impl Lane {
             matches!(slot.data, Data::Pooled(_)) && now.since(slot.held_since) >= limit
         };
         let Some(slot) = self.slots.iter().find(is_overdue) else { return Ok(()) };
-        let is_read = matches!(slot.work, Work::Io { command: IoCommand::Read { .. }, .. });
-        let what = if is_read { "the answer was not taken" } else { "the data did not come" };
+        let what = if slot.unsent_bytes > 0 {
+            "the answer was not taken"
+        } else {
+            "the data did not come"
+        };
         // What it does not take would otherwise stay with the kernel.
         self.transport.reset_on_close();
         Err(LaneError::Overdue(what, limit))

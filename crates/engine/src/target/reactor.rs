@@ -46,6 +46,11 @@ const TURNS_PER_LOOK: u32 = 16;
 /// Longest wait for the backend when a reactor ends.
 pub(super) const STOP_WAIT: Duration = Duration::from_secs(10);
 
+/// Octets in buffers that a lane whose socket is full may have unsent, and still be received from; or that share of
+/// all buffers, if it is less.
+const UNSENT_MAX: usize = 4 << 20;
+const UNSENT_SHARE: usize = 4;
+
 /// What other threads tell a reactor.
 pub(super) enum Order {
     /// Serve this connection.
@@ -205,6 +210,8 @@ impl Reactor {
             shared: Shared {
                 gather: Box::default(),
                 pool: Pool::new(parts.pool_bytes),
+                unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
+                page: Vec::new(),
                 ring: Ring::new(RING_ENTRIES)?,
                 dispatcher: Dispatcher::new(parts.dispatch, parts.peers[parts.number].clone())?,
                 now: clock::now(),
@@ -485,7 +492,7 @@ impl Reactor {
             return;
         };
         let Some(fd) = seat.lane.fd() else { return };
-        let listens = !seat.hot && !seat.lane.is_stalled();
+        let listens = !seat.hot && !seat.lane.is_stalled() && !seat.lane.is_deaf();
         let read = listens && !std::mem::replace(&mut seat.polling_in, true);
         let blocked = seat.lane.is_blocked();
         let write = blocked && !std::mem::replace(&mut seat.polling_out, true);

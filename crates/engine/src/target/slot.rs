@@ -18,8 +18,6 @@ pub(super) enum Data {
     InPlace { start: *mut u8, length: usize },
     /// In a buffer of the pool.
     Pooled(Buffer),
-    /// An admin command's.
-    Page(Vec<u8>),
     /// Not wanted: the command fails once it has passed.
     Discarded,
 }
@@ -32,7 +30,6 @@ impl Data {
             // SAFETY: `end` is within the range that was checked against the namespace.
             Data::InPlace { start, length } if end <= *length => Some(unsafe { start.add(offset) }),
             Data::Pooled(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
-            Data::Page(page) => page.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
             _ => None,
         }
     }
@@ -51,18 +48,37 @@ pub(super) enum Work {
     /// buffer until all has come, so that no block is ever half written.
     Split { namespace: Rc<LocalNamespace>, start: *mut u8, from: u32, length: u32 },
     /// An admin or fabrics command.
-    Admin(Box<Sqe>),
+    Admin(Box<Admin>),
     /// Fails when its data has passed.
     Failed(Status),
+}
+
+/// An admin or fabrics command, and the data that it moves.
+pub(super) struct Admin {
+    pub(super) sqe: Sqe,
+    /// Octets from the host.
+    pub(super) out_bytes: u32,
+    /// Octets to the host at most.
+    pub(super) page_bytes: u32,
 }
 
 impl Work {
     /// Octets of pool buffer that it needs.
     pub(super) fn staged_bytes(&self) -> u32 {
         match *self {
+            Work::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
             Work::Io { command: IoCommand::Read { length, .. }, .. } => length,
             Work::Io { command, .. } => command.data_out_bytes(),
             Work::Split { length, .. } => length,
+            _ => 0,
+        }
+    }
+
+    /// Octets that the host sends.
+    pub(super) fn data_out_bytes(&self) -> u32 {
+        match *self {
+            Work::Io { command, .. } => command.data_out_bytes(),
+            Work::Admin(ref admin) => admin.out_bytes,
             _ => 0,
         }
     }
@@ -74,12 +90,14 @@ pub(super) struct Slot {
     pub(super) data: Data,
     /// When its buffer was last given to it, by the lane's own clock.
     pub(super) held_since: Instant,
+    /// Octets of its buffer that wait to be sent.
+    pub(super) unsent_bytes: u32,
 }
 
 impl Slot {
     /// The command is answered: what it holds goes back.
     pub(super) fn release(&mut self, pool: &mut Pool) {
-        self.work = Work::None;
+        (self.work, self.unsent_bytes) = (Work::None, 0);
         if let Data::Pooled(buffer) = std::mem::take(&mut self.data) {
             pool.give(buffer);
         }

@@ -20,4 +20,5 @@ mod rig;
 mod scarce;
 mod ssd;
 mod transfers;
+mod unsent;
 mod whole_blocks;

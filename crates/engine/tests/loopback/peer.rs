@@ -106,6 +106,14 @@ impl Rig {
         self.queue_of_class(qid, entries, Class::Normal)
     }
 
+    /// As [`Rig::queue_of`], with digests.
+    pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> Peer {
+        let mut peer = self.ready(digests);
+        peer.send(&self.connect_capsule_of(qid, entries, Class::Normal, digests));
+        assert!(peer.completion(1).is_success());
+        peer
+    }
+
     /// As [`Rig::queue_of`], of a class.
     pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> Peer {
         let mut peer = self.ready(raw::PLAIN);

@@ -2,7 +2,8 @@
 
 use super::payload::Payload;
 use super::{Lane, LaneError, Shared};
-use crate::target::slot::{Data, Work};
+use crate::buffer::{Buffer, Pool};
+use crate::target::slot::{Admin, Data, Work};
 use crate::target::tasks::Job;
 use crate::target::tickets::Ticket;
 use roadtrain_proto::target::Connected;
@@ -13,6 +14,8 @@ use roadtrain_wire::status::Status;
 
 /// Most octets of data an admin or fabrics command brings.
 const ADMIN_DATA_BYTES_MAX: u32 = 8192;
+/// Room for a page that a reactor keeps from one command to the next.
+const PAGE_BYTES_KEPT: usize = 64 << 10;
 
 impl Lane {
     pub(super) fn handle_admin(
@@ -32,27 +35,60 @@ impl Lane {
             self.fail(shared, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), &payload);
             return Ok(());
         }
-        let s = self.slot(slot);
-        s.work = Work::Admin(Box::new(*sqe));
+        let page_bytes = if along > 0 { 0 } else { self.page_bytes(sqe) };
+        let admin = Admin { sqe: *sqe, out_bytes: out, page_bytes };
+        self.slot(slot).work = Work::Admin(Box::new(admin));
         if let Payload::Here(buffer) = payload {
-            s.data = Data::Page(buffer.to_vec());
+            self.hold(shared.now, slot, buffer);
             return self.run_admin(shared, slot);
         }
-        s.data = Data::Page(vec![0; out as usize]);
-        match (out, payload) {
+        let staged = out.max(page_bytes);
+        if staged > 0 {
+            let own = self.own_buffer(slot, staged);
+            let Some(buffer) = own.or_else(|| self.take_buffer(shared, staged, along)) else {
+                self.starved.push_back(slot);
+                if along > 0 {
+                    self.transport.stall(shared.now);
+                }
+                return Ok(());
+            };
+            self.hold(shared.now, slot, buffer);
+        }
+        match (out, along) {
             (0, _) => self.run_admin(shared, slot),
-            (_, Payload::Asked) => {
+            (_, 0) => {
                 self.transport.request_data(shared.now, slot, out);
                 Ok(())
             }
-            _ => Ok(()),
+            _ => Ok(()), // its data follows in the capsule
         }
+    }
+
+    /// One small buffer for each lane that is not of the pool: hosts connect and look around also while others have
+    /// every buffer.
+    fn own_buffer(&mut self, slot: u16, bytes: u32) -> Option<Buffer> {
+        let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, Data::Pooled(_));
+        if bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
+            return None;
+        }
+        self.own_buffer = Some(slot);
+        Some(Buffer::alloc(bytes as usize))
+    }
+
+    /// Octets of buffer for what an admin command returns: what its host has room for. Commands for which that is
+    /// too much fail.
+    fn page_bytes(&self, sqe: &Sqe) -> u32 {
+        // Bit 1 of an opcode says that data goes to the host; no fabrics command that there is does that.
+        let returns_data = sqe.opcode & 2 != 0 && sqe.opcode != opcode::FABRICS;
+        let bytes = sqe.sgl.length.get();
+        let fits = bytes as usize <= Pool::LEN_MAX;
+        if returns_data && fits && self.association.is_some() { bytes } else { 0 }
     }
 
     pub(super) fn run_admin(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
         let s = &mut self.slots[usize::from(slot)];
-        if let Work::Admin(sqe) = &s.work
-            && is_shutdown(sqe)
+        if let Work::Admin(admin) = &s.work
+            && is_shutdown(&admin.sqe)
             && let Some(connected) = &self.association
         {
             // No command is in a backend any more, and what was written is on stable storage, before the controller
@@ -74,20 +110,24 @@ impl Lane {
     /// Hands the command to the control plane and answers it.
     pub(super) fn run_command(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
         let s = &mut self.slots[usize::from(slot)];
-        let (Work::Admin(sqe), Data::Page(data)) =
-            (std::mem::take(&mut s.work), std::mem::take(&mut s.data))
-        else {
-            return Ok(());
+        let Work::Admin(admin) = std::mem::take(&mut s.work) else { return Ok(()) };
+        let buffer = match std::mem::take(&mut s.data) {
+            Data::Pooled(buffer) => Some(buffer),
+            _ => None,
         };
+        let data = buffer.as_ref().and_then(|buffer| buffer.get(..admin.out_bytes as usize));
         let control = shared.control.clone();
-        let (now, mut page) = (shared.now, Vec::new());
+        let (now, mut page) = (shared.now, std::mem::take(&mut shared.page));
+        page.clear();
         let since = *self.connecting.get_or_insert(now);
         let port = self.transport.port(&self.peer, since);
         let cntlid = self.association.as_ref().map(|connected| connected.cntlid);
-        let answer = control.command(now, &mut self.association, port, &sqe, &data, &mut page);
+        let (sqe, data) = (&admin.sqe, data.unwrap_or_default());
+        let answer = control.command(now, &mut self.association, port, sqe, data, &mut page);
         if answer.postponed {
+            shared.page = page;
             let s = &mut self.slots[usize::from(slot)];
-            (s.work, s.data) = (Work::Admin(sqe), Data::Page(data));
+            (s.work, s.data) = (Work::Admin(admin), buffer.map_or(Data::None, Data::Pooled));
             self.postponed.push(slot);
             return Ok(());
         }
@@ -101,9 +141,9 @@ impl Lane {
             self.transport.set_connected(qid, entries, sq_flow_control, class);
             self.namespaces = control.table(self.association.as_ref());
         }
-        if let Some((status, result)) = answer.completion {
-            self.respond_with_page(shared, slot, status, result, page);
-        }
+        self.respond_with_page(shared, slot, answer.completion, buffer, &page);
+        page.shrink_to(PAGE_BYTES_KEPT);
+        shared.page = page;
         if answer.ends {
             self.given_up_by = cntlid;
         }
@@ -143,20 +183,30 @@ impl Lane {
         Ok(!waiting.is_empty())
     }
 
+    /// Answers, if the command has ended, with the page in its buffer or without data.
     fn respond_with_page(
         &mut self,
-        shared: &Shared,
+        shared: &mut Shared,
         slot: u16,
-        status: Status,
-        result: u64,
-        page: Vec<u8>,
+        completion: Option<(Status, u64)>,
+        buffer: Option<Buffer>,
+        page: &[u8],
     ) {
-        if page.is_empty() || !status.is_success() {
-            return self.transport.respond(shared.now, slot, status, result);
+        let (now, length) = (shared.now, page.len());
+        let returns_page = length > 0 && completion.is_some_and(|(status, _)| status.is_success());
+        match (completion, buffer) {
+            (Some((_, result)), Some(mut buffer)) if returns_page && length <= buffer.len() => {
+                buffer[..length].copy_from_slice(page);
+                self.answer_with(now, slot, buffer, length as u32, result);
+            }
+            (completion, buffer) => {
+                buffer.into_iter().for_each(|buffer| shared.pool.give(buffer));
+                let Some((status, result)) = completion else { return };
+                debug_assert!(!returns_page, "a page is as long as its host says");
+                let status = if returns_page { Status::INTERNAL_ERROR } else { status };
+                self.transport.respond(now, slot, status, result);
+            }
         }
-        let length = page.len() as u32;
-        self.slots[usize::from(slot)].data = Data::Page(page);
-        self.transport.respond_with_data(shared.now, slot, length, result);
     }
 
     /// Completes an asynchronous event request.

@@ -234,7 +234,12 @@ impl Lane {
 
     /// First come, first served; but data that is here already may use the reserve, because what the other
     /// buffers wait for may be behind it.
-    fn take_buffer(&self, shared: &mut Shared, length: u32, along: u32) -> Option<Buffer> {
+    pub(super) fn take_buffer(
+        &self,
+        shared: &mut Shared,
+        length: u32,
+        along: u32,
+    ) -> Option<Buffer> {
         let pooled = if self.starved.is_empty() { shared.pool.take(length as usize) } else { None };
         match pooled {
             None if along > 0 => shared.pool.take_reserved(length as usize),
@@ -300,8 +305,7 @@ impl Lane {
         };
         match (outcome.result, outcome.buffer) {
             (Ok(()), Some(buffer)) if read_bytes > 0 => {
-                self.hold(shared.now, slot, buffer);
-                self.transport.respond_with_data(shared.now, slot, read_bytes, 0);
+                self.answer_with(shared.now, slot, buffer, read_bytes, 0);
             }
             (result, buffer) => {
                 if let Some(buffer) = buffer {

@@ -33,6 +33,10 @@ pub(super) struct Tcp {
     stalled: Option<Instant>,
     /// How long it was so before.
     stalled_ns: u64,
+    /// Octets in buffers that wait to be sent.
+    unsent: usize,
+    /// So many that nothing is received before the socket takes more.
+    deaf: bool,
 }
 
 struct Filler<'a> {
@@ -75,11 +79,22 @@ impl Tcp {
             local,
             stalled: None,
             stalled_ns: 0,
+            unsent: 0,
+            deaf: false,
         }
     }
 
     pub(super) fn is_stalled(&self) -> bool {
         self.stalled.is_some()
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// So many octets of a buffer are to be sent.
+    pub(super) fn add_unsent(&mut self, bytes: u32) {
+        self.unsent += bytes as usize;
     }
 
     /// Data has arrived that there is no buffer for.
@@ -115,10 +130,12 @@ impl Tcp {
     }
 
     fn sent(&mut self, slots: &mut [Slot], pool: &mut Pool) {
-        let stats = &mut self.connection.stats;
+        let (stats, unsent) = (&mut self.connection.stats, &mut self.unsent);
         self.qpair.sent(|number| {
             stats.requests += 1;
-            slots[usize::from(number)].release(pool);
+            let slot = &mut slots[usize::from(number)];
+            *unsent -= slot.unsent_bytes as usize;
+            slot.release(pool);
         });
     }
 }
@@ -131,7 +148,7 @@ impl Lane {
         rx: &mut RxBuffer,
     ) -> Result<Heard, LaneError> {
         self.transport.set_yielding(false);
-        let (heard, rest) = self.receive_up_to(rx, RX_BUFFER_BYTES)?;
+        let (heard, rest) = self.receive_up_to(shared.unsent_max, rx, RX_BUFFER_BYTES)?;
         if let Some(rest) = rest {
             self.handle_all(shared, rest)?;
         }
@@ -146,7 +163,7 @@ impl Lane {
         rx: &'a mut RxBuffer,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         self.transport.set_yielding(true);
-        let (heard, rest) = self.receive_up_to(rx, YIELDING_RX_BYTES)?;
+        let (heard, rest) = self.receive_up_to(shared.unsent_max, rx, YIELDING_RX_BYTES)?;
         let rest = rest.map(|rest| self.go_on(shared, rest)).transpose()?;
         Ok((heard, rest.flatten()))
     }
@@ -162,11 +179,13 @@ impl Lane {
 
     fn receive_up_to<'a>(
         &mut self,
+        unsent_max: usize,
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         let Transport::Tcp(tcp) = &mut self.transport else { return Ok((Heard::default(), None)) };
-        if tcp.is_stalled() {
+        tcp.deaf = tcp.unsent >= unsent_max && tcp.connection.is_blocked();
+        if tcp.is_stalled() || tcp.deaf {
             return Ok((Heard::default(), None));
         }
         let place = tcp.qpair.wanted().and_then(|(slot, offset, length)| {
@@ -303,6 +322,7 @@ impl Lane {
     /// The socket is writable again.
     pub(in crate::target) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
         let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
+        tcp.deaf = false; // until it is received from again
         if tcp.connection.resume()? == Sent::All {
             tcp.sent(&mut self.slots, &mut shared.pool);
         }

@@ -217,6 +217,21 @@ impl Transport {
         }
     }
 
+    /// Nothing is received until more has been sent.
+    pub(super) fn is_deaf(&self) -> bool {
+        match self {
+            Transport::Tcp(tcp) => tcp.is_deaf(),
+            Transport::Ether(_) => false, // a lane's frames come with those of others
+        }
+    }
+
+    /// So many octets of a buffer are to be sent.
+    pub(super) fn add_unsent(&mut self, bytes: u32) {
+        if let Transport::Tcp(tcp) = self {
+            tcp.add_unsent(bytes);
+        }
+    }
+
     /// Data has arrived that there is no buffer for.
     pub(super) fn stall(&mut self, now: Instant) {
         if let Transport::Tcp(tcp) = self {
