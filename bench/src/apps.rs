@@ -88,6 +88,11 @@ impl Args {
     }
 }
 
+/// What the page says of them.
+pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
+    Ok(page::markdown(&serde_json::from_str(json).context("JSON of apps")?))
+}
+
 /// Measures or reads what was measured; writes JSON, report and page.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     if args.list {

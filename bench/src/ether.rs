@@ -106,6 +106,12 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the page says of it.
+pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
+    let report: Report = serde_json::from_str(json).context("JSON of ether")?;
+    Ok(report.markdown())
+}
+
 fn read(args: &Args) -> anyhow::Result<Report> {
     let json = fs::read_to_string(&args.output)
         .with_context(|| format!("read {}", args.output.display()))?;

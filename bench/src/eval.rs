@@ -208,12 +208,7 @@ fn profiles(manner: &Manner, points: &[Point], rounds: usize) -> Vec<ProfileResu
 pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
     let json = fs::read_to_string(&args.input)
         .with_context(|| format!("read {}", args.input.display()))?;
-    let evaluation: Evaluation = serde_json::from_str(&json).context("an evaluation's JSON")?;
-    let extent = if evaluation.quick { Extent::Quick } else { Extent::Full };
-    let figures: Vec<Figure> = figures::all(extent)
-        .into_iter()
-        .filter(|figure| evaluation.figures.iter().any(|id| id == figure.id))
-        .collect();
+    let (figures, evaluation) = read(&json)?;
     if let Some(page) = &args.page {
         let measured = page::markdown(&figures, &Data::new(&evaluation));
         report::update(page, &args.section, &measured, args.check)?;
@@ -222,6 +217,20 @@ pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     render(&args.input, &figures, &evaluation)
+}
+
+/// An evaluation and the figures that it measured.
+fn read(json: &str) -> anyhow::Result<(Vec<Figure>, Evaluation)> {
+    let evaluation: Evaluation = serde_json::from_str(json).context("an evaluation's JSON")?;
+    let extent = if evaluation.quick { Extent::Quick } else { Extent::Full };
+    let is_in = |figure: &Figure| evaluation.figures.iter().any(|id| id == figure.id);
+    Ok((figures::all(extent).into_iter().filter(is_in).collect(), evaluation))
+}
+
+/// What the page says of an evaluation.
+pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
+    let (figures, evaluation) = read(json)?;
+    Ok(page::markdown(&figures, &Data::new(&evaluation)))
 }
 
 /// Writes the report and the charts beside the JSON, and prints how it went.

@@ -62,7 +62,7 @@ enum Command {
     /// Read files by threads, and say how fast
     #[command(hide = true)]
     Scan(apps::ScanArgs),
-    /// Put a table into docs/PERFORMANCE.md
+    /// Put committed results into docs/PERFORMANCE.md again, or check that they are there
     Report(report::Args),
 }
 

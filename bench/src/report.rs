@@ -1,16 +1,16 @@
-//! Puts a measured table into docs/PERFORMANCE.md, between its markers; the text around is by hand.
+//! docs/PERFORMANCE.md: what stands between its markers comes from committed results, the text around is by hand.
 
-use crate::table::{Table, markdown};
+use crate::{apps, ether, eval, table};
 use anyhow::{Context, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes the page.
+/// Puts committed results into the page again, without measuring.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A table's JSON
-    #[arg(default_value = "bench/results/reference.json")]
-    input: PathBuf,
+    /// Where the results are
+    #[arg(long, default_value = "bench/results")]
+    results: PathBuf,
     /// The page
     #[arg(long, default_value = "docs/PERFORMANCE.md")]
     page: PathBuf,
@@ -19,12 +19,27 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Updates the page, or checks it.
+/// A section of the page, the file of its results, and how they are told.
+type Section = (&'static str, &'static str, fn(&str) -> anyhow::Result<String>);
+
+const SECTIONS: [Section; 6] = [
+    ("eval", "reference-eval.json", eval::page_of),
+    ("modes", "reference-modes.json", eval::page_of),
+    ("apps", "reference-apps.json", apps::page_of),
+    ("ether", "reference-ether.json", ether::page_of),
+    ("ether-eval", "reference-ether-eval.json", eval::page_of),
+    ("measured", "reference.json", table::page_of),
+];
+
+/// Updates all sections, or checks them.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let json = fs::read_to_string(&args.input)
-        .with_context(|| format!("read {}", args.input.display()))?;
-    let table: Table = serde_json::from_str(&json).context("a table's JSON")?;
-    update(&args.page, "measured", &markdown(&table), args.check)
+    for (section, file, render) in SECTIONS {
+        let path = args.results.join(file);
+        let json = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let measured = render(&json).with_context(|| format!("read {}", path.display()))?;
+        update(&args.page, section, &measured, args.check)?;
+    }
+    Ok(())
 }
 
 /// Replaces what is between the two markers of a section of a page, or checks that it is the same.
@@ -37,7 +52,11 @@ pub(crate) fn update(
     let page = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let updated = replace(&page, section, measured)?;
     if check {
-        ensure!(page == updated, "{} differs from what was measured", path.display());
+        ensure!(
+            page == updated,
+            "{}, section {section}, differs from what was measured: `roadtrain-bench report` writes it",
+            path.display()
+        );
         return Ok(());
     }
     fs::write(path, updated).with_context(|| format!("write {}", path.display()))
@@ -55,6 +74,25 @@ fn replace(page: &str, section: &str, measured: &str) -> anyhow::Result<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn checkout() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+    }
+
+    #[test]
+    fn the_page_says_what_was_measured() {
+        let page = checkout().join("docs/PERFORMANCE.md");
+        let args = Args { results: checkout().join("bench/results"), page, check: true };
+        main(&args).expect("they agree");
+    }
+
+    #[test]
+    fn every_marked_section_is_generated() {
+        let page = fs::read_to_string(checkout().join("docs/PERFORMANCE.md")).expect("the page");
+        let marked = page.lines().filter_map(|line| line.strip_prefix("<!-- begin "));
+        let marked: Vec<&str> = marked.filter_map(|rest| rest.strip_suffix(" -->")).collect();
+        assert_eq!(marked, SECTIONS.map(|(section, ..)| section));
+    }
 
     #[test]
     fn only_the_marked_part_changes() {

@@ -7,8 +7,8 @@ mod render;
 mod result;
 mod serve;
 
-pub(crate) use render::markdown;
-pub(crate) use result::Table;
+use render::markdown;
+use result::Table;
 
 use crate::floor;
 use crate::machine::Machine;
@@ -88,6 +88,11 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     };
     print!("{}", markdown(&table));
     write(&args.output, &table)
+}
+
+/// What the page says of it.
+pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
+    Ok(markdown(&serde_json::from_str(json).context("a table's JSON")?))
 }
 
 fn write(path: &Path, table: &Table) -> anyhow::Result<()> {
