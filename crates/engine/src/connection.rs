@@ -147,24 +147,38 @@ impl Connection {
         any_hung_up(std::iter::once(self.fd()))
     }
 
-    /// One receive call, without waiting.
+    /// Octets that can be had at once, those kept among them.
+    pub(crate) fn available(&self) -> usize {
+        let mut unread: libc::c_int = 0;
+        // SAFETY: the kernel writes an int there.
+        let done = unsafe { libc::ioctl(self.fd(), libc::FIONREAD, &raw mut unread) };
+        self.kept.len() + if done == 0 { unread as usize } else { 0 }
+    }
+
+    /// One receive call, without waiting. Octets that were kept come first, in `place` or else in the buffer.
     ///
     /// # Safety
-    /// `place` names writable memory that nothing else writes to meanwhile.
+    /// `place` names writable memory that nothing else writes to meanwhile, for more octets than are kept.
     pub(crate) unsafe fn receive(
         &mut self,
         rx: &mut RxBuffer,
         place: Option<Place>,
         limit: usize,
     ) -> io::Result<Received> {
-        let kept = self.kept.len();
+        let (kept_direct, kept) = match place {
+            Some(_) => (self.kept.len(), 0),
+            None => (0, self.kept.len()),
+        };
+        debug_assert!(place.is_none_or(|p| p.length > kept_direct), "kept octets go there first");
         let buffer = rx.whole();
-        buffer[..kept].copy_from_slice(&self.kept);
+        buffer[..kept].copy_from_slice(&self.kept[..kept]);
         let end = buffer.len().min(kept.max(HEADER_BYTES_MAX) + limit);
         let rest = &mut buffer[kept..end];
         let room = rest.len();
-        let direct_max = place.map_or(0, |p| p.length);
-        let direct_base = place.map_or(std::ptr::null_mut(), |p| p.data.cast());
+        let direct_max = place.map_or(0, |p| p.length - kept_direct);
+        // SAFETY: within the place.
+        let direct_base =
+            place.map_or(std::ptr::null_mut(), |p| unsafe { p.data.add(kept_direct) }.cast());
         let mut iov = [
             libc::iovec { iov_base: direct_base, iov_len: direct_max },
             libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
@@ -190,11 +204,15 @@ impl Connection {
         if got == 0 {
             return Ok(Received::Closed);
         }
+        if let Some(place) = place {
+            // SAFETY: they fit, by this function's contract.
+            unsafe { place.data.copy_from_nonoverlapping(self.kept.as_ptr(), kept_direct) };
+        }
         let direct = (got as usize).min(direct_max);
         let buffered = kept + got as usize - direct;
         self.kept.clear();
         let more = self.look_again.received(got as usize == room + direct_max);
-        Ok(Received::Octets { direct, buffered, more })
+        Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
     }
 
     /// Keeps octets for the next receive.

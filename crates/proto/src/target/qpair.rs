@@ -247,7 +247,27 @@ impl Qpair {
         (length > 0 && slot.block_bytes == 1).then_some((number, slot.received, length))
     }
 
-    /// Octets named by [`Qpair::wanted`] were received into their place.
+    /// Octets that come next and belong to a command that wants whole blocks.
+    #[must_use]
+    pub fn whole_left(&self) -> u32 {
+        let RxState::InData { slot, .. } = self.rx else { return 0 };
+        if self.slots[usize::from(slot)].block_bytes == 1 { 0 } else { self.framer.wanted() }
+    }
+
+    /// Of `available` octets, those that may be received straight into the data of a command that wants whole blocks:
+    /// slot, offset, length. All of them have to be there at once, as no block may stay half received.
+    #[must_use]
+    pub fn wanted_whole(&self, available: usize) -> Option<(u16, u32, u32)> {
+        let (left, RxState::InData { slot: number, .. }) = (self.whole_left(), self.rx) else {
+            return None;
+        };
+        let slot = &self.slots[usize::from(number)];
+        let available = u32::try_from(available).unwrap_or(u32::MAX);
+        let whole = if available >= left { left } else { available - available % slot.block_bytes };
+        (whole > 0).then_some((number, slot.received, whole))
+    }
+
+    /// Octets named by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into their place.
     pub fn placed(&mut self, data: &[u8]) {
         if let RxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);

@@ -78,6 +78,20 @@ impl TargetEnd {
                     self.poll(now)?;
                     continue;
                 }
+                // As it is done with what is kept and what is known to be there.
+                let kept = self.inbox.len();
+                if let Some((slot, offset, whole)) = self.qpair.wanted_whole(kept + length)
+                    && whole as usize > kept
+                {
+                    let length = whole as usize - kept;
+                    let data = [&std::mem::take(&mut self.inbox)[..], &octets[..length]].concat();
+                    self.data(slot)[offset as usize..][..data.len()].copy_from_slice(&data);
+                    self.qpair.placed(&data);
+                    self.events.push(format!("data {offset}+{whole}"));
+                    octets = &octets[length..];
+                    self.poll(now)?;
+                    continue;
+                }
             }
             self.inbox.extend_from_slice(&octets[..length]);
             octets = &octets[length..];

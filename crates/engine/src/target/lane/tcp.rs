@@ -24,6 +24,9 @@ const STALLED_RX_BYTES: usize = 64 << 10;
 const YIELDING_COMMANDS: u32 = 32;
 const YIELDING_RX_BYTES: usize = 192 << 10;
 
+/// With fewer octets of whole blocks to come it is cheaper to copy them than to ask how many are there.
+const WHOLE_BYTES_MIN: u32 = 32 << 10;
+
 /// Queue pair and connection.
 pub(super) struct Tcp {
     pub(super) connection: Connection,
@@ -108,6 +111,15 @@ impl Tcp {
         Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
     }
 
+    /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
+    /// if they are many enough to be worth the question.
+    fn wanted_whole(&self) -> Option<(u16, u32, u32)> {
+        if self.qpair.whole_left() < WHOLE_BYTES_MIN {
+            return None;
+        }
+        self.qpair.wanted_whole(self.connection.available())
+    }
+
     /// Sends what doorbells have released, while the socket takes it.
     pub(super) fn flush(
         &mut self,
@@ -188,12 +200,14 @@ impl Lane {
         if tcp.is_stalled() || tcp.deaf {
             return Ok((Heard::default(), None));
         }
-        let place = tcp.qpair.wanted().and_then(|(slot, offset, length)| {
+        let whole = tcp.wanted_whole();
+        let place = tcp.qpair.wanted().or(whole).and_then(|(slot, offset, length)| {
             let data = self.slots[usize::from(slot)].data.range(offset, length)?;
             Some(Place { data, length: length as usize })
         });
         let limit = if self.starved.is_empty() { limit } else { STALLED_RX_BYTES };
-        // SAFETY: `place` is in the command's own buffer: what a namespace takes in place comes in whole blocks.
+        // SAFETY: `place` is in the command's own buffer, or in a namespace whose blocks nobody is promised while a
+        // write to them is under way; they come whole.
         let received = unsafe { tcp.connection.receive(rx, place, limit) }?;
         match received {
             Received::Nothing => Ok((Heard::default(), None)),
@@ -203,6 +217,11 @@ impl Lane {
                     // SAFETY: just received there.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     tcp.qpair.placed(data);
+                    if whole.is_some() && direct < place.length {
+                        return Err(LaneError::Ended(
+                            "octets that were there are not there any more",
+                        ));
+                    }
                 }
                 Ok((Heard { something: true, more }, Some(Rest::new(rx, buffered))))
             }
