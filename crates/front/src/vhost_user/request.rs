@@ -67,6 +67,15 @@ impl Request {
     }
 }
 
+impl Request {
+    /// A write of it is stable when it completes. (A Discard is none: its blocks may read as anything.)
+    pub(crate) fn write_through(&mut self) {
+        if let Ok(Command::Disk(request)) = &mut self.command {
+            request.fua = matches!(request.op, DiskOp::Write | DiskOp::WriteZeroes { .. });
+        }
+    }
+}
+
 /// Octets behind the header, which is there.
 fn readable_bytes(chain: &Chain) -> u32 {
     chain.readable.bytes() - HEADER_BYTES as u32

@@ -42,6 +42,8 @@ pub(crate) struct RingSetup {
     /// Index of the next available chain.
     pub(crate) base: u16,
     pub(crate) event_idx: bool,
+    /// The guest never flushes: what it writes is stable when it hears that it is written.
+    pub(crate) write_through: bool,
     pub(crate) kick: File,
     pub(crate) signals: Signals,
     pub(crate) memory: Arc<Memory>,
@@ -64,6 +66,7 @@ pub(crate) struct Ring {
     kick: File,
     pub(crate) signals: Signals,
     inflight: Option<Inflight>,
+    write_through: bool,
     /// Heads that a predecessor took and did not finish.
     again: VecDeque<u16>,
     /// Heads that are taken.
@@ -100,7 +103,9 @@ impl Ring {
         let again = again.unwrap_or_default().into();
         let taken = vec![false; usize::from(size)].into();
         let (kick, signals) = (setup.kick, setup.signals);
-        Ok(Ring { queue, memory, kick, signals, inflight, again, taken, added: false })
+        let write_through = setup.write_through;
+        let added = false;
+        Ok(Ring { queue, memory, kick, signals, inflight, write_through, again, taken, added })
     }
 
     /// Uses other memory, which holds the same rings.
@@ -115,6 +120,11 @@ impl Ring {
     /// The guest's memory.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Whether each write has to be stable when it completes.
+    pub(crate) fn is_write_through(&self) -> bool {
+        self.write_through
     }
 
     /// Index of the next available chain, where a successor begins.

@@ -307,7 +307,10 @@ impl VhostServer {
             slot.kicked = !old_only && ring.rest()?;
             return Ok(None);
         };
-        let request = Request::of(&chain, ring.memory(), disk)?;
+        let mut request = Request::of(&chain, ring.memory(), disk)?;
+        if ring.is_write_through() {
+            request.write_through();
+        }
         Ok(Some(self.pending.insert(Pending { at, serial, head, chain, request })))
     }
 

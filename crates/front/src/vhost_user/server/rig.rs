@@ -3,7 +3,7 @@
 use super::super::attach::{ControlThread, Shared};
 use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
 use super::*;
-use crate::disk::rig::{Mock, Options};
+use crate::disk::rig::{Asked, Mock, Options};
 use crate::disk::{DiskInfo, Watch};
 use roadtrain_engine::host::ReactorInfo;
 use roadtrain_wire::virtio_blk::operation;
@@ -65,15 +65,19 @@ impl Backend {
     }
 
     /// Stops everything in order; nothing may be left of any request.
-    pub(crate) fn stop(self) {
+    /// Returns what the lanes were asked for.
+    pub(crate) fn stop(self) -> Vec<Asked> {
+        let mut asked = Vec::new();
         self.stopping.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let (mock, server) = thread.join().unwrap();
             assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
             assert!(server.is_clean());
+            asked.extend(mock.asked);
         }
         drop(self.controls);
         assert!(!self.path.exists() && !self.other_path.exists());
+        asked
     }
 }
 
@@ -95,11 +99,11 @@ pub(crate) struct Machine {
 }
 
 /// What a monitor says first.
-fn negotiate(path: &Path) -> Frontend {
+fn negotiate(path: &Path, declined: u64) -> Frontend {
     let mut frontend = Frontend::connect(path, 256).unwrap();
     frontend.set_owner().unwrap();
     let features = frontend.get_features().unwrap();
-    frontend.set_features(features).unwrap();
+    frontend.set_features(features & !declined).unwrap();
     let protocol = frontend.get_protocol_features().unwrap();
     frontend.set_protocol_features(protocol).unwrap();
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -109,7 +113,12 @@ fn negotiate(path: &Path) -> Frontend {
 impl Machine {
     /// A machine with `queues` queues.
     pub(crate) fn start(path: &Path, queues: usize) -> Self {
-        let mut frontend = negotiate(path);
+        Self::declining(path, queues, 0)
+    }
+
+    /// The same whose guest does without the features `declined`.
+    pub(crate) fn declining(path: &Path, queues: usize, declined: u64) -> Self {
+        let mut frontend = negotiate(path, declined);
         let asked = VhostUserInflight::new(0, 0, queues as u16, QUEUE_SIZE);
         let inflight = frontend.get_inflight_fd(&asked).unwrap();
         let first = Guest::new(QUEUE_SIZE);
@@ -133,7 +142,7 @@ impl Machine {
         drop(frontend);
         // As monitors do that heard of no other base.
         lines.iter_mut().for_each(|line| line.base = line.guest.used_index());
-        let mut machine = Machine { frontend: negotiate(path), lines, inflight };
+        let mut machine = Machine { frontend: negotiate(path, 0), lines, inflight };
         machine.set_up();
         machine
     }

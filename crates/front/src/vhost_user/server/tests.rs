@@ -6,9 +6,10 @@ use crate::disk::DiskInfo;
 use crate::disk::rig::{Mock, Options, pattern};
 use crate::disk::test_info;
 use proptest::prelude::*;
+use roadtrain_engine::host::Op;
 use roadtrain_engine::mailbox::mailbox;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::virtio_blk::{Config, operation};
+use roadtrain_wire::virtio_blk::{Config, feature, operation};
 use roadtrain_wire::zerocopy::FromBytes;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -58,6 +59,27 @@ fn every_request_on_every_queue() {
     }
     drop(machine);
     backend.stop();
+}
+
+/// Virtio 1.2, 5.2.6.2: a guest that does not take FLUSH has no way to ask for stable writes.
+#[test]
+fn what_a_guest_without_flush_writes_is_stable() {
+    for (declined, stable) in [(0, false), (feature::FLUSH, true)] {
+        let backend = Backend::start(options(4096), 1);
+        let mut machine = Machine::declining(&backend.path, 1, declined);
+        assert_eq!(machine.write(0, 0, &[1; 4096]), OK);
+        assert_eq!(machine.write(0, 9, &[2; 512]), OK, "a part of a block");
+        assert_eq!(machine.ask(0, &range(operation::WRITE_ZEROES, 0, 16)), [OK]);
+        assert_eq!(machine.read(0, 0, 512)[512], OK);
+        drop(machine);
+        let asked = backend.stop();
+        let writes = |op| matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let count = asked.iter().filter(|(op, ..)| writes(*op)).count();
+        assert!(count >= 3, "{asked:?}");
+        for (op, _, _, fua, _) in asked {
+            assert_eq!(fua, stable && writes(op), "{op:?}");
+        }
+    }
 }
 
 #[test]
@@ -311,6 +333,7 @@ fn setup(guest: &Guest) -> Box<RingSetup> {
         used: guest.used_ring(),
         base: 0,
         event_idx: true,
+        write_through: false,
         kick: File::open("/dev/null").unwrap(),
         signals: Signals::default(),
         memory: guest.memory().clone(),
