@@ -28,6 +28,8 @@ pub(crate) enum BadChain {
     NestedTable,
     #[error("a table of {0} octets")]
     BadTable(u32),
+    #[error("the frontend has cut the memory that it shares")]
+    Lost,
     #[error("no header")]
     NoHeader,
     #[error("no place for the status")]
@@ -114,7 +116,7 @@ impl Segments {
             memory.read_slice(now, from.address).map_err(|_| from.outside())?;
             into = later;
         }
-        Ok(())
+        if memory.is_lost() { Err(BadChain::Lost) } else { Ok(()) }
     }
 
     /// Puts `octets` at `cursor`, which moves on.

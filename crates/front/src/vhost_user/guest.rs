@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, FileOffset, GuestAddress};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 /// Octets of a guest's memory.
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
@@ -59,8 +59,8 @@ impl Guest {
         file.set_len(MEMORY_BYTES).unwrap();
         let offset = FileOffset::new(file.try_clone().unwrap(), 0);
         let range = (GuestAddress(0), MEMORY_BYTES as usize, Some(offset));
-        let memory = Memory::from_ranges_with_files([range]).unwrap();
-        Self::on(Arc::new(memory), Arc::new(file), 0, size)
+        let memory = GuestMemoryMmap::from_ranges_with_files([range]).unwrap();
+        Self::on(Arc::new(Memory::new(memory).unwrap()), Arc::new(file), 0, size)
     }
 
     fn on(memory: Arc<Memory>, file: Arc<File>, index: u64, size: u16) -> Self {

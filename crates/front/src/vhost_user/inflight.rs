@@ -5,12 +5,14 @@
 //! was put into the used ring; `used_idx` repeats the used ring's index, so that a successor knows whether
 //! the last clearing was missed. The frontend may write there too: nothing read from it is trusted.
 
+use super::lost_memory::Guard;
 use super::memory::map_file;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{AtomicAccess, Bytes, VolatileMemory};
@@ -37,6 +39,9 @@ mod entry {
 
 /// The memory of all queues.
 pub(crate) struct InflightMemory {
+    /// Dropped before the mapping.
+    _guard: Guard,
+    lost: Arc<AtomicBool>,
     mapping: MmapRegion<()>,
     queues: u16,
     queue_size: u16,
@@ -78,7 +83,9 @@ impl InflightMemory {
             ));
         }
         let mapping = map_file(file, told.mmap_offset, needed)?;
-        Ok(InflightMemory { mapping, queues, queue_size })
+        let lost = Arc::default();
+        let guard = Guard::new(mapping.as_ptr(), mapping.size(), &lost)?;
+        Ok(InflightMemory { _guard: guard, lost, mapping, queues, queue_size })
     }
 
     #[cfg(test)]
@@ -101,6 +108,11 @@ impl Inflight {
         let fits = index < memory.queues && size <= memory.queue_size;
         let base = region_bytes(memory.queue_size) * usize::from(index);
         fits.then(|| Inflight { memory: memory.clone(), base, counter: 0 })
+    }
+
+    /// Whether the frontend has taken the memory away.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.memory.lost.load(Acquire)
     }
 
     fn load<T: AtomicAccess>(&self, at: usize) -> T {

@@ -1,14 +1,47 @@
 //! The guest's memory, as the frontend shares it.
 
+use super::lost_memory::{Guard, seal};
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::{GuestRegionMmap, MmapRegion};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-/// The guest's memory, mapped. Every access is checked against its regions.
-pub(crate) type Memory = GuestMemoryMmap<()>;
+/// The guest's memory, mapped. Every access is checked against its regions. When the frontend takes it away
+/// it becomes empty: who has read from it asks whether it [`is_lost`](Self::is_lost) before believing what
+/// was read.
+pub(crate) struct Memory {
+    /// Dropped before what they guard.
+    _guards: Vec<Guard>,
+    lost: Arc<AtomicBool>,
+    mapped: GuestMemoryMmap<()>,
+}
+
+impl Memory {
+    pub(crate) fn new(mapped: GuestMemoryMmap<()>) -> io::Result<Self> {
+        let lost = Arc::default();
+        let guard =
+            |region: &GuestRegionMmap<()>| Guard::new(region.as_ptr(), region.size(), &lost);
+        let guards = mapped.iter().map(guard).collect::<io::Result<_>>()?;
+        Ok(Memory { _guards: guards, lost, mapped })
+    }
+
+    /// Whether something of it was not there when it was accessed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+}
+
+impl Deref for Memory {
+    type Target = GuestMemoryMmap<()>;
+
+    fn deref(&self) -> &GuestMemoryMmap<()> {
+        &self.mapped
+    }
+}
 
 /// Where a region is in the frontend's address space, which virtqueues are told in.
 struct Region {
@@ -31,7 +64,8 @@ impl MemoryTable {
     pub(crate) fn map(regions: &[VhostUserMemoryRegion], files: Vec<File>) -> io::Result<Self> {
         let mapped: Result<Vec<_>, _> =
             regions.iter().zip(files).map(|(region, file)| map_region(region, file)).collect();
-        let memory = Memory::from_regions(mapped?).map_err(io::Error::other)?;
+        let memory = GuestMemoryMmap::from_regions(mapped?).map_err(io::Error::other)?;
+        let memory = Memory::new(memory)?;
         let regions = regions.iter().map(|region| Region {
             user: region.user_addr,
             guest: region.guest_phys_addr,
@@ -54,8 +88,11 @@ impl MemoryTable {
     }
 }
 
-/// Maps `bytes` of `file` from `offset`. What lies beyond the file's end would be there to touch, and deadly.
+/// Maps `bytes` of `file` from `offset`, which its owner cannot cut any more if that can be had. What lies
+/// beyond the file's end would be there to touch.
 pub(crate) fn map_file(file: File, offset: u64, bytes: u64) -> io::Result<MmapRegion<()>> {
+    // Before its size is looked at.
+    seal(&file);
     let end = offset.checked_add(bytes);
     if bytes == 0 || end.is_none_or(|end| end > file.metadata().map_or(0, |file| file.len())) {
         return Err(io::Error::new(

@@ -32,6 +32,7 @@ mod control;
 #[cfg(test)]
 mod guest;
 mod inflight;
+mod lost_memory;
 mod memory;
 mod orders;
 mod request;

@@ -28,6 +28,8 @@ pub(crate) enum BadRing {
     Ring(#[from] virtio_queue::Error),
     #[error("its rings are not the guest's memory")]
     Outside,
+    #[error("the frontend has cut the memory that it shares")]
+    Lost,
     #[error("descriptor {0} is available twice")]
     Twice(u16),
 }
@@ -89,10 +91,10 @@ impl Ring {
         queue.try_set_used_ring_address(setup.used)?;
         queue.set_event_idx(setup.event_idx);
         queue.set_ready(true);
-        if !queue.is_valid(&*memory) {
+        if !queue.is_valid(&**memory) {
             return Err(BadRing::Outside);
         }
-        let used = queue.used_idx(&*memory, Ordering::Acquire)?.0;
+        let used = queue.used_idx(&**memory, Ordering::Acquire)?.0;
         let mut inflight =
             setup.inflight.and_then(|memory| Inflight::of(&memory, setup.index, size));
         let again = inflight.as_mut().map(|inflight| inflight.recover(used, size));
@@ -114,7 +116,14 @@ impl Ring {
     /// When it does not.
     pub(crate) fn remap(&mut self, memory: Arc<Memory>) -> Result<(), BadRing> {
         self.memory = memory;
-        if self.queue.is_valid(&*self.memory) { Ok(()) } else { Err(BadRing::Outside) }
+        if self.queue.is_valid(&**self.memory) { Ok(()) } else { Err(BadRing::Outside) }
+    }
+
+    /// Whether all that was read was there.
+    fn check(&self) -> Result<(), BadRing> {
+        let is_lost =
+            self.memory.is_lost() || self.inflight.as_ref().is_some_and(Inflight::is_lost);
+        if is_lost { Err(BadRing::Lost) } else { Ok(()) }
     }
 
     /// The guest's memory.
@@ -154,7 +163,7 @@ impl Ring {
         let old = self.again.pop_front();
         let head = match old {
             None if old_only => None,
-            None => self.queue.iter(&*self.memory)?.next().map(|chain| chain.head_index()),
+            None => self.queue.iter(&**self.memory)?.next().map(|chain| chain.head_index()),
             old => old,
         };
         let Some(head) = head else { return Ok(None) };
@@ -167,7 +176,9 @@ impl Ring {
         if let Some(inflight) = self.inflight.as_mut().filter(|_| old.is_none()) {
             inflight.mark(head);
         }
-        chain.take(&self.memory, table, size, head)?;
+        let taken = chain.take(&self.memory, table, size, head);
+        self.check()?;
+        taken?;
         Ok(Some(head))
     }
 
@@ -192,13 +203,13 @@ impl Ring {
         if let Some(inflight) = &self.inflight {
             inflight.ending(head);
         }
-        self.queue.add_used(&*self.memory, head, written + 1)?;
+        self.queue.add_used(&**self.memory, head, written + 1)?;
         if let Some(inflight) = &self.inflight {
             inflight.ended(head, self.queue.next_used());
         }
         self.taken[usize::from(head)] = false;
         self.added = true;
-        Ok(())
+        self.check()
     }
 
     /// Asks the guest to kick for what it makes available next. Returns whether there is something already.
@@ -206,7 +217,9 @@ impl Ring {
     /// # Errors
     /// When the ring is no memory any more.
     pub(crate) fn rest(&mut self) -> Result<bool, BadRing> {
-        Ok(self.queue.enable_notification(&*self.memory)?)
+        let has_more = self.queue.enable_notification(&**self.memory);
+        self.check()?;
+        Ok(has_more?)
     }
 
     /// Tells the guest of what was used since it was told, if it wants to know.
@@ -214,7 +227,7 @@ impl Ring {
     /// # Errors
     /// When the ring is no memory any more.
     pub(crate) fn signal(&mut self) -> Result<(), BadRing> {
-        if std::mem::take(&mut self.added) && self.queue.needs_notification(&*self.memory)? {
+        if std::mem::take(&mut self.added) && self.queue.needs_notification(&**self.memory)? {
             ring(self.signals.call.as_ref());
         }
         Ok(())

@@ -82,6 +82,28 @@ fn what_a_guest_without_flush_writes_is_stable() {
     }
 }
 
+/// An access to memory that is not there any more is a SIGBUS.
+#[test]
+fn a_guest_whose_memory_is_cut_loses_its_queues_and_nobody_else() {
+    let backend = Backend::start(options(512), 1);
+    let mut other = Machine::start(&backend.other_path, 1);
+    for _ in 0..3 {
+        let mut machine = Machine::start(&backend.path, 2);
+        assert_eq!(machine.write(0, 0, &[1; 512]), OK);
+        machine.lines[0].guest.file.set_len(4096).unwrap();
+        for queue in 0..2 {
+            machine.lines[queue].kick.write(1).unwrap();
+            machine.await_error(queue);
+        }
+        assert_eq!(other.read(0, 0, 512)[512], OK);
+        drop(machine);
+    }
+    let mut machine = Machine::start(&backend.path, 1);
+    assert_eq!(machine.read(0, 0, 512)[..513], [&[1; 512][..], &[OK]].concat());
+    drop((machine, other));
+    backend.stop();
+}
+
 #[test]
 fn sectors_of_larger_blocks_are_patched() {
     let backend = Backend::start(options(4096), 1);

@@ -1,0 +1,269 @@
+//! Guest memory that its frontend takes away while we use it.
+//!
+//! Whoever shares memory by a file can cut the file: an access behind its end is a SIGBUS, which would end
+//! the process with all its disks. Where the file can be sealed it is ([`seal`]). For what cannot be, a
+//! handler puts empty memory in the place of the mapping that is gone, so that the access ends, and marks it:
+//! who has used it looks at the mark before believing anything that was read, and gives the guest up. Nobody
+//! else notices.
+#![allow(unsafe_code, reason = "a signal handler, and the mapping that it replaces")]
+
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
+use std::fs::File;
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tracing::warn;
+
+/// Most mappings at a time: what 128 guests of 8 regions have, twice while they change.
+const PLACES: usize = 2048;
+
+/// A mapping that may be lost, as the handler sees it.
+struct Place {
+    /// Odd while the others are written.
+    version: AtomicUsize,
+    start: AtomicUsize,
+    /// 0: free.
+    bytes: AtomicUsize,
+    lost: AtomicPtr<AtomicBool>,
+}
+
+static TABLE: [Place; PLACES] = [const {
+    Place {
+        version: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        lost: AtomicPtr::new(std::ptr::null_mut()),
+    }
+}; PLACES];
+/// Writers of the table.
+static WRITER: Mutex<()> = Mutex::new(());
+/// What handled the signal before; set once, before anything is in the table.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+impl Place {
+    fn set(&self, start: usize, bytes: usize, lost: *mut AtomicBool) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version.wrapping_add(1), SeqCst);
+        fence(SeqCst);
+        self.start.store(start, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+        self.lost.store(lost, Relaxed);
+        self.version.store(version.wrapping_add(2), Release);
+    }
+
+    /// Start, length and mark, unless they are being written: then they are of no mapping in use.
+    fn get(&self) -> Option<(usize, usize, *mut AtomicBool)> {
+        let version = self.version.load(Acquire);
+        let (start, bytes) = (self.start.load(Relaxed), self.bytes.load(Relaxed));
+        let lost = self.lost.load(Relaxed);
+        fence(SeqCst);
+        let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
+        (is_whole && bytes > 0).then_some((start, bytes, lost))
+    }
+}
+
+/// Keeps a mapping in the table. To be dropped before it is unmapped.
+pub(crate) struct Guard {
+    place: usize,
+    /// The handler has its address.
+    _lost: Arc<AtomicBool>,
+}
+
+impl Guard {
+    /// Guards `bytes` octets mapped at `start`, whole pages; `lost` is set when they are gone.
+    ///
+    /// # Errors
+    /// When there are too many, or the system has no signal handlers.
+    pub(crate) fn new(start: *mut u8, bytes: usize, lost: &Arc<AtomicBool>) -> io::Result<Self> {
+        let _writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        install()?;
+        let is_free = |place: &&Place| place.bytes.load(Relaxed) == 0;
+        let free = TABLE.iter().position(|place| is_free(&place));
+        let place = free.ok_or_else(|| io::Error::other("too many mappings of guests' memory"))?;
+        TABLE[place].set(start as usize, bytes, Arc::as_ptr(lost).cast_mut());
+        Ok(Guard { place, _lost: lost.clone() })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        TABLE[self.place].set(0, 0, std::ptr::null_mut());
+    }
+}
+
+/// Installs the handler, once.
+fn install() -> io::Result<()> {
+    if PREVIOUS.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: an all-zero sigaction is a valid value of this plain structure.
+    let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    // SAFETY: plain calls with valid pointers. First only asks, so that the handler finds its predecessor.
+    if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut old) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let _ = PREVIOUS.set(old);
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;
+    new.sa_sigaction = handler as usize;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler calls nothing that is not safe in one.
+    match unsafe { libc::sigaction(libc::SIGBUS, &new, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Runs in the thread whose access failed. Calls only mmap and sigaction, takes no lock, allocates nothing.
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a siginfo that is valid here; a SIGBUS with BUS_ADRERR has an address.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code == libc::BUS_ADRERR && replace(address) {
+        return;
+    }
+    pass_on(signal, info, context);
+}
+
+/// Puts empty memory where the mapping around `address` was. `false`: it is none of ours.
+fn replace(address: usize) -> bool {
+    let all = TABLE.iter().filter_map(Place::get);
+    let mut around = all.filter(|(start, bytes, _)| address.wrapping_sub(*start) < *bytes);
+    let Some((start, bytes, lost)) = around.next() else { return false };
+    // SAFETY: errno is this thread's.
+    let errno = unsafe { *libc::__errno_location() };
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: the mapping is there, as somebody accesses it and its guard is dropped before it goes; only
+    // volatile accesses are made to it, for which any content will do.
+    let replaced = unsafe { libc::mmap(start as *mut _, bytes, access, kind, -1, 0) };
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    if replaced == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the guard keeps the mark as long as it is in the table.
+    unsafe { (*lost).store(true, Release) };
+    true
+}
+
+/// Does what would have been done without us.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    type Plain = extern "C" fn(libc::c_int);
+    type Informed = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    let Some(previous) = PREVIOUS.get() else { return };
+    match previous.sa_sigaction {
+        // The access fails again when this returns, and ends the process.
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: an all-zero sigaction is the default action.
+            let default: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: plain call with a valid pointer.
+            unsafe { libc::sigaction(signal, &default, std::ptr::null_mut()) };
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: a handler with SA_SIGINFO has this type.
+            let handler: Informed = unsafe { std::mem::transmute::<usize, Informed>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: a handler without SA_SIGINFO has this type.
+            let handler: Plain = unsafe { std::mem::transmute::<usize, Plain>(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// Makes sure that nobody cuts `file`, where that can be had: of memory files that may be sealed.
+pub(crate) fn seal(file: &File) {
+    // What has no seals says so.
+    let Ok(seals) = fcntl_get_seals(file) else { return };
+    if seals.intersects(SealFlags::SHRINK | SealFlags::SEAL) {
+        return;
+    }
+    if let Err(error) = fcntl_add_seals(file, SealFlags::SHRINK) {
+        warn!(%error, "vhost-user: the frontend can cut the guest's memory: it is not sealed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::MemoryTable;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, ftruncate, memfd_create};
+    use std::fs::File;
+    use vhost::vhost_user::message::VhostUserMemoryRegion;
+    use vm_memory::{Bytes, GuestAddress};
+
+    const BYTES: u64 = 1 << 20;
+
+    fn memory_file(flags: MemfdFlags) -> File {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC | flags).unwrap();
+        ftruncate(&file, BYTES).unwrap();
+        File::from(file)
+    }
+
+    fn map(file: &File) -> MemoryTable {
+        let region = VhostUserMemoryRegion::new(0, BYTES, 0, 0);
+        MemoryTable::map(&[region], vec![file.try_clone().unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn memory_that_can_be_sealed_is_not_cut() {
+        let file = memory_file(MemfdFlags::ALLOW_SEALING);
+        let table = map(&file);
+        assert!(fcntl_get_seals(&file).unwrap().contains(SealFlags::SHRINK));
+        assert!(ftruncate(&file, 0).is_err());
+        table.memory().write_slice(b"there", GuestAddress(BYTES - 5)).unwrap();
+        assert!(!table.memory().is_lost());
+    }
+
+    #[test]
+    fn memory_that_is_cut_is_lost_and_nothing_else() {
+        let (file, other) = (memory_file(MemfdFlags::empty()), memory_file(MemfdFlags::empty()));
+        let (table, others) = (map(&file), map(&other));
+        others.memory().write_slice(b"other", GuestAddress(4096)).unwrap();
+        for access in [4096, BYTES - 8, 0] {
+            let table = map(&file);
+            ftruncate(&file, 4096).unwrap();
+            let mut octets = [7; 5];
+            table.memory().read_slice(&mut octets, GuestAddress(access)).unwrap();
+            assert_eq!(table.memory().is_lost(), access >= 4096, "{access}");
+            table.memory().write_slice(&octets, GuestAddress(access)).unwrap();
+            ftruncate(&file, BYTES).unwrap();
+        }
+        // Whole again when it was looked at.
+        table.memory().write_slice(b"there", GuestAddress(8192)).unwrap();
+        assert!(!table.memory().is_lost());
+        let mut octets = [0; 5];
+        others.memory().read_slice(&mut octets, GuestAddress(4096)).unwrap();
+        assert_eq!((&octets, others.memory().is_lost()), (b"other", false));
+    }
+
+    /// What is none of ours ends the process as before, also where a guest's memory was.
+    #[test]
+    fn other_accesses_fail_as_before() {
+        let file = memory_file(MemfdFlags::empty());
+        let table = map(&file);
+        ftruncate(&file, 0).unwrap();
+        let bytes = BYTES as usize;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping, wherever there is room.
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read, shared, fd, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        // SAFETY: the child only reads memory, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: mapped, though nothing is behind it: the signal is what is wanted.
+            unsafe {
+                std::ptr::read_volatile(mapped.cast::<u8>());
+                libc::_exit(0);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "{status:x}");
+        let _ = table.memory().read_obj::<u8>(GuestAddress(0));
+        assert!(table.memory().is_lost());
+    }
+}
