@@ -197,8 +197,7 @@ impl Controller {
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let (view_of_keeper, past) = (view.clone(), Past::default());
         let keep_alive = KeepAlive::new(config.keep_alive);
-        let mut pins = Pins::default();
-        pins.look(&view.info().namespaces);
+        let pins = Pins::new(&view.info().namespaces);
         let mut keeper = Keeper {
             config,
             view: view_of_keeper,
@@ -707,8 +706,7 @@ impl Keeper {
             self.past.add(link.past());
             let reactor = self.reactors.iter().find(|r| r.lanes.contains(&lane));
             if let Some(reactor) = reactor {
-                let barred = self.pins.barred();
-                let link = Box::new(link);
+                let (link, barred) = (Box::new(link), self.pins.barred());
                 reactor.orders.send(Order::Attach { lane, link, rules, barred });
             }
         }

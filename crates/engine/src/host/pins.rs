@@ -21,6 +21,13 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
+    /// Of a controller that is new and has these `namespaces`.
+    pub(crate) fn new(namespaces: &[NamespaceInfo]) -> Pins {
+        let mut pins = Pins::default();
+        pins.look(namespaces);
+        pins
+    }
+
     /// Looks at the namespaces that there are; which NSIDs are barred from now on, if that has changed.
     pub(crate) fn look(&mut self, namespaces: &[NamespaceInfo]) -> Option<Barred> {
         let mut barred = Vec::new();
