@@ -45,7 +45,14 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     }
     until_stopped(&signals, &server, config, args.config.as_deref());
     drop(watchdog);
-    server.failure().map_or(Ok(()), |failure| Err(Failure::failed(failure)))
+    let ended = server.shut_down();
+    match server.failure() {
+        Some(failure) => {
+            ended.unwrap_or_else(|error| error!("{error}"));
+            Err(Failure::failed(failure))
+        }
+        None => Ok(ended?),
+    }
 }
 
 fn ready(server: &Server, config: &ServeConfig) -> String {

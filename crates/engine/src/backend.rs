@@ -11,6 +11,7 @@
 
 mod change;
 mod disk;
+mod flushes;
 mod identity;
 mod immediate;
 mod op;
@@ -22,7 +23,7 @@ mod task;
 mod tests;
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use roadtrain_wire::status::Status;
@@ -30,6 +31,7 @@ use roadtrain_wire::status::Status;
 use crate::memory::{HugeMemory, PAGE_BYTES};
 pub(crate) use change::{Place, Resize};
 use disk::Disk;
+pub(crate) use flushes::{Flushes, Unflushed, Waker};
 pub use op::{ByteRange, IoOp};
 pub use spec::{BackendKind, BackendSpec, OpenError};
 pub use station::Station;
@@ -74,6 +76,10 @@ pub struct Backend {
     station: Option<Station>,
     /// What tells its blocks from all others, once somebody has asked.
     identity: OnceLock<u128>,
+    /// `None`: what was written stays, or never was anywhere.
+    flushes: Option<Flushes>,
+    /// [`Backend::close`] was called.
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -126,8 +132,10 @@ impl Backend {
             BackendKind::Ssd { service, parallel, .. } => Some(Station::new(service, parallel)),
             _ => None,
         };
-        let (read_only, identity) = (spec.read_only, OnceLock::new());
-        Ok(Backend { lba_shift, blocks, read_only, store, station, identity })
+        let flushes = matches!(store, Store::Disk(_)).then(Flushes::default);
+        let (read_only, closed) = (spec.read_only, AtomicBool::new(false));
+        let identity = OnceLock::new();
+        Ok(Backend { lba_shift, blocks, read_only, store, station, identity, flushes, closed })
     }
 
     /// Block size, capacity and so on, as they are now.
@@ -155,6 +163,49 @@ impl Backend {
     #[must_use]
     pub fn station(&self) -> Option<&Station> {
         self.station.as_ref()
+    }
+
+    /// Who is to be told of failed flushes; `None`: none fails.
+    #[inline]
+    #[must_use]
+    pub(crate) fn flushes(&self) -> Option<&Flushes> {
+        self.flushes.as_ref()
+    }
+
+    /// The next `count` flushes fail; returns how many of those told before are still to fail, less than none
+    /// by those that were asked for beyond.
+    #[cfg(test)]
+    pub(crate) fn fail_flushes(&self, count: i64) -> i64 {
+        let Store::Disk(disk) = &self.store else { return 0 };
+        disk.failing_syncs.swap(count, Ordering::Relaxed)
+    }
+
+    /// Counts down with each flush, also when the backend is gone.
+    #[cfg(test)]
+    pub(crate) fn count_flushes(&self) -> Arc<std::sync::atomic::AtomicI64> {
+        let Store::Disk(disk) = &self.store else { return Arc::default() };
+        disk.failing_syncs.store(0, Ordering::Relaxed);
+        disk.failing_syncs.clone()
+    }
+
+    /// Brings everything to stable storage: nobody writes any more. Waits for that.
+    ///
+    /// # Errors
+    /// What was written may be lost, now or earlier without its host being told.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        let (Store::Disk(disk), Some(flushes)) = (&self.store, &self.flushes) else {
+            return Ok(());
+        };
+        if self.read_only || self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        disk.sync()?;
+        match flushes.untold() {
+            0 => Ok(()),
+            hosts => Err(io::Error::other(format!(
+                "an earlier flush had failed, and {hosts} of the hosts that wrote were not told"
+            ))),
+        }
     }
 
     /// Whether every operation completes within [`IoTask::start`].
@@ -226,6 +277,23 @@ impl Backend {
 
     fn set_bytes(&self, bytes: u64) {
         self.blocks.store(bytes >> self.lba_shift, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Backend {
+    /// Its namespace is gone, perhaps with writes that nobody has flushed. A reactor must not wait for that.
+    fn drop(&mut self) {
+        let is_clean = self.flushes.as_ref().is_none_or(Flushes::is_clean);
+        if is_clean || self.read_only || *self.closed.get_mut() {
+            return;
+        }
+        let Store::Disk(disk) = &self.store else { return };
+        let last = disk.last_flush();
+        let flush = move || last.run();
+        if let Err(error) = std::thread::Builder::new().name("roadtrain-flush".into()).spawn(flush)
+        {
+            tracing::error!(%error, "a namespace that was removed is not flushed");
+        }
     }
 }
 

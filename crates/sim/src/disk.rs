@@ -1,5 +1,6 @@
-//! Storage with a volatile cache: commands take their time, touch their blocks one by one in between, and
-//! a power loss takes back whatever was not flushed, block by block.
+//! Storage with a volatile cache: commands take their time, touch their blocks one by one in between, and a
+//! power loss takes back whatever was not flushed, block by block. A flush that fails loses what it was for,
+//! and the next one succeeds nevertheless: as with write-back errors of real systems.
 
 use crate::rng::Rng;
 use core::time::Duration;
@@ -62,6 +63,8 @@ struct Task {
     steps: Vec<(Instant, u64)>,
     ends: Instant,
     fails: bool,
+    /// A flush that loses what it was for.
+    loses: bool,
     /// Read so far, or nothing.
     data: Vec<u8>,
     /// Flush: what was written before it.
@@ -75,6 +78,8 @@ pub struct Done {
     pub task: u64,
     /// It went well; what it has read.
     pub result: Result<Vec<u8>, ()>,
+    /// It was a flush that has lost something.
+    pub lost: bool,
 }
 
 #[derive(Clone)]
@@ -82,6 +87,8 @@ struct Cell {
     stable: Vec<u8>,
     /// Written since, in order: serial number and content.
     cached: Vec<(u64, Vec<u8>)>,
+    /// Up to here no flush reaches what is cached, though it can be read.
+    lost: u64,
 }
 
 impl Cell {
@@ -92,8 +99,9 @@ impl Cell {
     /// Everything up to `serial` becomes stable.
     fn settle(&mut self, serial: u64) {
         let count = self.cached.partition_point(|(written, _)| *written <= serial);
-        if let Some((_, content)) = self.cached.drain(..count).next_back() {
-            self.stable = content;
+        if self.cached[..count].last().is_some_and(|(written, _)| *written > self.lost) {
+            let settled = self.cached.drain(..count).next_back();
+            self.stable = settled.map(|(_, content)| content).unwrap_or_default();
         }
     }
 }
@@ -107,6 +115,8 @@ pub struct Manners {
     pub slow_percent: u64,
     /// Commands of 1,000 that fail.
     pub failing_per_mille: u64,
+    /// Flushes of 100 that fail and lose what they were for.
+    pub losing_percent: u64,
 }
 
 /// The storage.
@@ -122,7 +132,7 @@ impl Disk {
     /// `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
-        let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new() };
+        let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
         Disk { cells: vec![cell; blocks as usize], tasks: BTreeMap::new(), serial: 0, manners, rng }
     }
 
@@ -150,7 +160,10 @@ impl Disk {
             ];
         let fails = self.rng.below(1000) < self.manners.failing_per_mille;
         self.serial += 1;
-        let task = Task { work, steps, ends: now + takes, fails, data, flushes: self.serial };
+        let losing = self.manners.losing_percent;
+        let loses = work == Work::Flush && losing > 0 && self.rng.chance(losing);
+        let ends = now + takes;
+        let task = Task { work, steps, ends, fails, loses, data, flushes: self.serial };
         self.tasks.insert(self.serial, task);
         self.serial
     }
@@ -192,20 +205,24 @@ impl Disk {
 
     fn end(&mut self, number: u64) -> Option<Done> {
         let task = self.tasks.remove(&number)?;
-        if task.fails {
-            return Some(Done { task: number, result: Err(()) });
+        if task.loses {
+            self.cells.iter_mut().for_each(|cell| cell.lost = self.serial);
+        }
+        if task.fails || task.loses {
+            return Some(Done { task: number, result: Err(()), lost: task.loses });
         }
         match task.work {
             Work::Write { slba, data, fua: true } => {
                 let blocks = data.len() / BLOCK_BYTES;
-                self.cells[slba as usize..][..blocks]
-                    .iter_mut()
-                    .for_each(|c| c.settle(self.serial));
+                self.cells[slba as usize..][..blocks].iter_mut().for_each(|c| {
+                    c.lost = 0; // what it has written goes there by itself
+                    c.settle(self.serial);
+                });
             }
             Work::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
             _ => {}
         }
-        Some(Done { task: number, result: Ok(task.data) })
+        Some(Done { task: number, result: Ok(task.data), lost: false })
     }
 
     /// Commands under way end nowhere.
@@ -217,6 +234,7 @@ impl Disk {
     pub fn lose_power(&mut self) {
         self.abandon();
         for cell in &mut self.cells {
+            cell.cached.retain(|(written, _)| *written > cell.lost);
             let keep = self.rng.below(cell.cached.len() as u64 + 1) as usize;
             let kept = cell.cached.drain(..).nth(keep.wrapping_sub(1));
             if let Some((_, content)) = kept {
@@ -234,5 +252,6 @@ impl Disk {
     /// From now on commands succeed.
     pub fn behave(&mut self) {
         self.manners.failing_per_mille = 0;
+        self.manners.losing_percent = 0;
     }
 }

@@ -1,10 +1,14 @@
-//! What may be read: every block is a register that concurrent writes and reads must be linearisable on,
-//! and that may lose what was not flushed in a power loss, nothing else.
+//! What may be read: every block is a register that concurrent writes and reads must be linearisable on, and
+//! that may lose what was not flushed in a power loss, nothing else.
 //!
 //! Soundness: for each block there is a set of candidates for its content now, and one for its stable
-//! content. A write is a candidate from the moment it is asked for. It leaves the set once another write
-//! or read, begun after it was acknowledged, has ended with another content. A write that failed stays a
+//! content. A write is a candidate from the moment it is asked for. It leaves the set once another write or
+//! read, begun after it was acknowledged, has ended with another content. A write that failed stays a
 //! candidate: it may have happened, and may still happen. Nothing allowed is ever reported as wrong.
+//!
+//! On storage that loses what a failed flush was for, a flush speaks for its own host's writes only, and only
+//! for those since the last failure that this host was told of; and not at all beside another flush of the
+//! host, whose answer may tell of a failure and come later.
 
 use crate::disk::Stamp;
 use std::collections::BTreeMap;
@@ -57,6 +61,12 @@ pub struct History {
     pending: BTreeMap<u64, (Tick, Pending)>,
     tick: Tick,
     lost_power_at: Tick,
+    /// The storage loses something with flushes that fail.
+    loses: bool,
+    /// Whose requests are, when it does.
+    hosts: BTreeMap<u64, u8>,
+    /// The last request of all when a host was told that a flush has failed.
+    told: BTreeMap<u8, u64>,
 }
 
 impl History {
@@ -66,7 +76,49 @@ impl History {
         let zero = Candidate { stamp: 0, write: 0, ended: Some(0) };
         let register = Register { current: vec![zero], stable: vec![zero] };
         let registers = vec![register; blocks as usize];
-        History { registers, pending: BTreeMap::new(), tick: 0, lost_power_at: 0 }
+        History {
+            registers,
+            pending: BTreeMap::new(),
+            tick: 0,
+            lost_power_at: 0,
+            loses: false,
+            hosts: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// From now on the storage loses something with each flush that fails.
+    pub fn expect_losses(&mut self) {
+        self.loses = true;
+    }
+
+    /// Request `id` is of `host`.
+    pub fn belongs(&mut self, id: u64, host: u8) {
+        self.hosts.insert(id, host);
+    }
+
+    /// Flush `id` has failed for good: its host has to write again what it wants to keep.
+    pub fn lose(&mut self, id: u64) {
+        let last = self.hosts.last_key_value().map_or(id, |(last, _)| *last);
+        if let Some(host) = self.hosts.get(&id) {
+            self.told.insert(*host, last);
+        }
+        self.fail(id);
+    }
+
+    /// Whether its host has another flush under way, which may be the one that is told of a failure.
+    fn flushes_beside(&self, id: u64) -> bool {
+        let host = self.hosts.get(&id);
+        let is_flush = |pending: &Pending| matches!(pending, Pending::Flush { .. });
+        let mut others = self.pending.iter().filter(|(_, (_, pending))| is_flush(pending));
+        others.any(|(other, _)| self.hosts.get(other) == host)
+    }
+
+    /// Whether flush `id` says that write `write` is stable.
+    fn speaks_for(&self, id: u64, write: u64) -> bool {
+        let (host, writer) = (self.hosts.get(&id), self.hosts.get(&write));
+        let told = host.and_then(|host| self.told.get(host));
+        !self.loses || write == 0 || host == writer && told.is_none_or(|told| write > *told)
     }
 
     fn tick(&mut self) -> Tick {
@@ -129,8 +181,12 @@ impl History {
                 self.end_write(id, lbas, fua, (began, tick), lost_power)
             }
             Pending::Flush { before } if !lost_power => {
-                for (register, before) in self.registers.iter_mut().zip(before) {
-                    register.stable.retain(|c| before.contains(&c.write) || c.write > id);
+                let alone = !self.loses || !self.flushes_beside(id);
+                for (lba, before) in before.into_iter().enumerate() {
+                    if alone && before.iter().all(|write| self.speaks_for(id, *write)) {
+                        let stable = &mut self.registers[lba].stable;
+                        stable.retain(|c| before.contains(&c.write) || c.write > id);
+                    }
                 }
             }
             // Transparent retries over a power loss: see the crate's documentation.

@@ -320,7 +320,7 @@ impl Host {
             if lane.room() == 0 || lane.outstanding() >= self.plan.depth {
                 continue;
             }
-            let request = load.request();
+            let request = load.request(self.hostid[0]);
             if self.failing {
                 load.complete(request.token, Status::HOST_PATH_ERROR, &request.buffer)?;
             } else {

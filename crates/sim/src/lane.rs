@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::qpair::{Qpair, RxEvent};
+use roadtrain_proto::target::stability::{Mark, User};
 use roadtrain_proto::target::{Connected, NamespaceTable};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -54,6 +55,8 @@ pub struct Lane {
     pub qpair: Qpair,
     /// What it is for.
     pub role: Role,
+    /// Of an I/O queue: what it has written and nobody has flushed.
+    pub mark: Option<(User, Arc<Mark>)>,
     /// Namespaces for its I/O commands.
     pub table: Arc<NamespaceTable>,
     inbox: Vec<u8>,
@@ -70,6 +73,7 @@ impl Lane {
         Lane {
             qpair: Qpair::new(plan.target),
             role: Role::New,
+            mark: None,
             table: Arc::default(),
             inbox: Vec::new(),
             outbox: Vec::new(),

@@ -58,6 +58,8 @@ pub struct Tally {
     pub failed: u64,
     /// Completions with a status that permits another try.
     pub repeated: u64,
+    /// Flushes that have failed for good.
+    pub lost: u64,
 }
 
 impl AddAssign for Tally {
@@ -66,6 +68,7 @@ impl AddAssign for Tally {
         self.succeeded += other.succeeded;
         self.failed += other.failed;
         self.repeated += other.repeated;
+        self.lost += other.lost;
     }
 }
 
@@ -95,10 +98,11 @@ impl Load {
         self.open.len()
     }
 
-    /// The next request.
-    pub fn request(&mut self) -> Request {
+    /// The next request, of `host`.
+    pub fn request(&mut self, host: u8) -> Request {
         self.tally.submitted += 1;
         let token = self.tally.submitted;
+        self.history.belongs(token, host);
         let (kind, mut request) = match self.rng.below(100) {
             0..40 => self.read(token),
             40..80 => self.write(token),
@@ -193,6 +197,11 @@ impl Load {
                 } else {
                     Err(format!("namespace 2 answers {status}"))
                 }
+            }
+            Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
+                self.tally.lost += 1;
+                self.history.lose(token);
+                Ok(())
             }
             _ if !status.is_success() => {
                 self.history.fail(token);

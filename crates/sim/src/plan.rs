@@ -104,6 +104,8 @@ pub enum Sabotage {
     NoFence,
     /// It answers a flush at once.
     IdleFlush,
+    /// It tells of a failed flush only who has flushed.
+    UntoldFailure,
     /// It takes no notice of FUA.
     IgnoredFua,
     /// It forgets the answer to one command of a hundred.
@@ -173,6 +175,7 @@ impl Plan {
                 latency_us: (latency, latency * rng.between(1, 5)),
                 slow_percent: rng.pick(&[0, 2, 20]),
                 failing_per_mille: rng.pick(&[0, 0, 20]),
+                losing_percent: 0,
             },
             keep_alive: Duration::from_millis(keep_alive_ms),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),

@@ -1,11 +1,12 @@
 //! The simulated target: the real control plane and queue pairs, on a simulated network and disk.
 
-use crate::disk::{Disk, Work};
+use crate::disk::{Disk, Done, Work};
 use crate::lane::{Command, Lane, Role};
 use crate::network::{ConnId, End, Lost, Network};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
 use roadtrain_proto::target::{
     CloseReason, NamespaceConfig, Outcome, SubsystemConfig, Target as Control, TargetConfig,
     TargetEvent,
@@ -23,6 +24,15 @@ const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 struct Owner {
     conn: ConnId,
     slot: u16,
+    /// It writes what only a flush makes stable, since that epoch.
+    began: Option<Epoch>,
+}
+
+/// A flush that was asked for, until it is answered.
+struct Asked {
+    conn: ConnId,
+    slot: u16,
+    ticket: Ticket,
 }
 
 /// A target.
@@ -33,6 +43,12 @@ pub struct Target {
     /// The disk outlives the target's process.
     pub disk: Disk,
     owners: BTreeMap<u64, Owner>,
+    /// Who is to be told of flushes that fail; the waiters are numbers of `asked`.
+    stability: Stability<u64>,
+    asked: BTreeMap<u64, Asked>,
+    asked_last: u64,
+    /// The disk's flush, and for which of `asked` it is.
+    flushing: Option<(u64, u64)>,
     /// Connect commands that wait until older commands have ended.
     fenced: Vec<(ConnId, u16)>,
     rng: Rng,
@@ -64,6 +80,10 @@ impl Target {
             lanes: BTreeMap::new(),
             disk,
             owners: BTreeMap::new(),
+            stability: Stability::default(),
+            asked: BTreeMap::new(),
+            asked_last: 0,
+            flushing: None,
             fenced: Vec::new(),
             rng,
             down_until: None,
@@ -83,8 +103,19 @@ impl Target {
             self.receive(now, network, conn);
         }
         for done in self.disk.advance(now) {
-            let Some(Owner { conn, slot }) = self.owners.remove(&done.task) else { continue };
+            if let Some((_, number)) = self.flushing.take_if(|(task, _)| *task == done.task) {
+                self.flushed(now, number, &done);
+                continue;
+            }
+            let Some(Owner { conn, slot, began }) = self.owners.remove(&done.task) else {
+                continue;
+            };
             if let Some(lane) = self.lanes.get_mut(&conn) {
+                if let (Some(began), Some((_, mark)), true) =
+                    (began, &lane.mark, done.result.is_ok())
+                {
+                    mark.wrote(began);
+                }
                 lane.finish(now, slot, done.result.map_err(|()| Status::INTERNAL_ERROR));
             }
         }
@@ -129,6 +160,9 @@ impl Target {
         }
         network.close(now, conn, End::Target, orderly);
         self.fenced.retain(|(fenced, _)| *fenced != conn);
+        if let Some((user, mark)) = lane.mark.take() {
+            self.stability.leave(now, &user, &mark);
+        }
         if let Role::Connected(connected) = lane.role {
             self.control.disconnect(connected.cntlid, connected.qid);
         }
@@ -152,9 +186,15 @@ impl Target {
                 let work = work(&io, sqe.nsid.get(), lane.data(slot));
                 match sabotaged(work, self.plan.sabotage) {
                     _ if forgets => {}
+                    Some(Work::Flush) => {
+                        let user = connected.user();
+                        self.flush(now, conn, slot, &user);
+                    }
                     Some(work) => {
+                        let is_volatile = matches!(work, Work::Write { fua: false, .. });
+                        let began = is_volatile.then(|| self.stability.epoch());
                         let task = self.disk.start(now, work);
-                        self.owners.insert(task, Owner { conn, slot });
+                        self.owners.insert(task, Owner { conn, slot, began });
                     }
                     None => lane.finish(now, slot, Ok(vec![0; read_bytes(&io)])),
                 }
@@ -171,6 +211,47 @@ impl Target {
                 }
             }
             (Role::New, _) => lane.respond(now, slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), 0),
+        }
+    }
+
+    /// A flush was asked for: begins it, or lets it wait for the one under way.
+    fn flush(&mut self, now: Instant, conn: ConnId, slot: u16, user: &User) {
+        let ticket = self.stability.begin(now, user);
+        self.asked_last += 1;
+        self.asked.insert(self.asked_last, Asked { conn, slot, ticket });
+        if self.stability.join(self.asked_last) {
+            self.flushing = Some((self.disk.start(now, Work::Flush), self.asked_last));
+        }
+    }
+
+    /// The disk's flush has ended, which was for `number` and whoever waited.
+    fn flushed(&mut self, now: Instant, number: u64, done: &Done) {
+        let flushed = match (&done.result, done.lost) {
+            (Ok(_), _) => Flushed::Done,
+            (Err(()), true) => Flushed::Failed,
+            (Err(()), false) => Flushed::NotRun,
+        };
+        let wakes = self.stability.ended(flushed);
+        self.answer_flush(now, number, flushed);
+        for (number, wake) in wakes {
+            match wake {
+                Wake::Lead => self.flushing = Some((self.disk.start(now, Work::Flush), number)),
+                Wake::Ended(flushed) => self.answer_flush(now, number, flushed),
+            }
+        }
+    }
+
+    fn answer_flush(&mut self, now: Instant, number: u64, flushed: Flushed) {
+        let Some(Asked { conn, slot, ticket }) = self.asked.remove(&number) else { return };
+        let is_good = self.stability.settle(now, ticket, flushed);
+        let forgets = self.plan.sabotage == Some(Sabotage::UntoldFailure);
+        let status = match flushed {
+            Flushed::Done if is_good || forgets => Status::SUCCESS,
+            Flushed::NotRun => Status::INTERNAL_ERROR,
+            _ => Status::WRITE_FAULT.dnr(),
+        };
+        if let Some(lane) = self.lanes.get_mut(&conn) {
+            lane.respond(now, slot, status, 0);
         }
     }
 
@@ -202,6 +283,9 @@ impl Target {
         match self.control.connect(now, &sqe, lane.data(slot), LOCAL) {
             Ok(connected) => {
                 lane.table = self.control.namespaces(&connected.subnqn).unwrap_or_default();
+                let user = connected.user();
+                lane.mark =
+                    (connected.qid > 0).then(|| (user.clone(), self.stability.enter(now, &user)));
                 lane.connected(connected);
                 let result = self.lanes[&conn].role.cntlid();
                 self.lanes.get_mut(&conn).expect("it is there").respond(
@@ -276,6 +360,9 @@ impl Target {
             self.disk.lose_power();
         }
         self.owners.clear();
+        self.stability = Stability::default();
+        self.asked.clear();
+        self.flushing = None;
         self.fenced.clear();
         self.down_until = Some(until);
     }
@@ -314,7 +401,11 @@ impl Target {
     #[must_use]
     pub fn leftovers(&self) -> (u32, usize, usize) {
         let io = self.lanes.values().filter(|lane| lane.role.ids().is_none_or(|ids| ids.1 > 0));
-        (io.map(|lane| lane.qpair.in_flight()).sum(), self.lanes.len(), self.owners.len())
+        (
+            io.map(|lane| lane.qpair.in_flight()).sum(),
+            self.lanes.len(),
+            self.owners.len() + self.asked.len(),
+        )
     }
 }
 

@@ -73,6 +73,14 @@ impl core::ops::AddAssign for Summary {
     }
 }
 
+fn load(plan: &Plan, rng: Rng) -> Load {
+    let mut load = Load::new(plan.blocks, rng);
+    if plan.manners.losing_percent > 0 {
+        load.history.expect_losses();
+    }
+    load
+}
+
 /// A run.
 pub struct World {
     seed: u64,
@@ -109,7 +117,7 @@ impl World {
             network: Network::new(plan.weather, rng.fork()),
             target: Target::new(&plan, disk, rng.fork()),
             hosts: (0..plan.hosts).map(|number| Host::new(&plan, number, rng.fork())).collect(),
-            load: Load::new(plan.blocks, rng.fork()),
+            load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             moments: 0,
         }

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{assert_repeatable, sum_of_seeds};
+use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::plan::{Fault, Plan, Sabotage};
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
 
@@ -52,6 +53,39 @@ fn a_flush_that_does_nothing_is_found() {
 #[test]
 fn ignored_fua_is_found() {
     let what = first_failure(Sabotage::IgnoredFua);
+    assert!(what.contains("which is none of"), "{what}");
+}
+
+/// Storage whose flushes fail and lose what they were for, and hosts that share it.
+fn losing(plan: &mut Plan) {
+    plan.manners.losing_percent = 25;
+    plan.hosts = 3;
+    plan.blocks = 64;
+    // A flush that is tried again after the target's process has died is not told of what that one was told.
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. }));
+    for part in 1..8 {
+        let time = Duration::from_millis(1);
+        plan.faults.push((Instant(0) + plan.chaos * part / 8, Fault::PowerLoss { time }));
+    }
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+#[test]
+fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
+    let Some(sum) = sum_of_seeds(200, |seed| run_changed(seed, losing)) else { return };
+    assert!(sum.tally.lost > 1000 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+#[test]
+fn a_failure_that_is_not_told_to_all_is_found() {
+    let found = (0..200).find_map(|seed| {
+        let wrong = |plan: &mut Plan| {
+            losing(plan);
+            plan.sabotage = Some(Sabotage::UntoldFailure);
+        };
+        run_changed(seed, wrong).err()
+    });
+    let what = found.expect("it goes wrong with some seed").what;
     assert!(what.contains("which is none of"), "{what}");
 }
 

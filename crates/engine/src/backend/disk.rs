@@ -28,6 +28,29 @@ pub(super) struct Disk {
     read_only: bool,
     opening: Opening,
     failures: AtomicU64,
+    /// So many flushes fail, as often as the system would tell: for tests.
+    #[cfg(test)]
+    pub(super) failing_syncs: std::sync::Arc<std::sync::atomic::AtomicI64>,
+}
+
+/// Brings what was written to stable storage after its file or device was closed.
+pub(super) struct LastFlush {
+    path: PathBuf,
+    /// The same, without a lock and without a claim.
+    file: io::Result<File>,
+    #[cfg(test)]
+    count: std::sync::Arc<std::sync::atomic::AtomicI64>,
+}
+
+impl LastFlush {
+    pub(super) fn run(self) {
+        let path = self.path.display();
+        if let Err(error) = self.file.and_then(|file| file.sync_data()) {
+            tracing::error!(%path, %error, "what was written last may be lost: the last flush has failed");
+        }
+        #[cfg(test)]
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What opening has done to a file.
@@ -152,6 +175,8 @@ impl Disk {
             read_only,
             opening: Opening::Found,
             failures: AtomicU64::new(0),
+            #[cfg(test)]
+            failing_syncs: Default::default(),
         }
     }
 
@@ -243,6 +268,38 @@ impl Disk {
     /// once.
     pub(super) fn control_fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Brings everything to stable storage; waits for that.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        // SAFETY: plain call; a descriptor that is none is refused.
+        match unsafe { libc::fdatasync(self.sync_fd()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// A flush for when it is closed; keeps nobody from opening it again.
+    pub(super) fn last_flush(&self) -> LastFlush {
+        LastFlush {
+            path: self.path.clone(),
+            file: File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
+            #[cfg(test)]
+            count: self.failing_syncs.clone(),
+        }
+    }
+
+    /// The descriptor to flush by.
+    #[cfg(not(test))]
+    pub(super) fn sync_fd(&self) -> RawFd {
+        self.control_fd()
+    }
+
+    /// The same, or none at all, which fails.
+    #[cfg(test)]
+    pub(super) fn sync_fd(&self) -> RawFd {
+        let fails = self.failing_syncs.fetch_sub(1, Ordering::Relaxed) > 0;
+        if fails { -1 } else { self.control_fd() }
     }
 
     /// Whether there is a choice between direct and cached.

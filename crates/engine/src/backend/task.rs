@@ -60,6 +60,8 @@ struct Work {
     is_cancelled: bool,
     /// The kernel was short of something: let it wait in a worker instead of asking us again.
     patient: bool,
+    /// It has failed, and may have been told of what others have lost.
+    took_report: bool,
 }
 
 /// One entry in the ring.
@@ -86,6 +88,7 @@ impl IoTask {
             cached: false,
             is_cancelled: false,
             patient: false,
+            took_report: false,
         };
         IoTask { work, disk: None, user_data: 0, step: None }
     }
@@ -133,7 +136,8 @@ impl IoTask {
         };
         let outcome = match u32::try_from(result) {
             Ok(count) => self.work.advance(step, u64::from(count)),
-            Err(_) if self.work.is_cancelled && was_given_up(-result) => {
+            // A flush that was interrupted may have taken a report of errors with it.
+            Err(_) if self.work.is_cancelled && step != Step::Sync && was_given_up(-result) => {
                 Err(Status::ABORT_REQUESTED)
             }
             Err(_) => self.work.recover(step, -result, disk),
@@ -148,6 +152,18 @@ impl IoTask {
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.step.is_some()
+    }
+
+    /// Whether it is a flush.
+    #[must_use]
+    pub(crate) fn is_flush(&self) -> bool {
+        matches!(self.work.op, IoOp::Flush)
+    }
+
+    /// Whether it has failed in a way that tells of other writes, too: the next flush will not.
+    #[must_use]
+    pub(crate) fn took_report(&self) -> bool {
+        self.work.took_report
     }
 
     /// Takes the operation with its buffers out of a task that is over. `None` while pending.
@@ -247,9 +263,9 @@ impl Work {
                     .offset(range.offset + done)
                     .build()
             }
-            (Step::Sync, _) => {
-                opcode::Fsync::new(control).flags(types::FsyncFlags::DATASYNC).build()
-            }
+            (Step::Sync, _) => opcode::Fsync::new(types::Fd(disk.sync_fd()))
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
             // `next_step` pairs steps with operations as above.
             (step, op) => unreachable!("{step:?} for {op:?}"),
         }
@@ -294,7 +310,10 @@ impl Work {
 
     /// Tries again or another way, if there is one.
     fn recover(&mut self, step: Step, errno: i32, disk: &Disk) -> Result<(), Status> {
+        self.took_report |= self.shares_reports(step, disk) && errno != libc::ECANCELED;
         match (step, errno) {
+            // Once more it would succeed, whatever was lost.
+            (Step::Sync, _) => {}
             (_, libc::EINTR) => return Ok(()),
             (_, libc::EAGAIN) => {
                 self.patient = true;
@@ -304,7 +323,7 @@ impl Work {
                 disk.refuse(how);
                 return Ok(());
             }
-            (Step::Sync | Step::Allocate(_), _) => {}
+            (Step::Allocate(_), _) => {}
             (_, libc::EINVAL) if disk.has_direct() && !self.cached => {
                 if self.done == 0 {
                     disk.refuse_direct();
@@ -320,7 +339,23 @@ impl Work {
         };
         let (offset, name) = self.op.describe();
         disk.report(name, offset + self.done, &io::Error::from_raw_os_error(errno));
-        Err(from_errno(errno, access))
+        let status = from_errno(errno, access);
+        match step {
+            Step::Sync if errno != libc::ECANCELED => Err(status.dnr()),
+            _ => Err(status),
+        }
+    }
+
+    /// Whether the system, by the error of `step`, may tell of other writes: it tells each descriptor once,
+    /// and a write with FUA flushes by the one that it goes to.
+    fn shares_reports(&self, step: Step, disk: &Disk) -> bool {
+        match (step, &self.op) {
+            (Step::Sync, _) => true,
+            (Step::Write, IoOp::Write { fua: true, .. }) => {
+                disk.data_fd(self.cached) == disk.control_fd()
+            }
+            _ => false,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::little_endian::U16;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::{Duration, Instant};
-use tracing::info;
+use tracing::{info, warn};
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
@@ -375,8 +375,14 @@ impl Admin {
     /// Shuts the controller down in order.
     pub fn shut_down(mut self, timeout: Duration) {
         let cc = Property::set(property::CC, CC_ENABLE | CC_SHUTDOWN);
-        if self.run("Property Set CC", &cc, &[], &mut []).is_err() {
-            return;
+        match self.run("Property Set CC", &cc, &[], &mut []) {
+            Ok(_) => {}
+            Err(error @ HostError::Command { .. }) => {
+                return warn!(
+                    "the target is not shut down, what was written last may be lost: {error}"
+                );
+            }
+            Err(_) => return,
         }
         let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {

@@ -30,6 +30,11 @@ impl Backends {
         self.open.get(&(nqn.to_owned(), nsid))
     }
 
+    /// All of them: subsystem NQN, NSID, backend.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<Backend>)> {
+        self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.backend))
+    }
+
     /// How many namespaces were of another class in `old`.
     pub(super) fn reclassed(&self, old: &Backends) -> usize {
         let is_other =

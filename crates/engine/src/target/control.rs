@@ -5,7 +5,7 @@ use super::namespace::{LocalNamespace, NamespaceTable};
 use super::presence::{Pass, Presences, Remains};
 use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
-use crate::backend::Backend;
+use crate::backend::{Backend, Unflushed};
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::{
     Connected, Limits, Outcome, Target, TargetConfig, TargetEvent, host_name,
@@ -15,6 +15,7 @@ use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, fctype, parse
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -265,13 +266,15 @@ impl Control {
         let Some(connected) = association.filter(|connected| connected.qid > 0) else {
             return NamespaceTable::default();
         };
+        let user = Arc::new(connected.user());
         let state = self.lock();
         let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
         let Some(table) = table else { return NamespaceTable::default() };
         let local = table.iter().filter_map(|(nsid, geometry)| {
             let open = state.backends.get(&connected.subnqn, nsid)?;
             let (backend, class) = (open.backend.clone(), open.class);
-            Some((nsid, LocalNamespace { geometry: *geometry, backend, class }))
+            let unflushed = Unflushed::new(&backend, &user);
+            Some((nsid, LocalNamespace { geometry: *geometry, backend, unflushed, class }))
         });
         NamespaceTable::new(local)
     }
@@ -363,6 +366,21 @@ impl Control {
         let mut state = self.lock();
         state.target.handle_timeout(now);
         self.publish(state);
+    }
+
+    /// Brings every store to stable storage, when nobody writes any more: what failed, by subsystem and
+    /// namespace.
+    pub(super) fn close(&self) -> Vec<(String, u32, io::Error)> {
+        let backends = self.lock().backends.clone();
+        let closed = backends.all().map(|(nqn, nsid, backend)| (nqn, nsid, backend.close()));
+        closed
+            .filter_map(|(nqn, nsid, result)| Some((nqn.to_owned(), nsid, result.err()?)))
+            .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn backend(&self, nqn: &str, nsid: u32) -> Option<Arc<Backend>> {
+        self.lock().backends.get(nqn, nsid).map(|open| open.backend.clone())
     }
 
     /// New exports, all of them or none. Reactors go on meanwhile: everything is opened and checked before the

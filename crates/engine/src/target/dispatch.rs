@@ -12,9 +12,11 @@ use super::tasks::{Job, Outcome, Owner, Tasks};
 use crate::mailbox::Outbox;
 use crate::ring::Ring;
 use block::Block;
+use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::io;
+use std::sync::Arc;
 use work_queue::WorkQueue;
 
 /// Which threads a command and its completion pass through.
@@ -49,12 +51,14 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     /// Called on the reactor's thread: others run on the same cores, as those of a kernel's work queues do.
     pub(super) fn new(dispatch: Dispatch, reactor: Outbox<Order>) -> io::Result<Self> {
+        let orders = reactor.clone();
+        let waker = Arc::new(move |index, wake| orders.send(Order::Flush(index, wake)));
         let mode = match dispatch {
             Dispatch::NoWq => Mode::NoWq,
             Dispatch::Rec => Mode::Rec(WorkQueue::start(reactor)?),
             Dispatch::Base => Mode::Base(Block::start(WorkQueue::start(reactor)?)?),
         };
-        Ok(Dispatcher { mode, tasks: Tasks::default(), away: 0 })
+        Ok(Dispatcher { mode, tasks: Tasks::new(waker), away: 0 })
     }
 
     /// Whether a command takes time that no backend needs.
@@ -85,6 +89,12 @@ impl Dispatcher {
     /// A completion of the ring; the command's owner and outcome when it has ended.
     pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
         let (owner, outcome) = self.tasks.resume(ring, index, result)?;
+        self.end(owner, outcome).map(|outcome| (owner, outcome))
+    }
+
+    /// Brings what a flush elsewhere has done for a command of ours.
+    pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
+        let (owner, outcome) = self.tasks.woken(ring, index, wake)?;
         self.end(owner, outcome).map(|outcome| (owner, outcome))
     }
 

@@ -15,6 +15,7 @@ use super::namespace::NamespaceTable;
 use super::presence::Pass;
 use super::slot::{Data, Slot, Work};
 use super::tickets::Ticket;
+use crate::backend::Unflushed;
 use crate::buffer::{Buffer, Pool};
 use crate::connection::RxBuffer;
 use crate::ether::port::Port;
@@ -27,6 +28,7 @@ use payload::Payload;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::qpair::Config;
+use roadtrain_proto::target::stability::User;
 use roadtrain_proto::target::{Connected, Usage};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
@@ -88,6 +90,10 @@ pub(super) struct Lane {
     /// When the first of them came.
     connecting: Option<Instant>,
     pub(super) namespaces: NamespaceTable,
+    /// The controller as stores know it.
+    user: Option<Arc<User>>,
+    /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
+    closing: Vec<Unflushed>,
     slots: Vec<Slot>,
     /// Commands that wait for a buffer, first come first served.
     starved: VecDeque<u16>,
@@ -139,6 +145,8 @@ impl Lane {
             postponed: Vec::new(),
             connecting: None,
             namespaces: NamespaceTable::default(),
+            user: None,
+            closing: Vec::new(),
             slots: Vec::new(),
             starved: VecDeque::new(),
             own_buffer: None,

@@ -9,6 +9,8 @@ mod due;
 mod ether;
 #[cfg(test)]
 mod failing;
+#[cfg(test)]
+mod flush_tests;
 mod health;
 mod lane;
 mod namespace;

@@ -1,6 +1,6 @@
 //! A reactor's own view of the namespaces: looked up without locks, kept by commands in execution.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Unflushed};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::Geometry;
 use std::collections::HashMap;
@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(crate) struct LocalNamespace {
     pub(crate) geometry: Geometry,
     pub(crate) backend: Arc<Backend>,
+    /// What the lane has written and nobody has flushed; `None`: nothing is lost.
+    pub(crate) unflushed: Option<Unflushed>,
     /// Of commands that do not say theirs.
     pub(crate) class: Option<Class>,
 }

@@ -29,6 +29,7 @@ use frames::Frames;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
@@ -69,6 +70,8 @@ pub(super) enum Order {
     Settled,
     /// A command is back from other threads.
     Ended(Owner, Outcome),
+    /// A flush for which a command of this reactor waits.
+    Flush(u32, Wake),
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
     /// Answer with the frames that were dropped.
@@ -409,6 +412,12 @@ impl Reactor {
                 Order::Ended(owner, outcome) => {
                     self.shared.dispatcher.returned();
                     self.answer_soon(owner, outcome);
+                }
+                Order::Flush(index, wake) => {
+                    let Shared { dispatcher, ring, .. } = &mut self.shared;
+                    if let Some((owner, outcome)) = dispatcher.woken(ring, index, wake) {
+                        self.answer_soon(owner, outcome);
+                    }
                 }
                 Order::Stats(reply) => {
                     let _ = reply.try_send(self.stats());

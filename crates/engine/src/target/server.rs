@@ -32,7 +32,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tracing::info;
+use tracing::{error, info};
 
 // A command that needs a longer buffer than there can be would wait for ever.
 const _: () = assert!(4096 << Limits::MDTS_MAX <= Pool::LEN_MAX);
@@ -51,6 +51,12 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 const BUFFER_IDLE: Duration = Duration::from_secs(10);
 /// Longest wait for a reactor's counters.
 const STATS_WAIT: Duration = Duration::from_secs(1);
+
+/// Longest wait for reactors that end: longer than they wait for their backends.
+const REACTORS_WAIT: Duration = Duration::from_secs(15);
+const SHUT_DOWN_PAUSE: Duration = Duration::from_millis(2);
+/// Longest wait for what was written to become stable when a target ends.
+const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
 
 /// Longest wait for an address that is still in use, and the pause between two tries.
 const BIND_WAIT: Duration = Duration::from_secs(2);
@@ -190,6 +196,16 @@ pub enum ServerError {
     /// A file does not grow.
     #[error(transparent)]
     Resize(OpenError),
+    /// What hosts have written may be lost.
+    #[error("namespace {nsid} of {nqn}: what was written last may be lost: {source}")]
+    Unsaved {
+        /// Of which subsystem.
+        nqn: String,
+        /// Which namespace.
+        nsid: u32,
+        /// Why.
+        source: io::Error,
+    },
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -366,16 +382,64 @@ impl Server {
         self.reactors.0[reactor].0.send(Order::Call(Box::new(call)));
     }
 
-    /// Ends every connection, waits for the backends, ends the reactors.
+    /// Ends every connection, waits for the backends, ends the reactors, and brings everything that was
+    /// written to stable storage.
+    ///
+    /// # Errors
+    /// The first namespace whose hosts may have lost something of which they do not know. The others are
+    /// logged.
+    pub fn shut_down(&self) -> Result<(), ServerError> {
+        self.stop_reactors();
+        let until = Instant::now() + REACTORS_WAIT;
+        while self.reactors.0.iter().any(|(_, thread)| !thread.is_finished())
+            && Instant::now() < until
+        {
+            thread::sleep(SHUT_DOWN_PAUSE);
+        }
+        self.close()
+    }
+
+    /// Brings everything that was written to stable storage: nobody writes any more.
+    fn close(&self) -> Result<(), ServerError> {
+        let (reply, answer) = sync_channel(1);
+        let control = self.control.clone();
+        let close = move || drop(reply.send(control.close()));
+        let system = |what| move |source| ServerError::System { what, source };
+        let name = thread::Builder::new().name("roadtrain-flush".into());
+        name.spawn(close).map_err(system("the last flush"))?;
+        let unanswered = |_| system("the last flush")(io::ErrorKind::TimedOut.into());
+        let failures = answer.recv_timeout(LAST_FLUSH_WAIT).map_err(unanswered)?;
+        let unsaved = |(nqn, nsid, source)| ServerError::Unsaved { nqn, nsid, source };
+        let mut failures = failures.into_iter().map(unsaved);
+        let first = failures.next();
+        failures.for_each(|failure| error!("{failure}"));
+        first.map_or(Ok(()), Err)
+    }
+
+    /// The same; what may be lost is only logged.
     pub fn stop(self) {
         drop(self);
     }
 
-    /// Tells reactors to end.
+    /// The open backends.
     #[cfg(test)]
+    pub(super) fn backend(&self, nqn: &str, nsid: u32) -> Arc<crate::backend::Backend> {
+        self.control.backend(nqn, nsid).unwrap()
+    }
+
+    /// Tells reactors to end.
     pub(super) fn stop_reactors(&self) {
         for (orders, _) in &self.reactors.0 {
             orders.send(Order::Stop);
+        }
+    }
+}
+
+/// Before the reactors' threads are joined.
+impl std::ops::Drop for Server {
+    fn drop(&mut self) {
+        if let Err(failure) = self.shut_down() {
+            error!("{failure}");
         }
     }
 }

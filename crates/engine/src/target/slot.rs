@@ -3,6 +3,7 @@
 use super::namespace::LocalNamespace;
 use crate::buffer::{Buffer, Pool};
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::stability::Epoch;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -40,8 +41,8 @@ impl Data {
 pub(super) enum Work {
     #[default]
     None,
-    /// An I/O command on its namespace.
-    Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Sqe },
+    /// An I/O command on its namespace. `began`: it writes what only a flush makes stable, since that epoch.
+    Io { command: IoCommand, namespace: Rc<LocalNamespace>, sqe: Sqe, began: Option<Epoch> },
     /// A read or write whose data is moved in place; the namespace stays until it has been.
     InPlace(Rc<LocalNamespace>),
     /// A write of `length` octets to memory at `start`. Its host splits blocks: from octet `from` on its data is in a

@@ -1,16 +1,20 @@
-//! Commands in the backends. A task stays here until the kernel is done with its buffer, whatever
-//! becomes of the lane that started it.
+//! Commands in the backends. A task stays here until the kernel is done with its buffer, whatever becomes of
+//! the lane that started it.
 //!
-//! An emulated SSD's commands wait here, too: their data is moved when their time has come. The
-//! reactor looks each turn ([`Tasks::expire`]) and sleeps no longer than [`Tasks::next_due`], so that
-//! waiting costs neither a thread nor a system call.
+//! An emulated SSD's commands wait here, too: their data is moved when their time has come. The reactor looks
+//! each turn ([`Tasks::expire`]) and sleeps no longer than [`Tasks::next_due`], so that waiting costs neither
+//! a thread nor a system call.
+//!
+//! A file or device is flushed once at a time, over all reactors: a flush that comes meanwhile waits here for
+//! the next one, which another reactor may do for it ([`Tasks::woken`]).
 
 use super::due::DueQueue;
-use crate::backend::{Backend, ByteRange, IoOp, IoTask, Progress};
+use crate::backend::{Backend, ByteRange, IoOp, IoTask, Progress, Waker};
 use crate::buffer::Buffer;
 use crate::clock;
 use crate::ring::{Ring, UserData};
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, IoCommand};
+use roadtrain_proto::target::stability::{Flushed, Ticket, User, Wake};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
@@ -19,6 +23,8 @@ use std::sync::Arc;
 pub(super) const KIND: u8 = 16;
 /// Marks the kernel's answer when it was asked to give a task up: there is no such task.
 const CANCELLED: u64 = UserData { kind: KIND, index: u32::MAX, generation: 0 }.pack();
+/// What a controller is told whose writes may be lost. To try again would not bring them back.
+const LOST: Status = Status::WRITE_FAULT.dnr();
 /// Octets that a Compare reads at once.
 const COMPARE_BYTES: usize = 64 << 10;
 
@@ -27,12 +33,17 @@ pub(super) type Owner = ((u32, u32), u16);
 
 /// What there is to do.
 pub(super) enum Job {
-    /// An I/O command of one namespace.
-    Execute { command: IoCommand, backend: Arc<Backend>, buffer: Option<Buffer> },
+    /// An I/O command of one namespace; a Flush is `user`'s.
+    Execute {
+        command: IoCommand,
+        backend: Arc<Backend>,
+        buffer: Option<Buffer>,
+        user: Option<Arc<User>>,
+    },
     /// The lane moves the data itself; only an emulated SSD's time has to pass.
     Wait(Arc<Backend>),
-    /// Flushes them, one after the other.
-    FlushAll(Vec<Arc<Backend>>),
+    /// Flushes them for `user`, one after the other, whatever one of them says.
+    FlushAll { backends: Vec<Arc<Backend>>, user: Option<Arc<User>> },
 }
 
 /// A finished command.
@@ -53,30 +64,72 @@ struct Entry {
     spare: Option<Buffer>,
     /// The host has aborted it: nothing more is begun.
     is_cancelled: bool,
+    /// Whose flush it is.
+    user: Option<Arc<User>>,
+    /// A flush of a store that others use, under way.
+    flush: Option<Flush>,
+    /// What follows when the task is done: Force Unit Access is a flush before or after the operation.
+    then: Option<IoTask>,
+    /// The first failure of a flush of every namespace.
+    failed: Option<Status>,
+}
+
+struct Flush {
+    /// `None`: nobody's but its own command's.
+    ticket: Option<Ticket>,
+    /// It flushes itself.
+    leads: bool,
 }
 
 impl Entry {
     /// An error: the command that cannot be, with its buffer.
     fn new(owner: Owner, job: Job) -> Result<Entry, Outcome> {
+        let (mut then, mut whose) = (None, None);
         let (task, backend, rest, spare) = match job {
-            Job::Execute { command, backend, buffer } => {
-                let (op, spare) = operation(&command, &backend, buffer)
+            Job::Execute { command, backend, buffer, user } => {
+                let (mut op, spare) = operation(&command, &backend, buffer)
                     .map_err(|(status, buffer)| Outcome { result: Err(status), buffer })?;
-                let task = IoTask::new(op);
-                let is_late = command.looks_at_stable_data();
-                let task = if is_late { task.after_sync() } else { task };
+                let is_late = command.looks_at_stable_data() && backend.flushes().is_some();
+                if let (IoOp::WriteZeroes { fua, .. }, Some(_)) = (&mut op, backend.flushes()) {
+                    then = std::mem::take(fua).then(|| IoTask::new(IoOp::Flush));
+                }
+                let mut task = IoTask::new(op);
+                if is_late {
+                    then = Some(std::mem::replace(&mut task, IoTask::new(IoOp::Flush)));
+                } else if task.is_flush() {
+                    whose = user;
+                }
                 (Some(task), backend, Vec::new(), spare)
             }
             Job::Wait(backend) => (None, backend, Vec::new(), None),
-            Job::FlushAll(mut backends) => match backends.pop() {
-                Some(backend) => (Some(IoTask::new(IoOp::Flush)), backend, backends, None),
+            Job::FlushAll { mut backends, user } => match backends.pop() {
+                Some(backend) => {
+                    whose = user;
+                    (Some(IoTask::new(IoOp::Flush)), backend, backends, None)
+                }
                 None => return Err(Outcome { result: Ok(()), buffer: None }),
             },
         };
-        Ok(Entry { task, owner, backend, rest, spare, is_cancelled: false })
+        let (user, flush, failed, is_cancelled) = (whose, None, None, false);
+        Ok(Entry { task, owner, backend, rest, spare, is_cancelled, user, flush, then, failed })
     }
 
-    fn start(&mut self, ring: &mut Ring, index: u32) -> Progress {
+    fn start(&mut self, ring: &mut Ring, index: u32, waker: &Waker) -> Progress {
+        if let Some(flushes) = self.backend.flushes()
+            && !self.is_cancelled
+            && self.task.as_ref().is_some_and(IoTask::is_flush)
+        {
+            let ticket = self.user.as_ref().map(|user| flushes.begin(user));
+            let leads = flushes.join(index, waker);
+            self.flush = Some(Flush { ticket, leads });
+            if !leads {
+                return Progress::Pending;
+            }
+        }
+        self.run(ring, index)
+    }
+
+    fn run(&mut self, ring: &mut Ring, index: u32) -> Progress {
         if self.is_cancelled {
             return Progress::Done(Err(Status::ABORT_REQUESTED));
         }
@@ -86,16 +139,60 @@ impl Entry {
             None => Progress::Done(Ok(())),
         }
     }
+
+    /// The operation has ended: what its command is told of that.
+    fn end(&mut self, result: Result<(), Status>) -> Result<(), Status> {
+        let Some(flushes) = self.backend.flushes() else { return result };
+        let Some(Flush { ticket, leads }) = self.flush.take() else {
+            if result.is_err() && self.task.as_ref().is_some_and(IoTask::took_report) {
+                flushes.failed();
+            }
+            return result;
+        };
+        let flushed = match result {
+            Ok(()) => Flushed::Done,
+            Err(status) if status.is(Status::ABORT_REQUESTED) => Flushed::NotRun,
+            Err(_) => Flushed::Failed,
+        };
+        if leads {
+            flushes.ended(flushed);
+        }
+        let is_good = ticket.is_none_or(|ticket| flushes.settle(ticket, flushed));
+        // An earlier flush has failed, and this controller hears of it now.
+        if is_good { result } else { result.and(Err(LOST)) }
+    }
+
+    /// Whether there is more to do for the command, of which a part has ended.
+    fn goes_on(&mut self, result: Result<(), Status>) -> bool {
+        self.failed = self.failed.or(result.err());
+        let has_more = !self.rest.is_empty() || self.then.is_some() && result.is_ok();
+        if has_more && self.is_cancelled {
+            self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
+        }
+        if !has_more || self.is_cancelled {
+            return false;
+        }
+        if let Some(next) = self.rest.pop() {
+            self.backend = next;
+        }
+        self.task = self.then.take().or_else(|| Some(IoTask::new(IoOp::Flush)));
+        true
+    }
 }
 
-#[derive(Default)]
 pub(super) struct Tasks {
+    /// Brings what a flush elsewhere has done to [`Tasks::woken`].
+    waker: Waker,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     due: DueQueue,
 }
 
 impl Tasks {
+    pub(super) fn new(waker: Waker) -> Self {
+        Tasks { waker, entries: Vec::new(), free: Vec::new(), due: DueQueue::default() }
+    }
+
     /// Starts a command; `None`: it ends later.
     pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, job: Job) -> Option<Outcome> {
         let entry = match Entry::new(owner, job) {
@@ -119,7 +216,7 @@ impl Tasks {
                 self.due.push(station.admit(clock::now()), index);
                 Progress::Pending
             }
-            None => entry.start(ring, index),
+            None => entry.start(ring, index, &self.waker),
         }
     }
 
@@ -152,12 +249,33 @@ impl Tasks {
         self.advance(ring, index, progress).map(|outcome| (owner, outcome))
     }
 
+    /// A flush for which a command waits has ended, or the command is to flush itself; its owner and outcome
+    /// when it has ended by that.
+    pub(super) fn woken(
+        &mut self,
+        ring: &mut Ring,
+        index: u32,
+        wake: Wake,
+    ) -> Option<(Owner, Outcome)> {
+        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
+        let (owner, flush) = (entry.owner, entry.flush.as_mut()?);
+        let progress = match wake {
+            Wake::Lead => {
+                flush.leads = true;
+                entry.run(ring, index)
+            }
+            Wake::Ended(Flushed::Done) => Progress::Done(Ok(())),
+            Wake::Ended(_) => Progress::Done(Err(LOST)),
+        };
+        self.advance(ring, index, progress).map(|outcome| (owner, outcome))
+    }
+
     /// Does what is due by `now`: the owner and outcome of the first command that ends by that.
     pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<(Owner, Outcome)> {
         while let Some(index) = self.due.pop(now) {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             let owner = entry.owner;
-            let progress = entry.start(ring, index);
+            let progress = entry.start(ring, index, &self.waker);
             if let Some(outcome) = self.advance(ring, index, progress) {
                 return Some((owner, outcome));
             }
@@ -172,12 +290,14 @@ impl Tasks {
 
     fn advance(&mut self, ring: &mut Ring, index: u32, mut progress: Progress) -> Option<Outcome> {
         loop {
-            let Progress::Done(mut result) = progress else { return None };
+            let Progress::Done(result) = progress else { return None };
             let entry = self.entries[index as usize].as_mut()?;
-            if entry.is_cancelled && !entry.rest.is_empty() && result.is_ok() {
-                result = Err(Status::ABORT_REQUESTED);
-            }
-            let Some(next) = entry.rest.pop().filter(|_| result.is_ok()) else {
+            let result = entry.end(result);
+            if !entry.goes_on(result) {
+                let result = entry.failed.map_or(Ok(()), Err);
+                if let Some(then) = entry.then.take() {
+                    entry.task = Some(then); // it has the buffer
+                }
                 let buffer = match entry.task.as_mut().and_then(IoTask::take_op) {
                     Some(IoOp::Read { buffer, .. } | IoOp::Write { buffer, .. }) => Some(buffer),
                     Some(IoOp::Compare { expected, .. }) => Some(expected),
@@ -186,9 +306,7 @@ impl Tasks {
                 self.entries[index as usize] = None;
                 self.free.push(index);
                 return Some(Outcome { result, buffer });
-            };
-            entry.backend = next;
-            entry.task = Some(IoTask::new(IoOp::Flush));
+            }
             progress = self.launch(ring, index);
         }
     }
@@ -292,13 +410,14 @@ mod tests {
             let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
             Rig {
                 ring: Ring::new(4).unwrap(),
-                tasks: Tasks::default(),
+                tasks: Tasks::new(Arc::new(|_, _| false)),
                 ssd: Arc::new(Backend::open(&spec).unwrap()),
             }
         }
 
         fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
-            let job = Job::Execute { command: *command, backend: self.ssd.clone(), buffer };
+            let (command, backend) = (*command, self.ssd.clone());
+            let job = Job::Execute { command, backend, buffer, user: None };
             self.begin(slot, job);
         }
 
@@ -363,11 +482,12 @@ mod tests {
         let kind = BackendKind::Fifo { path, size: 1 << 20 };
         let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
         let backend = Arc::new(Backend::open(&spec).unwrap());
-        let (mut ring, mut tasks) = (Ring::new(4).unwrap(), Tasks::default());
+        let (mut ring, mut tasks) = (Ring::new(4).unwrap(), Tasks::new(Arc::new(|_, _| false)));
         for round in 0..3 {
             let command = IoCommand::Read { offset: 0, length: 4096, fua: false };
             let buffer = Some(Buffer::alloc(4096));
-            let job = Job::Execute { command, backend: backend.clone(), buffer };
+            let backend = backend.clone();
+            let job = Job::Execute { command, backend, buffer, user: None };
             assert!(tasks.start(&mut ring, ((0, 0), round), job).is_none());
             ring.submit_and_wait(0, None).unwrap();
             assert!(tasks.cancel(&mut ring, ((0, 0), round)));
@@ -393,7 +513,7 @@ mod tests {
         }
         let ssd = rig.ssd.clone();
         rig.begin(4, Job::Wait(ssd.clone()));
-        rig.begin(5, Job::FlushAll(vec![ssd.clone(), ssd]));
+        rig.begin(5, Job::FlushAll { backends: vec![ssd.clone(), ssd], user: None });
         let soon = begin + LONG / 2;
         assert_eq!(rig.expire(soon + LONG), [0, 1]);
         assert_eq!(rig.expire(soon + LONG * 2), [2, 3]);

@@ -42,7 +42,7 @@ fn serve(fifo: &Path, reactors: usize, dispatch: Dispatch) -> Server {
     Server::start(config).unwrap()
 }
 
-fn host_config(server: &Server, host_nqn: &str) -> HostConfig {
+pub(super) fn host_config(server: &Server, host_nqn: &str) -> HostConfig {
     let mut config = HostConfig::new(server.addresses()[0], NQN, host_nqn, [7; 16]);
     config.timeout = Duration::from_secs(1);
     config.connect_timeout = Duration::ZERO;

@@ -9,6 +9,7 @@ use super::features::Features;
 use super::identify;
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
+use super::stability::User;
 use crate::policy::Class;
 use crate::time::Instant;
 use core::mem::offset_of;
@@ -51,10 +52,20 @@ pub struct Connected {
     pub subnqn: Arc<str>,
     /// NQN of the host.
     pub hostnqn: Arc<str>,
+    /// The host's identifier.
+    pub hostid: [u8; 16],
     /// What lanes and control plane share.
     pub shared: Arc<ControllerShared>,
     /// DW0 of the completion.
     pub result: u32,
+}
+
+impl Connected {
+    /// The controller as stores know it.
+    #[must_use]
+    pub fn user(&self) -> User {
+        User { cntlid: self.cntlid, hostid: self.hostid, hostnqn: self.hostnqn.clone() }
+    }
 }
 
 /// Why a queue was not connected: what to answer, and what to tell whoever looks after the target.
@@ -181,6 +192,7 @@ impl Target {
             keep_alive: Duration::from_millis(controller.keep_alive.kato_ms().into()),
             subnqn: controller.subnqn.clone(),
             hostnqn: controller.hostnqn.clone(),
+            hostid: controller.hostid,
             shared: controller.shared.clone(),
             result: cntlid.into(),
         })

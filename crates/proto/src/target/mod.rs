@@ -15,6 +15,7 @@
 
 pub mod io;
 pub mod qpair;
+pub mod stability;
 
 mod aborts;
 mod admin;

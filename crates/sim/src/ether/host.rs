@@ -243,7 +243,8 @@ impl Host {
         for _ in 0..self.rng.between(1, most) {
             lane.next_at += self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
             if lane.outstanding() < self.plan.depth {
-                lane.pending.push_back(Flight { request: load.request(), tries: Tries::default() });
+                lane.pending
+                    .push_back(Flight { request: load.request(0), tries: Tries::default() });
             }
         }
         lane.submit_pending(now);

@@ -207,6 +207,7 @@ impl Plan {
                 latency_us: (latency, latency * rng.between(1, 5)),
                 slow_percent: rng.pick(&[0, 2, 20]),
                 failing_per_mille: rng.pick(&[0, 0, 20]),
+                losing_percent: 0,
             },
             faults: if is_calm { Vec::new() } else { faults(rng, chaos, count) },
             sabotage: None,

@@ -1,14 +1,17 @@
 //! The thread that executes commands for a reactor which only receives and sends.
 
 use super::work_queue::WorkQueue;
+use crate::backend::Waker;
 use crate::clock;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::ring::{Ring, UserData};
 use crate::target::reactor::{RING_ENTRIES, STOP_WAIT};
 use crate::target::tasks::{self, Job, Owner, Tasks};
+use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::time::Instant;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use tracing::warn;
@@ -18,6 +21,8 @@ const INBOX: u64 = UserData { kind: 1, index: 0, generation: 0 }.pack();
 
 enum Message {
     Start(Owner, Job),
+    /// What a flush elsewhere has done for a command.
+    Flush(u32, Wake),
     /// End what waits for an emulated SSD, then, once nothing is under way, the thread.
     Stop,
 }
@@ -33,7 +38,9 @@ impl Block {
     pub(super) fn start(queue: WorkQueue) -> io::Result<Self> {
         let (orders, inbox) = mailbox()?;
         let (ready, started) = sync_channel(1);
-        let body = move || match Executor::new(inbox, queue) {
+        let own = orders.clone();
+        let waker = Arc::new(move |index, wake| own.send(Message::Flush(index, wake)));
+        let body = move || match Executor::new(inbox, queue, waker) {
             Ok(mut executor) => executor.run(&ready),
             Err(error) => drop(ready.send(Err(error))),
         };
@@ -73,9 +80,9 @@ struct Executor {
 }
 
 impl Executor {
-    fn new(inbox: Inbox<Message>, queue: WorkQueue) -> io::Result<Self> {
+    fn new(inbox: Inbox<Message>, queue: WorkQueue, waker: Waker) -> io::Result<Self> {
         let ring = Ring::new(RING_ENTRIES)?;
-        Ok(Executor { ring, inbox, tasks: Tasks::default(), queue, stop_at: None })
+        Ok(Executor { ring, inbox, tasks: Tasks::new(waker), queue, stop_at: None })
     }
 
     fn run(&mut self, ready: &SyncSender<io::Result<()>>) {
@@ -123,6 +130,11 @@ impl Executor {
                 Message::Start(owner, job) => {
                     if let Some(outcome) = self.tasks.start(&mut self.ring, owner, job) {
                         let _ = self.queue.send((owner, outcome));
+                    }
+                }
+                Message::Flush(index, wake) => {
+                    if let Some(ended) = self.tasks.woken(&mut self.ring, index, wake) {
+                        let _ = self.queue.send(ended);
                     }
                 }
                 Message::Stop => {

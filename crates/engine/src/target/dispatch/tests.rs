@@ -60,7 +60,12 @@ fn ssd() -> Arc<Backend> {
 fn a_command_goes_and_comes_with_its_buffer() {
     for mode in MODES {
         let (mut rig, backend) = (Rig::new(mode), open(BackendKind::Memory { size: SIZE }));
-        let job = |command, buffer| Job::Execute { command, backend: backend.clone(), buffer };
+        let job = |command, buffer| Job::Execute {
+            command,
+            backend: backend.clone(),
+            buffer,
+            user: None,
+        };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 512, length: 512, fua: false };
@@ -74,8 +79,14 @@ fn a_command_goes_and_comes_with_its_buffer() {
         let spare = rig.run(((0, 1), 0), job(IoCommand::Flush, Some(Buffer::alloc(512))));
         assert!(spare.buffer.is_some(), "what the operation did not need");
         assert!(rig.run(((0, 1), 0), Job::Wait(backend.clone())).result.is_ok());
-        assert!(rig.run(((0, 1), 0), Job::FlushAll(vec![backend.clone(); 2])).result.is_ok());
-        assert!(rig.run(((0, 1), 0), Job::FlushAll(vec![])).result.is_ok());
+        assert!(
+            rig.run(((0, 1), 0), Job::FlushAll { backends: vec![backend.clone(); 2], user: None })
+                .result
+                .is_ok()
+        );
+        assert!(
+            rig.run(((0, 1), 0), Job::FlushAll { backends: vec![], user: None }).result.is_ok()
+        );
         assert_eq!(rig.dispatcher.count(), 0);
     }
 }
@@ -113,7 +124,7 @@ fn threads_end_with_commands_under_way() {
             let length = 512;
             let command = IoCommand::Write { offset: 0, length, fua: false };
             let buffer = Some(Buffer::alloc(length as usize));
-            let job = Job::Execute { command, backend: backend.clone(), buffer };
+            let job = Job::Execute { command, backend: backend.clone(), buffer, user: None };
             rig.dispatcher.start(&mut rig.ring, ((0, 0), slot), job);
         }
         let end = Instant(u64::MAX);

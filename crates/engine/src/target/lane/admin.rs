@@ -2,6 +2,7 @@
 
 use super::payload::Payload;
 use super::{Lane, LaneError, Shared};
+use crate::backend::Unflushed;
 use crate::buffer::{Buffer, Pool};
 use crate::target::slot::{Admin, Data, Work};
 use crate::target::tasks::Job;
@@ -11,7 +12,11 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Property, fctype, property};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use std::sync::Arc;
+use tracing::warn;
 
+/// The answer to a shutdown that has lost something.
+const SHUTDOWN_FAILED: Status = Status::INTERNAL_ERROR.dnr();
 /// Most octets of data an admin or fabrics command brings.
 const ADMIN_DATA_BYTES_MAX: u32 = 8192;
 /// Room for a page that a reactor keeps from one command to the next.
@@ -97,14 +102,42 @@ impl Lane {
                 self.postponed.push(slot);
                 return Ok(());
             }
-            let backends = shared.control.backends(connected);
-            let (ring, job) = (&mut shared.ring, Job::FlushAll(backends));
-            if shared.dispatcher.start(ring, (self.id, slot), job).is_none() {
-                self.tasks += 1;
-                return Ok(());
-            }
+            let (backends, user) = (shared.control.backends(connected), self.user.clone());
+            let enter = |user| backends.iter().filter_map(move |b| Unflushed::new(b, user));
+            self.closing = user.iter().flat_map(enter).collect();
+            let (ring, job) = (&mut shared.ring, Job::FlushAll { backends, user });
+            return match shared.dispatcher.start(ring, (self.id, slot), job) {
+                Some(outcome) => self.shut_down(shared, slot, outcome.result),
+                None => {
+                    self.tasks += 1;
+                    Ok(())
+                }
+            };
         }
         self.run_command(shared, slot)
+    }
+
+    /// Everything was flushed for a shutdown. If that has failed the controller does not say that it is shut
+    /// down.
+    pub(super) fn shut_down(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        flushed: Result<(), Status>,
+    ) -> Result<(), LaneError> {
+        let Err(status) = flushed else {
+            self.closing.iter().for_each(Unflushed::part);
+            return self.run_command(shared, slot);
+        };
+        warn!(peer = %self.peer, %status, "not shut down: what the host has written may be lost");
+        let s = &mut self.slots[usize::from(slot)];
+        let work = std::mem::take(&mut s.work);
+        s.release(&mut shared.pool);
+        if let Work::Admin(admin) = work {
+            self.record_error(&admin.sqe, SHUTDOWN_FAILED);
+        }
+        self.transport.respond(shared.now, slot, SHUTDOWN_FAILED, 0);
+        Ok(())
     }
 
     /// Hands the command to the control plane and answers it.
@@ -139,6 +172,7 @@ impl Lane {
             self.ticket.iter().for_each(Ticket::connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
+            self.user = Some(Arc::new(connected.user()));
             self.namespaces = control.table(self.association.as_ref());
         }
         self.respond_with_page(shared, slot, answer.completion, buffer, &page);

@@ -2,7 +2,7 @@
 
 use super::payload::Payload;
 use super::{Lane, Shared};
-use crate::backend::Backend;
+use crate::backend::{Backend, Unflushed};
 use crate::buffer::Buffer;
 use crate::target::namespace::LocalNamespace;
 use crate::target::slot::{Data, Work};
@@ -43,7 +43,8 @@ impl Lane {
         let is_here = matches!(payload, Payload::Here(_) | Payload::InFrame { .. });
         let staged = self.transport.has_data_digest() || hands_over && is_here;
         let Some((start, length)) = in_place(&command, &namespace, staged) else {
-            self.slots[usize::from(slot)].work = Work::Io { command, namespace, sqe: *sqe };
+            self.slots[usize::from(slot)].work =
+                Work::Io { command, namespace, sqe: *sqe, began: None };
             let payload = self.place(shared.now, payload);
             return self.begin(shared, slot, payload);
         };
@@ -142,7 +143,7 @@ impl Lane {
     }
 
     /// Into the controller's error log, which has no lock: commands that fail are as cheap as others.
-    fn record_error(&self, sqe: &Sqe, status: Status) {
+    pub(super) fn record_error(&self, sqe: &Sqe, status: Status) {
         if let Some(connected) = &self.association {
             connected.shared.record_error(connected.qid, sqe, status);
         }
@@ -187,7 +188,7 @@ impl Lane {
             return self.refuse(shared, slot, sqe, status, payload);
         }
         let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
-        self.start(shared, slot, Job::FlushAll(backends));
+        self.start(shared, slot, Job::FlushAll { backends, user: self.user.clone() });
     }
 
     /// Answers with an error, when the data that came along has passed.
@@ -252,17 +253,20 @@ impl Lane {
             return self.refuse_quiet(shared, slot);
         }
         let s = &mut self.slots[usize::from(slot)];
-        let Work::Io { command, namespace, .. } = &s.work else { return };
+        let Work::Io { command, namespace, began, .. } = &mut s.work else { return };
         let (mut command, backend) = (*command, namespace.backend.clone());
         let write_through = |c: &Connected| c.shared.is_write_through();
         if self.association.as_ref().is_some_and(write_through) {
             force_unit_access(&mut command);
         }
+        *began =
+            namespace.unflushed.as_ref().filter(|_| needs_flush(&command)).map(Unflushed::epoch);
+        let user = self.user.clone().filter(|_| command == IoCommand::Flush);
         let buffer = match std::mem::take(&mut s.data) {
             Data::Pooled(buffer) => Some(buffer),
             _ => None,
         };
-        self.start(shared, slot, Job::Execute { command, backend, buffer });
+        self.start(shared, slot, Job::Execute { command, backend, buffer, user });
     }
 
     /// The controller shuts down: what it has not begun is not executed.
@@ -290,7 +294,7 @@ impl Lane {
         let s = &mut self.slots[usize::from(slot)];
         if let Work::Admin(_) = s.work {
             // A shutdown, now that all is flushed; Property Set never ends a connection.
-            let answered = self.run_command(shared, slot);
+            let answered = self.shut_down(shared, slot, outcome.result);
             return debug_assert!(answered.is_ok(), "{answered:?}");
         }
         if let Data::InPlace { start, length } = s.data
@@ -308,6 +312,11 @@ impl Lane {
                 self.answer_with(shared.now, slot, buffer, read_bytes, 0);
             }
             (result, buffer) => {
+                if let (Work::Io { namespace, began: Some(began), .. }, Ok(())) = (&s.work, result)
+                    && let Some(unflushed) = &namespace.unflushed
+                {
+                    unflushed.wrote(*began);
+                }
                 if let Some(buffer) = buffer {
                     shared.pool.give(buffer);
                 }
@@ -347,6 +356,15 @@ fn in_place(
             Some((namespace.backend.write_range(offset, length as usize)?, length))
         }
         _ => None,
+    }
+}
+
+/// Whether what it changes is stable only when it was flushed.
+fn needs_flush(command: &IoCommand) -> bool {
+    match *command {
+        IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } => !fua,
+        IoCommand::DatasetManagement { deallocate, .. } => deallocate,
+        IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Flush => false,
     }
 }
 

@@ -1,0 +1,129 @@
+//! The flushes of a file or block device over all reactors, and the lanes whose writes they cover: who is
+//! told that one has failed is decided by [`Stability`].
+
+use super::Backend;
+use crate::clock;
+use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Wakes a command that waits for the flush of another one, by its index. `false`: nobody is there any more.
+pub(crate) type Waker = Arc<dyn Fn(u32, Wake) -> bool + Send + Sync>;
+
+struct Waiter {
+    index: u32,
+    waker: Waker,
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waiter({})", self.index)
+    }
+}
+
+/// A store's flushes. The lock is taken for a flush, and when a lane comes or goes; never for other commands.
+#[derive(Debug, Default)]
+pub(crate) struct Flushes {
+    /// As in `state`, for writes.
+    epoch: AtomicU64,
+    state: Mutex<Stability<Waiter>>,
+}
+
+impl Flushes {
+    fn with<T>(&self, call: impl FnOnce(&mut Stability<Waiter>) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = call(&mut state);
+        self.epoch.store(state.epoch(), Ordering::Release);
+        result
+    }
+
+    /// What `user` has written until now is to be stable.
+    pub(crate) fn begin(&self, user: &User) -> Ticket {
+        self.with(|state| state.begin(clock::now(), user))
+    }
+
+    /// Whether the command `index` is to flush now; else it is woken.
+    pub(crate) fn join(&self, index: u32, waker: &Waker) -> bool {
+        self.with(|state| state.join(Waiter { index, waker: waker.clone() }))
+    }
+
+    /// The flush that ran has ended: wakes who waits for that.
+    pub(crate) fn ended(&self, mut flushed: Flushed) {
+        loop {
+            let mut leads = true;
+            for (Waiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
+                leads &= waker(index, wake) || wake != Wake::Lead;
+            }
+            if leads {
+                return;
+            }
+            flushed = Flushed::NotRun; // by a reactor that has ended
+        }
+    }
+
+    /// Whether the controller may be told that what it has written is stable.
+    pub(crate) fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+        self.with(|state| state.settle(clock::now(), ticket, flushed))
+    }
+
+    /// A write has been told of a failure that may be of other writes.
+    pub(crate) fn failed(&self) {
+        self.with(Stability::failed);
+    }
+
+    /// The host has ended its controller in order.
+    pub(crate) fn part(&self, user: &User) {
+        self.with(|state| state.part(clock::now(), user));
+    }
+
+    /// Hosts whose writes may be lost and who were not told.
+    pub(crate) fn untold(&self) -> usize {
+        self.with(|state| state.untold())
+    }
+
+    /// Whether everything that was written was flushed.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.with(|state| state.is_clean())
+    }
+}
+
+/// A lane's writes to a store that no flush has covered.
+#[derive(Debug)]
+pub(crate) struct Unflushed {
+    backend: Arc<Backend>,
+    user: Arc<User>,
+    mark: Arc<Mark>,
+}
+
+impl Unflushed {
+    /// A lane of `user`. `None`: the store does not lose what was written.
+    pub(crate) fn new(backend: &Arc<Backend>, user: &Arc<User>) -> Option<Unflushed> {
+        let mark = backend.flushes()?.with(|state| state.enter(clock::now(), user));
+        Some(Unflushed { backend: backend.clone(), user: user.clone(), mark })
+    }
+
+    /// In which a write that starts now begins.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.backend.flushes().map_or(0, |flushes| flushes.epoch.load(Ordering::Acquire))
+    }
+
+    /// A write that began in `epoch` is about to be answered with success.
+    pub(crate) fn wrote(&self, epoch: Epoch) {
+        self.mark.wrote(epoch);
+    }
+
+    /// The host has ended its controller in order.
+    pub(crate) fn part(&self) {
+        if let Some(flushes) = self.backend.flushes() {
+            flushes.part(&self.user);
+        }
+    }
+}
+
+impl Drop for Unflushed {
+    fn drop(&mut self) {
+        if let Some(flushes) = self.backend.flushes() {
+            flushes.with(|state| state.leave(clock::now(), &self.user, &self.mark));
+        }
+    }
+}

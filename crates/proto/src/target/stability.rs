@@ -1,0 +1,340 @@
+//! What a failed flush means, and for whom.
+//!
+//! After a failed fdatasync the system reports success the next time, though what it could not write is lost.
+//! So a failure is final, and it concerns everybody whose writes may be among the lost ones:
+//!
+//! - a store's *epoch* grows with each flush that has failed;
+//! - a lane notes the epoch in which each write began that it has answered ([`Mark`]);
+//! - a flush of a controller takes these marks. If one of them is of an earlier epoch, the flush fails: that
+//!   is how the controller is told, once.
+//!
+//! Two flushes at a time could hide a failure: one gets the error, the other one succeeds and is answered
+//! first. So a store is flushed once at a time. Whoever asks meanwhile waits for the next flush, which is one
+//! for all of them.
+//!
+//! A host that has lost its connections repeats what was not answered over a new controller. So a
+//! controller's marks outlive it, for the next one of the same host, with what it was told shortly before its
+//! end: the answer may have been lost.
+
+use crate::time::Instant;
+use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+use core::time::Duration;
+use std::sync::Arc;
+
+/// How many flushes of a store had failed at a moment.
+pub type Epoch = u64;
+
+/// No write waits for a flush.
+const CLEAN: Epoch = Epoch::MAX;
+/// Hosts without controllers whose marks are kept one by one.
+const DEPARTED_MAX: usize = 256;
+/// An answer so old has arrived, if its connection still lives.
+const ARRIVED: Duration = Duration::from_secs(120);
+
+/// The oldest epoch in which a lane began a write that no flush has covered. Each lane has its own for each
+/// store, in a cache line that hardly anybody else touches.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Mark(AtomicU64);
+
+impl Mark {
+    /// A write that began in epoch `began` has succeeded and is about to be answered.
+    pub fn wrote(&self, began: Epoch) {
+        self.0.fetch_min(began, AcqRel);
+    }
+
+    fn oldest(&self) -> Epoch {
+        self.0.load(Acquire)
+    }
+
+    fn take(&self) -> Epoch {
+        self.0.swap(CLEAN, AcqRel)
+    }
+}
+
+/// A controller, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The controller.
+    pub cntlid: u16,
+    /// Its host's identifier.
+    pub hostid: [u8; 16],
+    /// Its host's NQN.
+    pub hostnqn: Arc<str>,
+}
+
+impl User {
+    fn is_same_host(&self, other: &User) -> bool {
+        self.hostid == other.hostid && self.hostnqn == other.hostnqn
+    }
+}
+
+/// How a flush of the store went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// Everything that was written before is stable.
+    Done,
+    /// What was written before may be lost, whatever a later flush says.
+    Failed,
+    /// It was not carried out.
+    NotRun,
+}
+
+/// What a flush that waited for another one is to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Flush, for itself and others.
+    Lead,
+    /// Another one has flushed for it.
+    Ended(Flushed),
+}
+
+/// A flush of a controller, under way.
+#[derive(Debug)]
+#[must_use]
+pub struct Ticket {
+    user: User,
+    oldest: Epoch,
+}
+
+/// What a controller has to be told of.
+#[derive(Debug)]
+struct Account {
+    user: User,
+    marks: Vec<Arc<Mark>>,
+    /// Of lanes that have ended, and of earlier controllers of the host.
+    rest: Epoch,
+    /// Marks that flushes under way have taken.
+    taken: Vec<Epoch>,
+    /// Of epochs before this one it was told.
+    told_before: Epoch,
+    /// The oldest mark that it was told of, and when it was told last.
+    told: Option<(Epoch, Instant)>,
+}
+
+impl Account {
+    /// The oldest mark, and what may not have arrived yet.
+    fn oldest(&self, now: Instant) -> Epoch {
+        let marks = self.marks.iter().map(|mark| mark.oldest());
+        let told = self.told.filter(|(_, at)| now.since(*at) < ARRIVED).map(|(oldest, _)| oldest);
+        marks.chain(self.taken.iter().copied()).chain(told).fold(self.rest, Epoch::min)
+    }
+
+    fn is_over(&self) -> bool {
+        self.marks.is_empty() && self.taken.is_empty()
+    }
+}
+
+/// A host that has no controller but writes that no flush has covered.
+#[derive(Debug)]
+struct Departed {
+    user: User,
+    oldest: Epoch,
+    /// The number of the last flush that began before.
+    flushes: u64,
+}
+
+/// A store's flushes. `W` is how somebody is woken who waits for one.
+#[derive(Debug)]
+pub struct Stability<W> {
+    epoch: Epoch,
+    accounts: Vec<Account>,
+    departed: Vec<Departed>,
+    /// The oldest mark of hosts for which there was no room in `departed`.
+    strangers: Epoch,
+    /// The number of the last flush that had begun when the last of them went.
+    strangers_at: u64,
+    is_running: bool,
+    /// Flushes that have begun.
+    flushes: u64,
+    /// Who gets the result of the one that runs.
+    riding: Vec<W>,
+    /// Who waits for the next one.
+    waiting: Vec<W>,
+}
+
+impl<W> Default for Stability<W> {
+    fn default() -> Self {
+        Stability {
+            epoch: 0,
+            accounts: Vec::new(),
+            departed: Vec::new(),
+            strangers: CLEAN,
+            strangers_at: 0,
+            is_running: false,
+            flushes: 0,
+            riding: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl<W> Stability<W> {
+    /// The epoch in which a write that starts now begins.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// A lane of `user` that may write.
+    #[must_use]
+    pub fn enter(&mut self, now: Instant, user: &User) -> Arc<Mark> {
+        let mark = Arc::new(Mark(AtomicU64::new(CLEAN)));
+        self.account(now, user).marks.push(mark.clone());
+        mark
+    }
+
+    /// A lane has ended, and all its writes have.
+    pub fn leave(&mut self, now: Instant, user: &User, mark: &Arc<Mark>) {
+        let account = self.account(now, user);
+        account.rest = account.rest.min(mark.oldest());
+        account.marks.retain(|other| !Arc::ptr_eq(other, mark));
+        self.close(now, user);
+    }
+
+    /// The host ends its controller, having been answered that all is stable: it waits for nothing any more.
+    pub fn part(&mut self, now: Instant, user: &User) {
+        self.account(now, user).told = None;
+        self.close(now, user);
+    }
+
+    /// A flush of `user` was asked for: what it has written until now is to be stable.
+    pub fn begin(&mut self, now: Instant, user: &User) -> Ticket {
+        let account = self.account(now, user);
+        let untold = account.taken.iter().copied().filter(|taken| *taken >= account.told_before);
+        let marks = account.marks.iter().map(|mark| mark.take());
+        let oldest = marks.chain(untold).fold(account.rest, Epoch::min);
+        account.rest = CLEAN;
+        account.taken.push(oldest);
+        Ticket { user: user.clone(), oldest }
+    }
+
+    /// The flush has ended. Whether its controller may be told that all is stable; if not, it is told of
+    /// everything that was lost by now.
+    pub fn settle(&mut self, now: Instant, ticket: Ticket, flushed: Flushed) -> bool {
+        let Ticket { user, oldest } = ticket;
+        let epoch = self.epoch;
+        let account = self.account(now, &user);
+        if let Some(at) = account.taken.iter().position(|taken| *taken == oldest) {
+            account.taken.swap_remove(at);
+        }
+        let is_good = flushed == Flushed::Done && oldest >= epoch;
+        match flushed {
+            Flushed::NotRun => account.rest = account.rest.min(oldest),
+            _ if is_good => {}
+            _ => {
+                let told = account.told.map_or(CLEAN, |(told, _)| told);
+                account.told = Some((told.min(oldest), now));
+                account.told_before = epoch;
+            }
+        }
+        self.close(now, &user);
+        is_good
+    }
+
+    /// Asks for the store to be flushed. Whether `waiter` is to do that now; else it is woken.
+    pub fn join(&mut self, waiter: W) -> bool {
+        if self.is_running {
+            self.waiting.push(waiter);
+            return false;
+        }
+        self.is_running = true;
+        self.flushes += 1;
+        true
+    }
+
+    /// The flush of the store that ran has ended. Who is woken by that, and for what.
+    #[must_use]
+    pub fn ended(&mut self, flushed: Flushed) -> Vec<(W, Wake)> {
+        let riding = core::mem::take(&mut self.riding);
+        let mut wakes = Vec::new();
+        match flushed {
+            Flushed::NotRun => drop(self.waiting.splice(..0, riding)),
+            _ => wakes.extend(riding.into_iter().map(|waiter| (waiter, Wake::Ended(flushed)))),
+        }
+        match flushed {
+            Flushed::Failed => self.epoch += 1,
+            Flushed::Done => {
+                let (epoch, number) = (self.epoch, self.flushes);
+                self.departed.retain(|host| host.oldest < epoch || host.flushes >= number);
+                if self.strangers >= epoch && self.strangers_at < number {
+                    self.strangers = CLEAN;
+                }
+            }
+            Flushed::NotRun => {}
+        }
+        self.is_running = !self.waiting.is_empty();
+        if self.is_running {
+            self.flushes += 1;
+            wakes.push((self.waiting.remove(0), Wake::Lead));
+            self.riding = core::mem::take(&mut self.waiting);
+        }
+        wakes
+    }
+
+    /// The system has told somebody else of a failure, who was not flushing the store.
+    pub fn failed(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Hosts whose writes may be lost and who were not told.
+    #[must_use]
+    pub fn untold(&self) -> usize {
+        let oldest = |account: &Account| {
+            account.marks.iter().map(|mark| mark.oldest()).fold(account.rest, Epoch::min)
+        };
+        let accounts = self.accounts.iter().map(oldest);
+        let all = accounts.chain(self.departed.iter().map(|host| host.oldest));
+        all.chain([self.strangers]).filter(|oldest| *oldest < self.epoch).count()
+    }
+
+    /// Whether all that was written was flushed by who has written it.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let is_dirty = |account: &Account| {
+            account.rest != CLEAN || account.marks.iter().any(|mark| mark.oldest() != CLEAN)
+        };
+        self.departed.is_empty() && self.strangers == CLEAN && !self.accounts.iter().any(is_dirty)
+    }
+
+    /// The account of `user`. A new one begins with what is left of the host's earlier controllers, and with
+    /// what others have that live: they may be lost connections that nobody has noticed.
+    fn account(&mut self, now: Instant, user: &User) -> &mut Account {
+        if let Some(at) = self.accounts.iter().position(|account| account.user == *user) {
+            return &mut self.accounts[at];
+        }
+        let others = self.accounts.iter().filter(|account| account.user.is_same_host(user));
+        let others = others.map(|account| account.oldest(now));
+        let mut rest = others.fold(self.strangers, Epoch::min);
+        self.departed.retain(|host| {
+            let is_it = host.user.is_same_host(user);
+            if is_it {
+                rest = rest.min(host.oldest);
+            }
+            !is_it
+        });
+        let user = user.clone();
+        let (marks, taken) = (Vec::new(), Vec::new());
+        self.accounts.push(Account { user, marks, rest, taken, told_before: 0, told: None });
+        self.accounts.last_mut().expect("just pushed")
+    }
+
+    /// Ends the account when nothing of the controller is left.
+    fn close(&mut self, now: Instant, user: &User) {
+        let is_it = |account: &Account| account.user == *user && account.is_over();
+        let Some(at) = self.accounts.iter().position(is_it) else { return };
+        let account = self.accounts.swap_remove(at);
+        let oldest = account.oldest(now);
+        if oldest == CLEAN {
+            return;
+        }
+        if self.departed.len() == DEPARTED_MAX {
+            self.strangers = self.strangers.min(self.departed.remove(0).oldest);
+            self.strangers_at = self.flushes;
+        }
+        self.departed.push(Departed { user: account.user, oldest, flushes: self.flushes });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+use super::*;
+
+const NOW: Instant = Instant(1_000_000_000);
+
+fn user(cntlid: u16, host: u8) -> User {
+    User { cntlid, hostid: [host; 16], hostnqn: "nqn.x:host".into() }
+}
+
+type Store = Stability<u8>;
+
+fn write(store: &Store, mark: &Mark) {
+    mark.wrote(store.epoch());
+}
+
+/// A flush alone; whether it is answered with success.
+fn flush(store: &mut Store, user: &User, flushed: Flushed) -> bool {
+    let ticket = store.begin(NOW, user);
+    assert!(store.join(0));
+    assert!(store.ended(flushed).is_empty());
+    store.settle(NOW, ticket, flushed)
+}
+
+#[test]
+fn a_failure_is_told_once_to_everybody_who_wrote() {
+    let mut store = Store::default();
+    let users = [user(1, 1), user(2, 2), user(3, 3), user(4, 4)];
+    let marks: Vec<_> = users.iter().map(|user| store.enter(NOW, user)).collect();
+    marks[..3].iter().for_each(|mark| write(&store, mark));
+    assert!(flush(&mut store, &users[2], Flushed::Done));
+    assert!(!flush(&mut store, &users[0], Flushed::Failed));
+    assert_eq!(store.untold(), 1);
+    // The system has forgotten; we have not.
+    assert!(flush(&mut store, &users[0], Flushed::Done), "it was told");
+    assert!(!flush(&mut store, &users[1], Flushed::Done), "it was not");
+    assert!(flush(&mut store, &users[1], Flushed::Done));
+    assert!(flush(&mut store, &users[2], Flushed::Done), "its writes were stable before");
+    write(&store, &marks[3]);
+    assert!(flush(&mut store, &users[3], Flushed::Done), "it wrote after");
+    assert_eq!((store.untold(), store.is_clean()), (0, true));
+}
+
+#[test]
+fn what_began_before_the_failure_and_ended_after_it_may_be_lost() {
+    let mut store = Store::default();
+    let (a, b) = (user(1, 1), user(2, 2));
+    let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
+    let began = store.epoch();
+    assert!(!flush(&mut store, &b, Flushed::Failed));
+    mark.wrote(began);
+    assert!(!flush(&mut store, &a, Flushed::Done));
+}
+
+#[test]
+fn a_write_during_a_flush_is_not_covered_by_it() {
+    let mut store = Store::default();
+    let (a, b) = (user(1, 1), user(2, 2));
+    let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
+    let ticket = store.begin(NOW, &a);
+    assert!(store.join(0));
+    write(&store, &mark);
+    assert!(store.ended(Flushed::Done).is_empty());
+    assert!(store.settle(NOW, ticket, Flushed::Done));
+    assert!(!store.is_clean());
+    assert!(!flush(&mut store, &b, Flushed::Failed));
+    assert!(!flush(&mut store, &a, Flushed::Done));
+}
+
+#[test]
+fn flushes_at_the_same_time_share_the_next_one() {
+    let mut store = Store::default();
+    let users = [user(1, 1), user(2, 2), user(3, 3)];
+    let marks: Vec<_> = users.iter().map(|user| store.enter(NOW, user)).collect();
+    marks.iter().for_each(|mark| write(&store, mark));
+    let tickets: Vec<_> = users.iter().map(|user| store.begin(NOW, user)).collect();
+    assert_eq!((0..3).map(|n| store.join(n)).collect::<Vec<_>>(), [true, false, false]);
+    // The first one gets the error. What it has lost the others must not hear to be stable.
+    assert_eq!(store.ended(Flushed::Failed), [(1, Wake::Lead)]);
+    assert_eq!(store.ended(Flushed::Done), [(2, Wake::Ended(Flushed::Done))]);
+    let told: Vec<bool> =
+        tickets.into_iter().map(|t| store.settle(NOW, t, Flushed::Done)).collect();
+    assert_eq!(told, [false, false, false]);
+    assert!(users.iter().all(|user| flush(&mut store, user, Flushed::Done)));
+}
+
+#[test]
+fn a_flush_that_was_not_carried_out_changes_nothing() {
+    let mut store = Store::default();
+    let (a, b) = (user(1, 1), user(2, 2));
+    let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
+    write(&store, &mark);
+    let ticket = store.begin(NOW, &a);
+    assert!(store.join(0) && !store.join(1) && !store.join(2));
+    assert_eq!(store.ended(Flushed::NotRun), [(1, Wake::Lead)]);
+    assert!(!store.settle(NOW, ticket, Flushed::NotRun));
+    assert!(!store.join(3));
+    // Who waited longest leads again.
+    assert_eq!(store.ended(Flushed::NotRun), [(2, Wake::Lead)]);
+    assert_eq!(store.ended(Flushed::Done), [(3, Wake::Ended(Flushed::Done))]);
+    assert!(!store.is_clean());
+    assert!(!flush(&mut store, &b, Flushed::Failed));
+    assert!(!flush(&mut store, &a, Flushed::Done));
+}
+
+#[test]
+fn two_flushes_of_a_controller_hear_of_the_same_loss() {
+    let mut store = Store::default();
+    let (a, b) = (user(1, 1), user(2, 2));
+    let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
+    write(&store, &mark);
+    assert!(!flush(&mut store, &b, Flushed::Failed));
+    let (first, second) = (store.begin(NOW, &a), store.begin(NOW, &a));
+    assert!(!store.settle(NOW, first, Flushed::Done));
+    // One that begins when the other was told has nothing to hear.
+    let third = store.begin(NOW, &a);
+    assert!(!store.settle(NOW, second, Flushed::Done));
+    assert!(store.settle(NOW, third, Flushed::Done));
+}
+
+#[test]
+fn a_host_that_connects_again_is_told() {
+    for is_told in [false, true] {
+        let mut store = Store::default();
+        let (a, b) = (user(1, 1), user(2, 2));
+        let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
+        write(&store, &mark);
+        assert!(!flush(&mut store, &b, Flushed::Failed));
+        if is_told {
+            // Perhaps the answer was lost with the connection.
+            assert!(!flush(&mut store, &a, Flushed::Done));
+        }
+        store.leave(NOW, &a, &mark);
+        let again = user(3, 1);
+        let _mark = store.enter(NOW, &again);
+        let stranger = user(4, 4);
+        assert!(flush(&mut store, &stranger, Flushed::Done));
+        assert!(!flush(&mut store, &again, Flushed::Done), "{is_told}");
+        assert!(flush(&mut store, &again, Flushed::Done), "{is_told}");
+    }
+}
+
+#[test]
+fn a_host_is_not_told_again_long_after() {
+    let mut store = Store::default();
+    let (a, again) = (user(1, 1), user(3, 1));
+    let mark = store.enter(NOW, &a);
+    write(&store, &mark);
+    assert!(!flush(&mut store, &a, Flushed::Failed));
+    store.leave(NOW + ARRIVED, &a, &mark);
+    assert!(flush(&mut store, &again, Flushed::Done));
+    // Nor when it has shut its controller down.
+    let mark = store.enter(NOW, &a);
+    write(&store, &mark);
+    assert!(!flush(&mut store, &a, Flushed::Failed));
+    store.part(NOW, &a);
+    store.leave(NOW, &a, &mark);
+    assert!(flush(&mut store, &again, Flushed::Done));
+}
+
+#[test]
+fn a_controller_may_take_over_from_one_that_still_seems_to_live() {
+    let mut store = Store::default();
+    let (a, b, again) = (user(1, 1), user(2, 2), user(3, 1));
+    let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
+    write(&store, &mark);
+    assert!(!flush(&mut store, &b, Flushed::Failed));
+    let _mark = store.enter(NOW, &again);
+    assert!(!flush(&mut store, &again, Flushed::Done));
+    assert!(!flush(&mut store, &a, Flushed::Done), "it may be another program");
+}
+
+#[test]
+fn hosts_that_are_gone_are_remembered_within_bounds() {
+    let mut store = Store::default();
+    for host in 0..=255 {
+        for nqn in ["nqn.x:a", "nqn.x:b"] {
+            let user = User { hostnqn: nqn.into(), ..user(1, host) };
+            let mark = store.enter(NOW, &user);
+            write(&store, &mark);
+            store.leave(NOW, &user, &mark);
+        }
+    }
+    assert_eq!(store.departed.len(), DEPARTED_MAX);
+    // What is forgotten is everybody's.
+    let other = user(9, 9);
+    assert!(!flush(&mut store, &other, Flushed::Failed));
+    assert!(!flush(&mut store, &User { hostnqn: "nqn.x:a".into(), ..user(7, 0) }, Flushed::Done));
+    // A good flush has covered who was gone before it began.
+    let mut store = Store::default();
+    let gone = user(1, 1);
+    let mark = store.enter(NOW, &gone);
+    write(&store, &mark);
+    store.leave(NOW, &gone, &mark);
+    assert!(!store.is_clean());
+    assert!(flush(&mut store, &other, Flushed::Done));
+    assert!(store.is_clean());
+}
