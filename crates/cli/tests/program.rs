@@ -1,6 +1,8 @@
 //! The program itself, on loopback: what it prints, how it ends.
 
 mod rig;
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
 
 use rig::{NQN, PROGRAM, Target, json, roadtrain, stderr};
 use std::io::{BufRead, BufReader, Read};
@@ -95,7 +97,7 @@ fn exit_status_says_what_kind_of_failure() {
 #[test]
 fn a_machine_without_ublk_says_what_to_do() {
     if Path::new("/dev/ublk-control").exists() {
-        return println!("SKIPPED: this machine has ublk; tests/vm uses it");
+        return skipped::skipped("this machine has ublk; tests/vm uses it");
     }
     let target = Target::memory();
     for options in ["", "--recover"] {

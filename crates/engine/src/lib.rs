@@ -14,6 +14,9 @@ pub mod platform;
 pub mod pulse;
 mod random;
 pub mod ring;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
 pub mod spin;
 pub mod stats;
 pub mod target;

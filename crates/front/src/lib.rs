@@ -10,6 +10,9 @@ pub mod fuse;
 mod holders;
 pub mod leftover;
 pub mod nbd;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
 pub mod spec;
 pub mod ublk;
 pub mod vhost_user;

@@ -5,7 +5,6 @@ mod opening;
 mod system;
 mod trouble;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 /// Says what could not be tested and why, past the test harness's capture.
 pub(super) fn skipped(test: &str, reason: &dyn std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+    crate::skipped::skipped_test(test, reason);
 }
 
 fn is_root() -> bool {

@@ -791,9 +791,7 @@ impl Keeper {
 
     fn join_reactors(&mut self) {
         for reactor in &mut self.reactors {
-            if let Some(thread) = reactor.thread.take() {
-                let _ = thread.join(); // a panic was reported by its `Goodbye`
-            }
+            let _ = reactor.thread.take().map(JoinHandle::join); // a panic was reported by its `Goodbye`
         }
     }
 }

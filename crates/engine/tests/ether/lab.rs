@@ -1,5 +1,6 @@
 //! Interfaces between host and target.
 
+use crate::skipped::{skipped_test, this_test};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::ether::port::PortConfig;
 use roadtrain_engine::host::{EtherAddress, HostConfig};
@@ -19,18 +20,19 @@ pub(crate) struct Lab {
 /// Runs `test` beside `links` pairs of interfaces, `host0` and `target0` and so on; prints SKIPPED where there can be
 /// none.
 pub(crate) fn in_lab(links: usize, test: impl FnOnce(&Lab) + Send) {
+    let name = this_test();
     let in_namespace = || {
         // SAFETY: takes a number; moves this thread alone, and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = std::io::Error::last_os_error();
-            return println!("SKIPPED: no network namespace of our own: {error}");
+            return skipped_test(&name, format!("no network namespace of our own: {error}"));
         }
         let lab = Lab { links };
         for link in 0..links {
             let (host, target) = (format!("host{link}"), format!("target{link}"));
             let pair = ["link", "add", &host, "type", "veth", "peer", "name", &target];
             if !ip(&pair) {
-                return println!("SKIPPED: no veth pairs here");
+                return skipped_test(&name, "no veth pairs here");
             }
             assert!(ip(&["link", "set", &host, "mtu", "9000", "up"]));
             assert!(ip(&["link", "set", &target, "mtu", "9000", "up"]));

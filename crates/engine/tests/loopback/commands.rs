@@ -1,6 +1,7 @@
 //! Commands that a front gives to drivers by the reactor's ring.
 
 use crate::rig::*;
+use crate::skipped::skipped;
 use roadtrain_engine::host::{Controller, Front, LaneId, Op, RingCommand, Turn};
 use roadtrain_engine::target::Server;
 use std::fs::File;
@@ -78,7 +79,7 @@ fn drivers_answer_beside_the_lanes() {
     let mut first: Vec<_> = (0..3).map(|_| deeds.recv_timeout(LONG).unwrap()).collect();
     first.sort_by_key(|did| format!("{did:?}"));
     if first[0] == Did::Answer(0, -libc::EOPNOTSUPP) {
-        println!("SKIPPED: no entries of 128 octets before Linux 5.19");
+        skipped("no entries of 128 octets before Linux 5.19");
     } else {
         let answers = [Did::Answer(0, 0), Did::Answer(1, -libc::EOPNOTSUPP), Did::Flushed];
         assert_eq!(first, answers);

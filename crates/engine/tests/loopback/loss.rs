@@ -199,11 +199,13 @@ fn set_loopback(state: &str) {
 
 /// Runs `test` on a thread with a loopback interface that nobody else has.
 fn in_a_network_of_our_own(test: impl FnOnce() + Send) {
+    let name = crate::skipped::this_test();
     let body = || {
         // SAFETY: takes a number; moves this thread alone, and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = std::io::Error::last_os_error();
-            return println!("SKIPPED: no network namespace of our own: {error}");
+            let why = format!("no network namespace of our own: {error}");
+            return crate::skipped::skipped_test(&name, why);
         }
         set_loopback("up");
         test();

@@ -18,6 +18,8 @@ mod proxy;
 mod queue;
 mod rig;
 mod scarce;
+#[path = "../../../../tests/lib/skipped.rs"]
+mod skipped;
 mod ssd;
 mod transfers;
 mod unsent;

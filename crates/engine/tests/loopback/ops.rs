@@ -187,7 +187,7 @@ fn ipv6_works_too() {
     let mut config = server_config(vec![memory(1, MIB, 512)]);
     config.listen = vec!["[::1]:0".parse().unwrap()];
     let server = match Server::start(config) {
-        Err(error) => return println!("SKIPPED: no IPv6 here: {error}"),
+        Err(error) => return crate::skipped::skipped(format!("no IPv6 here: {error}")),
         Ok(server) => server,
     };
     write_and_read(&connect(&server), 1, 65536, 1);

@@ -52,7 +52,7 @@ fn lanes_are_metered() {
 #[test]
 fn requests_stay_on_their_core() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return eprintln!("SKIPPED: a single core");
+        return crate::skipped::skipped("a single core");
     }
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));

@@ -130,7 +130,7 @@ mod tests {
         let mut ring = ControlRing::open(Path::new(NULL)).unwrap();
         let pending = ring.begin(1, ControlCommand::default());
         if ring.wait(pending, None).unwrap() == Some(-libc::EOPNOTSUPP) {
-            println!("SKIPPED: no ring commands before Linux 5.19");
+            crate::skipped::skipped("no ring commands before Linux 5.19");
             return None;
         }
         Some(ring)

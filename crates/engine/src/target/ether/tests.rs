@@ -2,6 +2,7 @@
 
 use crate::backend::{BackendKind, BackendSpec};
 use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig};
+use crate::skipped::{skipped_test, this_test};
 use crate::target::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_wire::ether::setup::{
     Join, Joined, Leave, Offer, Query, Reason, addresses, with_nqn,
@@ -39,13 +40,14 @@ pub(super) fn ip(words: &[&str]) -> bool {
 
 /// Beside a pair of interfaces.
 pub(super) fn in_namespace(test: impl FnOnce() + Send) {
+    let name = this_test();
     let in_namespace = || {
         // SAFETY: takes a number; moves this thread alone, and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return eprintln!("SKIPPED: no network namespace of our own");
+            return skipped_test(&name, "no network namespace of our own");
         }
         if !ip(&["link", "add", HOST, "mtu", "9000", "type", "veth", "peer", "name", TARGET]) {
-            return eprintln!("SKIPPED: no veth pairs here");
+            return skipped_test(&name, "no veth pairs here");
         }
         for end in [HOST, TARGET] {
             assert!(ip(&["link", "set", end, "mtu", "9000", "up"]));

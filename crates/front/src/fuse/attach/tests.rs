@@ -46,8 +46,8 @@ fn ways() -> Vec<Uring> {
     let may_mount = super::super::sys::user_and_group().0 == 0 && Path::new("/dev/fuse").exists();
     let has_ring = Path::new(SWITCH).exists();
     match (may_mount, has_ring) {
-        (false, _) => println!("SKIPPED: mounting needs root and /dev/fuse"),
-        (true, false) => println!("SKIPPED in part: no FUSE over io_uring before Linux 6.14"),
+        (false, _) => crate::skipped::skipped("mounting needs root and /dev/fuse"),
+        (true, false) => println!("in part: no FUSE over io_uring before Linux 6.14"),
         (true, true) => return vec![Uring::Off, Uring::On],
     }
     if may_mount { vec![Uring::Off] } else { Vec::new() }

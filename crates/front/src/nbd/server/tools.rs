@@ -20,7 +20,7 @@ fn rig(lba_bytes: u32) -> (Rig, String) {
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = match Command::new(program).args(arguments).output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("SKIPPED: {program} is not installed");
+            crate::skipped::skipped(format!("{program} is not installed"));
             return None;
         }
         output => output.unwrap(),

@@ -2,6 +2,7 @@
 
 use crate::ether::port::Port;
 use crate::ether::port::sys;
+use crate::skipped::{skipped_test, this_test};
 use roadtrain_wire::ether::MacAddress;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -15,15 +16,16 @@ pub(super) struct Lab {
 
 /// Runs `test` in a new namespace, on a thread of its own; prints SKIPPED where that is not allowed.
 pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&Lab) + Send) {
+    let name = this_test();
     let in_namespace = || {
         // SAFETY: takes a number; moves this thread alone.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = std::io::Error::last_os_error();
-            eprintln!("SKIPPED: no network namespace of our own: {error}");
+            skipped_test(&name, format!("no network namespace of our own: {error}"));
             return;
         }
         if !ip(&["link", "add", Lab::A, "type", "veth", "peer", "name", Lab::B]) {
-            eprintln!("SKIPPED: no veth pairs here");
+            skipped_test(&name, "no veth pairs here");
             return;
         }
         let mut lab = Lab { thrower: sys::socket(libc::AF_PACKET).expect("root") };
