@@ -17,7 +17,7 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   block:/dev/loop0           a block device
   options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
-           uuid=UUID, nguid=NGUID (who it is to hosts; else what identifies the file or device says it)
+           uuid=UUID, nguid=NGUID (who it is to hosts; without them it follows from the blocks)
 
 Signals: SIGTERM and SIGINT stop it; SIGHUP reads the configuration file again: namespaces appear,
 disappear and grow, hosts are allowed and refused. A file with an error changes nothing.
