@@ -403,7 +403,11 @@ impl Server {
     fn close(&self) -> Result<(), ServerError> {
         let (reply, answer) = sync_channel(1);
         let control = self.control.clone();
-        let close = move || drop(reply.send(control.close()));
+        let close = move || {
+            let failures = control.close();
+            drop(control); // with its locks: whoever has the answer may open the files again
+            let _ = reply.send(failures);
+        };
         let system = |what| move |source| ServerError::System { what, source };
         let name = thread::Builder::new().name("roadtrain-flush".into());
         name.spawn(close).map_err(system("the last flush"))?;
