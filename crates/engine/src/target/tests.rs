@@ -264,6 +264,15 @@ fn is_opening(thread: libc::pid_t) -> bool {
     call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_openat)))
 }
 
+/// Lets whoever opens the FIFO for reading have it.
+struct Release<'a>(&'a Path);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::OpenOptions::new().write(true).open(self.0);
+    }
+}
+
 /// Opening may take as long as a network file system likes; the lock is taken before every sleep of a reactor.
 #[test]
 fn a_reload_that_waits_for_a_file_holds_nobody_up() {
@@ -287,6 +296,7 @@ fn a_reload_that_waits_for_a_file_holds_nobody_up() {
             named.send(unsafe { libc::gettid() }).unwrap();
             target.reload(&wanted)
         });
+        let release = Release(&fifo); // also when this fails
         let thread = name.recv_timeout(LONG).unwrap();
         eventually("the reload opens the FIFO", || is_opening(thread));
         for _ in 0..3 {
@@ -295,7 +305,7 @@ fn a_reload_that_waits_for_a_file_holds_nobody_up() {
             assert!(client.view().namespace(2).is_none(), "nothing has changed yet");
             assert!(is_opening(thread));
         }
-        let _writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        drop(release);
         assert_eq!(reloading.join().unwrap().unwrap(), 1);
     });
     assert!(connect(&server, "nqn.x:host").unwrap().view().namespace(2).is_some());
