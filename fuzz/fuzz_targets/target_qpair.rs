@@ -26,8 +26,7 @@ fuzz_target!(|input: &[u8]| {
     let both = Digests { header: true, data: true };
     let config = Config { digests: both, maxh2cdata: 65536, in_capsule_bytes_max: 16384, policy };
     let block_bytes = if shape & 4 == 0 { 1 } else { 1 << GEOMETRY.lba_shift };
-    let mut end =
-        End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false, block_bytes };
+    let mut end = End { qpair: Qpair::new(config), now: Instant(0), is_set_up: false, block_bytes };
     end.qpair.set_connected(1, 16, shape & 2 == 0, Class::from_cattr(shape));
     // As an engine does: octets arrive in pieces, those not used are kept in front of the next piece.
     let mut kept: Vec<u8> = Vec::new();
