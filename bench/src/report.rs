@@ -22,8 +22,9 @@ pub(crate) struct Args {
 /// A section of the page, the file of its results, and how they are told.
 type Section = (&'static str, &'static str, fn(&str) -> anyhow::Result<String>);
 
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     ("eval", "reference-eval.json", eval::page_of),
+    ("later", "reference-later.json", eval::page_of),
     ("modes", "reference-modes.json", eval::page_of),
     ("apps", "reference-apps.json", apps::page_of),
     ("ether", "reference-ether.json", ether::page_of),

@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     match IoCommand::parse(&sqe, &GEOMETRY, rest.len() as u32) {
         Ok(IoCommand::Read { offset, length, .. })
         | Ok(IoCommand::Write { offset, length, .. })
-        | Ok(IoCommand::Compare { offset, length }) => {
+        | Ok(IoCommand::Compare { offset, length, .. }) => {
             assert!(offset + u64::from(length) <= end && length <= GEOMETRY.transfer_bytes_max);
         }
         Ok(IoCommand::WriteZeroes { offset, length, .. }) => assert!(offset + length <= end),
