@@ -31,7 +31,7 @@ mod tests {
     use std::collections::HashSet;
 
     /// What the evaluation has to have.
-    const WANTED: [&str; 31] = [
+    const WANTED: [&str; 32] = [
         "i10-fig6",
         "i10-fig8",
         "i10-fig9",
@@ -54,6 +54,7 @@ mod tests {
         "goals-mixed",
         "goals-class",
         "goals-steps",
+        "goals-lanes",
         "goals-floor",
         "ether-fig5",
         "ether-fig7",

@@ -115,8 +115,8 @@ const LANES: [usize; 7] = [1, 2, 4, 16, 64, 128, 512];
 const LANES_DEPTHS: [usize; 5] = [1, 2, 8, 32, 128];
 
 fn lanes(extent: Extent) -> Figure {
-    let lanes = extent.pick(&LANES, &[1, 16, 128]);
-    let depths = extent.pick(&LANES_DEPTHS, &[1, 8, 32]);
+    let lanes = extent.pick(&LANES, &[128]);
+    let depths = extent.pick(&LANES_DEPTHS, &[8]);
     let mut panels = Vec::new();
     let mut bars = Vec::new();
     for depth in depths {

@@ -128,7 +128,9 @@ impl Account {
 /// A host that has no controller but writes that no flush has covered.
 #[derive(Debug)]
 struct Departed {
-    user: User,
+    /// As it was left: its controller may still ask for the last flush, when its lanes have ended.
+    account: Account,
+    /// The oldest of it when it was left.
     oldest: Epoch,
     /// The number of the last flush that began before.
     flushes: u64,
@@ -194,12 +196,14 @@ impl<W> Stability<W> {
 
     /// The host ends its controller, having been answered that all is stable: it waits for nothing any more.
     pub fn part(&mut self, now: Instant, user: &User) {
+        self.take_back(user);
         self.account(now, user).told = None;
         self.close(now, user);
     }
 
     /// A flush of `user` was asked for: what it has written until now is to be stable.
     pub fn begin(&mut self, now: Instant, user: &User) -> Ticket {
+        self.take_back(user);
         let account = self.account(now, user);
         let untold = account.taken.iter().copied().filter(|taken| *taken >= account.told_before);
         let marks = account.marks.iter().map(|mark| mark.take());
@@ -307,7 +311,7 @@ impl<W> Stability<W> {
         let others = others.map(|account| account.oldest(now));
         let mut rest = others.fold(self.strangers, Epoch::min);
         self.departed.retain(|host| {
-            let is_it = host.user.is_same_host(user);
+            let is_it = host.account.user.is_same_host(user);
             if is_it {
                 rest = rest.min(host.oldest);
             }
@@ -317,6 +321,14 @@ impl<W> Stability<W> {
         let (marks, taken) = (Vec::new(), Vec::new());
         self.accounts.push(Account { user, marks, rest, taken, told_before: 0, told: None });
         self.accounts.last_mut().expect("just pushed")
+    }
+
+    /// A controller whose lanes have all ended does something by its admin queue, such as its last flush: it goes on
+    /// with its account, and is not told again of what it was told, as its host's next controller is.
+    fn take_back(&mut self, user: &User) {
+        if let Some(at) = self.departed.iter().position(|host| host.account.user == *user) {
+            self.accounts.push(self.departed.remove(at).account);
+        }
     }
 
     /// Ends the account when nothing of the controller is left.
@@ -332,7 +344,7 @@ impl<W> Stability<W> {
             self.strangers = self.strangers.min(self.departed.remove(0).oldest);
             self.strangers_at = self.flushes;
         }
-        self.departed.push(Departed { user: account.user, oldest, flushes: self.flushes });
+        self.departed.push(Departed { account, oldest, flushes: self.flushes });
     }
 }
 

@@ -194,3 +194,18 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
     assert!(flush(&mut store, &other, Flushed::Done));
     assert!(store.is_clean());
 }
+
+/// Lanes may end before the controller's last flush.
+#[test]
+fn a_controller_that_ends_in_order_is_not_told_again() {
+    let mut store = Store::default();
+    let a = user(1, 1);
+    let mark = store.enter(NOW, &a);
+    write(&store, &mark);
+    assert!(!flush(&mut store, &a, Flushed::Failed));
+    assert!(flush(&mut store, &a, Flushed::Done), "it was told");
+    store.leave(NOW, &a, &mark);
+    assert!(flush(&mut store, &a, Flushed::Done), "it was told before its lane ended");
+    store.part(NOW, &a);
+    assert_eq!((store.untold(), store.is_clean()), (0, true));
+}
