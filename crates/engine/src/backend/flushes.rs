@@ -102,6 +102,12 @@ impl Unflushed {
         Some(Unflushed { backend: backend.clone(), user: user.clone(), mark })
     }
 
+    /// The admin queue of `user`, about to flush for the last time.
+    pub(crate) fn last(backend: &Arc<Backend>, user: &Arc<User>) -> Option<Unflushed> {
+        let mark = backend.flushes()?.with(|state| state.enter_last(clock::now(), user));
+        Some(Unflushed { backend: backend.clone(), user: user.clone(), mark })
+    }
+
     /// In which a write that starts now begins.
     pub(crate) fn epoch(&self) -> Epoch {
         self.backend.flushes().map_or(0, |flushes| flushes.epoch.load(Ordering::Acquire))

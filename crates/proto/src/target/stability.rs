@@ -186,6 +186,13 @@ impl<W> Stability<W> {
         mark
     }
 
+    /// The admin queue of `user`, which is about to flush for the last time; its lanes may have ended.
+    #[must_use]
+    pub fn enter_last(&mut self, now: Instant, user: &User) -> Arc<Mark> {
+        self.take_back(user);
+        self.enter(now, user)
+    }
+
     /// A lane has ended, and all its writes have.
     pub fn leave(&mut self, now: Instant, user: &User, mark: &Arc<Mark>) {
         let account = self.account(now, user);

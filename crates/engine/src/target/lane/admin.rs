@@ -103,7 +103,7 @@ impl Lane {
                 return Ok(());
             }
             let (backends, user) = (shared.control.backends(connected), self.user.clone());
-            let enter = |user| backends.iter().filter_map(move |b| Unflushed::new(b, user));
+            let enter = |user| backends.iter().filter_map(move |b| Unflushed::last(b, user));
             self.closing = user.iter().flat_map(enter).collect();
             let (ring, job) = (&mut shared.ring, Job::FlushAll { backends, user });
             return match shared.dispatcher.start(ring, (self.id, slot), job) {
