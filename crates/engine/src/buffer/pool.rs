@@ -21,6 +21,7 @@ pub struct Pool {
     chunks_max: usize,
     reserved: u32,
     used: bool,
+    given: u64,
 }
 
 struct Chunk {
@@ -61,6 +62,7 @@ impl Pool {
             chunks_max,
             reserved: 0,
             used: false,
+            given: 0,
         }
     }
 
@@ -101,6 +103,7 @@ impl Pool {
     /// Takes a buffer back. One that is not from this pool is dropped.
     pub fn give(&mut self, buffer: Buffer) {
         self.used = true;
+        self.given += 1;
         if buffer.chunk == RESERVED {
             self.reserved = self.reserved.saturating_sub(1);
             return;
@@ -127,6 +130,12 @@ impl Pool {
             kept_bytes: self.chunks.iter().map(|c| c.carved * class_bytes(c.class)).sum(),
             reserved: self.reserved,
         }
+    }
+
+    /// How many buffers were given back so far: more than before means that [`Pool::take`] may succeed again.
+    #[must_use]
+    pub fn given(&self) -> u64 {
+        self.given
     }
 
     /// Whether buffers were taken or given since the last call: [`Pool::trim`] is for pools that are idle.

@@ -212,22 +212,24 @@ impl Lane {
         self.handle_admin(shared, slot, sqe, payload)
     }
 
-    /// Buffers came back: goes on with what waits for them. `true` when the lane may receive again.
+    /// Goes on with what waits for buffers, as far as there are some. `true` when the lane received nothing until
+    /// now because of that, and may again.
     pub(super) fn feed(
         &mut self,
         shared: &mut Shared,
         rx: &mut RxBuffer,
     ) -> Result<bool, LaneError> {
+        let was_stalled = self.is_stalled();
         loop {
             self.resume(shared, rx)?;
-            let Some(&slot) = self.starved.front() else { return Ok(true) };
+            let Some(&slot) = self.starved.front() else { return Ok(was_stalled) };
             if self.is_stalled() && self.starved.len() == 1 {
                 return Ok(false); // no buffer to resume with
             }
             let work = &self.slots[usize::from(slot)].work;
             let (length, out) = (work.staged_bytes(), work.data_out_bytes());
             let Some(buffer) = shared.pool.take(length as usize) else {
-                return Ok(!self.is_stalled());
+                return Ok(was_stalled && !self.is_stalled());
             };
             self.starved.pop_front();
             self.hold(shared.now, slot, buffer);

@@ -135,6 +135,8 @@ pub(super) struct Reactor {
     timed: Vec<u32>,
     /// Lanes that wait for buffers.
     starved: Vec<u32>,
+    /// Some of them gave buffers back when they had sent, which others may wait for.
+    has_fed: bool,
     /// Lanes that carry latency-critical requests.
     express: Vec<u32>,
     /// Away during a turn.
@@ -206,6 +208,7 @@ impl Reactor {
             cooled: Vec::new(),
             timed: Vec::new(),
             starved: Vec::new(),
+            has_fed: false,
             express: Vec::new(),
             rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             paused: Vec::new(),
@@ -268,7 +271,7 @@ impl Reactor {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let has_work = !self.hot.is_empty() || self.frames.has_more;
+        let has_work = !self.hot.is_empty() || self.frames.has_more || self.has_fed;
         let spinning = !has_work && self.keeps_spinning();
         if !spinning {
             for index in std::mem::take(&mut self.cooled) {
@@ -626,12 +629,15 @@ impl Reactor {
 
     /// Buffers may have come back: lanes that wait for one go on, in turn.
     fn feed_starved(&mut self, rx: &mut RxBuffer) {
+        let given = self.shared.pool.given();
         for index in std::mem::take(&mut self.starved) {
             if self.use_lane(index, |lane, shared| lane.feed(shared, rx)) == Some(true) {
                 self.heat(index);
             }
             self.end_turn(index);
+            self.cooled.push(index);
         }
+        self.has_fed = self.shared.pool.given() != given;
     }
 
     /// Calls into a lane; an error ends it.

@@ -30,12 +30,14 @@ fn admin_queue(rig: &Rig) -> Peer {
     peer
 }
 
-/// Asks for `PAGES` log pages, each with room for `PAGE_BYTES`.
+/// Asks for `PAGES` log pages, each with room for `PAGE_BYTES`. In one piece: while much of one page is unsent, the
+/// target does not hear the next command.
 fn ask_for_pages(peer: &mut Peer) {
-    for cid in 2..2 + PAGES {
+    let commands = (2..2 + PAGES).flat_map(|cid| {
         let sqe = GetLogPage::new(lid::ERROR, PAGE_BYTES).emit(0);
-        peer.send(&raw::command(cid, sqe, &[], raw::PLAIN));
-    }
+        raw::command(cid, sqe, &[], raw::PLAIN)
+    });
+    peer.send(&commands.collect::<Vec<u8>>());
 }
 
 #[test]
@@ -65,6 +67,17 @@ fn a_peer_that_does_not_take_its_pages_is_ended_when_others_need_buffers() {
     rig.client.write(1, 0, pattern(65536, 1), false).unwrap();
     eventually("its connection is ended", || rig.server.usage().connections == rig.connections);
     rig.assert_healthy();
+}
+
+#[test]
+fn a_reactor_sleeps_while_a_lane_waits_for_buffers() {
+    let rig = Rig::with_file(|config| config.pool_bytes = POOL_BYTES);
+    let mut peer = admin_queue(&rig);
+    ask_for_pages(&mut peer);
+    eventually("every buffer is taken", || rig.server.usage().buffer_bytes == POOL_BYTES);
+    // Each look wakes the reactor, which sleeps again if nothing else keeps it awake.
+    let before = rig.server.stats().waits;
+    eventually("the reactor sleeps", || rig.server.stats().waits >= before + 3);
 }
 
 /// Its commands wait with the network, not here.
