@@ -65,9 +65,8 @@ impl Peak {
 /// Sends when a share of what is in flight waits, or nothing more is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Auto {
+    /// Commands in flight on all lanes of the reactor.
     peak: Peak,
-    /// Commands in flight on the reactor's other lanes, when the share was last found.
-    in_others: u32,
     /// PDUs that make a caravan full.
     share: u32,
     /// Commands in flight from which on nothing is split.
@@ -80,17 +79,15 @@ impl Auto {
     #[must_use]
     pub fn new(of_device: bool) -> Self {
         let whole = if of_device { WHOLE_OF_DEVICE } else { WHOLE };
-        Auto { peak: Peak::default(), in_others: 0, share: 1, whole, limits: WIDE }
+        Auto { peak: Peak::default(), share: 1, whole, limits: WIDE }
     }
 }
 
-/// PDUs that make a caravan full when a lane has `in_flight` commands in flight, and its reactor's other lanes
-/// `in_others`.
-fn share(in_flight: u32, in_others: u32, whole: u32) -> u32 {
-    let all = in_flight.saturating_add(in_others);
-    match in_flight {
+/// PDUs that make a caravan full when all lanes of the reactor have `all` commands in flight.
+fn share(all: u32, whole: u32) -> u32 {
+    match all {
         _ if all >= whole => COUNT_MAX,
-        0..=2 => in_flight.max(1), // a part of its own for each would only cost sends
+        0..=2 => all.max(1), // a part of its own for each would only cost sends
         _ => (all / (WHOLE / all).min(PARTS_MAX)).max(1),
     }
 }
@@ -109,9 +106,9 @@ impl BatchPolicy for Auto {
     }
 
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if self.peak.note(now, backlog.in_flight) || self.in_others != backlog.in_others {
-            self.in_others = backlog.in_others;
-            self.share = share(self.peak.get(), self.in_others, self.whole);
+        // Other lanes are parts as well. While this one is answered they may have nothing in flight for a moment.
+        if self.peak.note(now, backlog.in_flight.saturating_add(backlog.in_others)) {
+            self.share = share(self.peak.get(), self.whole);
         }
         if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
@@ -148,30 +145,51 @@ mod tests {
         Instant(us * 1000)
     }
 
+    fn command() -> Parcel {
+        Parcel { kind: Kind::Command, urgency: Urgency::Normal, data_bytes: 0, request_bytes: 4096 }
+    }
+
+    #[test]
+    fn lanes_that_are_being_answered_are_still_parts() {
+        let mut auto = Auto::new(false);
+        let backlog = |in_others| Backlog { requests: 1, in_flight: 8, in_others, data_bytes: 0 };
+        auto.on_enqueue(at(0), &backlog(24), &command());
+        assert_eq!(auto.share, 8);
+        auto.on_enqueue(at(100), &backlog(4), &command());
+        assert_eq!(auto.share, 8);
+    }
+
     #[test]
     fn a_share_leaves_work_for_the_other_end() {
         for in_flight in 3..=WHOLE / 2 {
-            let share = share(in_flight, 0, WHOLE);
+            let share = share(in_flight, WHOLE);
             assert!(share >= 1 && share * 2 <= in_flight, "{in_flight}: {share}");
         }
-        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(|n| share(n, 0, WHOLE));
+        let shares = [0, 1, 2, 3, 4, 8, 16, 32, 48, 64, 127, 128, 1023].map(|n| share(n, WHOLE));
         assert_eq!(shares, [1, 1, 2, 1, 1, 2, 4, 8, 24, 32, 127, COUNT_MAX, COUNT_MAX]);
     }
 
     #[test]
     fn other_lanes_are_parts_as_well() {
         let shares = |in_flight| {
-            [1, 2, 4, 8, 16, 64, 128].map(|n| share(in_flight, in_flight * (n - 1), WHOLE))
+            [1, 2, 4, 8, 16, 64, 128].map(|n| {
+                let mut auto = Auto::new(false);
+                let parcel = command();
+                let in_others = in_flight * (n - 1);
+                let backlog = Backlog { requests: 1, in_flight, in_others, ..Backlog::default() };
+                auto.on_enqueue(at(0), &backlog, &parcel);
+                auto.share
+            })
         };
-        assert_eq!(shares(1), [1, 1, 1, 1, 1, 1, COUNT_MAX]);
-        assert_eq!(shares(2), [2, 2, 2, 2, 2, COUNT_MAX, COUNT_MAX]);
+        assert_eq!(shares(1), [1, 2, 1, 2, 4, 32, COUNT_MAX]);
+        assert_eq!(shares(2), [2, 1, 2, 4, 8, COUNT_MAX, COUNT_MAX]);
         assert_eq!(shares(8), [2, 4, 8, 32, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
         assert_eq!(shares(32), [8, 32, COUNT_MAX, COUNT_MAX, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
     }
 
     #[test]
     fn a_device_s_requests_leave_together_when_they_are_many() {
-        let shares = [1, 2, 4, 8, 15, 16, 32, 128].map(|n| share(n, 0, WHOLE_OF_DEVICE));
+        let shares = [1, 2, 4, 8, 15, 16, 32, 128].map(|n| share(n, WHOLE_OF_DEVICE));
         assert_eq!(shares, [1, 2, 1, 2, 3, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
     }
 
@@ -179,12 +197,7 @@ mod tests {
     fn little_is_gathered_when_much_is_in_flight() {
         let gathers = |of_device, peak, backlog: Backlog| {
             let mut auto = Auto::new(of_device);
-            let parcel = Parcel {
-                kind: Kind::Command,
-                urgency: Urgency::Normal,
-                data_bytes: 0,
-                request_bytes: 4096,
-            };
+            let parcel = command();
             let before = Backlog { requests: 1, in_flight: peak, ..Backlog::default() };
             assert_eq!(auto.on_enqueue(at(0), &before, &parcel), Doorbell::ArmUntil(at(0)));
             auto.gathers(&backlog)
