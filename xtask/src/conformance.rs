@@ -1,4 +1,4 @@
-//! docs/CONFORMANCE.md names code and tests: all of them must exist.
+//! docs/reference/conformance.md names code and tests: all of them must exist.
 
 use crate::source;
 use anyhow::{Context, Result, bail};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const PAGE: &str = "docs/CONFORMANCE.md";
+const PAGE: &str = "docs/reference/conformance.md";
 
 /// Fails, naming every file and test that the page has and the sources have not.
 pub(crate) fn check(root: &Path) -> Result<()> {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask layers | size | conformance | seeds
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
-  conformance  check that the files and tests named in docs/CONFORMANCE.md exist
+  conformance  check that the files and tests named in docs/reference/conformance.md exist
   seeds        write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
 
 fn main() -> ExitCode {

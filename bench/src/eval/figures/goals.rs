@@ -207,7 +207,7 @@ fn open(extent: Extent) -> Figure {
         bars,
         why: "i10 is cheaper because it waits: at a tenth of the peak its caravans carry 6 \
               requests where auto's carry one, at twice the median latency. Holding requests \
-              for 20 us was tried and saved a tenth of the CPU at most (docs/AUTO.md). From \
+              for 20 us was tried and saved a tenth of the CPU at most (docs/internals/auto.md). From \
               70 % of the peak on the two meet. p99 at these rates is set by stalls of the \
               virtual machine: the five rounds of one point lie between 0.1 and 4 ms under \
               every policy.",

@@ -1,4 +1,4 @@
-//! Storage straight on Ethernet, without TCP and IP (docs/ETHERNET.md).
+//! Storage straight on Ethernet, without TCP and IP (docs/reference/ethernet.md).
 //!
 //! | module | purpose |
 //! |---|---|

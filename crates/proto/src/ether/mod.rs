@@ -1,4 +1,4 @@
-//! Lanes straight on Ethernet (docs/ETHERNET.md): what TCP does for a connection, done for frames over
+//! Lanes straight on Ethernet (docs/reference/ethernet.md): what TCP does for a connection, done for frames over
 //! several links.
 //!
 //! | layer | type |

@@ -1,4 +1,4 @@
-//! `auto`, ours: nothing to tune (`docs/AUTO.md` explains it).
+//! `auto`, ours: nothing to tune (`docs/internals/auto.md` explains it).
 //!
 //! It never waits while the peer may be idle. What it decides is how much of the work in flight one send may
 //! take: with little in flight a quarter, so that both ends always have something to do; with much, everything

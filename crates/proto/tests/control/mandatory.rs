@@ -1,4 +1,4 @@
-//! What a controller of each kind must have (NVMe Base 2.1, section 3.1.3), as docs/CONFORMANCE.md lists it.
+//! What a controller of each kind must have (NVMe Base 2.1, section 3.1.3), as docs/reference/conformance.md lists it.
 
 use crate::script::{NQN, Script};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, Property, PropertySize, property};

@@ -9,7 +9,7 @@
 //! - no moment goes on for ever, and idle lanes are almost silent.
 //!
 //! Set-up (Join, Query) is by word of mouth here: the links carry only what lanes send. The fence that a new lane
-//! waits for is the target's as in ETHERNET.md: the old lane takes nothing more.
+//! waits for is the target's as in docs/reference/ethernet.md: the old lane takes nothing more.
 
 pub mod flow;
 mod forger;

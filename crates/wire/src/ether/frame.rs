@@ -54,7 +54,7 @@ pub struct EthernetHeader {
 /// Frame types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names are those of docs/ETHERNET.md")]
+#[allow(missing_docs, reason = "the names are those of docs/reference/ethernet.md")]
 pub enum FrameType {
     Discover = 1,
     Offer = 2,

@@ -1,4 +1,4 @@
-//! Storage straight on Ethernet: frames, their records, and set-up (docs/ETHERNET.md).
+//! Storage straight on Ethernet: frames, their records, and set-up (docs/reference/ethernet.md).
 //!
 //! | layer | type |
 //! |---|---|

@@ -20,7 +20,7 @@ pub const GENERATION_MASK: u32 = 0xff_ffff;
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names are those of docs/ETHERNET.md")]
+#[allow(missing_docs, reason = "the names are those of docs/reference/ethernet.md")]
 pub enum RecordKind {
     Command = 1,
     Data = 2,

@@ -1,4 +1,4 @@
-//! Frames, records and set-up bodies of docs/ETHERNET.md.
+//! Frames, records and set-up bodies of docs/reference/ethernet.md.
 
 mod golden;
 mod properties;

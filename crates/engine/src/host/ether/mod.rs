@@ -1,4 +1,4 @@
-//! The host's side of Ethernet, around the queue pair (docs/ETHERNET.md).
+//! The host's side of Ethernet, around the queue pair (docs/reference/ethernet.md).
 //!
 //! | file | purpose |
 //! |---|---|

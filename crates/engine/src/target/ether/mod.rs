@@ -1,5 +1,5 @@
 //! Lanes over Ethernet at the target: what comes before a lane is there, and what a lane needs besides its queue
-//! pair (docs/ETHERNET.md).
+//! pair (docs/reference/ethernet.md).
 //!
 //! | file | purpose |
 //! |---|---|

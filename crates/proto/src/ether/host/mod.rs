@@ -1,4 +1,4 @@
-//! The host's end of a lane: commands and data out, completions and data in (docs/ETHERNET.md).
+//! The host's end of a lane: commands and data out, completions and data in (docs/reference/ethernet.md).
 //!
 //! Sans-IO, the counterpart of [`crate::host::qpair`]: the caller offers frames of the lane to [`Qpair::receive`] and
 //! takes frames from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the

@@ -1,4 +1,4 @@
-//! The target's end of a lane: commands and data in, completions and data out (docs/ETHERNET.md).
+//! The target's end of a lane: commands and data in, completions and data out (docs/reference/ethernet.md).
 //!
 //! Sans-IO, the counterpart of [`crate::target::qpair`]: the caller offers frames of the lane to [`Qpair::receive`],
 //! copies data to its place in the damq, executes what [`RxEvent::Command`] names, and answers with [`Qpair::respond`]
