@@ -32,15 +32,15 @@ vm-test: ## against the real Linux kernel, as host and as target, in a virtual m
 	@scripts/setup.sh build vm
 	scripts/test.sh vm
 
-bench: build ## the tables of docs/PERFORMANCE.md, and JSON in bench/results (QUICK=1: in 3 minutes)
-	cargo run --release --package roadtrain-bench -- table $(if $(QUICK),--quick)
+bench: build ## the tables of docs/PERFORMANCE.md, and JSON in lab/results (QUICK=1: in 3 minutes)
+	cargo lab table $(if $(QUICK),--quick)
 
 eval: build ## published figures, applications, Ethernet's bars: eval.html, apps.html, JSON, SVG (90 minutes; QUICK=1: 20)
 	@scripts/setup.sh eval || echo "what is not installed is left out"
-	cargo run --release --package roadtrain-bench -- eval $(if $(QUICK),--quick)
-	cargo run --release --package roadtrain-bench -- apps $(if $(QUICK),--quick)
+	cargo lab eval $(if $(QUICK),--quick)
+	cargo lab apps $(if $(QUICK),--quick)
 	cargo build --release --package roadtrain-exercise
-	cargo run --release --package roadtrain-bench -- ether $(if $(QUICK),--rounds 1 --seconds 0.5 --only use,tcp,cost)
+	cargo lab ether $(if $(QUICK),--rounds 1 --seconds 0.5 --only use,tcp,cost)
 
 lint: ## format, clippy, docs, layers, sizes, shell scripts
 	@scripts/setup.sh build lint

@@ -16,6 +16,7 @@ add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)
 build() {
     cargo build --quiet --release --package roadtrain --package roadtrain-exercise 2>/dev/null &
     cargo test --workspace --no-run || true
+    cargo test --manifest-path lab/Cargo.toml --no-run || true
     wait
 }
 
@@ -23,7 +24,8 @@ unit() {
     local rc=0 sums
     # The state machines once more as they are released: an optimizer has got one of them wrong.
     {
-        cargo test --workspace --no-fail-fast && cargo test --release --package roadtrain-proto --lib
+        cargo test --workspace --no-fail-fast && cargo test --release --package roadtrain-proto --lib &&
+            cargo test --manifest-path lab/Cargo.toml
     } 2>&1 | tee "$log" || rc=$?
     sums=$(awk '/^test result:/ {p += $4; f += $6; i += $8} END {print p + 0, f + 0, i + 0}' "$log")
     # shellcheck disable=SC2086

@@ -14,7 +14,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-engine", &["wire", "proto"]),
     ("roadtrain-front", &["wire", "proto", "engine"]),
     ("roadtrain", &["wire", "proto", "engine", "front"]),
-    ("roadtrain-bench", &["wire", "proto", "engine", "front"]),
     ("roadtrain-exercise", &["wire"]),
     ("xtask", &[]),
 ];

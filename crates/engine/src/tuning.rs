@@ -1,7 +1,7 @@
 //! What the data path and the benchmark's floor share: how a socket is set up, how large the large
 //! buffers are, how a thread is pinned and how its cost is read.
 //!
-//! The floor (`roadtrain-bench floor`) is the physical limit that the product is judged by, so each
+//! The floor (`roadtrain-lab floor`) is the physical limit that the product is judged by, so each
 //! choice here is applied to both and each constant names the measurement behind it. The figures
 //! are 4 KiB random transfers at depth 128 over loopback, one core a side, alternating runs.
 

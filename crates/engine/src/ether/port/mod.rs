@@ -16,7 +16,7 @@
 //!
 //! # What a port is made of
 //!
-//! `roadtrain-bench floor-ether` compares AF_PACKET and AF_XDP. Over veth, where AF_XDP copies (4 KiB requests at depth
+//! `roadtrain-lab floor-ether` compares AF_PACKET and AF_XDP. Over veth, where AF_XDP copies (4 KiB requests at depth
 //! 128, one core a side, thousands of requests a second for reads, writes):
 //!
 //! | MTU, payloads in a frame | AF_PACKET | AF_XDP |

@@ -1,0 +1,199 @@
+//! Beside a TCP stream on the same link: does each get its share?
+
+use super::report::{Bound, Row};
+use super::{Bench, ETHER, TCP, direction};
+use crate::measure::median;
+use crate::product::{self, Timing};
+use crate::wired::Wired;
+use crate::workload::{KIB, Load, Setup, Wire};
+use crate::{command, interrupt, links};
+use anyhow::Context;
+use std::ffi::CStr;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Both have found their rate by then: CUBIC's windows grow by time, some frames a second.
+const RAMP_SECONDS: f64 = 5.0;
+const SECONDS: f64 = 10.0;
+/// Between two looks at the stream.
+const EVERY_SECONDS: f64 = 0.25;
+const LIMIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Shares of one link of 1 Gbit/s, against streams of both common congestion controls.
+pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let pairs = [(ETHER, c"cubic", true), (TCP, c"cubic", false), (ETHER, c"bbr", false)];
+    for (setup, control, is_asked) in pairs {
+        for share in [100, 0] {
+            let mut pairs = Vec::new();
+            // What is only told is measured once: each takes 15 s.
+            for _ in 0..if is_asked { bench.rounds } else { 1 } {
+                interrupt::check()?;
+                pairs.push(pair(bench, setup, share, control)?);
+            }
+            let jain = median(pairs.iter().map(|pair| jain(pair.ours, pair.theirs)));
+            let middle = |f: fn(&Shares) -> f64| median(pairs.iter().map(f)).unwrap_or(0.0);
+            let rates = [middle(|pair| pair.ours), middle(|pair| pair.theirs)].map(|r| r / 1e6);
+            let settled = middle(|pair| pair.settled_seconds);
+            let (name, control) = (setup.over.name(), control.to_string_lossy());
+            let what = format!("{name}: 128 KiB {} beside TCP {control}", direction(share));
+            let row = Row::new("fair", what, "Jain", jain.context("nothing was measured")?).note(
+                format!("{:.0} and {:.0} MB/s; near that after {settled:.1} s", rates[0], rates[1]),
+            );
+            rows.push(if is_asked { row.bound(Bound::AtLeast(0.9)) } else { row });
+        }
+    }
+    Ok(rows)
+}
+
+/// Jain's index of two.
+fn jain(one: f64, other: f64) -> f64 {
+    (one + other).powi(2) / (2.0 * (one * one + other * other)).max(f64::MIN_POSITIVE)
+}
+
+/// Octets of the stream that have arrived, so long after the product was started.
+#[derive(Clone, Copy)]
+struct Mark {
+    seconds: f64,
+    octets: u64,
+}
+
+impl Mark {
+    /// Octets a second since another one.
+    fn rate_since(self, earlier: Mark) -> f64 {
+        (self.octets - earlier.octets) as f64 / (self.seconds - earlier.seconds)
+    }
+}
+
+/// What the two had, in octets a second.
+struct Shares {
+    ours: f64,
+    theirs: f64,
+    /// When the stream, which was alone at first, had come down to two thirds of both (an index of 0.9).
+    settled_seconds: f64,
+}
+
+impl Shares {
+    /// The product's data while it was measured, and marks over all of its run.
+    fn new(ours: f64, marks: &[Mark]) -> Option<Shares> {
+        let first = marks.iter().find(|mark| mark.seconds >= RAMP_SECONDS + 0.3)?;
+        let last = marks.iter().rfind(|mark| mark.seconds <= RAMP_SECONDS + SECONDS)?;
+        if last.seconds - first.seconds < SECONDS / 2.0 {
+            return None;
+        }
+        let theirs = last.rate_since(*first);
+        let limit = (ours + theirs) * 2.0 / 3.0;
+        let settled = marks.windows(2).find(|pair| pair[1].rate_since(pair[0]) <= limit);
+        let settled_seconds = settled.map_or(f64::INFINITY, |pair| pair[1].seconds);
+        Some(Shares { ours, theirs, settled_seconds })
+    }
+}
+
+/// The product's data, and a stream in the same direction at the same time.
+fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Result<Shares> {
+    let wire = Wire::gigabit(1);
+    let wired = Wired::new(&bench.program, wire)?;
+    let load = Load::new(share, 128 * KIB, 32).over(wire);
+    let timing = Timing { mib: 64, seconds: SECONDS, ramp_seconds: RAMP_SECONDS, rate: None };
+    let target = wired.serve(&load, &setup, &timing)?;
+    let (over, received) = (AtomicBool::new(false), AtomicU64::new(0));
+    let outcome = thread::scope(|scope| {
+        let [host_at, target_at] = links::addresses(0);
+        let (from, to, at) = match share {
+            100 => (&wired.links.target, &wired.links.host, host_at),
+            _ => (&wired.links.host, &wired.links.target, target_at),
+        };
+        let listener = to.run(|| Ok(TcpListener::bind((at, 0))?))?;
+        let address = listener.local_addr()?;
+        let stream = from.run(|| Ok(TcpStream::connect(address)?))?;
+        set_control(&stream, control)?;
+        let (peer, _) = listener.accept()?;
+        let (over, received) = (&over, &received);
+        scope.spawn(move || send(stream, over));
+        scope.spawn(move || receive(peer, over, received));
+        let mut command = wired.loads(&load, &setup, &timing).pop().context("a command")?;
+        let began = Instant::now();
+        let mut marks: Vec<Mark> = Vec::new();
+        let said = command::watched(&mut command, LIMIT, Duration::from_millis(10), |_| {
+            let now = began.elapsed().as_secs_f64();
+            if marks.last().is_none_or(|mark| now >= mark.seconds + EVERY_SECONDS) {
+                marks.push(Mark { seconds: now, octets: received.load(Ordering::Relaxed) });
+            }
+            interrupt::check()
+        });
+        over.store(true, Ordering::Relaxed);
+        let ours = product::measure(said?.as_bytes())?.bytes_per_second;
+        Shares::new(ours, &marks).context("it was too short")
+    });
+    over.store(true, Ordering::Relaxed);
+    drop(target);
+    outcome
+}
+
+/// Sends until it is over.
+fn send(mut stream: TcpStream, over: &AtomicBool) {
+    let octets = vec![0x5a; 64 * KIB];
+    let _ = stream.set_write_timeout(Some(WAIT));
+    while !over.load(Ordering::Relaxed) {
+        match stream.write(&octets) {
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Counts what arrives until it is over.
+fn receive(mut stream: TcpStream, over: &AtomicBool, received: &AtomicU64) {
+    let mut octets = vec![0; 256 * KIB];
+    let _ = stream.set_read_timeout(Some(WAIT));
+    while !over.load(Ordering::Relaxed) {
+        match stream.read(&mut octets) {
+            Ok(0) => return,
+            Ok(n) => _ = received.fetch_add(n as u64, Ordering::Relaxed),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn set_control(stream: &TcpStream, name: &CStr) -> anyhow::Result<()> {
+    let length = name.to_bytes().len() as libc::socklen_t;
+    // SAFETY: the name is as long as is said.
+    let result = unsafe {
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+        libc::setsockopt(stream.as_raw_fd(), level, option, name.as_ptr().cast(), length)
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error())
+            .with_context(|| format!("congestion control {}", name.to_string_lossy())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_is_one_for_equals_and_a_half_for_one_alone() {
+        assert_eq!(jain(5.0, 5.0), 1.0);
+        assert_eq!(jain(5.0, 0.0), 0.5);
+        assert!((jain(2.0, 1.0) - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_share_is_that_after_the_ramp() {
+        let octets = |n: u64| if n < 8 { n * 20 } else { 160 + (n - 8) * 10 };
+        let mark = |n: u64| Mark { seconds: n as f64 / 4.0, octets: octets(n) };
+        let marks: Vec<Mark> = (0..60).map(mark).collect();
+        let shares = Shares::new(40.0, &marks).expect("long enough");
+        assert_eq!((shares.theirs, shares.settled_seconds), (40.0, 2.25));
+        assert!(Shares::new(40.0, &marks[..30]).is_none());
+    }
+}

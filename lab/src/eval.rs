@@ -1,0 +1,288 @@
+//! The evaluation: the published figures and our goals, all policies side by side in one run.
+
+mod chart;
+mod figures;
+pub(crate) mod html;
+mod judge;
+mod metric;
+mod page;
+mod plan;
+mod profile;
+mod result;
+mod run;
+mod tables;
+#[cfg(test)]
+pub(crate) mod xml;
+
+use crate::interrupt;
+use crate::machine::Machine;
+use crate::report;
+use anyhow::{Context, ensure};
+use plan::{Extent, Figure, Point};
+use result::{Data, Evaluation, ProfileResult};
+use run::Manner;
+use serde_json::{Number, Value};
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Rounds and times of an extent.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    rounds: usize,
+    seconds: f64,
+    ramp_seconds: f64,
+    wired_rounds: usize,
+    wired_seconds: f64,
+    profile_rounds: usize,
+}
+
+/// Size of the namespaces: far beyond the caches, and quickly filled before each run.
+const MIB: usize = 256;
+
+const FULL: Budget = Budget {
+    rounds: 5,
+    seconds: 0.35,
+    ramp_seconds: 0.15,
+    wired_rounds: 3,
+    wired_seconds: 1.0,
+    profile_rounds: 3,
+};
+const QUICK: Budget = Budget {
+    rounds: 3,
+    seconds: 0.2,
+    ramp_seconds: 0.15,
+    wired_rounds: 1,
+    wired_seconds: 0.6,
+    profile_rounds: 1,
+};
+
+/// Runs the evaluation.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The product
+    #[arg(long, default_value = "target/release/roadtrain")]
+    program: PathBuf,
+    /// Fewer points and rounds: about six minutes instead of fifty
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; each runs every point once [default: 5, quick: 3]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Measured seconds of each run [default: 0.35, quick: 0.2]
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Seconds of load before [default: 0.15]
+    #[arg(long)]
+    ramp: Option<f64>,
+    /// Only figures whose name contains one of these (comma-separated)
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Name the figures and stop
+    #[arg(long)]
+    list: bool,
+    /// Repeat a run, at most so often, when others used more than a tenth of a core meanwhile
+    /// (a tenth of all runs in all)
+    #[arg(long, default_value_t = 1)]
+    retries: usize,
+    /// Where the JSON goes; report and charts go beside it
+    #[arg(long, default_value = "lab/results/eval.json")]
+    output: PathBuf,
+}
+
+/// Renders an evaluation again, without measuring.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenderArgs {
+    /// An evaluation's JSON
+    #[arg(default_value = "lab/results/eval.json")]
+    input: PathBuf,
+    /// Put the claims into this page, too: docs/PERFORMANCE.md
+    #[arg(long)]
+    page: Option<PathBuf>,
+    /// The part of the page that it is put into
+    #[arg(long, default_value = "eval")]
+    section: String,
+    /// Say whether the page is up to date instead of writing anything
+    #[arg(long, requires = "page")]
+    check: bool,
+}
+
+/// Measures, judges, writes JSON, charts and report.
+pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+    let extent = if args.quick { Extent::Quick } else { Extent::Full };
+    let wanted = |id: &str| args.only.is_empty() || args.only.iter().any(|part| id.contains(part));
+    let figures: Vec<Figure> =
+        figures::all(extent).into_iter().filter(|figure| wanted(figure.id)).collect();
+    if args.list {
+        for figure in &figures {
+            println!("{:<18} {}: {}", figure.id, figure.source, figure.title);
+        }
+        return Ok(());
+    }
+    ensure!(!figures.is_empty(), "no figure is called that: see --list");
+    ensure!(args.program.exists(), "no {}: build it first", args.program.display());
+    let evaluation = measure(args, extent, &figures)?;
+    write(&args.output, &to_json(&evaluation)?)?;
+    render(&args.output, &figures, &evaluation)?;
+    interrupt::check()
+}
+
+/// Compact, and with the digits that mean something: thousands of runs have a dozen figures each.
+fn to_json(evaluation: &Evaluation) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(evaluation)?;
+    round(&mut value);
+    Ok(serde_json::to_string(&value)? + "\n")
+}
+
+/// Rounds every fraction to five significant digits.
+fn round(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(round),
+        Value::Object(values) => values.values_mut().for_each(round),
+        Value::Number(number) if number.is_f64() => {
+            let short = number.as_f64().and_then(|exact| format!("{exact:.4e}").parse().ok());
+            if let Some(short) = short.and_then(Number::from_f64) {
+                *number = short;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Evaluation> {
+    let budget = if extent == Extent::Quick { QUICK } else { FULL };
+    let manner = Manner {
+        program: args.program.clone(),
+        rounds: args.rounds.unwrap_or(budget.rounds).max(1),
+        seconds: args.seconds.unwrap_or(budget.seconds),
+        ramp_seconds: args.ramp.unwrap_or(budget.ramp_seconds),
+        wired_rounds: budget.wired_rounds,
+        wired_seconds: budget.wired_seconds,
+        retries: args.retries,
+        repeats_left: Cell::new(0),
+        wires: RefCell::default(),
+    };
+    let began = Instant::now();
+    let blocks = run::blocks(figures);
+    let runs = manner.runs(&blocks);
+    manner.repeats_left.set(runs / 10);
+    let minutes = manner.minutes(&blocks);
+    interrupt::watch();
+    eprintln!("{runs} runs: about {minutes:.0} minutes, longer when others disturb");
+    let peaks = manner.peaks(&blocks);
+    let results = manner.run(&blocks, &peaks);
+    let profiled: Vec<Point> =
+        figures.iter().flat_map(|figure| figure.profiled.iter().copied()).collect();
+    let skipped = if profiled.is_empty() { None } else { profile::unavailable() };
+    let profiles = match skipped {
+        Some(_) => Vec::new(),
+        None if interrupt::check().is_err() => Vec::new(),
+        None => profiles(&manner, &profiled, budget.profile_rounds.min(manner.rounds)),
+    };
+    Ok(Evaluation {
+        machine: Machine::read(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        quick: extent == Extent::Quick,
+        figures: figures.iter().map(|figure| figure.id.to_owned()).collect(),
+        rounds: manner.rounds,
+        seconds: manner.seconds,
+        ramp_seconds: manner.ramp_seconds,
+        minutes: began.elapsed().as_secs_f64() / 60.0,
+        peaks,
+        runs: results,
+        profiles,
+        profiles_skipped: skipped,
+    })
+}
+
+fn profiles(manner: &Manner, points: &[Point], rounds: usize) -> Vec<ProfileResult> {
+    let profile = |point: &Point| {
+        eprintln!("profile: {} {}", point.load, point.side);
+        profile::take(&manner.program, point, rounds)
+    };
+    points.iter().map(profile).collect()
+}
+
+/// Renders from JSON.
+pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
+    let json = fs::read_to_string(&args.input)
+        .with_context(|| format!("read {}", args.input.display()))?;
+    let (figures, evaluation) = read(&json)?;
+    if let Some(page) = &args.page {
+        let measured = page::markdown(&figures, &Data::new(&evaluation));
+        report::update(page, &args.section, &measured, args.check)?;
+    }
+    if args.check {
+        return Ok(());
+    }
+    render(&args.input, &figures, &evaluation)
+}
+
+/// An evaluation and the figures that it measured.
+fn read(json: &str) -> anyhow::Result<(Vec<Figure>, Evaluation)> {
+    let evaluation: Evaluation = serde_json::from_str(json).context("an evaluation's JSON")?;
+    let extent = if evaluation.quick { Extent::Quick } else { Extent::Full };
+    let is_in = |figure: &Figure| evaluation.figures.iter().any(|id| id == figure.id);
+    Ok((figures::all(extent).into_iter().filter(is_in).collect(), evaluation))
+}
+
+/// What the page says of an evaluation.
+pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
+    let (figures, evaluation) = read(json)?;
+    Ok(page::markdown(&figures, &Data::new(&evaluation)))
+}
+
+/// Writes the report and the charts beside the JSON, and prints how it went.
+fn render(json: &Path, figures: &[Figure], evaluation: &Evaluation) -> anyhow::Result<()> {
+    let data = Data::new(evaluation);
+    let html = json.with_extension("html");
+    write(&html, &html::page(figures, &data))?;
+    let folder = json.with_extension("plots");
+    let mut charts = 0;
+    for figure in figures {
+        for (name, svg) in plots(figure, &data) {
+            write(&folder.join(name), &svg)?;
+            charts += 1;
+        }
+    }
+    print!("{}", page::summary(figures, &data));
+    println!("\n{}, {}, {charts} charts in {}", json.display(), html.display(), folder.display());
+    Ok(())
+}
+
+/// A figure's charts with the names of their files.
+fn plots(figure: &Figure, data: &Data) -> Vec<(String, String)> {
+    let panels = figure.panels.iter().flat_map(|panel| {
+        panel.charts.iter().filter_map(move |chart| chart::svg(panel, chart, data))
+    });
+    let charts = panels.chain(chart::profile_svg(&figure.profiled, data));
+    charts.enumerate().map(|(n, svg)| (format!("{}-{}.svg", figure.id, n + 1), svg)).collect()
+}
+
+/// Writes a file whole or not at all, and makes the folder for it.
+pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fractions_are_short_and_the_rest_stays() {
+        let mut value =
+            json!({ "a": [123_456.789, 0.000_123_456_7, 1e9], "b": 123_456_789, "c": "x" });
+        round(&mut value);
+        let short = json!({ "a": [123_460.0, 0.000_123_46, 1e9], "b": 123_456_789, "c": "x" });
+        assert_eq!(value, short);
+    }
+}

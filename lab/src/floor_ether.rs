@@ -1,0 +1,140 @@
+//! The limit of the Ethernet transport: two ports at a veth pair move exactly the frames of its workload, full and
+//! without a protocol: no acknowledgements, no retransmission, as many requests in flight as there are credits.
+//!
+//! A read is a command record one way, then data records and a completion the other; a write is a command with data
+//! records, then a completion. As a real target and host must, the target reads and writes random blocks of a large
+//! memory, the host moves data to its caller's buffers, and both check each frame's header.
+
+mod case;
+mod end;
+mod host;
+mod links;
+mod pack;
+mod result;
+mod target;
+
+use crate::floor::{Direction, Probe, parse_bytes};
+use anyhow::Context;
+use case::{Case, Kind};
+use end::End;
+use result::EtherResult;
+use roadtrain_engine::tuning;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// The limit of the Ethernet transport on this machine (as root; in a network namespace of its own)
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What the ports are made of
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "packet,xdp")]
+    kind: Vec<Kind>,
+    /// Octets of a frame behind Ethernet's header
+    #[arg(long, value_delimiter = ',', default_value = "1500,9000,65535")]
+    mtu: Vec<usize>,
+    /// Direction of the data
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "randread,randwrite")]
+    rw: Vec<Direction>,
+    /// Bytes per request (k and m suffixes)
+    #[arg(long, default_value = "4k", value_parser = parse_bytes)]
+    bs: usize,
+    /// Requests in flight
+    #[arg(long, value_delimiter = ',', default_value = "1,128")]
+    depth: Vec<usize>,
+    /// Most payloads that a frame carries (as many as fit, where that is fewer)
+    #[arg(long, value_delimiter = ',', default_value = "1,2,64")]
+    payloads: Vec<usize>,
+    /// Seconds to measure, after a warm-up
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Seconds of warm-up
+    #[arg(long, default_value_t = 0.2)]
+    warmup: f64,
+    /// Runs of each case, in turns; the median counts
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Core of the target's thread
+    #[arg(long, default_value_t = 1)]
+    target_core: usize,
+    /// Core of the host's thread
+    #[arg(long, default_value_t = 0)]
+    host_core: usize,
+    /// Both ends spin this long before they sleep
+    #[arg(long, default_value_t = 0)]
+    spin_us: u64,
+    /// Bytes of the target's memory
+    #[arg(long, default_value = "1g", value_parser = parse_bytes)]
+    memory: usize,
+    /// Memory of each port for frames that arrive [default: as the product]
+    #[arg(long, value_parser = parse_bytes)]
+    receive: Option<usize>,
+    /// Use these two interfaces, which reach each other, instead of a veth pair
+    #[arg(long, value_names = ["HOST", "TARGET"], num_args = 2)]
+    interfaces: Option<Vec<String>>,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs all cases and prints them.
+pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+    anyhow::ensure!(args.memory >= args.bs && args.bs >= 512, "--bs is 512 to --memory");
+    anyhow::ensure!(args.rounds > 0, "--rounds is at least 1");
+    // A thread of its own moves to the namespace; those that it starts are there, too.
+    let results = thread::scope(|scope| {
+        scope.spawn(|| measure(args)).join().expect("the measurement does not panic")
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&results)?);
+    } else {
+        result::print(&results);
+    }
+    Ok(())
+}
+
+fn measure(args: &Args) -> anyhow::Result<Vec<EtherResult>> {
+    let links = links::Links::new(args.interfaces.as_deref())?;
+    let mut results = Vec::new();
+    for mtu in args.mtu.iter().copied() {
+        links.set_mtu(mtu)?;
+        let cases: Vec<Case> = Case::all(args, mtu).collect();
+        let mut runs: Vec<Vec<EtherResult>> = vec![Vec::new(); cases.len()];
+        for _ in 0..args.rounds {
+            for (case, runs) in cases.iter().zip(&mut runs) {
+                runs.push(run(args, case, &links).with_context(|| case.to_string())?);
+            }
+        }
+        results.extend(runs.into_iter().filter_map(EtherResult::median));
+    }
+    Ok(results)
+}
+
+/// The target and the host each on a pinned thread of their own.
+fn run(args: &Args, case: &Case, links: &links::Links) -> anyhow::Result<EtherResult> {
+    let mut host_end = End::open(args, case, &links.host, end::HOST_DOOR)?;
+    let mut target_end = End::open(args, case, &links.target, end::TARGET_DOOR)?;
+    host_end.meet(&target_end, end::TARGET_DOOR);
+    target_end.meet(&host_end, end::HOST_DOOR);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        let (over, case) = (&over, *case);
+        let target = scope.spawn(move || -> anyhow::Result<end::Counts> {
+            tuning::pin_to_core(args.target_core).context("pin the target")?;
+            let mut target = target::Target::new(args, case, target_end)?;
+            sender.send(Probe::current())?;
+            target.serve(over)
+        });
+        let host = scope.spawn(move || -> anyhow::Result<host::Outcome> {
+            tuning::pin_to_core(args.host_core).context("pin the host")?;
+            let target = receiver.recv().context("the target did not start")?;
+            let outcome = host::Host::new(args, case, host_end)?.run(args, &target);
+            over.store(true, Ordering::Relaxed);
+            outcome
+        });
+        let outcome = host.join().expect("the host does not panic");
+        over.store(true, Ordering::Relaxed); // also when it never began
+        let counts = target.join().expect("the target does not panic")?;
+        Ok(EtherResult::new(&case, &outcome?, &counts))
+    })
+}

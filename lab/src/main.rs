@@ -1,0 +1,84 @@
+//! `roadtrain-lab`: experiments that judge the product: the floor of this machine, the comparison
+//! with it, and the page that reports both.
+
+mod apps;
+mod command;
+mod cores;
+mod ether;
+mod eval;
+mod floor;
+mod floor_ether;
+mod floor_fuse;
+mod grid;
+mod impair;
+mod interrupt;
+mod links;
+mod machine;
+mod measure;
+mod noise;
+mod packet;
+mod process;
+mod procfs;
+mod product;
+mod report;
+mod service;
+mod table;
+mod undo;
+mod wired;
+mod workload;
+
+use clap::{Parser, Subcommand};
+
+/// Measures what this machine allows and how close Roadtrain comes.
+#[derive(Parser)]
+#[command(name = "roadtrain-lab", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Move an NVMe/TCP workload's bytes over a bare TCP socket: the physical limit
+    Floor(floor::Args),
+    /// The limit of the Ethernet transport: the same frames, without a protocol (as root)
+    FloorEther(floor_ether::Args),
+    /// The limit of the FUSE front-end, and how close the product comes (as root, with fio)
+    FloorFuse(floor_fuse::Args),
+    /// Run the product and the floor alternately; print what is reached, write JSON
+    Table(table::Args),
+    /// Reproduce the published figures and check our goals: JSON, charts, an HTML report
+    Eval(eval::Args),
+    /// Render an evaluation's report from its JSON again
+    Render(eval::RenderArgs),
+    /// Run RocksDB, PostgreSQL and scans of files on our devices and on others': JSON, an HTML report
+    Apps(apps::Args),
+    /// Check what the Ethernet transport has to reach, bar by bar (as root)
+    Ether(ether::Args),
+    /// Pass frames between two interfaces as a bad link does (as root)
+    Impair(impair::Args),
+    /// Run a command at each end of links between two network namespaces (as root)
+    Links(links::Args),
+    /// Read files by threads, and say how fast
+    #[command(hide = true)]
+    Scan(apps::ScanArgs),
+    /// Put committed results into docs/PERFORMANCE.md again, or check that they are there
+    Report(report::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Floor(args) => floor::main(&args),
+        Command::FloorEther(args) => floor_ether::main(&args),
+        Command::FloorFuse(args) => floor_fuse::main(&args),
+        Command::Table(args) => table::main(args),
+        Command::Eval(args) => eval::main(&args),
+        Command::Render(args) => eval::render_main(&args),
+        Command::Apps(args) => apps::main(&args),
+        Command::Ether(args) => ether::main(&args),
+        Command::Impair(args) => impair::main(&args),
+        Command::Links(args) => links::main(&args),
+        Command::Scan(args) => apps::scan_main(&args),
+        Command::Report(args) => report::main(&args),
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs over links: the product's target at one end and its load generator at the other, or
+//! nbdkit and fio.
+
+mod meter;
+mod nbd;
+
+use crate::links::{self, Links, Shape, Wiring};
+use crate::measure::Measure;
+use crate::product::{self, Timing};
+use crate::service::Service;
+use crate::undo::Folder;
+use crate::workload::{Load, Over, Setup, Wire};
+use crate::{command, impair};
+use anyhow::{Context, bail};
+use meter::Meter;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Beyond loading and measuring: connecting, filling, ending.
+const SLACK: Duration = Duration::from_secs(30);
+/// Labs of this process so far: each has a folder of its own.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+/// Where every one of the target's addresses is listened at.
+const EVERYWHERE: &str = "0.0.0.0";
+
+/// What a run measures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Contestant {
+    Product(Setup),
+    /// nbdkit with fio, which uses libnbd: a connection for each link.
+    Nbdkit,
+}
+
+/// Links with what runs need.
+#[derive(Debug)]
+pub(crate) struct Wired {
+    pub(crate) links: Links,
+    wire: Wire,
+    program: PathBuf,
+    scratch: Folder,
+}
+
+impl Wired {
+    /// Makes the links.
+    pub(crate) fn new(program: &Path, wire: Wire) -> anyhow::Result<Self> {
+        Self::impaired(program, wire, impair::Impairment::NONE, false)
+    }
+
+    /// Links that are bad, or go through the middle where they can be made so.
+    pub(crate) fn impaired(
+        program: &Path,
+        wire: Wire,
+        impairment: impair::Impairment,
+        is_switched: bool,
+    ) -> anyhow::Result<Self> {
+        if let Some(why) = links::unavailable() {
+            bail!("no links: {why}");
+        }
+        let shape = wire.is_gigabit.then_some(Shape::GIGABIT);
+        let wiring = Wiring { mtu: wire.mtu, shape, impairment, is_switched };
+        let links = Links::new(wire.links, &wiring)?;
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("roadtrain-links-{}-{number}", std::process::id());
+        let scratch = Folder::new(std::env::temp_dir().join(name))?;
+        Ok(Self { links, wire, program: program.to_owned(), scratch })
+    }
+
+    /// A target for `setup`, ready.
+    pub(crate) fn serve(
+        &self,
+        load: &Load,
+        setup: &Setup,
+        timing: &Timing,
+    ) -> anyhow::Result<Service> {
+        let arguments = product::serve(load, setup, timing, &self.served_at(setup));
+        let mut command = Command::new(&self.program);
+        self.links.target.enter(command.args(arguments));
+        let mut service = Service::start(&mut command, &self.scratch.path().join("target"))?;
+        service.until_line("ready")?;
+        Ok(service)
+    }
+
+    fn served_at(&self, setup: &Setup) -> String {
+        match setup.over {
+            Over::Ether => self.links.interfaces(),
+            Over::Sockets => self.target_addresses().join(","),
+            Over::Tcp => EVERYWHERE.into(),
+        }
+    }
+
+    /// The target's address at each link.
+    fn target_addresses(&self) -> Vec<String> {
+        (0..self.wire.links).map(|link| links::addresses(link)[1].clone()).collect()
+    }
+
+    /// The host's commands: all links at once, or a process for each.
+    pub(crate) fn loads(&self, load: &Load, setup: &Setup, timing: &Timing) -> Vec<Command> {
+        let (at, load) = match setup.over {
+            Over::Ether | Over::Sockets => (vec![self.served_at(setup)], *load),
+            Over::Tcp => {
+                let depth = (load.depth / self.wire.links).max(1);
+                (self.target_addresses(), Load { depth, ..*load })
+            }
+        };
+        let command = |at: &String| {
+            let mut command = Command::new(&self.program);
+            self.links.host.enter(command.args(product::against(&load, setup, timing, at)));
+            command
+        };
+        at.iter().map(command).collect()
+    }
+
+    /// Measures a load once.
+    pub(crate) fn measure(
+        &self,
+        load: &Load,
+        contestant: Contestant,
+        timing: &Timing,
+    ) -> anyhow::Result<Measure> {
+        let mut measure = self.once(load, contestant, timing)?;
+        let rate = Shape::GIGABIT.payload_bytes_per_second(self.wire.mtu) * self.wire.links as f64;
+        let share = measure.bytes_per_second_total() / rate;
+        measure.link_use = self.wire.is_gigabit.then_some(share);
+        Ok(measure)
+    }
+
+    fn once(
+        &self,
+        load: &Load,
+        contestant: Contestant,
+        timing: &Timing,
+    ) -> anyhow::Result<Measure> {
+        match contestant {
+            Contestant::Product(setup) => {
+                let target = self.serve(load, &setup, timing)?;
+                self.fill(&setup, timing)?;
+                let read = |said: &String| product::measure(said.as_bytes());
+                self.metered(self.loads(load, &setup, timing), target, timing, read)
+            }
+            Contestant::Nbdkit => {
+                let target = self.nbdkit(timing)?;
+                let fio = self.fio(load, timing)?;
+                self.metered(vec![fio], target, timing, |said| nbd::measure(said))
+            }
+        }
+    }
+
+    /// Starts a command between the ends of the links.
+    pub(crate) fn between(&self, command: &mut Command, name: &str) -> anyhow::Result<Service> {
+        Service::start(self.links.middle()?.enter(command), &self.scratch.path().join(name))
+    }
+
+    /// Writes all of the target's memory: what has never been written is one page for all and faster to read, and
+    /// slower to write, as the kernel has to clear it first.
+    fn fill(&self, setup: &Setup, timing: &Timing) -> anyhow::Result<()> {
+        let at = match setup.over {
+            Over::Tcp => links::addresses(0)[1].clone(),
+            Over::Ether | Over::Sockets => self.served_at(setup),
+        };
+        let mut command = Command::new(&self.program);
+        self.links.host.enter(command.args(product::fill(setup, timing, &at)));
+        command::run(&mut command, SLACK).context("fill the namespace").map(drop)
+    }
+
+    /// Runs the commands at the same time, and counts what they and the target use meanwhile.
+    fn metered(
+        &self,
+        commands: Vec<Command>,
+        target: Service,
+        timing: &Timing,
+        read: impl Fn(&String) -> anyhow::Result<Measure>,
+    ) -> anyhow::Result<Measure> {
+        let meter = Meter::new(target.id(), timing);
+        let limit = Duration::from_secs_f64(timing.seconds + timing.ramp_seconds) + SLACK;
+        let said: Vec<anyhow::Result<String>> = thread::scope(|scope| {
+            let run = |mut command: Command| {
+                let meter = &meter;
+                scope.spawn(move || {
+                    command::watched(&mut command, limit, meter::PERIOD, |pid| meter.look(pid))
+                })
+            };
+            let running: Vec<_> = commands.into_iter().map(run).collect();
+            running.into_iter().map(|one| one.join().expect("it does not panic")).collect()
+        });
+        let measures =
+            said.into_iter().map(|said| read(&said?)).collect::<anyhow::Result<Vec<_>>>()?;
+        drop(target);
+        Ok(meter.complete(Measure::together(&measures)))
+    }
+}
