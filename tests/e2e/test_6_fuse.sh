@@ -413,3 +413,30 @@ test_fuse_detach_all() {
     [ "$("$ROADTRAIN" list --json)" = '[]' ]
     exec 9<&-
 }
+
+# A target whose file is on a disk that goes away: what was acknowledged and not flushed may be lost. It says so at its
+# end, and fails.
+test_fuse_below_a_target_goes_away() {
+    need_mount
+    local way=off far near rc=0
+    serve --namespace mem:64MiB
+    far=$target
+    attach_fuse --ctrl-loss-tmo 1
+    port=$(free_port)
+    serve --namespace "file:$file"
+    near=$target
+    attach
+    qemu-io -t none -f raw -c 'write -P 7 0 1M' -c 'read -P 7 0 1M' "$uri"
+    qemu-io -t writeback -f raw -c 'write -P 8 0 1M' "$uri" # flushed when it closes
+    background write.log qemu-io -t unsafe -f raw -c 'write -P 9 0 1M' "$uri" # never flushed
+    ended "$pid" 10
+    kill -KILL "$far"
+    ended "$far" 5
+    kill -TERM "$attached"
+    ended "$attached" 10
+    kill -TERM "$near"
+    ended "$near" 20
+    wait "$near" || rc=$?
+    [ $rc = 1 ] || { cat target.log; fail "status $rc"; }
+    grep -i 'may be lost' target.log
+}
