@@ -2,6 +2,9 @@
 //! and the invariant that held work always has a wake-up.
 
 mod common;
+#[path = "../examples/toy_policy.rs"]
+#[allow(dead_code, reason = "an example has a main function")]
+mod toy_policy;
 
 use common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
@@ -353,8 +356,14 @@ fn urgency() -> impl Strategy<Value = Urgency> {
 }
 
 fn policy() -> impl Strategy<Value = PolicyConfig> {
-    let kinds =
-        [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
+    let kinds = [
+        PolicyKind::None,
+        PolicyKind::I10,
+        PolicyKind::Pinof,
+        PolicyKind::Tyche,
+        PolicyKind::Auto,
+        toy_policy::pairs().kind,
+    ];
     (prop::sample::select(kinds.to_vec()), 1..40u32, 1..200_000u32, 0..200u64).prop_map(
         |(kind, count_max, bytes_max, us)| {
             let mut config = PolicyConfig::of(kind);
@@ -525,4 +534,10 @@ fn tyche_goes_back_when_it_loses_and_probes_when_it_stands() {
     let flat = climb(|_| 1_000_000, 64, 40);
     let last = flat[flat.len() - 1];
     assert!(flat.contains(&(last + 1)) || flat.contains(&(last.max(2) - 1)), "it probes: {flat:?}");
+}
+
+#[test]
+fn a_policy_of_another_crate_rings() {
+    let doorbells = toy_policy::doorbells_of_five_reads();
+    assert_eq!(doorbells, Doorbells { size: 2, drained: 1, ..Doorbells::default() });
 }

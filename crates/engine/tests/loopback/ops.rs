@@ -1,5 +1,9 @@
 //! Every operation, on every kind of backend, block size and digest.
 
+#[path = "../../../proto/examples/toy_policy.rs"]
+#[allow(dead_code, reason = "an example has a main function")]
+mod toy_policy;
+
 use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, Op};
@@ -88,6 +92,11 @@ fn every_operation_under_i10_over_several_lanes_and_reactors() {
         config.lanes = 4;
         config.cores = reactors(2);
     });
+}
+
+#[test]
+fn every_operation_under_a_policy_of_another_crate() {
+    exercise(|config| config.policy = toy_policy::pairs());
 }
 
 fn status<T: std::fmt::Debug>(result: Result<T, roadtrain_engine::host::RequestError>) -> Status {

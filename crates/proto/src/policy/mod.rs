@@ -6,6 +6,7 @@
 
 mod auto;
 mod batcher;
+mod custom;
 mod i10;
 mod none;
 mod outbox;
@@ -16,6 +17,7 @@ mod tyche;
 
 pub use auto::Auto;
 pub use batcher::{Batcher, Doorbells};
+pub use custom::CustomPolicy;
 pub use i10::I10;
 pub use none::Unbatched;
 pub use outbox::{Load, Outbox};
@@ -134,6 +136,8 @@ pub enum PolicyKind {
     Tyche,
     /// Ours: nothing to tune.
     Auto,
+    /// One of another crate.
+    Custom(CustomPolicy),
 }
 
 /// Requests of a caravan in i10.
@@ -182,6 +186,12 @@ impl PolicyConfig {
     pub const fn auto() -> Self {
         Self::of(PolicyKind::Auto)
     }
+
+    /// A policy of another crate: `make` is called for each lane and direction.
+    #[must_use]
+    pub const fn custom(make: fn(Role) -> Box<dyn BatchPolicy + Send>) -> Self {
+        Self::of(PolicyKind::Custom(CustomPolicy(make)))
+    }
 }
 
 enum Policy {
@@ -190,6 +200,7 @@ enum Policy {
     Pinof(Pinof),
     Tyche(Tyche),
     Auto(Auto),
+    Custom(Box<dyn BatchPolicy + Send>),
 }
 
 impl Policy {
@@ -200,11 +211,12 @@ impl Policy {
             PolicyKind::Pinof => Policy::Pinof(Pinof::new(config.pinof)),
             PolicyKind::Tyche => Policy::Tyche(Tyche::new(config.tyche, role)),
             PolicyKind::Auto => Policy::Auto(Auto::new(config.of_device)),
+            PolicyKind::Custom(CustomPolicy(make)) => Policy::Custom(make(role)),
         }
     }
 }
 
-/// Calls the policy that it is: no dynamic dispatch on the fast path.
+/// Calls the policy that it is: dynamic dispatch only for those of other crates.
 macro_rules! each {
     ($self:expr, $p:ident => $call:expr) => {
         match $self {
@@ -213,6 +225,7 @@ macro_rules! each {
             Policy::Pinof($p) => $call,
             Policy::Tyche($p) => $call,
             Policy::Auto($p) => $call,
+            Policy::Custom($p) => $call,
         }
     };
 }
