@@ -1,19 +1,13 @@
 //! One io_uring reactor per core: lanes, buffers, storage backends.
 
 pub mod backend;
-pub mod buffer;
-pub mod clock;
 mod connection;
 mod digest;
 pub mod ether;
 mod gather;
 pub mod host;
-pub mod mailbox;
-pub mod memory;
 pub mod platform;
 pub mod pulse;
-mod random;
-pub mod ring;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
@@ -21,3 +15,6 @@ pub mod spin;
 pub mod stats;
 pub mod target;
 pub mod tuning;
+
+pub use roadtrain_system::{buffer, clock, mailbox, memory, ring};
+use roadtrain_system::{machine, random};

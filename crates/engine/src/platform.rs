@@ -6,15 +6,13 @@
 //! | `topology` | nodes and interfaces, read from files below a directory |
 //! | `files` | how many descriptors there may be |
 //! | `placement` | who goes where: pure, no system calls |
-//! | `numa` | the system calls: affinity and memory policy of this thread |
-//! | `machine` | what tells this machine from others |
+//! | `numa` | the system calls: which cores this thread runs on, and its memory's nodes |
 //! | `route` | which interface a connection uses |
 //!
 //! On a machine with one node all of this does nothing but pin threads to the cores that were named.
 
 mod cpus;
 pub(crate) mod files;
-mod machine;
 pub(crate) mod numa;
 mod placement;
 mod route;
@@ -22,7 +20,6 @@ mod topology;
 
 pub use cpus::Cpus;
 pub use files::raise_open_files;
-pub(crate) use machine::machine;
 pub use placement::{Placement, Seat, Wish, home, memory_nodes, seats};
 pub(crate) use route::Route;
 use route::interface_names;

@@ -5,6 +5,7 @@
 //! choice here is applied to both and each constant names the measurement behind it. The figures
 //! are 4 KiB random transfers at depth 128 over loopback, one core a side, alternating runs.
 
+pub use crate::memory::{CACHE_LINE_BYTES, prefetch as prefetch_read};
 use crate::platform::{Cpus, numa};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
@@ -31,9 +32,6 @@ pub const GATHER_IOV_MAX: usize = 1024;
 /// The copy of cold data is more than half of a target's time; touching the first lines early
 /// gains 15 % (1, 2, 4 and 8 lines are alike, 64 gain nothing): the hardware prefetcher follows.
 pub const PREFETCH_LINES: usize = 4;
-
-/// Length of a cache line on every processor that Roadtrain is measured on.
-pub const CACHE_LINE_BYTES: usize = 64;
 
 /// Congestion control of a data connection, set per socket.
 ///
@@ -108,28 +106,6 @@ fn set_option(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     let rc = unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value.as_ptr().cast(), len) };
     check(rc)
 }
-
-/// Asks the processor to fetch the first `lines` cache lines at `at`, to be read soon.
-///
-/// A hint: any address is allowed, also one that is not mapped.
-#[inline(always)]
-pub fn prefetch_read(at: *const u8, lines: usize) {
-    for line in 0..lines {
-        prefetch_line(at.wrapping_add(line * CACHE_LINE_BYTES));
-    }
-}
-
-#[inline(always)]
-#[cfg(target_arch = "x86_64")]
-fn prefetch_line(at: *const u8) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-}
-
-#[inline(always)]
-#[cfg(not(target_arch = "x86_64"))]
-fn prefetch_line(_at: *const u8) {}
 
 /// Makes the calling thread's timers exact. Otherwise the kernel may be 50 us late to save wake-ups
 /// (`PR_SET_TIMERSLACK`'s default): as late again as i10's doorbell is delayed.

@@ -9,7 +9,7 @@
 mod device;
 
 use super::spec::OpenError;
-use crate::platform::machine;
+use crate::machine::machine;
 use crate::random;
 use roadtrain_proto::target::digest;
 use std::ffi::CStr;

@@ -10,8 +10,9 @@ use super::tickets::Tickets;
 use crate::backend::{BackendSpec, OpenError};
 use crate::buffer::Pool;
 use crate::clock;
+use crate::machine;
 use crate::mailbox::{Outbox, mailbox};
-use crate::platform::{Placement, Seat, Wish, files, machine, memory_nodes, numa, target_seats};
+use crate::platform::{Placement, Seat, Wish, files, memory_nodes, numa, target_seats};
 use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
@@ -287,7 +288,7 @@ impl Server {
             subsystems: prepared.configs.clone(),
             listeners: listed,
             limits: config.limits,
-            origin: machine(),
+            origin: machine::machine(),
         };
         let target = Target::new(clock::now(), &target_config)?;
         let control = Arc::new(Control::new(target, prepared.backends(), target_config));

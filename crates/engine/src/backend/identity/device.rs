@@ -6,7 +6,7 @@
 //! machine, because nothing says that its blocks are the same.
 
 use super::of_backing_file;
-use crate::platform::machine;
+use crate::machine::machine;
 use roadtrain_proto::target::digest;
 use std::fs;
 use std::fs::File;

@@ -55,7 +55,8 @@ impl Damq {
 
     /// A request's data as a buffer: the pages are the host's again when the request is answered.
     pub(in crate::target) fn lend(&self, place: u64, length: u32) -> Option<Buffer> {
-        Buffer::lend(&self.memory, place, length as usize)
+        // SAFETY: what the host writes there meanwhile is put there by raw pointers, on the reactor's thread.
+        unsafe { Buffer::lend(&self.memory, place, length as usize) }
     }
 
     /// Gives the memory back to the system if it was not used for `idle` and nobody uses it now.

@@ -1,12 +1,13 @@
 //! Memory that the kernel backs with huge pages: copying cold data is most of what a target does,
 //! and 2 MiB pages save most of its TLB misses.
 
-use crate::platform::numa;
+pub mod nodes;
+
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// Asks for cache lines early; shared with the floor, which is tuned alike.
-pub use crate::tuning::prefetch_read as prefetch;
+/// Length of a cache line on every processor that Roadtrain is measured on.
+pub const CACHE_LINE_BYTES: usize = 64;
 
 /// Small page: what buffers are aligned to, and the finest grain that memory is given back in.
 pub const PAGE_BYTES: usize = 4096;
@@ -40,7 +41,7 @@ impl HugeMemory {
         let mapped_bytes =
             len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_big)?;
         let base = map_aligned(mapped_bytes)?;
-        numa::bind(base.as_ptr(), mapped_bytes);
+        nodes::bind(base.as_ptr(), mapped_bytes);
         // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice,
         // which only costs speed.
         unsafe { libc::madvise(base.as_ptr().cast(), mapped_bytes, libc::MADV_HUGEPAGE) };
@@ -117,6 +118,28 @@ impl Drop for HugeMemory {
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }
+
+/// Asks the processor to fetch the first `lines` cache lines at `at`, to be read soon.
+///
+/// A hint: any address is allowed, also one that is not mapped.
+#[inline(always)]
+pub fn prefetch(at: *const u8, lines: usize) {
+    for line in 0..lines {
+        prefetch_line(at.wrapping_add(line * CACHE_LINE_BYTES));
+    }
+}
+
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+fn prefetch_line(at: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+}
+
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch_line(_at: *const u8) {}
 
 /// Maps one huge page too much and cuts off both ends, since mmap itself aligns to small pages
 /// only.

@@ -75,13 +75,16 @@ impl Buffer {
 
     /// `len` bytes of `memory` from `offset`, the start of a page, on; `None` where they do not lie inside.
     ///
-    /// Others may use these bytes, too, but by raw pointers only and on this thread, or through the kernel.
-    pub(crate) fn lend(memory: &Arc<HugeMemory>, offset: u64, len: usize) -> Option<Buffer> {
+    /// # Safety
+    /// While the buffer exists others may use these bytes by raw pointers only and on this thread, or through the
+    /// kernel.
+    #[must_use]
+    pub unsafe fn lend(memory: &Arc<HugeMemory>, offset: u64, len: usize) -> Option<Buffer> {
         memory.range(offset, len)?;
         if !offset.is_multiple_of(PAGE_BYTES as u64) || u32::try_from(len).is_err() {
             return None;
         }
-        // SAFETY: no reference to these bytes exists outside of buffers.
+        // SAFETY: as our caller has promised.
         Some(unsafe { Buffer::carve(memory, offset as usize, len, NO_CHUNK) })
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// A number that stands for this machine, installed as it is, and does not tell its id, which is confidential
 /// (machine-id(5)). A machine without one is known by its name.
-pub(crate) fn machine() -> u128 {
+pub fn machine() -> u128 {
     machine_below(Path::new("/"))
 }
 

@@ -6,7 +6,7 @@ use std::io;
 ///
 /// # Errors
 /// The kernel has none.
-pub(crate) fn octets<const N: usize>() -> io::Result<[u8; N]> {
+pub fn octets<const N: usize>() -> io::Result<[u8; N]> {
     let mut octets = [0; N];
     // SAFETY: writes at most N octets to `octets`. Up to 256 come whole, once the kernel has any.
     let got = unsafe { libc::getrandom(octets.as_mut_ptr().cast(), N, 0) };
@@ -20,6 +20,6 @@ pub(crate) fn octets<const N: usize>() -> io::Result<[u8; N]> {
 ///
 /// # Errors
 /// The kernel has none.
-pub(crate) fn number() -> io::Result<u64> {
+pub fn number() -> io::Result<u64> {
     octets().map(u64::from_le_bytes)
 }

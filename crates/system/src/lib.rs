@@ -1,0 +1,22 @@
+//! What reactors and stores have of the system.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`ring`] | an io_uring that never loses an entry |
+//! | [`memory`] | memory from huge pages, on the NUMA nodes that a thread was told to use |
+//! | [`buffer`] | page-aligned buffers, and the pools that they come from |
+//! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
+//! | [`clock`], [`random`], [`machine`] | the time, numbers that nobody can guess, which machine this is |
+//!
+//! Nothing here knows of queues, commands or connections.
+
+pub mod buffer;
+pub mod clock;
+pub mod machine;
+pub mod mailbox;
+pub mod memory;
+pub mod random;
+pub mod ring;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;

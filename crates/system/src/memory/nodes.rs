@@ -1,0 +1,145 @@
+//! Which NUMA nodes a thread's memory comes from.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::mem;
+use std::sync::Once;
+use tracing::warn;
+
+/// Words of a node mask: more nodes than any kernel is built for.
+const MASK_WORDS: usize = 16;
+
+thread_local! {
+    /// Nodes that mappings made by this thread are taken from; empty: anywhere.
+    static MEMORY: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// Mappings that this thread makes while it lives are taken from certain nodes.
+pub struct TakingFrom {
+    before: BTreeSet<u32>,
+}
+
+/// Takes the memory of mappings to come from `nodes`: a single one while it has some, several in turn; empty:
+/// from anywhere.
+#[must_use]
+pub fn take_from(nodes: BTreeSet<u32>) -> TakingFrom {
+    TakingFrom { before: MEMORY.replace(nodes) }
+}
+
+impl Drop for TakingFrom {
+    fn drop(&mut self) {
+        MEMORY.set(mem::take(&mut self.before));
+    }
+}
+
+/// Memory of the calling thread comes from `nodes` from now on, mapped or not; empty: from anywhere.
+///
+/// # Errors
+/// There are no such nodes. Mappings are taken from them all the same where that is possible.
+pub fn settle(nodes: BTreeSet<u32>) -> io::Result<()> {
+    let policy = if nodes.is_empty() { Ok(()) } else { set_policy(&nodes) };
+    MEMORY.set(nodes);
+    policy
+}
+
+/// Whether the calling thread was told to use nodes, and `node` is none of them.
+#[must_use]
+pub fn is_far(node: u32) -> bool {
+    MEMORY.with_borrow(|own| !own.is_empty() && !own.contains(&node))
+}
+
+/// Binds a mapping that was just made and not yet touched, as this thread was told.
+pub(super) fn bind(start: *mut u8, bytes: usize) {
+    static WARNED: Once = Once::new();
+    let outcome = MEMORY.with_borrow(|nodes| match nodes.is_empty() {
+        true => Ok(()),
+        false => bind_to(start, bytes, nodes),
+    });
+    if let Err(error) = outcome {
+        WARNED.call_once(|| warn!("cannot bind memory to its node: {error}"));
+    }
+}
+
+/// A single node is preferred, not insisted on: better slow memory than none.
+fn mode(nodes: &BTreeSet<u32>) -> libc::c_int {
+    if nodes.len() == 1 { libc::MPOL_PREFERRED } else { libc::MPOL_INTERLEAVE }
+}
+
+fn mask(nodes: &BTreeSet<u32>) -> [libc::c_ulong; MASK_WORDS] {
+    let bits = libc::c_ulong::BITS;
+    let mut mask = [0; MASK_WORDS];
+    for &node in nodes {
+        if let Some(word) = mask.get_mut((node / bits) as usize) {
+            *word |= 1 << (node % bits);
+        }
+    }
+    mask
+}
+
+/// Bits of a mask, as the kernel counts them: one too many.
+fn mask_bits() -> libc::c_ulong {
+    (MASK_WORDS * libc::c_ulong::BITS as usize + 1) as libc::c_ulong
+}
+
+fn set_policy(nodes: &BTreeSet<u32>) -> io::Result<()> {
+    let mask = mask(nodes);
+    // SAFETY: the kernel reads `mask_bits` - 1 bits, which `mask` has.
+    check(unsafe {
+        libc::syscall(libc::SYS_set_mempolicy, mode(nodes), mask.as_ptr(), mask_bits())
+    })
+}
+
+fn bind_to(start: *mut u8, bytes: usize, nodes: &BTreeSet<u32>) -> io::Result<()> {
+    let mask = mask(nodes);
+    let flags: libc::c_uint = 0;
+    // SAFETY: changes where pages of the caller's mapping will come from, never what is in them; the kernel
+    // reads `mask_bits` - 1 bits, which `mask` has.
+    check(unsafe {
+        libc::syscall(libc::SYS_mbind, start, bytes, mode(nodes), mask.as_ptr(), mask_bits(), flags)
+    })
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{HUGE_PAGE_BYTES, HugeMemory};
+    use std::fs;
+
+    /// The policy of the mapping at `start`, as the kernel shows it.
+    fn policy(start: *mut u8) -> Option<String> {
+        let maps = fs::read_to_string("/proc/self/numa_maps").ok()?;
+        let wanted = format!("{:x} ", start as usize);
+        let line = maps.lines().find_map(|line| line.strip_prefix(&wanted))?;
+        line.split_whitespace().next().map(str::to_owned)
+    }
+
+    #[test]
+    fn mappings_are_bound_while_told() {
+        let told = take_from(BTreeSet::from([0]));
+        let bound = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
+        drop(told);
+        let free = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
+        let Some(policy_of_bound) = policy(bound.as_ptr()) else {
+            return crate::skipped::skipped("this kernel has no NUMA policies");
+        };
+        assert_eq!(policy_of_bound, "prefer:0");
+        assert_ne!(policy(free.as_ptr()).as_deref(), Some("prefer:0"));
+    }
+
+    #[test]
+    fn nodes_that_are_not_there_are_an_error() {
+        assert!(set_policy(&BTreeSet::from([1000])).is_err());
+    }
+
+    #[test]
+    fn masks_have_the_nodes_bits() {
+        let mask = mask(&BTreeSet::from([0, 3, 64, 5000]));
+        assert_eq!((mask[0], mask[1]), (0b1001, 1));
+        assert!(mask[2..].iter().all(|&word| word == 0));
+    }
+}
