@@ -60,7 +60,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     if !breaches.is_empty() {
         bail!("layers:\n{}", breaches.join("\n"));
     }
-    println!("layers: cli -> front -> engine -> proto -> wire holds");
+    println!("layers: cli -> front -> engine -> system -> proto -> wire holds");
     Ok(())
 }
 
