@@ -2,19 +2,19 @@
 
 use super::backends::Backends;
 use super::namespace::{LocalNamespace, NamespaceTable};
-use super::presence::{Pass, Presences, Remains};
 use super::reactor::Order;
 use super::server::{ServerError, Subsystem};
 use crate::backend::{Backend, Unflushed};
+use crate::connection::any_hung_up;
 use crate::mailbox::Outbox;
+use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::{
     Connected, Limits, Outcome, Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
+use roadtrain_wire::fabrics::{DISCOVERY_NQN, fctype};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::FromBytes;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -28,22 +28,9 @@ const NEVER: u64 = u64::MAX;
 struct State {
     target: Target,
     backends: Backends,
-    presences: Presences,
-    /// A Connect waits for lanes that its host has lost.
-    postponed: bool,
+    presences: Presences<RawFd>,
     /// Listeners and limits of the configuration, which reloading does not change.
     config: TargetConfig,
-}
-
-impl State {
-    /// What is left of lost connections of the host that connects with `data`.
-    fn remains<'a>(&self, sqe: &Sqe, data: &'a [u8], since: Instant) -> (&'a str, Remains) {
-        let data = ConnectData::ref_from_bytes(data).ok();
-        let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
-        // A host has its lanes when it goes on with a controller.
-        let since = if Connect::parse(sqe).qid == 0 { since } else { Instant::default() };
-        (hostnqn, self.presences.remains(hostnqn, since))
-    }
 }
 
 /// Shared by all reactors.
@@ -77,7 +64,7 @@ pub(super) struct Answer {
     /// Its completion; `None` for an asynchronous event request.
     pub(super) completion: Option<(Status, u64)>,
     /// The lane's queue was connected.
-    pub(super) connected: Option<Pass>,
+    pub(super) connected: Option<Presence>,
     /// A Connect that is to be tried again at [`Order::Settled`].
     pub(super) postponed: bool,
     /// The connection ends after the answer.
@@ -86,13 +73,7 @@ pub(super) struct Answer {
 
 impl Control {
     pub(super) fn new(target: Target, backends: Backends, config: TargetConfig) -> Self {
-        let state = Mutex::new(State {
-            target,
-            backends,
-            presences: Presences::default(),
-            postponed: false,
-            config,
-        });
+        let state = Mutex::new(State { target, backends, presences: Presences::default(), config });
         let (timer, watched) = (AtomicU64::new(NEVER), AtomicU64::new(NEVER));
         let (reloading, reactors) = (Mutex::default(), OnceLock::new());
         Control { state, reloading, reactors, timer, watched }
@@ -190,21 +171,19 @@ impl Control {
             return Answer { completion: Some((status, 0)), ..Answer::default() };
         }
         let mut state = self.lock();
-        match state.remains(sqe, data, port.since) {
-            (_, Remains::Nothing) => {}
-            (hostnqn, Remains::Lanes) => {
-                state.postponed = true;
+        let any_lost = |sockets: &[RawFd]| any_hung_up(sockets.iter().copied());
+        match state.presences.admit(now, sqe, data, port.since, any_lost) {
+            Verdict::Go => {}
+            Verdict::Sweep(hostnqn) => {
                 self.broadcast(|| Order::Sweep(hostnqn.into()));
                 return Answer { postponed: true, ..Answer::default() };
             }
-            (hostnqn, Remains::Doubtful) => {
-                state.postponed = true;
-                if state.presences.ask(now, hostnqn, port.since) {
-                    self.broadcast(|| Order::Ask(hostnqn.into()));
-                }
+            Verdict::Ask(hostnqn) => {
+                self.broadcast(|| Order::Ask(hostnqn.into()));
                 return Answer { postponed: true, ..Answer::default() };
             }
-            (hostnqn, Remains::Commands) => {
+            Verdict::Wait => return Answer { postponed: true, ..Answer::default() },
+            Verdict::Busy(hostnqn) => {
                 // The host tries again: no Do Not Retry.
                 let status = Status::CONNECT_CONTROLLER_BUSY;
                 let value = host_name(hostnqn);
@@ -221,7 +200,7 @@ impl Control {
         }
         let connected = state.target.connect(now, sqe, data, port.local);
         let mut enter = |c: &Connected| state.presences.enter(now, &c.hostnqn, c.qid, port.socket);
-        let pass = connected.as_ref().ok().map(&mut enter);
+        let presence = connected.as_ref().ok().map(&mut enter);
         self.publish(state);
         match connected {
             Ok(connected) => {
@@ -235,7 +214,7 @@ impl Control {
                 );
                 let completion = Some((Status::SUCCESS, connected.result.into()));
                 *association = Some(connected);
-                Answer { completion, connected: pass, ..Answer::default() }
+                Answer { completion, connected: presence, ..Answer::default() }
             }
             Err(error) => {
                 let (field, value, status) = (error.field, &error.value, error.status);
@@ -300,7 +279,9 @@ impl Control {
     pub(super) fn quiesce(&self, connected: &Connected) -> bool {
         let mut state = self.lock();
         let is_quiet = state.target.quiesce(connected.cntlid);
-        state.postponed |= !is_quiet;
+        if !is_quiet {
+            state.presences.wait();
+        }
         self.publish(state);
         is_quiet
     }
@@ -313,16 +294,16 @@ impl Control {
     }
 
     /// A lane has ended while its commands are in a backend: its host cannot connect until [`Control::left`].
-    pub(super) fn drains(&self, pass: &Pass) {
+    pub(super) fn drains(&self, presence: &Presence) {
         let mut state = self.lock();
-        state.presences.drain(pass);
+        state.presences.drain(presence);
         self.settle(&mut state);
     }
 
     /// The host has a lane that it was asked for, at [`Order::Ask`].
-    pub(super) fn answered(&self, pass: &Pass) {
+    pub(super) fn answered(&self, presence: &Presence) {
         let mut state = self.lock();
-        state.presences.answered(pass);
+        state.presences.answered(presence);
         self.settle(&mut state);
     }
 
@@ -330,12 +311,12 @@ impl Control {
     /// after this.
     pub(super) fn left(
         &self,
-        pass: &Pass,
+        presence: &Presence,
         connected: Option<&Connected>,
         given_up_by: Option<u16>,
     ) {
         let mut state = self.lock();
-        state.presences.leave(pass);
+        state.presences.leave(presence);
         self.settle(&mut state);
         if let Some(connected) = connected {
             state.target.disconnect(connected.cntlid, connected.qid);
@@ -348,7 +329,7 @@ impl Control {
 
     /// Lets Connects that wait try again: perhaps they waited for this.
     fn settle(&self, state: &mut State) {
-        if std::mem::take(&mut state.postponed) {
+        if state.presences.settled() {
             self.broadcast(|| Order::Settled);
         }
     }

@@ -12,7 +12,6 @@ mod transport;
 use super::control::Control;
 use super::dispatch::Dispatcher;
 use super::namespace::NamespaceTable;
-use super::presence::Pass;
 use super::slot::{Data, Slot, Work};
 use super::tickets::Ticket;
 use crate::backend::Unflushed;
@@ -27,6 +26,7 @@ pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::stability::User;
 use roadtrain_proto::target::{Connected, Usage};
@@ -84,7 +84,7 @@ pub(super) struct Lane {
     pub(super) ticket: Option<Ticket>,
     pub(super) association: Option<Connected>,
     /// Of the host, known even when the controller is gone.
-    pub(super) pass: Option<Pass>,
+    pub(super) presence: Option<Presence>,
     /// Connect commands that wait for lanes which the host has lost.
     postponed: Vec<u16>,
     /// When the first of them came.
@@ -141,7 +141,7 @@ impl Lane {
             transport,
             ticket: None,
             association: None,
-            pass: None,
+            presence: None,
             postponed: Vec::new(),
             connecting: None,
             namespaces: NamespaceTable::default(),

@@ -14,7 +14,6 @@ mod flush_tests;
 mod health;
 mod lane;
 mod namespace;
-mod presence;
 mod reactor;
 mod server;
 mod slot;

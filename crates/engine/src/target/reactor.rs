@@ -13,7 +13,6 @@ pub(super) use watched::PortState;
 
 use super::ether::listener::Request;
 use super::lane::{Lane, LaneError, Shared};
-use super::presence::Pass;
 use super::server::Usage;
 use super::tasks::{self, Outcome, Owner};
 use super::tickets::{Ticket, Tickets};
@@ -28,6 +27,7 @@ use crate::stats::LaneStats;
 use frames::Frames;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::target::{CloseReason, TargetEvent};
@@ -666,8 +666,8 @@ impl Reactor {
             return;
         };
         seat.closed = true;
-        if let Some(pass) = seat.lane.pass.as_ref().filter(|_| seat.lane.tasks > 0) {
-            self.shared.control.drains(pass);
+        if let Some(presence) = seat.lane.presence.as_ref().filter(|_| seat.lane.tasks > 0) {
+            self.shared.control.drains(presence);
         }
         seat.hot = false;
         self.hot.retain(|&hot| hot != index);
@@ -694,9 +694,9 @@ impl Reactor {
             return;
         };
         self.free.push(index);
-        if let Some(pass) = &seat.lane.pass {
+        if let Some(presence) = &seat.lane.presence {
             let Lane { association, given_up_by, .. } = &seat.lane;
-            self.shared.control.left(pass, association.as_ref(), *given_up_by);
+            self.shared.control.left(presence, association.as_ref(), *given_up_by);
         }
     }
 
@@ -704,8 +704,9 @@ impl Reactor {
     fn sweep(&mut self, hostnqn: &str) {
         for index in 0..self.seats.len() as u32 {
             self.use_lane(index, |lane, _| {
-                let is_lost = |pass: &Pass| *pass.hostnqn == *hostnqn && lane.is_hung_up();
-                match lane.pass.as_ref().is_some_and(is_lost) {
+                let is_lost =
+                    |presence: &Presence| *presence.hostnqn == *hostnqn && lane.is_hung_up();
+                match lane.presence.as_ref().is_some_and(is_lost) {
                     true => Err(LaneError::Ended("ended by the host, which connects again")),
                     false => Ok(()),
                 }

@@ -14,6 +14,7 @@
 //!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 
 pub mod io;
+pub mod presence;
 pub mod qpair;
 pub mod stability;
 

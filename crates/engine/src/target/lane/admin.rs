@@ -165,10 +165,10 @@ impl Lane {
             return Ok(());
         }
         self.connecting = None;
-        if let Some(pass) = answer.connected
+        if let Some(presence) = answer.connected
             && let Some(connected) = &self.association
         {
-            self.pass = Some(pass);
+            self.presence = Some(presence);
             self.ticket.iter().for_each(Ticket::connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);

@@ -14,6 +14,7 @@ use crate::target::slot::Slot;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::target::{Qpair, RxEvent};
 use roadtrain_proto::ether::train::Train;
+use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
@@ -275,12 +276,13 @@ impl Lane {
         control: &Control,
         hostnqn: &str,
     ) -> bool {
-        let Some(pass) = self.pass.as_ref().filter(|pass| *pass.hostnqn == *hostnqn) else {
+        let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
+        let Some(presence) = self.presence.as_ref().filter(is_its) else {
             return false;
         };
         let Transport::Ether(ether) = &mut self.transport else { return false };
         if !ether.has_worked {
-            control.answered(pass); // nothing of it can be executed late
+            control.answered(presence); // nothing of it can be executed late
         } else if ether.asked.is_none() {
             ether.asked = Some(now + SIGN_OF_LIFE);
             ether.qpair.links_mut().ask();
@@ -296,7 +298,7 @@ impl Lane {
             && ether.qpair.links().has_answered()
         {
             ether.asked = None;
-            self.pass.iter().for_each(|pass| control.answered(pass));
+            self.presence.iter().for_each(|presence| control.answered(presence));
         }
     }
 

@@ -1,0 +1,305 @@
+//! The connections of every host, until nothing of them is left: when a Connect may be answered.
+//!
+//! A host that has lost its connections tries its commands again over new ones, and then goes on. So nothing of the old
+//! connections may be executed once the host is back: neither commands in a store, nor octets that were received but
+//! not looked at. A TCP connection that is lost has hung up; for a lane over Ethernet the host is asked when it
+//! connects a new controller, and one that does not answer has lost it.
+//!
+//! Order of calls: [`Presences::admit`] for each Connect. What it wants to be done first is done, and the Connect is
+//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when it succeeds,
+//! [`Presences::drain`] when the connection is over with commands in a store, [`Presences::leave`] when nothing is left.
+
+use crate::time::Instant;
+use roadtrain_wire::fabrics::{Connect, ConnectData, parse_nqn};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::zerocopy::FromBytes;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Names a connection of a host.
+#[derive(Clone, Debug)]
+pub struct Presence {
+    /// Whose it is.
+    pub hostnqn: Arc<str>,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Entry<C> {
+    number: u64,
+    proof: Proof<C>,
+    /// The connection is over, but commands are in a store.
+    drains: bool,
+}
+
+/// How it is known whether the host has lost the connection.
+#[derive(Debug)]
+enum Proof<C> {
+    /// By its socket.
+    Connection(C),
+    /// By asking the host.
+    Asked(Question),
+    /// Nothing is executed that matters to its next connections.
+    Harmless,
+}
+
+/// Whether the host still has a lane.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// It was there when it was asked then.
+    proven: Instant,
+    /// It is being asked since then.
+    asked: Option<Instant>,
+}
+
+/// Whether a Connect may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// Nothing stands against it.
+    Go,
+    /// Lanes of the host have not noticed that they are lost: end them without executing more, and try again then.
+    Sweep(&'a str),
+    /// Ask the host for its lanes, then try again.
+    Ask(&'a str),
+    /// Try again when [`Presences::settled`] says so.
+    Wait,
+    /// Commands of the host's lost connections are in a store: the host is to try again.
+    Busy(&'a str),
+}
+
+/// What is left of connections that a host has lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remains {
+    Nothing,
+    /// Lanes that have not noticed yet.
+    Lanes,
+    /// Lanes that the host may have lost: it is to be asked, or is being asked.
+    Doubtful,
+    /// Commands in a store.
+    Commands,
+}
+
+/// All of them. `C` names a connection that can be looked at; those named here are open: a connection leaves before
+/// it is closed.
+#[derive(Debug)]
+pub struct Presences<C> {
+    hosts: HashMap<Arc<str>, Vec<Entry<C>>>,
+    last: u64,
+    /// Somebody waits to be tried again.
+    is_waited_for: bool,
+}
+
+impl<C> Default for Presences<C> {
+    fn default() -> Self {
+        Presences { hosts: HashMap::new(), last: 0, is_waited_for: false }
+    }
+}
+
+impl<C: Copy> Presences<C> {
+    /// Whether the Connect `sqe` with `data`, which came at `since`, may be answered. `any_lost` says whether the host
+    /// has ended one of its connections, though what it sent before may be unread.
+    pub fn admit<'a>(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: &'a [u8],
+        since: Instant,
+        any_lost: impl FnOnce(&[C]) -> bool,
+    ) -> Verdict<'a> {
+        let data = ConnectData::ref_from_bytes(data).ok();
+        let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
+        // A host has its lanes when it goes on with a controller.
+        let asked_since = if Connect::parse(sqe).qid == 0 { since } else { Instant::default() };
+        let verdict = match self.remains(hostnqn, asked_since, any_lost) {
+            Remains::Nothing => return Verdict::Go,
+            Remains::Commands => return Verdict::Busy(hostnqn),
+            Remains::Lanes => Verdict::Sweep(hostnqn),
+            Remains::Doubtful if self.ask(now, hostnqn, since) => Verdict::Ask(hostnqn),
+            Remains::Doubtful => Verdict::Wait,
+        };
+        self.wait();
+        verdict
+    }
+
+    /// Somebody waits, for this or for the end of commands in a store: [`Presences::settled`] will say so.
+    pub fn wait(&mut self) {
+        self.is_waited_for = true;
+    }
+
+    /// After something has changed: whether those who wait are to try again.
+    #[must_use]
+    pub fn settled(&mut self) -> bool {
+        core::mem::take(&mut self.is_waited_for)
+    }
+
+    /// Queue `qid` of the host was connected; without a connection of its own the host is asked.
+    pub fn enter(
+        &mut self,
+        now: Instant,
+        hostnqn: &Arc<str>,
+        qid: u16,
+        connection: Option<C>,
+    ) -> Presence {
+        self.last += 1;
+        let proof = match (connection, qid) {
+            (Some(connection), _) => Proof::Connection(connection),
+            (None, 0) => Proof::Harmless,
+            (None, _) => Proof::Asked(Question { proven: now, asked: None }),
+        };
+        let entry = Entry { number: self.last, proof, drains: false };
+        self.hosts.entry(hostnqn.clone()).or_default().push(entry);
+        Presence { hostnqn: hostnqn.clone(), number: self.last }
+    }
+
+    fn find(&mut self, presence: &Presence) -> Option<&mut Entry<C>> {
+        let mut present = self.hosts.get_mut(&presence.hostnqn).into_iter().flatten();
+        present.find(|entry| entry.number == presence.number)
+    }
+
+    /// The connection is over; commands are in a store.
+    pub fn drain(&mut self, presence: &Presence) {
+        if let Some(entry) = self.find(presence) {
+            entry.drains = true;
+        }
+    }
+
+    /// Nothing is left of it.
+    pub fn leave(&mut self, presence: &Presence) {
+        if let Some(present) = self.hosts.get_mut(&presence.hostnqn) {
+            present.retain(|entry| entry.number != presence.number);
+            if present.is_empty() {
+                self.hosts.remove(&presence.hostnqn);
+            }
+        }
+    }
+
+    /// Asks the host for its lanes of which it has not said since then that it has them. Whether there are any that it
+    /// is not being asked for.
+    fn ask(&mut self, now: Instant, hostnqn: &str, since: Instant) -> bool {
+        let mut has_new = false;
+        for entry in self.hosts.get_mut(hostnqn).into_iter().flatten() {
+            if let Proof::Asked(question) = &mut entry.proof
+                && question.proven < since
+                && question.asked.is_none()
+            {
+                question.asked = Some(now);
+                has_new = true;
+            }
+        }
+        has_new
+    }
+
+    /// The host has the lane, as it was asked.
+    pub fn answered(&mut self, presence: &Presence) {
+        if let Some(entry) = self.find(presence)
+            && let Proof::Asked(question) = &mut entry.proof
+            && let Some(asked) = question.asked.take()
+        {
+            question.proven = asked;
+        }
+    }
+
+    /// What is left of connections that the host, which connects since then, has lost.
+    fn remains(
+        &self,
+        hostnqn: &str,
+        since: Instant,
+        any_lost: impl FnOnce(&[C]) -> bool,
+    ) -> Remains {
+        let Some(present) = self.hosts.get(hostnqn) else { return Remains::Nothing };
+        if present.iter().any(|entry| entry.drains) {
+            return Remains::Commands;
+        }
+        let connection = |entry: &Entry<C>| match entry.proof {
+            Proof::Connection(connection) => Some(connection),
+            _ => None,
+        };
+        let is_doubtful = |entry: &Entry<C>| match entry.proof {
+            Proof::Asked(question) => question.proven < since,
+            _ => false,
+        };
+        let connections: Vec<C> = present.iter().filter_map(connection).collect();
+        match any_lost(&connections) {
+            true => Remains::Lanes,
+            false if present.iter().any(is_doubtful) => Remains::Doubtful,
+            false => Remains::Nothing,
+        }
+    }
+
+    /// Connections of which something is left.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.hosts.values().map(Vec::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    const NOW: Instant = Instant(1_000_000_000);
+    const HOST: &str = "nqn.x:h";
+
+    fn second(n: u64) -> Instant {
+        NOW + Duration::from_secs(n)
+    }
+
+    /// A Connect of `host`, with the connections that it has lost.
+    fn connect(
+        presences: &mut Presences<u32>,
+        host: &str,
+        qid: u16,
+        at: Instant,
+        lost: &[u32],
+    ) -> String {
+        let sqe = Connect { recfmt: 0, qid, sqsize: 1, cattr: 0, kato_ms: 0 }.emit();
+        let data = ConnectData::new([0; 16], 0, "nqn.x:s", host);
+        let data = roadtrain_wire::zerocopy::IntoBytes::as_bytes(&data);
+        let any_lost = |all: &[u32]| all.iter().any(|connection| lost.contains(connection));
+        format!("{:?}", presences.admit(at, &sqe, data, at, any_lost))
+    }
+
+    #[test]
+    fn lost_connections_are_swept_then_waited_for() {
+        let mut presences = Presences::default();
+        let host: Arc<str> = HOST.into();
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        let presence = presences.enter(NOW, &host, 1, Some(7));
+        let stays = presences.enter(NOW, &host, 1, Some(8));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert!(!presences.settled(), "nobody waits");
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?})"));
+        assert!(presences.settled());
+        assert!(!presences.settled(), "told once");
+        assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Go");
+        presences.drain(&presence);
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Busy({HOST:?})"));
+        presences.leave(&presence);
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), "Go");
+        presences.leave(&stays);
+        assert_eq!(presences.count(), 0);
+    }
+
+    #[test]
+    fn who_does_not_answer_has_lost_its_lane() {
+        let mut presences = Presences::<u32>::default();
+        let host: Arc<str> = HOST.into();
+        presences.enter(NOW, &host, 0, None);
+        let presence = presences.enter(NOW, &host, 1, None);
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        // It goes on with its controller: it has its lanes.
+        assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), format!("Ask({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Wait");
+        presences.answered(&presence);
+        assert!(presences.settled());
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Go");
+        // That was no answer to a later question.
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Ask({HOST:?})"));
+        presences.drain(&presence);
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Busy({HOST:?})"));
+        presences.leave(&presence);
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
+    }
+}
