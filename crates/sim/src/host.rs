@@ -1,55 +1,29 @@
 //! The simulated host: an association (admin queue and lanes), its loss and its return, as the engine's
 //! control thread and lanes manage them.
 
+mod lane;
+
 use crate::admin::{Admin, Event};
 use crate::link::{Handling, Link};
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::network::{End, Lost, Network};
 use crate::plan::{HOST_NQN, NQN, Plan};
 use crate::rng::Rng;
 use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
-use roadtrain_proto::host::overdue::{IoTimer, Watch};
+use lane::Lane;
 use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::host::retry::{RetryRules, Tries};
+use roadtrain_proto::host::requests::Ended;
+use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
-use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
-use std::collections::VecDeque;
 
 /// Command Retry Delay Times of the target.
 const CRDT: [u16; 3] = [1, 2, 0];
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
-
-struct Flight {
-    request: Request,
-    tries: Tries,
-    watch: Watch,
-}
-
-impl Flight {
-    fn new(request: Request) -> Self {
-        Flight { request, tries: Tries::default(), watch: Watch::default() }
-    }
-}
-
-/// A lane: requests, and the connection they take when there is one.
-struct Lane {
-    link: Option<Link>,
-    flights: Vec<Option<Flight>>,
-    /// Requests without a slot, in order.
-    pending: VecDeque<Flight>,
-    /// Requests that are tried again later.
-    resting: Vec<(Instant, Flight)>,
-    /// Requests that nobody has answered too often.
-    given_up: Vec<Flight>,
-    timer: IoTimer,
-    /// The next request comes then.
-    next_at: Instant,
-}
 
 /// What a host has been through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,18 +83,9 @@ impl Host {
     /// A host that is about to connect.
     #[must_use]
     pub fn new(plan: &Plan, number: u8, rng: Rng) -> Self {
-        let lane = || Lane {
-            link: None,
-            flights: (0..plan.queue_entries).map(|_| None).collect(),
-            pending: VecDeque::new(),
-            resting: Vec::new(),
-            given_up: Vec::new(),
-            timer: IoTimer::new(plan.io_timeout),
-            next_at: Instant(0),
-        };
         Host {
             hostid: [number + 1; 16],
-            lanes: (0..plan.lanes).map(|_| lane()).collect(),
+            lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
             plan: plan.clone(),
             rng,
             admin: None,
@@ -145,10 +110,11 @@ impl Host {
         if alive.and_then(|()| self.look_for_overdue(now)).is_err() {
             self.lose(now, network);
         }
-        self.surrender(now, load)?;
+        self.surrender(now);
         for number in 0..self.lanes.len() {
-            self.submit(now, number, load)?;
+            self.submit(now, number, load);
         }
+        self.complete_failed(load)?;
         let links = self.lanes.iter_mut().filter_map(|lane| lane.link.as_mut());
         let joining = self.joining.iter_mut().map(|(_, link, _)| link);
         let admin = self.admin.iter_mut().map(|admin| &mut admin.link);
@@ -220,9 +186,8 @@ impl Host {
         if !self.joining.is_empty() && self.joining.iter().all(|(_, _, connected)| *connected) {
             self.attach(now);
         }
-        let rules = RetryRules::new(CRDT, self.plan.controller_loss_timeout);
         for lane in &mut self.lanes {
-            if lane.receive(now, network, load, &rules)?.is_err() {
+            if lane.receive(now, network, load)?.is_err() {
                 return Ok(Err(Lost));
             }
         }
@@ -233,15 +198,9 @@ impl Host {
     fn look_for_overdue(&mut self, now: Instant) -> Result<(), Lost> {
         let Some(admin) = &mut self.admin else { return Ok(()) };
         for (qid, lane) in (1..).zip(&mut self.lanes) {
-            let Lane { link: Some(link), flights, timer, .. } = lane else { continue };
-            if !timer.is_due(now) {
-                continue;
-            }
-            let flights = (0..).zip(flights);
-            let watches = flights.filter_map(|(slot, f)| Some((slot, &mut f.as_mut()?.watch)));
-            let is_over = timer.look(now, watches, |slot| {
+            let is_over = lane.look_for_overdue(now, |cid| {
                 self.past.aborts += 1;
-                admin.abort(qid, link.qpair.cid(slot));
+                admin.abort(qid, cid);
             });
             if is_over {
                 return Err(Lost);
@@ -253,10 +212,8 @@ impl Host {
     fn attach(&mut self, now: Instant) {
         for (number, mut link, _) in std::mem::take(&mut self.joining) {
             link.qpair.set_policy(self.plan.host.policy);
-            let lane = &mut self.lanes[number];
-            lane.link = Some(link);
-            self.past.retries += lane.pending.len() as u64;
-            lane.submit_pending(now);
+            let rules = RetryRules::new(CRDT, self.plan.controller_loss_timeout);
+            self.past.retries += self.lanes[number].attach(now, link, rules);
         }
         self.past.associations += 1;
         self.reconnect_delay = self.plan.reconnect_delay;
@@ -285,51 +242,36 @@ impl Host {
     }
 
     /// The controller-loss timeout: requests fail until there is an association.
-    fn surrender(&mut self, now: Instant, load: &mut Load) -> Result<(), String> {
+    fn surrender(&mut self, now: Instant) {
         if self.surrenders_at().is_some_and(|at| at <= now) {
             self.failing = true;
             self.past.surrenders += 1;
+            self.lanes.iter_mut().for_each(|lane| lane.requests.fail());
         }
-        for flight in self.lanes.iter_mut().flat_map(|lane| lane.given_up.drain(..)) {
-            let Request { token, buffer, .. } = flight.request;
-            load.complete(token, Status::HOST_ABORTED, &buffer)?;
-        }
-        if !self.failing {
-            return Ok(());
-        }
-        let waiting = self.lanes.iter_mut().flat_map(|lane| {
-            let resting = lane.resting.drain(..).map(|(_, flight)| flight);
-            lane.pending.drain(..).chain(resting)
-        });
-        for flight in waiting {
-            let Request { token, buffer, .. } = flight.request;
-            load.complete(token, Status::HOST_PATH_ERROR, &buffer)?;
+    }
+
+    /// Requests that have failed without an answer.
+    fn complete_failed(&mut self, load: &mut Load) -> Result<(), String> {
+        for Ended { request, status, .. } in self.lanes.iter_mut().flat_map(Lane::failed) {
+            load.complete(request.token, status, &request.buffer)?;
         }
         Ok(())
     }
 
     /// New requests of a lane: one, or a burst, then a pause that makes up for it.
-    fn submit(&mut self, now: Instant, number: usize, load: &mut Load) -> Result<(), String> {
+    fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
         let lane = &mut self.lanes[number];
         if now >= Instant(0) + self.plan.chaos || now < lane.next_at {
-            return Ok(());
+            return;
         }
         let most = if self.rng.chance(70) { 1 } else { self.plan.depth as u64 };
         for _ in 0..self.rng.between(1, most) {
             lane.next_at += self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
-            if lane.room() == 0 || lane.outstanding() >= self.plan.depth {
-                continue;
-            }
-            let request = load.request(self.hostid[0]);
-            if self.failing {
-                load.complete(request.token, Status::HOST_PATH_ERROR, &request.buffer)?;
-            } else {
-                lane.pending.push_back(Flight::new(request));
-                lane.submit_pending(now);
+            if lane.has_room(self.plan.depth) {
+                lane.requests.take(now, load.request(self.hostid[0]), lane.link.as_mut());
             }
         }
         lane.next_at = lane.next_at.max(now + Duration::from_nanos(1));
-        Ok(())
     }
 
     /// When something is due.
@@ -372,104 +314,6 @@ impl Host {
     pub fn leftovers(&self) -> (u32, usize) {
         let links = self.lanes.iter().filter_map(|lane| lane.link.as_ref());
         let slots = links.map(|link| link.qpair.in_flight()).sum();
-        (slots, self.lanes.iter().map(|lane| lane.pending.len() + lane.resting.len()).sum())
-    }
-}
-
-impl Lane {
-    fn outstanding(&self) -> usize {
-        self.pending.len() + self.resting.len() + self.flights.iter().flatten().count()
-    }
-
-    /// When something is due while it has a connection.
-    fn deadline(&mut self) -> Option<Instant> {
-        let qpair = &mut self.link.as_mut()?.qpair;
-        let rests = self.resting.iter().map(|&(until, _)| until);
-        let overdue = self.timer.deadline(qpair.in_flight());
-        rests.chain(overdue).chain(qpair.batcher().deadline()).min()
-    }
-
-    /// Those whose time has come want a slot.
-    fn wake(&mut self, now: Instant) {
-        let woken = self.resting.extract_if(.., |(until, _)| *until <= now);
-        self.pending.extend(woken.map(|(_, flight)| flight));
-    }
-
-    fn room(&self) -> u32 {
-        match &self.link {
-            Some(link) if self.pending.is_empty() => {
-                link.qpair.room().saturating_sub(self.resting.len() as u32)
-            }
-            _ => (self.flights.len() - 1).saturating_sub(self.outstanding()) as u32,
-        }
-    }
-
-    fn submit_pending(&mut self, now: Instant) {
-        let Some(link) = &mut self.link else { return };
-        while let Some(mut flight) = self.pending.pop_front() {
-            let request = &mut flight.request;
-            let buffer = std::mem::take(&mut request.buffer);
-            match link.submit(now, &request.sqe, request.data, buffer, request.urgency) {
-                Ok(slot) => {
-                    flight.watch = Watch::new(now);
-                    let old = self.flights[usize::from(slot)].replace(flight);
-                    assert!(old.is_none(), "the slot of a command in flight was used again");
-                }
-                Err(buffer) => {
-                    flight.request.buffer = buffer;
-                    return self.pending.push_front(flight);
-                }
-            }
-        }
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        network: &mut Network,
-        load: &mut Load,
-        rules: &RetryRules,
-    ) -> Result<Result<(), Lost>, String> {
-        let Some(link) = &mut self.link else { return Ok(Ok(())) };
-        let mut completed = Vec::new();
-        let alive = link.receive(now, network, &mut completed);
-        for command in completed {
-            let flight = self.flights[usize::from(command.slot)].take();
-            let mut flight = flight.ok_or("a slot without request has completed")?;
-            let status = command.cqe.status();
-            if status.is_success() && !command.data_intact {
-                return Err(format!("request {}: success without data", flight.request.token));
-            }
-            if let Some(until) = flight.tries.next(now, status, rules) {
-                load.tally.repeated += 1;
-                flight.request.buffer = command.data;
-                self.resting.push((until, flight));
-            } else {
-                let told = load.complete(flight.request.token, status, &command.data);
-                told.map_err(|what| format!("request {}: {what}", flight.request.token))?;
-            }
-        }
-        if alive.is_ok() {
-            self.wake(now);
-            self.submit_pending(now);
-        }
-        Ok(alive)
-    }
-
-    fn detach(&mut self, now: Instant, network: &mut Network) {
-        let Some(mut link) = self.link.take() else { return };
-        network.close(now, link.conn, End::Host, false);
-        let flights = self.flights.iter_mut().enumerate();
-        let mut lost: Vec<Flight> = flights
-            .filter_map(|(slot, flight)| {
-                let mut flight = flight.take()?;
-                flight.request.buffer = link.take_buffer(slot as u16);
-                Some(flight)
-            })
-            .collect();
-        let tired = |flight: &mut Flight| flight.watch.is_overdue() && !flight.tries.may_pass();
-        self.given_up.extend(lost.extract_if(.., tired));
-        lost.sort_by_key(|flight| flight.request.token);
-        lost.into_iter().rev().for_each(|flight| self.pending.push_front(flight));
+        (slots, self.lanes.iter().map(|lane| lane.waiting()).sum())
     }
 }

@@ -1,7 +1,9 @@
 //! A host's connection: queue pair, received octets, the caravan under way, and the commands' data.
 
+use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost, Network};
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
@@ -31,6 +33,23 @@ pub struct Link {
     buffers: Vec<Vec<u8>>,
     placed: bool,
     caravan_parts: usize,
+}
+
+/// The queue of a lane: the request's buffer is the link's while its command is under way.
+impl Queue<Request> for Link {
+    fn room(&self) -> u32 {
+        self.qpair.room()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.qpair.in_flight()
+    }
+
+    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+        let slot = self.qpair.submit(now, &request.sqe, request.data, request.urgency)?;
+        self.buffers[usize::from(slot)] = std::mem::take(&mut request.buffer);
+        Some(slot)
+    }
 }
 
 /// How a host moves data.
@@ -70,7 +89,7 @@ impl Link {
         Ok(slot)
     }
 
-    /// The buffer of a slot whose command will not complete.
+    /// The buffer of a slot whose command will not complete any more.
     pub fn take_buffer(&mut self, slot: u16) -> Vec<u8> {
         std::mem::take(&mut self.buffers[usize::from(slot)])
     }

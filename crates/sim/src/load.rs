@@ -4,6 +4,7 @@ use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::History;
 use crate::rng::Rng;
 use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::requests::Addressed;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
@@ -33,6 +34,12 @@ pub struct Request {
     pub buffer: Vec<u8>,
     /// Whether it waits for company.
     pub urgency: Urgency,
+}
+
+impl Addressed for Request {
+    fn nsid(&self) -> u32 {
+        self.sqe.nsid.get()
+    }
 }
 
 #[derive(Clone, Debug)]

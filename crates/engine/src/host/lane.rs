@@ -1,27 +1,23 @@
 //! A lane at the host: one queue pair, its connection, and the requests it carries.
 //!
-//! A request taken is completed exactly once. When the connection is lost its requests wait, in
-//! order, for the next one; they fail only when the controller-loss timeout says so.
+//! What becomes of requests when the connection is lost or the target does not answer is decided by
+//! `proto::host::requests`.
 
 #[cfg(test)]
 mod tests;
 
-use super::api::{Class, Completion, Op, Request};
+use super::api::{Class, Completion, Request};
 use super::ether::{Found, Heard as HeardFrame, Ports};
-use super::flights::{Flight, Flights, RANGE_BYTES, completion};
 use super::link::{Link, LinkError};
 use super::meter::{LaneReading, Meter};
-use super::pins::Barred;
+use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::overdue::IoTimer;
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::requests::Barred;
 use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
-use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -38,17 +34,12 @@ pub(crate) struct Shared {
 
 pub(crate) struct Lane {
     link: Option<Link>,
-    queue_entries: u16,
     /// Of requests that are of none.
     class: Class,
-    flights: Flights,
+    requests: LaneRequests,
     timeout: Option<Duration>,
-    timer: IoTimer,
     /// Command identifiers of those to be aborted.
     overdue: Vec<u16>,
-    failing: bool,
-    /// Requests taken so far.
-    taken: u64,
     past: LaneStats,
 }
 
@@ -56,14 +47,10 @@ impl Lane {
     pub(crate) fn new(queue_entries: u16, class: Class, timeout: Option<Duration>) -> Self {
         Lane {
             link: None,
-            queue_entries,
             class,
-            flights: Flights::new(queue_entries.into()),
+            requests: LaneRequests::new(queue_entries, timeout),
             timeout,
-            timer: IoTimer::new(timeout),
             overdue: Vec::new(),
-            failing: false,
-            taken: 0,
             past: LaneStats::default(),
         }
     }
@@ -72,14 +59,13 @@ impl Lane {
     pub(crate) fn attach(&mut self, link: Link, rules: RetryRules, now: Instant) {
         debug_assert!(self.link.is_none(), "attached twice");
         self.link = Some(link);
-        self.flights.set_rules(rules);
-        self.failing = false;
+        self.requests.core.attach(rules);
         self.submit_waiting(now);
     }
 
     /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
     pub(crate) fn bar(&mut self, barred: Barred) {
-        self.flights.bar(barred);
+        self.requests.core.bar(barred);
     }
 
     /// A frame for the lane has come.
@@ -94,7 +80,7 @@ impl Lane {
             && link.lane.token() == heard.header.token.get()
         {
             let before = link.lane.qpair.in_flight();
-            link.deliver(now, heard, &mut self.flights, completions);
+            link.deliver(now, heard, &mut self.requests, completions);
             let ended = before.saturating_sub(link.lane.qpair.in_flight());
             *in_flight = in_flight.saturating_sub(ended);
         }
@@ -121,19 +107,16 @@ impl Lane {
         self.past = self.past + link.stats();
         self.past.reconnects += 1;
         drop(link);
-        shared.completions.extend(self.flights.take_deferred());
-        shared.completions.extend(self.flights.unseat(shared.now));
+        self.requests.core.detach();
+        shared.completions.extend(self.requests.take_held_back(shared.now));
         self.overdue.clear();
-        if self.failing {
-            shared.completions.extend(self.flights.fail_waiting(shared.now));
-        }
     }
 
     /// The controller-loss timeout: everything fails, and goes on failing until [`Lane::attach`].
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
-        self.failing = true;
         self.detach(shared);
-        shared.completions.extend(self.flights.fail_waiting(shared.now));
+        self.requests.core.fail();
+        shared.completions.extend(self.requests.take_held_back(shared.now));
     }
 
     /// The reactor ends.
@@ -162,16 +145,11 @@ impl Lane {
 
     /// Requests in flight or waiting.
     pub(crate) fn outstanding(&self) -> u32 {
-        self.in_flight() + (self.flights.waiting() + self.flights.resting()) as u32
+        self.requests.core.outstanding(self.link.as_ref())
     }
 
     pub(crate) fn room(&self) -> u32 {
-        match &self.link {
-            Some(link) if self.flights.waiting() == 0 => {
-                link.room().saturating_sub(self.flights.resting() as u32)
-            }
-            _ => u32::from(self.queue_entries - 1).saturating_sub(self.outstanding()),
-        }
+        self.requests.core.room(self.link.as_ref())
     }
 
     pub(crate) fn submit(
@@ -185,17 +163,9 @@ impl Lane {
         if request.class == Class::Normal {
             request.class = self.class;
         }
-        self.taken += 1;
-        let flight = Flight::new(request, self.taken, shared.now);
-        if self.failing {
-            shared.completions.push_back(completion(flight, Status::HOST_PATH_ERROR, shared.now));
-        } else if self.link.is_none() || self.flights.waiting() > 0 {
-            self.flights.wait(flight);
-        } else {
-            self.hear_load(shared);
-            self.start(flight, shared.now);
-            shared.in_flight += 1;
-        }
+        self.hear_load(shared);
+        let is_under_way = self.requests.take(shared.now, request, self.link.as_mut());
+        shared.in_flight += u32::from(is_under_way);
         Ok(())
     }
 
@@ -208,23 +178,8 @@ impl Lane {
     }
 
     fn submit_waiting(&mut self, now: Instant) {
-        self.flights.wake(now);
-        while self.flights.waiting() > 0 && self.link.as_ref().is_some_and(|link| link.room() > 0) {
-            let Some(flight) = self.flights.next_waiting() else { return };
-            self.start(flight, now);
-        }
-    }
-
-    /// Gives a request its slot; the link is there and has room.
-    fn start(&mut self, flight: Flight, now: Instant) {
-        if self.flights.is_barred(&flight.request) {
-            return self.flights.refuse(flight);
-        }
-        let Some(link) = &mut self.link else { return self.flights.wait(flight) };
-        let (sqe, data) = command(&flight.request);
-        match link.submit(now, &sqe, data, urgency(&flight.request)) {
-            Some(slot) => self.flights.seat(slot, flight, now),
-            None => self.flights.wait(flight),
+        if let Some(link) = &mut self.link {
+            self.requests.resume(now, link);
         }
     }
 
@@ -235,7 +190,7 @@ impl Lane {
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
         let Some(link) = &mut self.link else { return Ok((Heard::default(), None)) };
-        link.receive(&mut self.flights, rx, limit)
+        link.receive(&mut self.requests, rx, limit)
     }
 
     /// Parses until `batch` completions are there or the input is used up; what is left then.
@@ -247,7 +202,7 @@ impl Lane {
     ) -> Result<Option<Rest<'a>>, LinkError> {
         let Some(link) = &mut self.link else { return Ok(None) };
         let before = link.in_flight();
-        let rest = link.parse(&mut self.flights, shared, rest, batch)?;
+        let rest = link.parse(&mut self.requests, shared, rest, batch)?;
         let ended = before.saturating_sub(link.in_flight());
         shared.in_flight = shared.in_flight.saturating_sub(ended);
         self.submit_waiting(shared.now);
@@ -270,8 +225,8 @@ impl Lane {
     /// overdue.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         let link = self.link.as_mut()?;
-        let overdue = self.timer.deadline(link.in_flight());
-        [link.deadline(), self.flights.rests_until(), overdue].into_iter().flatten().min()
+        let requests = self.requests.core.deadline(link.in_flight());
+        link.deadline().into_iter().chain(requests).min()
     }
 
     /// Command identifiers of those that are to be aborted, if there are any: told once.
@@ -283,7 +238,7 @@ impl Lane {
     fn look_for_overdue(&mut self, now: Instant) -> Result<(), LinkError> {
         let (Some(link), Some(timeout)) = (&self.link, self.timeout) else { return Ok(()) };
         let overdue = &mut self.overdue;
-        match self.timer.look(now, self.flights.watches(), |slot| overdue.push(link.cid(slot))) {
+        match self.requests.core.look_for_overdue(now, |slot| overdue.push(link.cid(slot))) {
             true => Err(LinkError::Unanswered(timeout + IoTimer::grace(timeout))),
             false => Ok(()),
         }
@@ -306,21 +261,21 @@ impl Lane {
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         self.submit_waiting(shared.now);
-        if self.flights.has_refused() && !self.is_blocked() {
-            shared.completions.extend(self.flights.take_refused(shared.now));
+        if self.requests.core.has_failed() && !self.is_blocked() {
+            shared.completions.extend(self.requests.take_held_back(shared.now));
         }
-        if self.timer.is_due(shared.now) {
+        if self.requests.core.may_be_overdue(shared.now) {
             self.look_for_overdue(shared.now)?;
         }
         let Some(link) = &mut self.link else { return Ok(()) };
         link.end_turn(shared)?;
-        link.flush(&self.flights, shared)
+        link.flush(&self.requests, shared)
     }
 
     /// Sends what doorbells have released.
     pub(crate) fn flush(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        link.flush(&self.flights, shared)
+        link.flush(&self.requests, shared)
     }
 
     /// The socket is writable again.
@@ -328,9 +283,9 @@ impl Lane {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.resume()?;
         if !link.is_blocked() {
-            shared.completions.extend(self.flights.take_deferred());
+            shared.completions.extend(self.requests.take_held_back(shared.now));
         }
-        link.flush(&self.flights, shared)
+        link.flush(&self.requests, shared)
     }
 
     /// Its parts of links, for other threads.
@@ -355,40 +310,4 @@ impl Lane {
     pub(crate) fn stats(&self) -> LaneStats {
         self.link.as_ref().map_or(self.past, |link| self.past + link.stats())
     }
-}
-
-fn command(request: &Request) -> (Sqe, Data) {
-    let length = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32);
-    let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);
-    let (mut sqe, data) = match request.op {
-        Op::Read => (rw(opcode::READ), Data::In(length)),
-        Op::Write => (rw(opcode::WRITE), Data::Out(length)),
-        Op::Compare => (rw(opcode::COMPARE), Data::Out(length)),
-        Op::Flush => (Sqe::new(opcode::FLUSH, request.nsid), Data::None),
-        Op::WriteZeroes { deallocate } => {
-            let mut sqe = rw(opcode::WRITE_ZEROES);
-            if deallocate {
-                sqe.cdw12 = (sqe.cdw12.get() | cdw12::DEAC).into();
-            }
-            (sqe, Data::None)
-        }
-        Op::Discard => {
-            let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, request.nsid);
-            sqe.cdw11 = 4.into(); // deallocate one range
-            (sqe, Data::Out(RANGE_BYTES as u32))
-        }
-    };
-    if matches!(request.op, Op::Read | Op::Write) {
-        sqe.cdw13 = request.class.to_dsm().into(); // so that the target treats it likewise
-    }
-    if request.fua && request.op != Op::Flush {
-        sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
-    }
-    (sqe, data)
-}
-
-fn urgency(request: &Request) -> Urgency {
-    let plain = matches!(request.op, Op::Read | Op::Write) && !request.fua && !request.urgent;
-    let at_least = if plain { Urgency::Bulk } else { Urgency::Urgent };
-    request.class.urgency().max(at_least)
 }

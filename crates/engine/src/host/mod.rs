@@ -9,7 +9,6 @@ mod controller;
 mod discovery;
 mod error;
 mod ether;
-mod flights;
 mod hurry;
 mod keep_alive;
 mod lane;
@@ -19,6 +18,7 @@ mod name;
 mod pins;
 mod queue;
 mod reactor;
+mod requests;
 
 pub use address::Address;
 pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};

@@ -6,12 +6,9 @@
 //! wait for a connection, until the namespace they mean is back.
 
 use super::bringup::NamespaceInfo;
+use roadtrain_proto::host::requests::Barred;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tracing::warn;
-
-/// NSIDs that stand for another namespace now, in increasing order.
-pub(crate) type Barred = Arc<[u32]>;
 
 /// What was first seen under each NSID.
 #[derive(Default)]

@@ -2,5 +2,6 @@
 
 pub mod overdue;
 pub mod qpair;
+pub mod requests;
 pub mod retry;
 pub(crate) mod slots;

@@ -11,21 +11,16 @@ use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::host::{Config, Qpair, RxEvent};
 use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::train::MemoryTrain;
-use roadtrain_proto::host::retry::{RetryRules, Tries};
+use roadtrain_proto::host::requests::{Ended, Outcome, Queue, Requests};
+use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{FrameHeader, FrameType, parse};
-use std::collections::VecDeque;
 
 /// What Query takes, and a pause before a new lane is tried.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Longest data of a request.
 pub const DATA_BYTES_MAX: u32 = 1 << 17;
-
-struct Flight {
-    request: Request,
-    tries: Tries,
-}
 
 /// What the host proposes for a lane.
 pub struct Proposal {
@@ -40,12 +35,7 @@ pub struct Proposal {
 struct Lane {
     qpair: Option<Qpair>,
     door: u16,
-    flights: Vec<Option<Flight>>,
-    buffers: Vec<Vec<u8>>,
-    /// Requests without a slot, in order.
-    pending: VecDeque<Flight>,
-    /// Requests that are tried again later.
-    resting: Vec<(Instant, Flight)>,
+    requests: Requests<Request>,
     /// The next request comes then.
     next_at: Instant,
     retry_at: Instant,
@@ -80,10 +70,7 @@ impl Host {
         let lane = || Lane {
             qpair: None,
             door: 0,
-            flights: (1..plan.queue_entries).map(|_| None).collect(),
-            buffers: vec![Vec::new(); usize::from(plan.queue_entries)],
-            pending: VecDeque::new(),
-            resting: Vec::new(),
+            requests: Requests::new(plan.queue_entries, None),
             next_at: Instant(0),
             retry_at: Instant(0),
             old: None,
@@ -137,8 +124,9 @@ impl Host {
         lane.qpair = Some(Qpair::new(config, links));
         (lane.door, lane.old) = (ours.door, Some(theirs.token));
         self.past.lanes += 1;
-        self.past.retries += lane.pending.len() as u64;
-        lane.submit_pending(now);
+        self.past.retries += lane.requests.waiting() as u64;
+        lane.requests.attach(RetryRules::default());
+        lane.resume(now);
     }
 
     /// Lanes with a suspect link, and the target's token: it is asked whether it knows them.
@@ -156,7 +144,7 @@ impl Host {
         let lane = &mut self.lanes[number];
         lane.qpair = None;
         lane.retry_at = now + RETRY_AFTER;
-        lane.take_back();
+        lane.requests.detach();
     }
 
     /// The host ends a lane: the requests are taken back at once, with their buffers.
@@ -164,7 +152,7 @@ impl Host {
         let number = self.rng.below(self.lanes.len() as u64) as usize;
         let sending = self.plan.host;
         let lane = &mut self.lanes[number];
-        lane.take_back();
+        lane.requests.detach();
         if let Some(qpair) = &mut lane.qpair {
             qpair.leave(Reason::Done);
             lane.send(now, sending, net);
@@ -242,12 +230,13 @@ impl Host {
         let most = if self.rng.chance(70) { 1 } else { self.plan.depth as u64 };
         for _ in 0..self.rng.between(1, most) {
             lane.next_at += self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
-            if lane.outstanding() < self.plan.depth {
-                lane.pending
-                    .push_back(Flight { request: load.request(0), tries: Tries::default() });
+            let qpair = lane.qpair.as_ref();
+            let outstanding = lane.requests.outstanding(qpair) as usize;
+            if outstanding < self.plan.depth && lane.requests.room(qpair) > 0 {
+                lane.requests.take(now, load.request(0), lane.qpair.as_mut());
             }
         }
-        lane.submit_pending(now);
+        lane.resume(now);
         lane.next_at = lane.next_at.max(now + Duration::from_nanos(1));
     }
 
@@ -259,8 +248,7 @@ impl Host {
             let next = has_load.then_some(lane.next_at);
             let retry = lane.qpair.is_none().then_some(lane.retry_at);
             let qpair = lane.qpair.as_ref().and_then(Qpair::deadline);
-            let rests = lane.resting.iter().map(|&(until, _)| until).min();
-            let rests = rests.filter(|_| lane.qpair.is_some());
+            let rests = lane.requests.deadline(0).filter(|_| lane.qpair.is_some());
             [next, retry, qpair, rests].into_iter().flatten()
         });
         lanes.min()
@@ -271,7 +259,7 @@ impl Host {
     pub fn leftovers(&self) -> (u32, usize) {
         let qpairs = self.lanes.iter().filter_map(|lane| lane.qpair.as_ref());
         let slots = qpairs.map(Qpair::in_flight).sum();
-        (slots, self.lanes.iter().map(|lane| lane.pending.len() + lane.resting.len()).sum())
+        (slots, self.lanes.iter().map(Lane::waiting).sum())
     }
 
     /// For the report of a failure.
@@ -300,38 +288,30 @@ pub fn first_seq(rng: &mut Rng) -> u32 {
     if rng.chance(50) { 0u32.wrapping_sub(rng.between(0, 2000) as u32) } else { rng.bits() as u32 }
 }
 
+impl Queue<Request> for Qpair {
+    fn room(&self) -> u32 {
+        Qpair::room(self)
+    }
+
+    fn in_flight(&self) -> u32 {
+        Qpair::in_flight(self)
+    }
+
+    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+        Qpair::submit(self, now, &request.sqe, request.data, request.urgency)
+    }
+}
+
 impl Lane {
-    fn outstanding(&self) -> usize {
-        self.pending.len() + self.resting.len() + self.flights.iter().flatten().count()
+    /// Requests without a slot.
+    fn waiting(&self) -> usize {
+        let slots = self.qpair.as_ref().map_or(0, Qpair::in_flight);
+        (self.requests.outstanding(self.qpair.as_ref()) - slots) as usize
     }
 
-    /// Requests under way wait again, in order.
-    fn take_back(&mut self) {
-        let flights = self.flights.iter_mut().zip(&mut self.buffers);
-        let mut lost: Vec<Flight> = flights
-            .filter_map(|(flight, buffer)| {
-                let mut flight = flight.take()?;
-                flight.request.buffer = std::mem::take(buffer);
-                Some(flight)
-            })
-            .collect();
-        lost.sort_by_key(|flight| flight.request.token);
-        lost.into_iter().rev().for_each(|flight| self.pending.push_front(flight));
-    }
-
-    fn submit_pending(&mut self, now: Instant) {
-        let Some(qpair) = &mut self.qpair else { return };
-        let woken = self.resting.extract_if(.., |(until, _)| *until <= now);
-        self.pending.extend(woken.map(|(_, flight)| flight));
-        while let Some(mut flight) = self.pending.pop_front() {
-            let Request { sqe, data, urgency, .. } = flight.request;
-            let Some(slot) = qpair.submit(now, &sqe, data, urgency) else {
-                return self.pending.push_front(flight);
-            };
-            let slot = usize::from(slot);
-            self.buffers[slot] = std::mem::take(&mut flight.request.buffer);
-            let old = self.flights[slot].replace(flight);
-            assert!(old.is_none(), "the slot of a command in flight was used again");
+    fn resume(&mut self, now: Instant) {
+        if let Some(qpair) = &mut self.qpair {
+            self.requests.resume(now, qpair);
         }
     }
 
@@ -343,47 +323,46 @@ impl Lane {
         body: &[u8],
         load: &mut Load,
     ) -> Result<(), String> {
-        let Lane { qpair: Some(qpair), buffers, flights, .. } = self else { return Ok(()) };
+        let Lane { qpair: Some(qpair), requests, .. } = self else { return Ok(()) };
         let mut completed = Vec::new();
         qpair.receive(now, header, kind, body, &mut |event| match event {
             RxEvent::Data { slot, offset, start, length } => {
-                assert!(flights[usize::from(slot)].is_some(), "data for nobody");
-                let buffer = &mut buffers[usize::from(slot)][offset as usize..];
-                buffer[..length as usize].copy_from_slice(&body[start..][..length as usize]);
+                let request = requests.get_mut(slot).expect("data for a request");
+                request.buffer[offset as usize..][..length as usize]
+                    .copy_from_slice(&body[start..][..length as usize]);
             }
             RxEvent::Complete { slot, cqe, data_intact } => {
                 completed.push((slot, cqe, data_intact));
             }
         });
         for (slot, cqe, data_intact) in completed {
-            let flight = self.flights[usize::from(slot)].take();
-            let mut flight = flight.ok_or("a slot without request has completed")?;
-            let buffer = std::mem::take(&mut self.buffers[usize::from(slot)]);
-            let (token, status) = (flight.request.token, cqe.status());
+            let (token, status) = (self.requests.get(slot).map(|r| r.token), cqe.status());
+            let token = token.ok_or("a slot without request has completed")?;
             if status.is_success() && !data_intact {
                 return Err(format!("request {token}: success without data"));
             }
-            if let Some(until) = flight.tries.next(now, status, &RetryRules::default()) {
-                load.tally.repeated += 1;
-                flight.request.buffer = buffer;
-                self.resting.push((until, flight));
-            } else {
-                let told = load.complete(token, status, &buffer);
-                told.map_err(|what| format!("request {token}: {what}"))?;
+            match self.requests.end(now, slot, status, data_intact) {
+                Some(Outcome::Ended(Ended { request, status, .. })) => {
+                    let told = load.complete(token, status, &request.buffer);
+                    told.map_err(|what| format!("request {token}: {what}"))?;
+                }
+                Some(Outcome::Rests { .. }) => load.tally.repeated += 1,
+                None => return Err(format!("request {token}: gone")),
             }
         }
-        self.submit_pending(now);
+        self.resume(now);
         Ok(())
     }
 
     /// Sends what may be sent.
     fn send(&mut self, now: Instant, sending: Sending, net: &mut Net) {
-        let Lane { qpair: Some(qpair), buffers, .. } = self else { return };
+        let Lane { qpair: Some(qpair), requests, .. } = self else { return };
         qpair.expire(now);
         qpair.batcher().drained(now);
         loop {
             let mut train = MemoryTrain::new(sending.train_frames, |slot, out, offset| {
-                let data = &buffers[usize::from(slot)][offset as usize..];
+                let request = requests.get(slot).expect("data of a request");
+                let data = &request.buffer[offset as usize..];
                 out.copy_from_slice(&data[..out.len()]);
             });
             if !qpair.poll_tx(now, &mut train) {

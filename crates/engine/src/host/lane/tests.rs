@@ -3,12 +3,15 @@
 use super::*;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
+use crate::host::api::Op;
 use crate::host::link::TcpLink;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::host::retry::BACK_OFF;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -120,6 +123,30 @@ fn requests_keep_their_order_over_a_lost_connection() {
     lane.end_turn(&mut shared).unwrap();
     let order: Vec<u32> = commands(&mut peer, 7).iter().map(|&(number, _)| number).collect();
     assert_eq!(order, [3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// A request's time has come when the target misbehaves: nobody tries for ever to submit it.
+#[test]
+fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
+    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, None), shared());
+    let (first, mut peer) = link(PolicyConfig::none());
+    lane.attach(first, RetryRules::default(), shared.now);
+    submit(&mut lane, &mut shared, [1]);
+    let (_, cid) = commands(&mut peer, 1)[0];
+    answer(&mut peer, cid, Status::NAMESPACE_NOT_READY);
+    receive(&mut lane, &mut shared);
+    shared.now += BACK_OFF;
+    peer.write_all(&[0xff; 8]).unwrap();
+    let mut rx = RxBuffer::new().unwrap();
+    let (_, rest) = lane.receive(&mut rx, crate::tuning::RX_BUFFER_BYTES).unwrap();
+    assert!(lane.parse(&mut shared, rest.unwrap(), usize::MAX).is_err());
+    lane.end_turn(&mut shared).unwrap(); // says what was wrong
+    lane.detach(&mut shared);
+    let (second, mut peer) = link(PolicyConfig::none());
+    lane.attach(second, RetryRules::default(), shared.now);
+    lane.end_turn(&mut shared).unwrap();
+    assert_eq!(commands(&mut peer, 1)[0].0, 1);
+    assert!(shared.completions.is_empty());
 }
 
 /// Answers commands 1 to `count` with `status` and looks at what is sent again, until nothing is. Returns the waits.

@@ -3,7 +3,7 @@
 use super::LinkError;
 use crate::host::api::Completion;
 use crate::host::ether::{EtherLane, Heard, Ports, Source};
-use crate::host::flights::{Ending, Flights};
+use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
 use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::time::Instant;
@@ -15,9 +15,9 @@ pub(crate) struct EtherLink {
     pub(super) stats: LaneStats,
 }
 
-impl Source for Flights {
+impl Source for LaneRequests {
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
-        Flights::data(self, slot, offset, length)
+        LaneRequests::data(self, slot, offset, length)
     }
 }
 
@@ -31,18 +31,18 @@ impl EtherLink {
         &mut self,
         now: Instant,
         heard: &Heard<'_>,
-        flights: &mut Flights,
+        requests: &mut LaneRequests,
         completions: &mut VecDeque<Completion>,
     ) {
         let stats = &mut self.stats;
         self.lane.deliver(now, heard, &mut |event| match event {
             RxEvent::Data { slot, offset, start, length } => {
-                flights.fill(slot, offset, &heard.body[start..start + length as usize]);
+                requests.fill(slot, offset, &heard.body[start..start + length as usize]);
             }
             RxEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.
                 let end = Ending { cqe, data_intact, blocked: false };
-                let (bytes, completion) = flights.end(slot, &end, now);
+                let (bytes, completion) = requests.end(slot, &end, now);
                 stats.requests += u64::from(bytes.is_some());
                 stats.data_bytes += bytes.unwrap_or(0);
                 completions.extend(completion);
@@ -56,8 +56,8 @@ impl EtherLink {
         self.lane.check(now)
     }
 
-    pub(super) fn flush(&mut self, now: Instant, flights: &Flights, ports: &mut Ports) {
-        let built = self.lane.send(now, ports, flights);
+    pub(super) fn flush(&mut self, now: Instant, requests: &LaneRequests, ports: &mut Ports) {
+        let built = self.lane.send(now, ports, requests);
         self.stats.caravans += built.frames;
         self.stats.caravan_bytes += built.octets;
     }

@@ -7,8 +7,8 @@ pub(crate) use ether::EtherLink;
 pub(crate) use tcp::TcpLink;
 
 use super::ether::{PastLane, Ports};
-use super::flights::Flights;
 use super::lane::Shared;
+use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::stats::LaneStats;
 use roadtrain_proto::error::QpairError;
@@ -209,12 +209,12 @@ impl Link {
     /// The connection's.
     pub(crate) fn receive<'a>(
         &mut self,
-        flights: &mut Flights,
+        requests: &mut LaneRequests,
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
         match self {
-            Link::Tcp(link) => link.receive(flights, rx, limit),
+            Link::Tcp(link) => link.receive(requests, rx, limit),
             Link::Ether(_) => Ok((Heard::default(), None)), // the reactor's ports do
         }
     }
@@ -225,13 +225,13 @@ impl Link {
     /// The connection's.
     pub(crate) fn parse<'a>(
         &mut self,
-        flights: &mut Flights,
+        requests: &mut LaneRequests,
         shared: &mut Shared,
         rest: Rest<'a>,
         batch: usize,
     ) -> Result<Option<Rest<'a>>, LinkError> {
         match self {
-            Link::Tcp(link) => link.parse(flights, shared, rest, batch),
+            Link::Tcp(link) => link.parse(requests, shared, rest, batch),
             Link::Ether(_) => Ok(None),
         }
     }
@@ -258,13 +258,13 @@ impl Link {
     /// The connection's.
     pub(crate) fn flush(
         &mut self,
-        flights: &Flights,
+        requests: &LaneRequests,
         shared: &mut Shared,
     ) -> Result<(), LinkError> {
         match self {
-            Link::Tcp(link) => link.flush(flights, shared),
+            Link::Tcp(link) => link.flush(requests, shared),
             Link::Ether(link) => {
-                link.flush(shared.now, flights, &mut shared.ports);
+                link.flush(shared.now, requests, &mut shared.ports);
                 Ok(())
             }
         }

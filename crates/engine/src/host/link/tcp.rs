@@ -3,8 +3,8 @@
 use super::LinkError;
 use crate::connection::{Connection, Heard, Received, Rest, RxBuffer};
 use crate::gather::Gather;
-use crate::host::flights::{Ending, Flights};
 use crate::host::lane::Shared;
+use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::host::qpair::{Qpair, RxEvent};
@@ -18,8 +18,8 @@ pub(crate) struct TcpLink {
 
 struct Filler<'a> {
     gather: &'a mut Gather,
-    flights: &'a Flights,
-    requests: u64,
+    requests: &'a LaneRequests,
+    headers: u64,
 }
 
 impl Caravan for Filler<'_> {
@@ -28,12 +28,12 @@ impl Caravan for Filler<'_> {
     }
 
     fn header(&mut self, length: usize) -> &mut [u8] {
-        self.requests += 1;
+        self.headers += 1;
         self.gather.header(length)
     }
 
     fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        let Some(data) = self.flights.data(slot, offset, length) else { return };
+        let Some(data) = self.requests.data(slot, offset, length) else { return };
         // SAFETY: the buffer stays with its flight, or with a deferred completion, until the caravan has left.
         unsafe { self.gather.payload(data.as_ptr(), data.len()) };
         if digest {
@@ -62,12 +62,12 @@ impl TcpLink {
 
     pub(super) fn receive<'a>(
         &mut self,
-        flights: &mut Flights,
+        requests: &mut LaneRequests,
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
         let wanted = self.qpair.wanted();
-        let place = wanted.and_then(|(slot, offset, length)| flights.place(slot, offset, length));
+        let place = wanted.and_then(|(slot, offset, length)| requests.place(slot, offset, length));
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
         let received = unsafe { self.connection.receive(rx, place, limit) }?;
         match received {
@@ -86,7 +86,7 @@ impl TcpLink {
 
     pub(super) fn parse<'a>(
         &mut self,
-        flights: &mut Flights,
+        requests: &mut LaneRequests,
         shared: &mut Shared,
         mut rest: Rest<'a>,
         batch: usize,
@@ -101,13 +101,13 @@ impl TcpLink {
             match event {
                 RxEvent::Ready => {}
                 RxEvent::Data { slot, offset, start, length } => {
-                    flights.fill(slot, offset, &input[start..start + length as usize]);
+                    requests.fill(slot, offset, &input[start..start + length as usize]);
                 }
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
                     let end = Ending { cqe, data_intact, blocked };
-                    let (bytes, completion) = flights.end(slot, &end, shared.now);
+                    let (bytes, completion) = requests.end(slot, &end, shared.now);
                     self.connection.stats.requests += u64::from(bytes.is_some());
                     self.connection.stats.data_bytes += bytes.unwrap_or(0);
                     shared.completions.extend(completion);
@@ -119,13 +119,13 @@ impl TcpLink {
 
     pub(super) fn flush(
         &mut self,
-        flights: &Flights,
+        requests: &LaneRequests,
         shared: &mut Shared,
     ) -> Result<(), LinkError> {
         while self.is_due() {
-            let mut filler = Filler { gather: &mut shared.gather, flights, requests: 0 };
+            let mut filler = Filler { gather: &mut shared.gather, requests, headers: 0 };
             self.qpair.poll_tx(&mut filler);
-            self.connection.stats.caravan_requests += filler.requests;
+            self.connection.stats.caravan_requests += filler.headers;
             if shared.gather.is_empty() {
                 break;
             }

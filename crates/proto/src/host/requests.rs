@@ -1,0 +1,376 @@
+//! The requests of a lane, from when they are taken to their end, whatever becomes of its connections.
+//!
+//! A request that is taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
+//! is under way, and *rests* until it is tried again. When the connection is lost all requests wait again, in the
+//! order in which they were taken. Without an answer of the controller a request fails for three reasons: nobody has
+//! answered it too often, its NSID stands for another namespace now ([`Barred`]), or the controller is lost.
+//!
+//! A request may be in one place only, and moves as a value: nothing is allocated for it.
+
+use super::overdue::{IoTimer, Watch};
+use super::retry::{RetryRules, Tries};
+use crate::time::Instant;
+use core::cmp::Ordering;
+use core::time::Duration;
+use roadtrain_wire::status::Status;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+/// NSIDs that stand for other namespaces than requests mean.
+pub type Barred = Arc<[u32]>;
+
+/// Of requests to a namespace that is there no more, though another is.
+const BARRED: Status = Status::INVALID_NAMESPACE.dnr();
+
+/// What a request is for.
+pub trait Addressed {
+    /// Its namespace.
+    fn nsid(&self) -> u32;
+}
+
+/// A queue pair with its connection, as far as requests need it.
+pub trait Queue<R> {
+    /// Commands that may be submitted now.
+    fn room(&self) -> u32;
+    /// Commands submitted and not completed.
+    fn in_flight(&self) -> u32;
+    /// Submits the request's command: its slot. `None`: it takes none.
+    fn submit(&mut self, now: Instant, request: &mut R) -> Option<u16>;
+}
+
+/// A request with what is known about it.
+#[derive(Debug)]
+struct Entry<R> {
+    request: R,
+    /// Which of the lane's requests it is: what is tried again keeps its place.
+    number: u64,
+    since: Instant,
+    tries: Tries,
+    /// How long its command has been under way.
+    watch: Watch,
+}
+
+/// A request's end.
+#[derive(Debug)]
+pub struct Ended<R> {
+    /// The request.
+    pub request: R,
+    /// How it has ended.
+    pub status: Status,
+    /// When it was taken.
+    pub since: Instant,
+}
+
+/// What an answer means for its request.
+#[derive(Debug)]
+pub enum Outcome<R> {
+    /// It has ended.
+    Ended(Ended<R>),
+    /// It is tried again later.
+    Rests {
+        /// Its namespace.
+        nsid: u32,
+        /// None has rested since one succeeded.
+        is_first: bool,
+    },
+}
+
+/// A request that is tried again at its time.
+#[derive(Debug)]
+struct Resting<R> {
+    until: Instant,
+    entry: Entry<R>,
+}
+
+/// The earliest is the greatest.
+impl<R> Ord for Resting<R> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.until, other.entry.number).cmp(&(self.until, self.entry.number))
+    }
+}
+
+impl<R> PartialOrd for Resting<R> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<R> PartialEq for Resting<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<R> Eq for Resting<R> {}
+
+/// All requests of a lane.
+#[derive(Debug)]
+pub struct Requests<R> {
+    slots: Vec<Option<Entry<R>>>,
+    /// Requests without a slot: there is no connection, or they are tried again now.
+    waiting: VecDeque<Entry<R>>,
+    /// Requests that are tried again later.
+    resting: BinaryHeap<Resting<R>>,
+    /// Requests that have failed, and nobody has been told.
+    failed: VecDeque<Ended<R>>,
+    rules: RetryRules,
+    timer: IoTimer,
+    barred: Barred,
+    /// The controller is lost: requests fail at once.
+    failing: bool,
+    /// One has rested since one succeeded.
+    has_rested: bool,
+    /// Requests taken so far.
+    taken: u64,
+}
+
+impl<R: Addressed> Requests<R> {
+    /// None, for a queue of so many entries; what is not answered for `timeout` is overdue.
+    #[must_use]
+    pub fn new(queue_entries: u16, timeout: Option<Duration>) -> Self {
+        Requests {
+            slots: std::iter::repeat_with(|| None).take(queue_entries.into()).collect(),
+            waiting: VecDeque::new(),
+            resting: BinaryHeap::new(),
+            failed: VecDeque::new(),
+            rules: RetryRules::default(),
+            timer: IoTimer::new(timeout),
+            barred: Barred::default(),
+            failing: false,
+            has_rested: false,
+            taken: 0,
+        }
+    }
+
+    // ---- In ----
+
+    /// Requests that may be taken now, with that queue.
+    #[inline]
+    #[must_use]
+    pub fn room<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
+        match queue {
+            Some(queue) if self.waiting.is_empty() => {
+                queue.room().saturating_sub(self.resting.len() as u32)
+            }
+            _ => (self.slots.len() as u32 - 1).saturating_sub(self.outstanding(queue)),
+        }
+    }
+
+    /// Requests that were taken and have not ended.
+    #[inline]
+    #[must_use]
+    pub fn outstanding<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
+        let in_flight = queue.map_or(0, Queue::in_flight);
+        in_flight + (self.waiting.len() + self.resting.len() + self.failed.len()) as u32
+    }
+
+    /// Takes a request; there is [`Requests::room`]. `true`: its command is under way.
+    #[inline]
+    pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
+        self.taken += 1;
+        let (tries, watch) = (Tries::default(), Watch::new(now));
+        let entry = Entry { request, number: self.taken, since: now, tries, watch };
+        match queue {
+            Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
+            _ => {
+                self.put_off(entry);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn put_off(&mut self, entry: Entry<R>) {
+        if self.failing {
+            self.fail_one(entry, Status::HOST_PATH_ERROR);
+        } else {
+            self.waiting.push_back(entry);
+        }
+    }
+
+    /// Submits its command; `false`: that was not possible.
+    #[inline]
+    fn start<Q: Queue<R>>(&mut self, now: Instant, mut entry: Entry<R>, queue: &mut Q) -> bool {
+        if self.is_barred(entry.request.nsid()) {
+            self.fail_one(entry, BARRED);
+            return true;
+        }
+        let Some(slot) = queue.submit(now, &mut entry.request) else {
+            self.waiting.push_front(entry);
+            return false;
+        };
+        entry.watch = Watch::new(now);
+        let slot = &mut self.slots[usize::from(slot)];
+        debug_assert!(slot.is_none(), "the slot of a command under way was used again");
+        *slot = Some(entry);
+        true
+    }
+
+    /// Requests that wait get slots, and those whose time to be tried again has come.
+    #[inline]
+    pub fn resume<Q: Queue<R>>(&mut self, now: Instant, queue: &mut Q) {
+        while self.rest_until().is_some_and(|until| until <= now)
+            && let Some(Resting { entry, .. }) = self.resting.pop()
+        {
+            self.waiting.push_back(entry);
+        }
+        while !self.waiting.is_empty()
+            && queue.room() > 0
+            && let Some(entry) = self.waiting.pop_front()
+        {
+            if !self.start(now, entry, queue) {
+                return;
+            }
+        }
+    }
+
+    // ---- Under way ----
+
+    /// The request whose command has a slot.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, slot: u16) -> Option<&R> {
+        self.slots.get(usize::from(slot))?.as_ref().map(|entry| &entry.request)
+    }
+
+    /// The same, to fill its buffer.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self, slot: u16) -> Option<&mut R> {
+        self.slots.get_mut(usize::from(slot))?.as_mut().map(|entry| &mut entry.request)
+    }
+
+    /// The slot's command was answered with `status`. A success without all its data is none.
+    #[inline]
+    pub fn end(
+        &mut self,
+        now: Instant,
+        slot: u16,
+        mut status: Status,
+        data_intact: bool,
+    ) -> Option<Outcome<R>> {
+        let entry = self.slots[usize::from(slot)].take()?;
+        if status.is_success() && !data_intact {
+            status = Status::TRANSIENT_TRANSPORT_ERROR;
+        }
+        if !status.is_success() {
+            return Some(self.end_badly(now, entry, status));
+        }
+        self.has_rested = false;
+        Some(Outcome::Ended(Ended { request: entry.request, status, since: entry.since }))
+    }
+
+    #[cold]
+    fn end_badly(&mut self, now: Instant, mut entry: Entry<R>, status: Status) -> Outcome<R> {
+        let nsid = entry.request.nsid();
+        if !self.is_barred(nsid)
+            && let Some(until) = entry.tries.next(now, status, &self.rules)
+        {
+            self.resting.push(Resting { until, entry });
+            let is_first = !std::mem::replace(&mut self.has_rested, true);
+            return Outcome::Rests { nsid, is_first };
+        }
+        Outcome::Ended(Ended { request: entry.request, status, since: entry.since })
+    }
+
+    /// Requests that wait for a slot.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn rest_until(&self) -> Option<Instant> {
+        self.resting.peek().map(|resting| resting.until)
+    }
+
+    // ---- Time ----
+
+    /// When something is due, with so many commands under way.
+    #[must_use]
+    pub fn deadline(&self, in_flight: u32) -> Option<Instant> {
+        [self.rest_until(), self.timer.deadline(in_flight)].into_iter().flatten().min()
+    }
+
+    /// Whether [`Requests::look_for_overdue`] is due.
+    #[inline]
+    #[must_use]
+    pub fn may_be_overdue(&self, now: Instant) -> bool {
+        self.timer.is_due(now)
+    }
+
+    /// Looks how long commands have been under way: the slots of those that are to be aborted go to `abort`, once.
+    /// `true`: one was not answered after its abort either, and the connection is to be given up.
+    pub fn look_for_overdue(&mut self, now: Instant, abort: impl FnMut(u16)) -> bool {
+        let entries = (0..).zip(&mut self.slots);
+        let watches = entries.filter_map(|(slot, entry)| Some((slot, &mut entry.as_mut()?.watch)));
+        self.timer.look(now, watches, abort)
+    }
+
+    // ---- Connections ----
+
+    /// There is a connection again, to a controller with these `rules`: [`Requests::resume`] submits what waits.
+    pub fn attach(&mut self, rules: RetryRules) {
+        self.rules = rules;
+        self.failing = false;
+    }
+
+    /// The connection is gone for good: whatever had a slot waits again, in the order in which it was taken. What was
+    /// not answered in time has a few tries.
+    pub fn detach(&mut self) {
+        for slot in 0..self.slots.len() {
+            let Some(mut entry) = self.slots[slot].take() else { continue };
+            if entry.watch.is_overdue() && !entry.tries.may_pass() {
+                self.fail_one(entry, Status::HOST_ABORTED);
+            } else {
+                self.waiting.push_back(entry);
+            }
+        }
+        self.waiting.make_contiguous().sort_unstable_by_key(|entry| entry.number);
+        if self.failing {
+            self.fail_waiting();
+        }
+    }
+
+    /// The controller is lost: what has no slot fails, and what comes, until [`Requests::attach`].
+    pub fn fail(&mut self) {
+        self.failing = true;
+        self.fail_waiting();
+    }
+
+    fn fail_waiting(&mut self) {
+        while let Some(entry) = self.waiting.pop_front() {
+            self.fail_one(entry, Status::HOST_PATH_ERROR);
+        }
+        while let Some(Resting { entry, .. }) = self.resting.pop() {
+            self.fail_one(entry, Status::HOST_PATH_ERROR);
+        }
+    }
+
+    #[cold]
+    fn fail_one(&mut self, entry: Entry<R>, status: Status) {
+        let Entry { request, since, .. } = entry;
+        self.failed.push_back(Ended { request, status, since });
+    }
+
+    /// What is not submitted from now on.
+    pub fn bar(&mut self, barred: Barred) {
+        self.barred = barred;
+    }
+
+    #[inline]
+    fn is_barred(&self, nsid: u32) -> bool {
+        !self.barred.is_empty() && self.barred.contains(&nsid)
+    }
+
+    /// Whether there is a [`Requests::next_failed`].
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// A request that has failed without an answer.
+    pub fn next_failed(&mut self) -> Option<Ended<R>> {
+        self.failed.pop_front()
+    }
+}

@@ -1,0 +1,117 @@
+//! A lane of the simulated host: requests, and the connection they take when there is one.
+
+use crate::link::Link;
+use crate::load::{Load, Request};
+use crate::network::{End, Lost, Network};
+use crate::plan::Plan;
+use roadtrain_proto::host::requests::{Ended, Outcome, Requests};
+use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::time::Instant;
+
+/// A lane.
+pub(super) struct Lane {
+    /// Its connection.
+    pub(super) link: Option<Link>,
+    /// Its requests.
+    pub(super) requests: Requests<Request>,
+    slots: u16,
+    /// The next request comes then.
+    pub(super) next_at: Instant,
+}
+
+impl Lane {
+    /// A lane without a connection.
+    pub(super) fn new(plan: &Plan) -> Self {
+        Lane {
+            link: None,
+            requests: Requests::new(plan.queue_entries, plan.io_timeout),
+            slots: plan.queue_entries,
+            next_at: Instant(0),
+        }
+    }
+
+    /// When something is due while it has a connection.
+    pub(super) fn deadline(&mut self) -> Option<Instant> {
+        let qpair = &mut self.link.as_mut()?.qpair;
+        let requests = self.requests.deadline(qpair.in_flight());
+        requests.into_iter().chain(qpair.batcher().deadline()).min()
+    }
+
+    /// Whether it takes a request, of `depth` at most.
+    pub(super) fn has_room(&self, depth: usize) -> bool {
+        let link = self.link.as_ref();
+        self.requests.room(link) > 0 && (self.requests.outstanding(link) as usize) < depth
+    }
+
+    /// Requests without a slot.
+    pub(super) fn waiting(&self) -> usize {
+        let link = self.link.as_ref();
+        let slots = link.map_or(0, |link| link.qpair.in_flight());
+        (self.requests.outstanding(link) - slots) as usize
+    }
+
+    /// A new connection; how many requests go over it first.
+    pub(super) fn attach(&mut self, now: Instant, link: Link, rules: RetryRules) -> u64 {
+        let waiting = self.requests.waiting() as u64;
+        self.requests.attach(rules);
+        self.requests.resume(now, self.link.insert(link));
+        waiting
+    }
+
+    /// What has arrived; the inner `Err`: the connection is over.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        network: &mut Network,
+        load: &mut Load,
+    ) -> Result<Result<(), Lost>, String> {
+        let Some(link) = &mut self.link else { return Ok(Ok(())) };
+        let mut completed = Vec::new();
+        let alive = link.receive(now, network, &mut completed);
+        for command in completed {
+            let request = self.requests.get_mut(command.slot);
+            let request = request.ok_or("a slot without request has completed")?;
+            request.buffer = command.data;
+            let (token, status) = (request.token, command.cqe.status());
+            if status.is_success() && !command.data_intact {
+                return Err(format!("request {token}: success without data"));
+            }
+            match self.requests.end(now, command.slot, status, command.data_intact) {
+                Some(Outcome::Ended(Ended { request, status, .. })) => {
+                    let told = load.complete(token, status, &request.buffer);
+                    told.map_err(|what| format!("request {token}: {what}"))?;
+                }
+                Some(Outcome::Rests { .. }) => load.tally.repeated += 1,
+                None => return Err(format!("request {token}: gone")),
+            }
+        }
+        if alive.is_ok() {
+            self.requests.resume(now, link);
+        }
+        Ok(alive)
+    }
+
+    /// Commands not answered in time go to `abort`; `true`: the connection is to be given up.
+    pub(super) fn look_for_overdue(&mut self, now: Instant, mut abort: impl FnMut(u16)) -> bool {
+        let Some(link) = &self.link else { return false };
+        self.requests.may_be_overdue(now)
+            && self.requests.look_for_overdue(now, |slot| abort(link.qpair.cid(slot)))
+    }
+
+    /// Resets the connection.
+    pub(super) fn detach(&mut self, now: Instant, network: &mut Network) {
+        let Some(mut link) = self.link.take() else { return };
+        network.close(now, link.conn, End::Host, false);
+        for slot in 0..self.slots {
+            if let Some(request) = self.requests.get_mut(slot) {
+                request.buffer = link.take_buffer(slot);
+            }
+        }
+        self.requests.detach();
+    }
+
+    /// Requests that have failed without an answer.
+    pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<Request>> {
+        std::iter::from_fn(|| self.requests.next_failed())
+    }
+}
