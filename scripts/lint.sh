@@ -20,6 +20,8 @@ step size
 cargo xtask size
 step conformance
 cargo xtask conformance
+step documents
+cargo xtask docs
 step shell
 # 2034, 2154: the tests share variables with their harness, file by file.
 git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning --exclude=SC2034,SC2154

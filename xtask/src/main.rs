@@ -1,8 +1,9 @@
-//! Chores of the workspace: `cargo xtask layers`, `cargo xtask size`, `cargo xtask conformance`, `cargo xtask seeds`.
+//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `seeds`.
 
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
 mod conformance;
+mod docs;
 mod layers;
 mod seeds;
 mod size;
@@ -12,10 +13,11 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | seeds
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | seeds
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
+  docs         check that links and paths in the documents lead somewhere, and the length of lines
   seeds        write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn run(chore: Option<&str>) -> Result<()> {
     match chore {
         Some("layers") => layers::check(&root()),
         Some("conformance") => conformance::check(&root()),
+        Some("docs") => docs::check(&root()),
         Some("size") => size::check(&root()),
         Some("seeds") => seeds::write(&root()),
         _ => bail!(USAGE),

@@ -1,0 +1,125 @@
+//! The documents: links lead somewhere, paths named in them exist, lines and pages are no longer than agreed.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Longest line of prose, in characters. Tables, code and links may be longer.
+const LINE_CHARS: usize = 110;
+/// Pages that must stay short, and their lines.
+const SHORT: &[(&str, usize)] = &[("README.md", 150)];
+/// A backticked word that begins so is a path of this repository.
+const ROOTS: &[&str] =
+    &["crates/", "docs/", "examples/", "fuzz/", "lab/", "scripts/", "systemd/", "tests/", "xtask/"];
+
+/// Fails, naming every fault of every page.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    collect(&root.join("docs"), &mut pages)?;
+    let mut faults = Vec::new();
+    for page in &pages {
+        let text = read(page)?;
+        let name = page.strip_prefix(root)?.display().to_string();
+        let fault = |line: usize, what: String| format!("{name}:{}: {what}", line + 1);
+        for (number, line) in prose(&text) {
+            let is_table = line.starts_with('|');
+            if line.chars().count() > LINE_CHARS && !is_table {
+                faults.push(fault(number, format!("more than {LINE_CHARS} characters")));
+            }
+            let broken = links(line).filter(|link| !leads_somewhere(page, link));
+            faults.extend(broken.map(|link| fault(number, format!("no such place: {link}"))));
+            let missing = paths(line).filter(|path| !root.join(path).exists());
+            faults.extend(missing.map(|path| fault(number, format!("no such file: {path}"))));
+        }
+        let lines = text.lines().count();
+        if let Some((_, most)) = SHORT.iter().find(|(short, most)| *short == name && lines > *most)
+        {
+            faults.push(format!("{name}: {lines} lines, more than {most}"));
+        }
+    }
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n"));
+    }
+    println!("docs: {} pages, all links and paths lead somewhere", pages.len());
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, pages)?;
+        } else if path.extension().is_some_and(|e| e == "md") {
+            pages.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Lines outside of code, with their numbers from 0.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        !is_code && !fence && !line.starts_with("    ")
+    })
+}
+
+/// What `[text](link)` refers to, but for other sites.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(link, _)| link).filter(|link| !link.contains("://"))
+}
+
+/// Backticked paths from the workspace's folder, without patterns and line numbers.
+fn paths(line: &str) -> impl Iterator<Item = &str> {
+    let quoted = line.split('`').skip(1).step_by(2);
+    let is_path = |word: &&str| ROOTS.iter().any(|root| word.starts_with(root));
+    quoted.filter(is_path).filter(|word| !word.contains(['*', '<', ' ', '{']))
+}
+
+fn leads_somewhere(page: &Path, link: &str) -> bool {
+    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let folder = page.parent().unwrap_or(Path::new("."));
+    let target = if file.is_empty() { page.to_owned() } else { folder.join(file) };
+    if anchor.is_empty() {
+        return target.exists();
+    }
+    read(&target).is_ok_and(|text| anchors(&text).contains(anchor))
+}
+
+/// The anchors that a page's headings have where it is shown.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|(_, line)| line.starts_with('#'));
+    headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
+}
+
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_and_paths_are_found() {
+        let line = "see [a](b.md#c), [d](https://e.org), `crates/wire` and `crates/*/src`, `x`";
+        assert_eq!(links(line).collect::<Vec<_>>(), ["b.md#c"]);
+        assert_eq!(paths(line).collect::<Vec<_>>(), ["crates/wire"]);
+    }
+
+    #[test]
+    fn headings_have_anchors() {
+        let page = "# One: two\n```\n# no heading\n```\n## `a` and B, c\n";
+        let expected = ["one-two", "a-and-b-c"].map(str::to_owned).into();
+        assert_eq!(anchors(page), expected);
+    }
+}
