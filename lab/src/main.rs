@@ -23,11 +23,13 @@ mod product;
 mod report;
 mod service;
 mod table;
+mod tsockets;
 mod undo;
 mod wired;
 mod workload;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Measures what this machine allows and how close Roadtrain comes.
 #[derive(Parser)]
@@ -62,12 +64,14 @@ enum Command {
     /// Read files by threads, and say how fast
     #[command(hide = true)]
     Scan(apps::ScanArgs),
+    /// Run `roadtrain` with TCP connections that carry the frames of -t ether, to compare
+    Tsockets(tsockets::Args),
     /// Put committed results into docs/PERFORMANCE.md again, or check that they are there
     Report(report::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> anyhow::Result<ExitCode> {
+    let done = match Cli::parse().command {
         Command::Floor(args) => floor::main(&args),
         Command::FloorEther(args) => floor_ether::main(&args),
         Command::FloorFuse(args) => floor_fuse::main(&args),
@@ -79,6 +83,8 @@ fn main() -> anyhow::Result<()> {
         Command::Impair(args) => impair::main(&args),
         Command::Links(args) => links::main(&args),
         Command::Scan(args) => apps::scan_main(&args),
+        Command::Tsockets(args) => return Ok(tsockets::main(args)),
         Command::Report(args) => report::main(&args),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

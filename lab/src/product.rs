@@ -41,13 +41,13 @@ pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<Stri
 
 /// The same for a run against a target that `serve` has started, at an address or interfaces.
 pub(crate) fn against(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
-    let at = format!("-t {} -a {at} -n {NQN}", setup.over.name());
+    let at = format!("-t {} -a {at} -n {NQN}", setup.over.transport());
     words(&format!("bench {at} {} {}", host(load, setup, timing), both(setup)))
 }
 
 /// Arguments of a run that writes all of that target's memory.
 pub(crate) fn fill(setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
-    let (over, bs) = (setup.over.name(), 128 << 10);
+    let (over, bs) = (setup.over.transport(), 128 << 10);
     let ios = (timing.mib << 20) / bs;
     words(&format!(
         "bench -t {over} -a {at} -n {NQN} --rw write --bs {bs} --depth 8 --lanes 1 --ios {ios}"
@@ -59,7 +59,7 @@ pub(crate) fn serve(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Ve
     let cores = (0..setup.reactors).map(|n| (1 - n % 2).to_string()).collect::<Vec<_>>().join(",");
     words(&format!(
         "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {} {}",
-        setup.over.name(),
+        setup.over.transport(),
         load.backend.namespace(timing.mib),
         setup.policy,
         both(setup),

@@ -76,11 +76,21 @@ impl Wired {
         timing: &Timing,
     ) -> anyhow::Result<Service> {
         let arguments = product::serve(load, setup, timing, &self.served_at(setup));
-        let mut command = Command::new(&self.program);
+        let mut command = self.program(setup)?;
         self.links.target.enter(command.args(arguments));
         let mut service = Service::start(&mut command, &self.scratch.path().join("target"))?;
         service.until_line("ready")?;
         Ok(service)
+    }
+
+    /// The program, or this one in its place where that is needed.
+    fn program(&self, setup: &Setup) -> anyhow::Result<Command> {
+        if setup.over != Over::Sockets {
+            return Ok(Command::new(&self.program));
+        }
+        let mut command = Command::new(std::env::current_exe().context("this program")?);
+        command.arg("tsockets");
+        Ok(command)
     }
 
     fn served_at(&self, setup: &Setup) -> String {
@@ -97,7 +107,12 @@ impl Wired {
     }
 
     /// The host's commands: all links at once, or a process for each.
-    pub(crate) fn loads(&self, load: &Load, setup: &Setup, timing: &Timing) -> Vec<Command> {
+    pub(crate) fn loads(
+        &self,
+        load: &Load,
+        setup: &Setup,
+        timing: &Timing,
+    ) -> anyhow::Result<Vec<Command>> {
         let (at, load) = match setup.over {
             Over::Ether | Over::Sockets => (vec![self.served_at(setup)], *load),
             Over::Tcp => {
@@ -106,9 +121,9 @@ impl Wired {
             }
         };
         let command = |at: &String| {
-            let mut command = Command::new(&self.program);
+            let mut command = self.program(setup)?;
             self.links.host.enter(command.args(product::against(&load, setup, timing, at)));
-            command
+            Ok(command)
         };
         at.iter().map(command).collect()
     }
@@ -138,7 +153,7 @@ impl Wired {
                 let target = self.serve(load, &setup, timing)?;
                 self.fill(&setup, timing)?;
                 let read = |said: &String| product::measure(said.as_bytes());
-                self.metered(self.loads(load, &setup, timing), target, timing, read)
+                self.metered(self.loads(load, &setup, timing)?, target, timing, read)
             }
             Contestant::Nbdkit => {
                 let target = self.nbdkit(timing)?;
@@ -160,7 +175,7 @@ impl Wired {
             Over::Tcp => links::addresses(0)[1].clone(),
             Over::Ether | Over::Sockets => self.served_at(setup),
         };
-        let mut command = Command::new(&self.program);
+        let mut command = self.program(setup)?;
         self.links.host.enter(command.args(product::fill(setup, timing, &at)));
         command::run(&mut command, SLACK).context("fill the namespace").map(drop)
     }

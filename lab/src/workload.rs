@@ -230,12 +230,19 @@ impl Wire {
 }
 
 impl Over {
-    /// The option's value.
+    /// How it is called.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Tcp => "tcp",
-            Self::Ether => "ether",
             Self::Sockets => "tsockets",
+            _ => self.transport(),
+        }
+    }
+
+    /// The value of the program's option `-t`: with TSockets it takes them for Ethernet.
+    pub(crate) fn transport(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Ether | Self::Sockets => "ether",
         }
     }
 }

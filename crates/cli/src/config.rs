@@ -127,7 +127,7 @@ impl ServeConfig {
             placement,
         } = args.export.clone();
         let (interfaces, addresses) = sort(traddr, transport);
-        let frames = args.ether.over(transport);
+        let frames = args.ether;
         let interfaces = Addresses(interfaces);
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
@@ -258,7 +258,7 @@ fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>
         match (entry.strip_prefix("ether:"), entry.strip_prefix("tcp:"), transport) {
             (Some(interface), ..) => interfaces.push(interface.to_owned()),
             (_, Some(address), _) => addresses.push(address.to_owned()),
-            (.., Transport::Ether | Transport::Tsockets) => interfaces.push(entry),
+            (.., Transport::Ether) => interfaces.push(entry),
             (.., Transport::Tcp) => addresses.push(entry),
         }
     }

@@ -42,7 +42,7 @@ fn interfaces(list: &str) -> Outcome<Vec<String>> {
 pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
     portal.ether.check().map_err(Failure::usage)?;
     let interfaces = interfaces(&portal.traddr)?;
-    let port = portal.ether.over(portal.transport).port(portal.trsvcid);
+    let port = portal.ether.port();
     let packing = portal.ether.packing();
     Ok(EtherAddress { interfaces, port, packing })
 }
@@ -67,7 +67,7 @@ fn address(portal: &Portal) -> Outcome<Address> {
             Err(Failure::usage("the options under Ethernet need -t ether"))
         }
         Transport::Tcp => tcp_address(&portal.traddr, portal.trsvcid),
-        Transport::Ether | Transport::Tsockets => Ok(ether_address(portal)?.into()),
+        Transport::Ether => Ok(ether_address(portal)?.into()),
     }
 }
 

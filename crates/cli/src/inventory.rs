@@ -68,15 +68,15 @@ impl Record {
 
     /// From what a target offers at one of its ports: the interface takes the place of the TCP port.
     #[must_use]
-    pub(crate) fn of_offer(offer: &EtherOffer, transport: Transport) -> Record {
+    pub(crate) fn of_offer(offer: &EtherOffer) -> Record {
         let subtype = if offer.nqn == DISCOVERY_NQN {
             "current discovery subsystem"
         } else {
             "nvme subsystem"
         };
         Record {
-            trtype: word(&transport),
-            adrfam: if transport == Transport::Ether { "ethernet" } else { "ipv4" }.into(),
+            trtype: word(&Transport::Ether),
+            adrfam: "ethernet".into(),
             subtype: subtype.into(),
             sq_flow_control_optional: true,
             portid: 0,
@@ -88,8 +88,7 @@ impl Record {
 
     /// Whether it leads to a subsystem with namespaces, over a transport we speak.
     fn is_storage(&self) -> bool {
-        self.subtype == "nvme subsystem"
-            && ["tcp", "ether", "tsockets"].contains(&self.trtype.as_str())
+        self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.trtype.as_str())
     }
 }
 

@@ -29,12 +29,19 @@ pub use failure::{Failure, Kind, Outcome};
 
 use args::{Cli, Command};
 use clap::Parser;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the program.
+/// Runs the program with the arguments of its process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    main_with(std::env::args_os())
+}
+
+/// Runs the program with these arguments, the first of which is its name.
+#[must_use]
+pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = Cli::parse_from(arguments);
     // Connections take descriptors; what cannot be raised may do all the same.
     let _ = roadtrain_engine::platform::raise_open_files();
     match run(&cli) {

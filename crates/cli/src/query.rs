@@ -97,7 +97,7 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
         traddr: portal.traddr.clone(),
         trsvcid: match portal.transport {
             Transport::Tcp => portal.trsvcid.to_string(),
-            Transport::Ether | Transport::Tsockets => String::new(),
+            Transport::Ether => String::new(),
         },
         subnqn: nqn.to_owned(),
         model: found.controller.model.clone(),
@@ -110,15 +110,9 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
 fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
     match portal.transport {
         Transport::Tcp => read_log(portal, args),
-        Transport::Ether | Transport::Tsockets => {
+        Transport::Ether => {
             let found = look_around(&connect::ether_address(portal)?, "")?;
-            Ok(Discovery {
-                genctr: 0,
-                records: found
-                    .iter()
-                    .map(|offer| Record::of_offer(offer, portal.transport))
-                    .collect(),
-            })
+            Ok(Discovery { genctr: 0, records: found.iter().map(Record::of_offer).collect() })
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
-use crate::args::{GlobalArgs, PortKindName, ServeArgs};
+use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::{EtherSpec, ServeConfig, SubsystemSpec};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::{Kind, NamespaceSpec};
@@ -57,10 +57,8 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
 
 fn ready(server: &Server, config: &ServeConfig) -> String {
     let listed = |ether: &EtherSpec| {
-        let sockets = ether.frames.port_kind == PortKindName::Sockets;
-        let transport = if sockets { "tsockets" } else { "ether" };
         let names = ether.interfaces.0.iter();
-        names.map(|name| format!("{transport}:{name}")).collect::<Vec<_>>()
+        names.map(|name| format!("ether:{name}")).collect::<Vec<_>>()
     };
     let interfaces = config.ether.iter().flat_map(listed);
     let addresses = server.addresses().iter().map(ToString::to_string);
@@ -113,7 +111,7 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
     let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
     let ether = config.ether.as_ref().map(|ether| EtherConfig {
         interfaces: ether.interfaces.0.clone(),
-        port: ether.frames.port(config.port),
+        port: ether.frames.port(),
     });
     Ok(ServerConfig {
         packing: config.ether.as_ref().map_or_else(Default::default, |e| e.frames.packing()),

@@ -116,7 +116,7 @@ fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Resul
         let (over, received) = (&over, &received);
         scope.spawn(move || send(stream, over));
         scope.spawn(move || receive(peer, over, received));
-        let mut command = wired.loads(&load, &setup, &timing).pop().context("a command")?;
+        let mut command = wired.loads(&load, &setup, &timing)?.pop().context("a command")?;
         let began = Instant::now();
         let mut marks: Vec<Mark> = Vec::new();
         let said = command::watched(&mut command, LIMIT, Duration::from_millis(10), |_| {

@@ -94,7 +94,7 @@ fn verified(
 ) -> anyhow::Result<Verified> {
     let timing = Timing { mib: 64, seconds, ramp_seconds: 0.0, rate: None };
     let target = wired.serve(load, &ETHER, &timing)?;
-    let mut command = wired.loads(load, &ETHER, &timing).pop().context("a command")?;
+    let mut command = wired.loads(load, &ETHER, &timing)?.pop().context("a command")?;
     command.arg("--verify");
     let began = Instant::now();
     let said = command::watched(&mut command, LIMIT, PERIOD, |_| {
@@ -167,7 +167,7 @@ pub(super) fn hostile(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let timing = Timing { mib: 64, seconds: 8.0, ramp_seconds: 0.0, rate: None };
     let target = wired.serve(&load, &ETHER, &timing)?;
     let before = procfs::resident_bytes(target.id())?;
-    let mut command = wired.loads(&load, &ETHER, &timing).pop().context("a command")?;
+    let mut command = wired.loads(&load, &ETHER, &timing)?.pop().context("a command")?;
     let mut floods: Vec<Service> = Vec::new();
     let mut loaded = before;
     let began = Instant::now();

@@ -88,8 +88,8 @@ pub struct BenchArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target; with -t ether interfaces that lead to it: IF[,IF..]; with -t tsockets its
-    /// IPv4 addresses: IP[,IP..] [default: start one here].
+    /// Address or name of the target; with -t ether interfaces that lead to it: IF[,IF..]
+    /// [default: start one here].
     #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn")]
     pub traddr: Option<String>,
     /// TCP port.

@@ -13,8 +13,6 @@ pub enum Transport {
     Tcp,
     /// Frames, straight on Ethernet.
     Ether,
-    /// The same frames over TCP connections, to compare.
-    Tsockets,
 }
 
 impl Transport {
@@ -32,7 +30,7 @@ pub struct Portal {
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
     /// Address or name of the target (a name is looked up for each connection, so it may move); with -t ether this
-    /// machine's interfaces that lead to it: IF[,IF..]; with -t tsockets the target's IPv4 addresses: IP[,IP..].
+    /// machine's interfaces that lead to it: IF[,IF..].
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: String,
     /// TCP port.

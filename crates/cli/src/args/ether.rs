@@ -1,6 +1,6 @@
 //! How frames are, without TCP and IP.
 
-use super::{Transport, word};
+use super::word;
 use clap::{Args, ValueEnum};
 use roadtrain_engine::ether::port::{PortConfig, PortKind};
 use roadtrain_proto::ether::Packing;
@@ -18,9 +18,6 @@ pub enum PortKindName {
     Packet,
     /// An express data path socket (AF_XDP): one reactor only, and no --vlan.
     Xdp,
-    /// TCP connections, to compare: what -t tsockets sets.
-    #[value(hide = true)]
-    Sockets,
 }
 
 impl From<PortKindName> for PortKind {
@@ -29,7 +26,6 @@ impl From<PortKindName> for PortKind {
             PortKindName::Auto => PortKind::Auto,
             PortKindName::Packet => PortKind::Packet,
             PortKindName::Xdp => PortKind::Xdp,
-            PortKindName::Sockets => PortKind::Sockets,
         }
     }
 }
@@ -65,24 +61,14 @@ pub struct EtherArgs {
 }
 
 impl EtherArgs {
-    /// As these say, over that transport.
+    /// How ports are made.
     #[must_use]
-    pub fn over(self, transport: Transport) -> EtherArgs {
-        match transport {
-            Transport::Tsockets => EtherArgs { port_kind: PortKindName::Sockets, ..self },
-            _ => self,
-        }
-    }
-
-    /// How ports are made; `tcp_port` is where targets listen if these are sockets.
-    #[must_use]
-    pub fn port(&self, tcp_port: u16) -> PortConfig {
+    pub fn port(&self) -> PortConfig {
         let usual = PortConfig::default();
         PortConfig {
             kind: self.port_kind.into(),
             ethertype: self.ethertype.unwrap_or(usual.ethertype),
             vlan: self.vlan,
-            tcp_port,
             ..usual
         }
     }

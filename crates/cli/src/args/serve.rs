@@ -82,7 +82,7 @@ pub struct ExportArgs {
     /// Transport of addresses that do not name theirs.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name to listen on, IPv4 or IPv6; with -t ether interfaces; with -t tsockets IPv4 addresses.
+    /// Address or name to listen on, IPv4 or IPv6; with -t ether interfaces.
     /// Repeatable; tcp: and ether: before it name the transport.
     #[arg(
         short = 'a',

@@ -61,7 +61,7 @@ use threads::Threads;
 pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     if args.transport.has_frames() && args.traddr.is_none() {
-        return Err(Failure::usage("-t ether and -t tsockets need -a: what leads to a target"));
+        return Err(Failure::usage("-t ether needs -a: what leads to a target"));
     }
     args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
     let signals = Signals::block()?;

@@ -80,7 +80,7 @@ impl Port {
             Way::Packet(packet) => self.interface.is_same(packet.socket()),
             Way::Xdp(_, socket) => self.interface.is_same(socket),
             Way::Absent(absent) => !Interface::is_there(&absent.socket, &self.interface.name),
-            Way::Sockets(_) => true,
+            Way::Medium(_) => true,
         };
         !is_same && self.replace()
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
 //! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
-//! | `sockets` | TCP connections that carry the same frames, to compare |
+//! | `medium` | what else can carry frames: a seam for programs that bring it |
 //! | `absent` | interfaces that are missing, come, go and change |
 //! | `interface` | what a port must know about its interface |
 //! | `reason` | why a port cannot be opened |
@@ -33,9 +33,9 @@
 mod absent;
 mod bpf;
 mod interface;
+pub mod medium;
 mod packet;
 mod reason;
-mod sockets;
 mod sys;
 mod xdp;
 
@@ -43,9 +43,9 @@ pub use absent::{is_missing, missing};
 pub use interface::Interface;
 
 use absent::AbsentPort;
+use medium::MediumPort;
 use packet::PacketPort;
 use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
-use sockets::SocketsPort;
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -64,8 +64,6 @@ const TAG_ETHERTYPE: u16 = 0x8100;
 const DOOR_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, door);
 /// Largest frame that FRAME can name.
 const FRAME_MAX: usize = u16::MAX as usize;
-/// Where targets listen for TCP connections unless told otherwise.
-const TCP_PORT: u16 = 4420;
 /// How long an interface that somebody has is waited for, and how long between looks at it.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(10);
@@ -82,8 +80,6 @@ pub enum PortKind {
     Packet,
     /// AF_XDP: one port has all queues of its interface. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
     Xdp,
-    /// TCP connections that carry the same frames, to compare: an "interface" is an IPv4 address, the target's.
-    Sockets,
 }
 
 /// How a port is made.
@@ -95,32 +91,20 @@ pub struct PortConfig {
     pub ethertype: u16,
     /// VLAN whose tag its frames carry.
     pub vlan: Option<u16>,
-    /// TCP port of targets, for [`PortKind::Sockets`].
-    pub tcp_port: u16,
     /// About how much memory frames that arrive may take; `None`: what suits the interface.
     pub receive_bytes: Option<usize>,
 }
 
 impl Default for PortConfig {
     fn default() -> Self {
-        PortConfig {
-            kind: PortKind::Auto,
-            ethertype: ETHERTYPE,
-            vlan: None,
-            tcp_port: TCP_PORT,
-            receive_bytes: None,
-        }
+        PortConfig { kind: PortKind::Auto, ethertype: ETHERTYPE, vlan: None, receive_bytes: None }
     }
 }
 
-impl PortConfig {
-    /// Whether another door may do where this error came: with [`PortKind::Sockets`] doors are TCP ports, which may be
-    /// somebody else's.
-    #[must_use]
-    pub fn is_door_taken(&self, error: &io::Error) -> bool {
-        let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
-        self.kind == PortKind::Sockets && taken.contains(&error.kind())
-    }
+/// Whether another door may do where this error came: doors of some media are somebody else's.
+#[must_use]
+pub fn is_door_taken(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
 }
 
 /// How a flush went.
@@ -210,7 +194,7 @@ enum Way {
     Packet(PacketPort),
     /// With a socket to ask the interface with.
     Xdp(XdpPort, OwnedFd),
-    Sockets(SocketsPort),
+    Medium(MediumPort),
     Absent(AbsentPort),
 }
 
@@ -254,12 +238,12 @@ fn is_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists)
 }
 
-/// Calls what builds frames: what AF_PACKET and TCP gather pieces in, or AF_XDP.
+/// Calls what builds frames: what gathers pieces, or AF_XDP.
 macro_rules! frames {
     ($port:expr, $frames:pat => $call:expr) => {
         match $port {
             Way::Packet(PacketPort { outgoing: $frames, .. })
-            | Way::Sockets(SocketsPort { outgoing: $frames, .. })
+            | Way::Medium(MediumPort { outgoing: $frames, .. })
             | Way::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
             Way::Xdp($frames, _) => $call,
         }
@@ -272,7 +256,7 @@ macro_rules! way {
         match $port {
             Way::Packet($way) => $call,
             Way::Xdp($way, _) => $call,
-            Way::Sockets($way) => $call,
+            Way::Medium($way) => $call,
             Way::Absent($way) => $call,
         }
     };
@@ -284,8 +268,10 @@ impl Port {
     /// # Errors
     /// There is no such Ethernet interface, it is not allowed, or there is no memory.
     pub fn open(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
-        once_free(|| Port::open_at_once(interface, door, config))
-            .map_err(|error| reason::explained(error, config.kind))
+        medium::port(interface, door, config).unwrap_or_else(|| {
+            once_free(|| Port::open_at_once(interface, door, config))
+                .map_err(|error| reason::explained(error, config.kind))
+        })
     }
 
     /// Without waiting until an interface that somebody has is free.
@@ -296,11 +282,6 @@ impl Port {
         }
         if usize::from(config.ethertype) < 0x600 || config.ethertype == TAG_ETHERTYPE {
             return Err(invalid("not an EtherType for frames: 0x600 or more, but not 0x8100"));
-        }
-        if config.kind == PortKind::Sockets {
-            let (sockets, interface, shape) = SocketsPort::open(interface, door, config)?;
-            let (way, config) = (Way::Sockets(sockets), config.clone());
-            return Ok(Port { interface, door, shape, way, counts: PortCounts::default(), config });
         }
         let socket = sys::socket(libc::AF_PACKET)?;
         let interface = Interface::read(&socket, interface)?;
@@ -321,8 +302,7 @@ impl Port {
         match &self.way {
             Way::Packet(_) => PortKind::Packet,
             Way::Xdp(..) => PortKind::Xdp,
-            Way::Sockets(_) => PortKind::Sockets,
-            Way::Absent(_) => self.config.kind,
+            Way::Medium(_) | Way::Absent(_) => self.config.kind,
         }
     }
 
@@ -374,7 +354,7 @@ impl Port {
         match &self.way {
             Way::Packet(packet) => self.interface.has_carrier(packet.socket()),
             Way::Xdp(_, socket) => self.interface.has_carrier(socket),
-            Way::Sockets(_) => true, // TCP does not tell
+            Way::Medium(_) => true,
             Way::Absent(_) => false,
         }
     }

@@ -6,7 +6,6 @@ use std::io;
 /// The error of a port of that kind, with what may help.
 pub(super) fn explained(error: io::Error, kind: PortKind) -> io::Error {
     let what = match (error.raw_os_error(), kind) {
-        (_, PortKind::Sockets) => return error,
         (Some(libc::EPERM | libc::EACCES), PortKind::Xdp) => {
             "needs root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF"
         }
@@ -48,6 +47,5 @@ mod tests {
         assert!(of(libc::ENOBUFS, PortKind::Xdp).to_string().contains("ulimit -l"));
         // Others go on to ask for that number.
         assert_eq!(of(libc::ENODEV, PortKind::Xdp).raw_os_error(), Some(libc::ENODEV));
-        assert_eq!(of(libc::EACCES, PortKind::Sockets).raw_os_error(), Some(libc::EACCES));
     }
 }

@@ -1,6 +1,6 @@
 //! Which way frames go.
 
-use crate::ether::port::{PortConfig, PortKind};
+use crate::ether::port::PortConfig;
 use roadtrain_proto::ether::Packing;
 use std::fmt;
 
@@ -25,7 +25,6 @@ impl EtherAddress {
 
 impl fmt::Display for EtherAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = if self.port.kind == PortKind::Sockets { "tsockets" } else { "ether" };
-        write!(f, "{transport}:{}", self.interfaces.join(","))
+        write!(f, "ether:{}", self.interfaces.join(","))
     }
 }

@@ -3,7 +3,7 @@
 use super::address::EtherAddress;
 use crate::ether::carrier::CarrierWatch;
 use crate::ether::port::{
-    ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_missing, missing,
+    ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_door_taken, is_missing, missing,
 };
 use crate::host::link::LinkError;
 use crate::random;
@@ -21,11 +21,7 @@ const DOORS_TRIED: u32 = 16;
 
 /// For ports beside those of reactors: there may be others at the interface.
 pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
-    let kind = match config.kind {
-        PortKind::Sockets => PortKind::Sockets,
-        _ => PortKind::Packet,
-    };
-    PortConfig { kind, receive_bytes: Some(receive_bytes), ..config.clone() }
+    PortConfig { kind: PortKind::Packet, receive_bytes: Some(receive_bytes), ..config.clone() }
 }
 
 /// A frame that has arrived.
@@ -75,7 +71,7 @@ impl Ports {
             let door = random::number()? as u16 | 1; // not that of targets
             match Ports::open_doors(address, config, door) {
                 Err(LinkError::Port { source, .. })
-                    if config.is_door_taken(&source) && tries.next().is_some() => {}
+                    if is_door_taken(&source) && tries.next().is_some() => {}
                 result => return result,
             }
         }

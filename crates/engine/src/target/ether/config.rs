@@ -1,6 +1,6 @@
 //! Where a target listens for frames.
 
-use crate::ether::port::{Port, PortConfig, PortKind, is_missing, missing};
+use crate::ether::port::{Port, PortConfig, PortKind, is_door_taken, is_missing, missing};
 use crate::random;
 use crate::target::ServerError;
 use std::io;
@@ -45,7 +45,7 @@ impl EtherPorts {
         loop {
             match EtherPorts::open_doors(config, reactors) {
                 Err(ServerError::Interface { source, .. })
-                    if config.port.is_door_taken(&source) && tries.next().is_some() =>
+                    if is_door_taken(&source) && tries.next().is_some() =>
                 {
                     thread::sleep(DOORS_PAUSE);
                 }
@@ -76,11 +76,7 @@ impl EtherPorts {
                 let door = lane_door(first, number);
                 lanes.push(open(interface, door, &port).map_err(failed)?);
             }
-            let kind = match config.port.kind {
-                PortKind::Sockets => PortKind::Sockets,
-                _ => PortKind::Packet,
-            };
-            let port = PortConfig { kind, ..config.port.clone() };
+            let port = PortConfig { kind: PortKind::Packet, ..config.port.clone() };
             ports.doors.push(open(interface, 0, &port).map_err(failed)?);
         }
         ports.check_absent()?;

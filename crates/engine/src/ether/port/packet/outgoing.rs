@@ -15,7 +15,7 @@ use std::slice;
 /// Most frames of one send.
 const FRAMES_MAX: usize = 128;
 /// Pieces that one frame may have: a head and a payload for each of 64 records, and some to spare.
-pub(in crate::ether::port) const FRAME_PIECES_MAX: usize = 132;
+const FRAME_PIECES_MAX: usize = 132;
 /// Pieces of one send.
 const PIECES_MAX: usize = 2048;
 /// Own octets of one send.
@@ -46,7 +46,8 @@ struct Frame {
     octets: usize,
 }
 
-pub(in crate::ether::port) struct Outgoing {
+/// Frames that were built and wait to be sent.
+pub struct Outgoing {
     shape: Shape,
     own: Box<[u8]>,
     used: usize,
@@ -176,11 +177,9 @@ impl Outgoing {
     }
 
     /// Shows each frame, as its own octets from Ethernet's header on and as all its pieces, and forgets it; how many
-    /// were too large.
-    pub(in crate::ether::port) fn take(
-        &mut self,
-        mut show: impl FnMut(&[u8], &[libc::iovec]),
-    ) -> usize {
+    /// were too large. The pieces may be read until `show` returns and, where they are payload, until the port's
+    /// flush does.
+    pub fn take(&mut self, mut show: impl FnMut(&[u8], &[libc::iovec])) -> usize {
         self.describe();
         let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
         for (frame, end) in self.frames.iter().zip(ends) {

@@ -1,29 +1,38 @@
-//! A port over TCP connections that carry the same frames: what Tyche compares itself with ("TSockets").
+//! TSockets, what Tyche compares itself with: the frames of `-t ether` over TCP connections.
+//!
+//! `roadtrain-lab tsockets serve -t ether -a IP[:PORT],..` is the program with that in the place of interfaces; both
+//! ends name the target's IPv4 addresses. It needs no privileges. It is there to be compared with: the difference is
+//! what frames gain by leaving out TCP and IP.
 //!
 //! An end has its IPv4 address for an Ethernet address, and listens at the TCP port that its door names; a target's
-//! door 0 is the port of the configuration. A frame for an address and a door takes the connection to them, which
+//! door 0 is the port in the name (4420). A frame for an address and a door takes the connection to them, which
 //! is made when it is needed and used both ways. In a connection frames follow each other without anything between:
 //! BODY says where the next one begins.
 
 mod epoll;
 mod pipe;
 
-use super::packet::outgoing::{FRAME_PIECES_MAX, Outgoing};
-use super::{ETHERNET_HEADER_BYTES, Interface, PortConfig, Sent, Shape};
-use crate::tuning;
+use clap::Args as Arguments;
 use epoll::{Epoll, Readiness};
 use pipe::{Dropped, Pipe};
+use roadtrain_engine::ether::port::medium::{self, Medium, Opened, Outgoing};
+use roadtrain_engine::ether::port::{ETHERNET_HEADER_BYTES, Sent};
+use roadtrain_engine::tuning;
 use roadtrain_wire::ether::{FrameHeader, GROUP, MacAddress};
 use roadtrain_wire::zerocopy::FromBytes;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
 
 /// Largest frame, whatever the MTU is: TCP cuts as it likes.
 const FRAME_BYTES: usize = 9000;
 /// Numbers that there is room for; TCP has windows of its own.
 const RING_FRAMES: usize = 1024;
+/// Where targets listen unless the name says it.
+const TCP_PORT: u16 = 4420;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 /// Most connections of a port.
@@ -40,8 +49,7 @@ struct End {
     door: u16,
 }
 
-pub(super) struct SocketsPort {
-    pub(super) outgoing: Outgoing,
+struct TSockets {
     wires: Wires,
     /// The pieces of frames for one connection.
     iov: Vec<libc::iovec>,
@@ -61,73 +69,90 @@ struct Wires {
 }
 
 // SAFETY: the pointers in `iov` are made and used within one `flush`.
-unsafe impl Send for SocketsPort {}
+unsafe impl Send for TSockets {}
 
-impl SocketsPort {
-    /// Listens for `door` where the target at `address` can reach us.
-    pub(super) fn open(
-        address: &str,
-        door: u16,
-        config: &PortConfig,
-    ) -> io::Result<(Self, Interface, Shape)> {
-        let target: Ipv4Addr = address.parse().map_err(|_| {
-            let text = format!("{address} is no IPv4 address");
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        })?;
-        let local = local_towards(target)?;
+/// Runs the product's program with TCP connections in the place of interfaces.
+#[derive(Debug, Arguments)]
+pub(crate) struct Args {
+    /// Arguments of `roadtrain`: with -t ether, -a takes IPv4 addresses of the target, IP[:PORT],..
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+pub(crate) fn main(args: Args) -> ExitCode {
+    medium::provide(open);
+    roadtrain_cli::main_with([OsString::from("roadtrain")].into_iter().chain(args.arguments))
+}
+
+/// Opens a port if the name is an address. A door that may not be listened at is as good as one that is taken.
+fn open(name: &str, door: u16) -> Option<io::Result<Opened>> {
+    let target = place_named(name)?;
+    Some(TSockets::open(target, door).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => io::ErrorKind::AddrInUse.into(),
+        _ => error,
+    }))
+}
+
+fn place_named(name: &str) -> Option<SocketAddrV4> {
+    let without_port = || name.parse().ok().map(|ip| SocketAddrV4::new(ip, TCP_PORT));
+    name.parse().ok().or_else(without_port)
+}
+
+impl TSockets {
+    /// Listens for `door` where the target can reach us.
+    fn open(target: SocketAddrV4, door: u16) -> io::Result<Opened> {
+        let local = local_towards(*target.ip())?;
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         listener.set_reuse_address(true)?;
-        let tcp_port = config.tcp_port;
+        let tcp_port = target.port();
         listener.bind(&place(End { ip: local, door }, tcp_port).into())?;
         listener.listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new()?;
         epoll.watch(&listener, LISTENER, false)?;
-        let mac = mac(local);
-        let shape =
-            Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: FRAME_BYTES };
-        let interface = Interface {
-            name: address.to_owned(),
-            index: 0,
-            mac,
-            mtu: FRAME_BYTES,
-            queues: 1,
-            node: None,
-        };
+        let target = *target.ip();
         let wires = Wires { epoll, listener, local, target, tcp_port, pipes: Vec::new() };
-        let outgoing = Outgoing::new(shape);
-        let port = SocketsPort { outgoing, wires, iov: Vec::new(), has_more: false };
-        Ok((port, interface, shape))
+        let medium = Box::new(TSockets { wires, iov: Vec::new(), has_more: false });
+        Ok(Opened { medium, mac: mac(local), mtu: FRAME_BYTES })
     }
 
+    /// Shows what a connection has received.
+    fn take(
+        &mut self,
+        index: usize,
+        max: usize,
+        local: MacAddress,
+        show: &mut dyn FnMut(&[u8]),
+    ) -> usize {
+        let Some(place) = self.wires.pipes.get_mut(index) else { return 0 };
+        let Some(pipe) = place else { return 0 };
+        let taken = pipe.show(max, local, show);
+        self.has_more |= pipe.has_frame();
+        if pipe.is_over() {
+            *place = None; // which makes epoll forget it
+        }
+        taken
+    }
+}
+
+impl Medium for TSockets {
     /// Ready when a connection is.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
         self.wires.epoll.fd()
     }
 
-    #[expect(clippy::unused_self, reason = "as the other ways")]
-    pub(super) fn ring_frames(&self) -> usize {
+    fn ring_frames(&self) -> usize {
         RING_FRAMES
     }
 
-    #[expect(clippy::unused_self, reason = "as the other ways")]
-    pub(super) fn take_error(&self) -> Option<io::Error> {
-        None
-    }
-
-    #[expect(clippy::unused_self, reason = "as the other ways")]
-    pub(super) fn dropped(&mut self) -> u64 {
-        0
-    }
-
     /// Sends what was built: frames for the same end with as few calls as can be.
-    pub(super) fn flush(&mut self) -> io::Result<Sent> {
-        let SocketsPort { outgoing, wires, iov, .. } = self;
+    fn flush(&mut self, outgoing: &mut Outgoing) -> io::Result<Sent> {
+        let TSockets { wires, iov, .. } = self;
         let mut sent = Sent::default();
         let (mut end, mut frames) = (None, 0);
         let oversized = outgoing.take(|own, pieces| {
             let to = wires.end_of(own);
-            if end != Some(to) || iov.len() + FRAME_PIECES_MAX > PIECES_MAX {
+            if end != Some(to) || iov.len() + pieces.len() > PIECES_MAX {
                 wires.send(end, iov, frames, &mut sent);
                 (end, frames) = (Some(to), 0);
             }
@@ -146,7 +171,7 @@ impl SocketsPort {
     }
 
     /// Shows up to `max` frames, each from an Ethernet's header on; how many there were.
-    pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
+    fn receive(&mut self, max: usize, show: &mut dyn FnMut(&[u8])) -> usize {
         let local = mac(self.wires.local);
         let mut taken = 0;
         if std::mem::take(&mut self.has_more) {
@@ -171,24 +196,6 @@ impl SocketsPort {
                 pipe.close(); // what came before is shown
             }
             taken += self.take(index, max - taken, local, show);
-        }
-        taken
-    }
-
-    /// Shows what a connection has received.
-    fn take(
-        &mut self,
-        index: usize,
-        max: usize,
-        local: MacAddress,
-        show: &mut impl FnMut(&[u8]),
-    ) -> usize {
-        let Some(place) = self.wires.pipes.get_mut(index) else { return 0 };
-        let Some(pipe) = place else { return 0 };
-        let taken = pipe.show(max, local, show);
-        self.has_more |= pipe.has_frame();
-        if pipe.is_over() {
-            *place = None; // which makes epoll forget it
         }
         taken
     }

@@ -1,7 +1,7 @@
-use super::super::{Port, PortKind};
 use super::*;
-use crate::random;
+use roadtrain_engine::ether::port::{Port, PortConfig, is_door_taken};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameType, VERSION, flags, parse};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -10,14 +10,16 @@ const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A port with a free door.
 fn port() -> Port {
-    port_at(4420, |number| number as u16 | 1)
+    port_at(TCP_PORT, |number| number as u16 | 1)
 }
 
 fn port_at(tcp_port: u16, door: impl Fn(u64) -> u16) -> Port {
-    let config = PortConfig { kind: PortKind::Sockets, tcp_port, ..PortConfig::default() };
+    medium::provide(open);
     loop {
-        match Port::open("127.0.0.1", door(random::number().unwrap()), &config) {
-            Err(error) if config.is_door_taken(&error) => {}
+        let random = RandomState::new().hash_one(0);
+        let name = format!("{HERE}:{tcp_port}");
+        match Port::open(&name, door(random), &PortConfig::default()) {
+            Err(error) if is_door_taken(&error) => {}
             port => return port.unwrap(),
         }
     }
@@ -77,10 +79,20 @@ fn frames_go_both_ways_over_one_connection() {
     put(&mut b, mac(HERE), from_a, b"", b"back");
     put(&mut b, mac(HERE), from_a, b"again", b"");
     assert_eq!(bodies(&mut a, &mut [&mut b], 2), [&b"back"[..], b"again"]);
-    for port in [&a, &b] {
-        let super::super::Way::Sockets(sockets) = &port.way else { unreachable!() };
-        assert_eq!(sockets.wires.pipes.iter().flatten().count(), 1);
-    }
+    assert_eq!(connections_of(from_a) + connections_of(from_b), 2, "both ends of one");
+}
+
+/// Connections of this process that are established and have an end of their own at that TCP port.
+fn connections_of(door: u16) -> usize {
+    const ESTABLISHED: &str = "01";
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let ends = table.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, remote, state) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_ours = |end: &str| end.ends_with(&format!(":{door:04X}"));
+        Some(state == ESTABLISHED && (is_ours(local) || is_ours(remote)))
+    });
+    ends.filter(|is_one| *is_one).count()
 }
 
 #[test]

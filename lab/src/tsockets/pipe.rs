@@ -1,6 +1,7 @@
 //! A TCP connection: frames in and out of its stream.
 
-use super::{ETHERNET_HEADER_BYTES, End, mac};
+use super::{End, mac};
+use roadtrain_engine::ether::port::ETHERNET_HEADER_BYTES;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, VERSION};
 use roadtrain_wire::zerocopy::FromBytes;
 use socket2::Socket;
@@ -188,7 +189,7 @@ impl Pipe {
         &mut self,
         max: usize,
         local: MacAddress,
-        show: &mut impl FnMut(&[u8]),
+        show: &mut dyn FnMut(&[u8]),
     ) -> usize {
         let mut shown = 0;
         while shown < max
