@@ -11,7 +11,7 @@ use roadtrain_engine::host::Class;
 use roadtrain_engine::target::{
     ConnectionLimits, EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem,
 };
-use roadtrain_proto::target::Limits;
+use roadtrain_proto::target::{ConfigError, Limits};
 use roadtrain_wire::pdu::Digests;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,8 +88,8 @@ fn reload(server: &Server, old: &ServeConfig, file: &Path) -> Outcome<ServeConfi
     if old.needs_restart(&new) {
         warn!("{}: only subsystems are reloaded; the other changes need a restart", file.display());
     }
-    let changes = server.reload(&subsystems(&new.subsystems)?)?;
-    info!(changes, "reloaded {}", file.display());
+    let changes = server.reload(&subsystems(&new.subsystems)?).map_err(ServerError::from)?;
+    info!(changes = changes.len(), "reloaded {}", file.display());
     // What needs a restart stays what it was, so that the next reload says so again.
     Ok(ServeConfig { subsystems: new.subsystems, ..old.clone() })
 }
@@ -97,6 +97,7 @@ fn reload(server: &Server, old: &ServeConfig, file: &Path) -> Outcome<ServeConfi
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Failure {
         match error {
+            ServerError::Config(ConfigError::Store { .. }) => Failure::failed(error),
             ServerError::Config(_) => Failure::usage(error),
             _ => Failure::failed(error),
         }
@@ -146,10 +147,10 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
 fn subsystems(specs: &[SubsystemSpec]) -> Outcome<Vec<Subsystem>> {
     let subsystem = |spec: &SubsystemSpec| {
         Ok(Subsystem {
-            nqn: spec.nqn.clone(),
             serial: spec.serial.clone(),
             allowed_hosts: spec.allow_hosts.clone(),
-            exports: spec.namespaces.iter().map(export).collect::<Outcome<_>>()?,
+            namespaces: spec.namespaces.iter().map(export).collect::<Outcome<_>>()?,
+            ..Subsystem::new(spec.nqn.clone())
         })
     };
     specs.iter().map(subsystem).collect()
@@ -205,7 +206,7 @@ mod tests {
         let backend = BackendSpec { kind, lba_bytes: 512, read_only: true };
         let class = Some(Class::Bulk);
         assert_eq!(
-            subsystem.exports,
+            subsystem.namespaces,
             [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, backend) }]
         );
     }

@@ -17,12 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         lba_bytes: 512,
         read_only: false,
     };
-    let subsystem = Subsystem {
-        nqn: nqn.clone(),
-        serial: None,
-        allowed_hosts: None,
-        exports: vec![Export::new(1, backend)],
-    };
+    let subsystem =
+        Subsystem { namespaces: vec![Export::new(1, backend)], ..Subsystem::new(nqn.clone()) };
     let mut config = ServerConfig::new(vec![address.parse()?], vec![subsystem]);
     config.cores = rest.get(1).map(|core| core.parse()).transpose()?.into_iter().collect();
     if rest.get(2).is_some_and(|policy| policy == "i10") {

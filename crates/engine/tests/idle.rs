@@ -33,7 +33,7 @@ fn nobody_wakes_up_but_to_keep_alive() {
     let kind = BackendKind::Memory { size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
     let exports = vec![Export::new(1, backend)];
-    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     (config.cores, config.policy) = (vec![0; 2], PolicyConfig::i10());
     let server = Server::start(config).unwrap();

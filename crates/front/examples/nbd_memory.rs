@@ -33,5 +33,5 @@ fn memory(size: u64) -> Subsystem {
     let kind = BackendKind::Memory { size };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
     let exports = vec![Export::new(1, backend)];
-    Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }
+    Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
 }

@@ -8,8 +8,8 @@ use crate::rng::Rng;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
 use roadtrain_proto::target::{
-    CloseReason, NamespaceConfig, Outcome, SubsystemConfig, Target as Control, TargetConfig,
-    TargetEvent,
+    CloseReason, NamespaceConfig, Operation, Outcome, SubsystemConfig, Target as Control,
+    TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::fctype;
@@ -370,13 +370,17 @@ impl Target {
     /// Adds, removes or resizes the namespace that no data is kept in.
     pub fn change_namespace(&mut self) {
         let blocks = self.rng.pick(&[0, 8, 64, 128]);
-        let result = match (self.extra_blocks, blocks) {
-            (0, 0) => Ok(()),
-            (0, _) => self.control.add_namespace(NQN, NamespaceConfig::new(2, blocks, 9)),
-            (_, 0) => self.control.remove_namespace(NQN, 2),
-            _ => self.control.resize_namespace(NQN, 2, blocks),
+        let nqn = NQN.to_owned();
+        let operation = match (self.extra_blocks, blocks) {
+            (0, 0) => None,
+            (0, _) => {
+                let namespace = NamespaceConfig::new(2, blocks, 9);
+                Some(Operation::AddNamespace { nqn, namespace })
+            }
+            (_, 0) => Some(Operation::RemoveNamespace { nqn, nsid: 2 }),
+            _ => Some(Operation::ResizeNamespace { nqn, nsid: 2, bytes: blocks * 512 }),
         };
-        result.expect("the namespace is as remembered");
+        self.control.apply(operation.as_slice()).expect("the namespace is as remembered");
         self.extra_blocks = blocks;
     }
 

@@ -70,14 +70,7 @@ impl Backend {
     /// What is to be done for the size that `spec` says, or that the file or device has by now. Changes nothing.
     pub(crate) fn plan(&self, spec: &BackendSpec) -> Result<Resize, OpenError> {
         let from = self.geometry().bytes();
-        let asked = match spec.kind {
-            BackendKind::Memory { size }
-            | BackendKind::Ssd { size, .. }
-            | BackendKind::Null { size } => Some(size),
-            BackendKind::File { size, .. } => size,
-            _ => None,
-        };
-        let to = match (asked, &self.store) {
+        let to = match (spec.bytes(), &self.store) {
             #[cfg(test)]
             _ if matches!(spec.kind, BackendKind::Fifo { .. }) => from,
             (Some(bytes), _) => self.allow(bytes)?,

@@ -202,6 +202,32 @@ impl OpenError {
 }
 
 impl BackendSpec {
+    /// The size that it asks for; `None`: as large as it is.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self.kind {
+            BackendKind::Memory { size }
+            | BackendKind::Ssd { size, .. }
+            | BackendKind::Null { size } => Some(size),
+            BackendKind::File { size, .. } => size,
+            _ => None,
+        }
+    }
+
+    /// The same of another size.
+    pub(crate) fn resized(&self, bytes: u64) -> Result<BackendSpec, OpenError> {
+        let mut new = self.clone();
+        match &mut new.kind {
+            BackendKind::Memory { size }
+            | BackendKind::Ssd { size, .. }
+            | BackendKind::Null { size } => *size = bytes,
+            BackendKind::File { size, .. } => *size = Some(bytes),
+            BackendKind::Block { path } => return Err(OpenError::FixedSize { path: path.clone() }),
+            #[cfg(test)]
+            BackendKind::Fifo { size, .. } => *size = bytes,
+        }
+        Ok(new)
+    }
+
     /// The block size as a power of two.
     pub(super) fn lba_shift(&self) -> Result<u8, OpenError> {
         match self.lba_bytes {

@@ -1,9 +1,10 @@
 //! The open backends of all exports, and what a new configuration changes about them.
 
-use super::server::{Export, ServerError, Subsystem, namespace_config, subsystem_config};
-use crate::backend::{Backend, BackendKind, BackendSpec, OpenError, Place, Resize};
-use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::{NamespaceConfig, NamespaceId, SubsystemConfig};
+use super::server::{Export, Subsystem};
+use crate::backend::{Backend, BackendKind, BackendSpec, Geometry, OpenError, Place, Resize};
+use roadtrain_proto::target::{
+    ConfigError, NamespaceConfig, NamespaceId, Place as Named, SubsystemConfig, TargetConfig,
+};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use tracing::warn;
 /// A namespace's backend, and what lanes have to know besides.
 #[derive(Clone)]
 pub(super) struct Open {
-    spec: BackendSpec,
+    pub(super) export: Export,
     place: Option<Place>,
     pub(super) backend: Arc<Backend>,
-    pub(super) class: Option<Class>,
+    /// What hosts see of it.
+    pub(super) config: NamespaceConfig,
 }
 
 /// Backends by subsystem NQN and NSID.
@@ -35,29 +37,49 @@ impl Backends {
         self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.backend))
     }
 
-    /// How many namespaces were of another class in `old`.
-    pub(super) fn reclassed(&self, old: &Backends) -> usize {
-        let is_other =
-            |(key, new): (_, &Open)| old.open.get(key).is_some_and(|open| open.class != new.class);
-        self.open.iter().filter(|&open| is_other(open)).count()
+    /// The namespaces that were of another class in `old`.
+    pub(super) fn reclassed(&self, old: &Backends) -> impl Iterator<Item = (&str, &Open)> {
+        let is_other = |(key, new): &(&(String, u32), &Open)| {
+            old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
+        };
+        self.open
+            .iter()
+            .filter(move |open| is_other(open))
+            .map(|((nqn, _), open)| (nqn.as_str(), open))
     }
 
     /// Opens what `subsystems` name and is not open yet, and checks everything, without changing anything that
-    /// hosts see. Takes no lock, and as long as opening takes.
+    /// hosts see. Takes no lock, and as long as opening takes. What is exported already as it is wanted is taken as
+    /// it is, unless it is `looked` at again, by NQN and NSID.
     ///
     /// # Errors
     /// The first backend that cannot be had; nothing has changed then.
-    pub(super) fn prepare(&self, subsystems: &[Subsystem]) -> Result<Prepared, ServerError> {
+    pub(super) fn prepare(
+        &self,
+        subsystems: &[Subsystem],
+        looked: impl Fn(&str, u32) -> bool,
+    ) -> Result<Prepared, ConfigError> {
         let mut prepared = Prepared::default();
         for subsystem in subsystems {
+            let nqn = &subsystem.nqn;
             let mut namespaces = Vec::new();
-            for export in &subsystem.exports {
-                let config = prepared.add(self, &subsystem.nqn, export).map_err(|source| {
-                    ServerError::Backend { nqn: subsystem.nqn.clone(), nsid: export.nsid, source }
-                })?;
-                namespaces.push(config);
+            for export in &subsystem.namespaces {
+                let known = self.get(nqn, export.nsid).filter(|open| open.export == *export);
+                let known = known.filter(|_| !looked(nqn, export.nsid));
+                let open = match known {
+                    Some(open) => Ok(open.clone()),
+                    None => prepared.open(self, nqn, export),
+                };
+                let config = open.and_then(|open| prepared.add(nqn, open));
+                namespaces.push(config.map_err(|error| unfit(nqn, export.nsid, &error))?);
             }
-            prepared.configs.push(subsystem_config(subsystem, namespaces));
+            prepared.configs.push(SubsystemConfig {
+                serial: subsystem.serial.clone(),
+                model: subsystem.model.clone(),
+                allowed_hosts: subsystem.allowed_hosts.clone(),
+                namespaces,
+                ..SubsystemConfig::new(nqn.clone())
+            });
         }
         Ok(prepared)
     }
@@ -65,8 +87,9 @@ impl Backends {
     /// What is open already of what `spec` names: the same blocks, perhaps of another size or by another name.
     fn find(&self, nqn: &str, nsid: u32, spec: &BackendSpec) -> Option<Arc<Backend>> {
         let alike = |open: &Open| {
-            discriminant(&open.spec.kind) == discriminant(&spec.kind)
-                && (open.spec.lba_bytes, open.spec.read_only) == (spec.lba_bytes, spec.read_only)
+            let known = &open.export.backend;
+            discriminant(&known.kind) == discriminant(&spec.kind)
+                && (known.lba_bytes, known.read_only) == (spec.lba_bytes, spec.read_only)
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open));
         if let Some(place) = Place::of(spec) {
@@ -74,7 +97,7 @@ impl Backends {
             let found = known.filter(there).or_else(|| self.open.values().find(there));
             return found.map(|open| open.backend.clone());
         }
-        let known = known.filter(|open| is_alike(&open.spec.kind, &spec.kind))?;
+        let known = known.filter(|open| is_alike(&open.export.backend.kind, &spec.kind))?;
         if let BackendKind::File { path, .. } | BackendKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
         }
@@ -87,19 +110,23 @@ impl Backends {
 pub(super) struct Prepared {
     next: Backends,
     /// What the control plane is to say.
-    pub(super) configs: Vec<SubsystemConfig>,
+    configs: Vec<SubsystemConfig>,
     /// What was not open before.
     opened: Vec<Arc<Backend>>,
-    resizes: Vec<(Arc<Backend>, Resize)>,
+    resizes: Vec<Resizing>,
+}
+
+/// A namespace that is to have another size.
+struct Resizing {
+    nqn: String,
+    nsid: u32,
+    backend: Arc<Backend>,
+    resize: Resize,
 }
 
 impl Prepared {
-    fn add(
-        &mut self,
-        old: &Backends,
-        nqn: &str,
-        export: &Export,
-    ) -> Result<NamespaceConfig, OpenError> {
+    /// Opens what is not open yet, and plans its size.
+    fn open(&mut self, old: &Backends, nqn: &str, export: &Export) -> Result<Open, OpenError> {
         let spec = &export.backend;
         let backend = match old.find(nqn, export.nsid, spec) {
             Some(backend) => backend,
@@ -110,18 +137,24 @@ impl Prepared {
             }
         };
         let place = backend.place();
-        self.check_alone(place, spec)?;
         let resize = backend.plan(spec)?;
         let geometry = backend.planned(&resize);
-        self.resizes.push((backend.clone(), resize));
+        let (nqn, nsid) = (nqn.to_owned(), export.nsid);
+        self.resizes.push(Resizing { nqn, nsid, backend: backend.clone(), resize });
         let store = match (export.uuid, export.nguid) {
             (None, None) => backend.identity()?,
             _ => 0, // the configuration says who it is
         };
         let id = NamespaceId::choose(export.uuid, export.nguid, store);
-        let open = Open { spec: spec.clone(), place, backend, class: export.class };
-        self.next.open.insert((nqn.to_owned(), export.nsid), open);
-        Ok(namespace_config(export, id, &geometry))
+        let config = namespace_config(nsid, id, &geometry);
+        Ok(Open { export: export.clone(), place, backend, config })
+    }
+
+    fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
+        self.check_alone(open.place, &open.export.backend)?;
+        let config = open.config.clone();
+        self.next.open.insert((nqn.to_owned(), open.export.nsid), open);
+        Ok(config)
     }
 
     /// Blocks that are written have one export. Locks say so where a file is opened twice.
@@ -130,7 +163,8 @@ impl Prepared {
             return Ok(());
         };
         let mut shared = self.next.open.values().filter(|open| open.place == place);
-        if place.is_some() && shared.any(|open| !(open.spec.read_only && spec.read_only)) {
+        if place.is_some() && shared.any(|open| !(open.export.backend.read_only && spec.read_only))
+        {
             return Err(OpenError::InUse { path: path.clone() });
         }
         Ok(())
@@ -140,8 +174,20 @@ impl Prepared {
     ///
     /// # Errors
     /// The first file that does not grow.
-    pub(super) fn stage(&mut self) -> Result<(), OpenError> {
-        self.resizes.iter_mut().try_for_each(|(backend, resize)| backend.stage(resize))
+    pub(super) fn stage(&mut self) -> Result<(), ConfigError> {
+        self.resizes.iter_mut().try_for_each(|Resizing { nqn, nsid, backend, resize }| {
+            backend.stage(resize).map_err(|error| unfit(nqn, *nsid, &error))
+        })
+    }
+
+    /// What hosts are to see of `exports`.
+    pub(super) fn config<N>(&self, exports: &TargetConfig<N>) -> TargetConfig {
+        TargetConfig {
+            subsystems: self.configs.clone(),
+            listeners: exports.listeners.clone(),
+            limits: exports.limits,
+            origin: exports.origin,
+        }
     }
 
     /// What is to be open.
@@ -153,7 +199,7 @@ impl Prepared {
     pub(super) fn switch(mut self, open: &mut Backends) -> Switched {
         self.opened.clear(); // they stay
         let resizes = std::mem::take(&mut self.resizes);
-        resizes.iter().for_each(|(backend, resize)| backend.switch(resize));
+        resizes.iter().for_each(|one| one.backend.switch(&one.resize));
         let old = std::mem::replace(open, std::mem::take(&mut self.next));
         Switched { resizes, _old: old }
     }
@@ -161,21 +207,38 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        self.resizes.iter().for_each(|(backend, resize)| backend.unstage(resize));
+        self.resizes.iter().for_each(|one| one.backend.unstage(&one.resize));
         self.opened.iter().for_each(|backend| backend.undo_opening());
     }
 }
 
 /// A new configuration is in force. Dropping this gives back what it does not need: not while others wait.
 pub(super) struct Switched {
-    resizes: Vec<(Arc<Backend>, Resize)>,
+    resizes: Vec<Resizing>,
     _old: Backends,
 }
 
 impl Drop for Switched {
     fn drop(&mut self) {
-        self.resizes.iter().for_each(|(backend, resize)| backend.settle(resize));
+        self.resizes.iter().for_each(|one| one.backend.settle(&one.resize));
     }
+}
+
+/// What hosts see of a namespace.
+fn namespace_config(nsid: u32, id: NamespaceId, geometry: &Geometry) -> NamespaceConfig {
+    NamespaceConfig {
+        read_only: geometry.read_only,
+        id: Some(id),
+        volatile_cache: geometry.volatile_cache,
+        granule_bytes: 4096,
+        ..NamespaceConfig::new(nsid, geometry.blocks, geometry.lba_shift)
+    }
+}
+
+/// The store of a namespace cannot be had.
+fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
+    let place = Named::Namespace(nqn.to_owned(), nsid);
+    ConfigError::Store { place, problem: error.to_string() }
 }
 
 /// Whether two kinds name the same blocks where these have no place that can be looked at.

@@ -3,13 +3,14 @@
 use super::backends::Backends;
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::reactor::Order;
-use super::server::{ServerError, Subsystem};
+use super::server::{Export, Subsystem};
 use crate::backend::{Backend, Unflushed};
 use crate::connection::any_hung_up;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::{
-    Connected, Limits, Outcome, Target, TargetConfig, TargetEvent, host_name,
+    ConfigError, Connected, Limits, Operation, Outcome, Place, Target, TargetConfig, TargetEvent,
+    host_name,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, fctype};
@@ -29,15 +30,13 @@ struct State {
     target: Target,
     backends: Backends,
     presences: Presences<RawFd>,
-    /// Listeners and limits of the configuration, which reloading does not change.
-    config: TargetConfig,
 }
 
 /// Shared by all reactors.
 pub(super) struct Control {
     state: Mutex<State>,
-    /// Reloads take turns.
-    reloading: Mutex<()>,
+    /// What is exported, as it was asked for. Changes take turns.
+    exports: Mutex<TargetConfig<Export>>,
     reactors: OnceLock<Vec<Outbox<Order>>>,
     /// When the first keep-alive timer runs out.
     timer: AtomicU64,
@@ -72,11 +71,11 @@ pub(super) struct Answer {
 }
 
 impl Control {
-    pub(super) fn new(target: Target, backends: Backends, config: TargetConfig) -> Self {
-        let state = Mutex::new(State { target, backends, presences: Presences::default(), config });
+    pub(super) fn new(target: Target, backends: Backends, exports: TargetConfig<Export>) -> Self {
+        let state = Mutex::new(State { target, backends, presences: Presences::default() });
         let (timer, watched) = (AtomicU64::new(NEVER), AtomicU64::new(NEVER));
-        let (reloading, reactors) = (Mutex::default(), OnceLock::new());
-        Control { state, reloading, reactors, timer, watched }
+        let (exports, reactors) = (Mutex::new(exports), OnceLock::new());
+        Control { state, exports, reactors, timer, watched }
     }
 
     /// Whom events are sent to; once, before the first connection.
@@ -227,17 +226,23 @@ impl Control {
 
     /// What controllers are granted.
     pub(super) fn limits(&self) -> Limits {
-        self.lock().config.limits
+        *self.lock().target.limits()
     }
 
     /// NQNs of the subsystems.
     pub(super) fn nqns(&self) -> Vec<String> {
-        self.lock().config.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect()
+        self.lock()
+            .target
+            .config()
+            .subsystems
+            .iter()
+            .map(|subsystem| subsystem.nqn.clone())
+            .collect()
     }
 
     /// Whether hosts can connect to that subsystem.
     pub(super) fn serves(&self, nqn: &str) -> bool {
-        nqn == DISCOVERY_NQN || self.lock().config.subsystems.iter().any(|s| s.nqn == nqn)
+        nqn == DISCOVERY_NQN || self.lock().target.config().subsystems.iter().any(|s| s.nqn == nqn)
     }
 
     /// The namespaces of a lane's subsystem.
@@ -251,7 +256,7 @@ impl Control {
         let Some(table) = table else { return NamespaceTable::default() };
         let local = table.iter().filter_map(|(nsid, geometry)| {
             let open = state.backends.get(&connected.subnqn, nsid)?;
-            let (backend, class) = (open.backend.clone(), open.class);
+            let (backend, class) = (open.backend.clone(), open.export.class);
             let unflushed = Unflushed::new(&backend, &user);
             Some((nsid, LocalNamespace { geometry: *geometry, backend, unflushed, class }))
         });
@@ -364,34 +369,63 @@ impl Control {
         self.lock().backends.get(nqn, nsid).map(|open| open.backend.clone())
     }
 
-    /// New exports, all of them or none. Reactors go on meanwhile: everything is opened and checked before the
-    /// lock is taken.
-    pub(super) fn reload(&self, subsystems: &[Subsystem]) -> Result<usize, ServerError> {
-        let _alone = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+    /// New exports, all of them or none.
+    pub(super) fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<Operation>, ConfigError> {
+        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = TargetConfig { subsystems: subsystems.to_vec(), ..exports.clone() };
+        let changes = self.switch(&next, |_, _| true)?;
+        *exports = next;
+        Ok(changes)
+    }
+
+    /// Changes to the exports, all of them or none. Files and devices that they do not name are not looked at.
+    pub(super) fn apply(
+        &self,
+        operations: &[Operation<Export>],
+    ) -> Result<Vec<Operation>, ConfigError> {
+        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = exports.with(operations)?;
+        let named: Vec<Place> = operations.iter().map(Operation::place).collect();
+        let is_named = |nqn: &str, nsid| named.contains(&Place::Namespace(nqn.to_owned(), nsid));
+        let changes = self.switch(&next, is_named)?;
+        *exports = next;
+        Ok(changes)
+    }
+
+    /// Reactors go on meanwhile: everything is opened and checked before the lock is taken.
+    fn switch(
+        &self,
+        next: &TargetConfig<Export>,
+        looked: impl Fn(&str, u32) -> bool,
+    ) -> Result<Vec<Operation>, ConfigError> {
         let (open, config) = {
             let state = self.lock();
-            (state.backends.clone(), state.config.clone())
+            (state.backends.clone(), state.target.config().clone())
         };
-        let mut prepared = open.prepare(subsystems)?;
-        let config = TargetConfig { subsystems: prepared.configs.clone(), ..config };
-        config.check()?;
-        prepared.stage().map_err(ServerError::Resize)?;
+        let mut prepared = open.prepare(&next.subsystems, looked)?;
+        let mut changes = config.operations_to(&prepared.config(next));
+        config.with(&changes)?;
+        prepared.stage()?;
         let mut state = self.lock();
         // Checked, so it does not fail, and has not changed anything if it does.
-        let changes = state.target.apply(&config)?;
+        state.target.apply(&changes)?;
         let switched = prepared.switch(&mut state.backends);
-        let reclassed = state.backends.reclassed(&open);
-        state.config = config;
+        let reclassed = state.backends.reclassed(&open).map(|(nqn, open)| {
+            let (nqn, namespace) = (nqn.to_owned(), open.config.clone());
+            Operation::ReplaceNamespace { nqn, namespace }
+        });
+        let reclassed: Vec<_> = reclassed.collect();
         self.publish(state);
+        changes.extend(reclassed);
         for change in &changes {
-            info!("{change:?}");
+            info!("{change}");
         }
         // Another class may look the same to hosts, which are told nothing then; lanes have to know.
-        for Subsystem { nqn, .. } in subsystems {
+        for Subsystem { nqn, .. } in &next.subsystems {
             let changed = TargetEvent::NamespacesChanged { nqn: nqn.as_str().into() };
             self.broadcast(|| Order::Event(changed.clone()));
         }
         drop(switched);
-        Ok(changes.len() + reclassed)
+        Ok(changes)
     }
 }

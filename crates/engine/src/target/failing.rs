@@ -14,7 +14,7 @@ fn config(reactors: usize) -> ServerConfig {
     let kind = BackendKind::Memory { size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
     let exports = vec![Export::new(1, backend)];
-    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     config.cores = vec![0; reactors];
     config

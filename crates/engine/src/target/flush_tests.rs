@@ -23,7 +23,7 @@ fn subsystem(directory: &Path, nsids: &[u32]) -> Subsystem {
         Export { nsid, backend, uuid: None, nguid: None, class: None }
     };
     let exports = nsids.iter().map(export).collect();
-    Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }
+    Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
 }
 
 fn serve(directory: &Path, nsids: &[u32], reactors: usize, dispatch: Dispatch) -> Server {

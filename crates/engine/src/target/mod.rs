@@ -24,5 +24,5 @@ mod tickets;
 
 pub use dispatch::Dispatch;
 pub use ether::{Drop, Drops, EtherConfig};
-pub use roadtrain_proto::target::ConnectionLimits;
+pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Operation, Place};
 pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -7,7 +7,7 @@ use super::ether::{Drops, EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
 use super::reactor::{Order, Parts, Reactor};
 use super::tickets::Tickets;
-use crate::backend::{BackendSpec, OpenError};
+use crate::backend::BackendSpec;
 use crate::buffer::Pool;
 use crate::clock;
 use crate::machine;
@@ -21,8 +21,8 @@ use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, Limits, Listener, NamespaceConfig, NamespaceId, SubsystemConfig,
-    Target, TargetConfig,
+    ConfigError, ConnectionLimits, Description, Limits, Listener, NamespaceId, Operation,
+    SubsystemConfig, Target, TargetConfig,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
@@ -87,16 +87,31 @@ impl Export {
 }
 
 /// A subsystem to export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subsystem {
-    /// Its NQN.
-    pub nqn: String,
-    /// Serial number; derived from the machine and the NQN when `None`.
-    pub serial: Option<String>,
-    /// Hosts that may connect; `None` is any.
-    pub allowed_hosts: Option<BTreeSet<String>>,
-    /// Its namespaces.
-    pub exports: Vec<Export>,
+pub type Subsystem = SubsystemConfig<Export>;
+
+impl Description for Export {
+    fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    fn id(&self) -> Option<NamespaceId> {
+        let is_told = self.uuid.is_some() || self.nguid.is_some();
+        is_told.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        self.backend.bytes()
+    }
+
+    fn resized(&self, bytes: u64) -> Result<Self, String> {
+        let backend = self.backend.resized(bytes).map_err(|error| error.to_string())?;
+        Ok(Export { backend, ..self.clone() })
+    }
+
+    /// The rest is seen when its store is opened.
+    fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
+        Ok(())
+    }
 }
 
 /// Everything a target is started with.
@@ -184,19 +199,6 @@ pub enum ServerError {
         /// Why.
         source: io::Error,
     },
-    /// A backend.
-    #[error("namespace {nsid} of {nqn}: {source}")]
-    Backend {
-        /// Of which subsystem.
-        nqn: String,
-        /// Which namespace.
-        nsid: u32,
-        /// Why.
-        source: OpenError,
-    },
-    /// A file does not grow.
-    #[error(transparent)]
-    Resize(OpenError),
     /// What hosts have written may be lost.
     #[error("namespace {nsid} of {nqn}: what was written last may be lost: {source}")]
     Unsaved {
@@ -276,22 +278,21 @@ impl Server {
         let ports = EtherPorts::open(config.ether.as_ref(), seats.len())?;
         let memory = memory_nodes(&seats);
         let near = numa::take_from(memory.clone());
-        let mut prepared = Backends::default().prepare(&config.subsystems)?;
-        prepared.stage().map_err(ServerError::Resize)?;
+        let mut prepared = Backends::default().prepare(&config.subsystems, |_, _| true)?;
+        prepared.stage()?;
         drop(near);
         let listed = |(index, address): (usize, &SocketAddr)| Listener {
             portid: index as u16 + 1,
             address: *address,
         };
-        let listed = addresses.iter().enumerate().map(listed).collect();
-        let target_config = TargetConfig {
-            subsystems: prepared.configs.clone(),
-            listeners: listed,
+        let exports = TargetConfig {
+            subsystems: config.subsystems.clone(),
+            listeners: addresses.iter().enumerate().map(listed).collect(),
             limits: config.limits,
             origin: machine::machine(),
         };
-        let target = Target::new(clock::now(), &target_config)?;
-        let control = Arc::new(Control::new(target, prepared.backends(), target_config));
+        let target = Target::new(clock::now(), &prepared.config(&exports))?;
+        let control = Arc::new(Control::new(target, prepared.backends(), exports));
         let health = Arc::<Health>::default();
         let reactors = spawn(&config, (listeners, ports), seats, &control, &health)?;
         drop(prepared.switch(&mut Backends::default())); // a start that fails leaves no new files
@@ -305,17 +306,29 @@ impl Server {
     }
 
     /// Makes the exports those of `subsystems`: hosts that are connected see namespaces appear,
-    /// disappear and change their size. How many things changed.
+    /// disappear and change their size. Files and devices are looked at again. What has changed.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
-    pub fn reload(&self, subsystems: &[Subsystem]) -> Result<usize, ServerError> {
+    pub fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<Operation>, ConfigError> {
+        self.change(|control| control.reload(subsystems))
+    }
+
+    /// Does all of `operations`, or nothing. What has changed for hosts.
+    ///
+    /// # Errors
+    /// The first thing that cannot be; nothing has changed then.
+    pub fn apply(&self, operations: &[Operation<Export>]) -> Result<Vec<Operation>, ConfigError> {
+        self.change(|control| control.apply(operations))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&Control) -> T) -> T {
         let near = numa::take_from(self.memory.clone());
-        let changes = self.control.reload(subsystems)?;
+        let changed = change(&self.control);
         drop(near);
         // Asked after they were told: when they answer, no lane uses what was removed for new commands.
         let _ = self.usage();
-        Ok(changes)
+        changed
     }
 
     /// The sum of all lanes' counters since the start.
@@ -550,7 +563,7 @@ fn spawn(
 
 /// What was asked for, if there are descriptors for it.
 fn connection_limits(config: &ServerConfig, reactors: usize) -> ConnectionLimits {
-    let files = config.subsystems.iter().map(|subsystem| subsystem.exports.len()).sum();
+    let files = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
     let most = files::connections_max(reactors, files);
     let asked = config.connections;
     if most < asked.all {
@@ -581,31 +594,3 @@ fn run(seat: &Seat, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Wa
 /// No reactor begins on this core.
 #[cfg(test)]
 pub(super) const BROKEN_CORE: usize = 4322;
-
-/// What hosts see of an export.
-pub(super) fn namespace_config(
-    export: &Export,
-    id: NamespaceId,
-    geometry: &crate::backend::Geometry,
-) -> NamespaceConfig {
-    NamespaceConfig {
-        read_only: geometry.read_only,
-        id: Some(id),
-        volatile_cache: geometry.volatile_cache,
-        granule_bytes: 4096,
-        ..NamespaceConfig::new(export.nsid, geometry.blocks, geometry.lba_shift)
-    }
-}
-
-/// What hosts see of a subsystem.
-pub(super) fn subsystem_config(
-    subsystem: &Subsystem,
-    namespaces: Vec<NamespaceConfig>,
-) -> SubsystemConfig {
-    SubsystemConfig {
-        serial: subsystem.serial.clone(),
-        allowed_hosts: subsystem.allowed_hosts.clone(),
-        namespaces,
-        ..SubsystemConfig::new(subsystem.nqn.clone())
-    }
-}

@@ -36,7 +36,7 @@ fn serve(fifo: &Path, reactors: usize, dispatch: Dispatch) -> Server {
     let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
     let exports = vec![Export::new(1, backend)];
-    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
     Server::start(config).unwrap()
@@ -284,8 +284,7 @@ fn a_reload_that_waits_for_a_file_holds_nobody_up() {
     // Opened for reading only, a FIFO waits for somebody who writes.
     let kind = BackendKind::Fifo { path: fifo.clone(), size: 1 << 20 };
     let slow = Export::new(2, BackendSpec { kind, lba_bytes: 512, read_only: true });
-    let subsystem =
-        |exports| vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }];
+    let subsystem = |exports| vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }];
     let any = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(ServerConfig::new(any, subsystem(vec![memory.clone()]))).unwrap();
     let (target, wanted) = (&server, subsystem(vec![memory, slow]));
@@ -306,7 +305,7 @@ fn a_reload_that_waits_for_a_file_holds_nobody_up() {
             assert!(is_opening(thread));
         }
         drop(release);
-        assert_eq!(reloading.join().unwrap().unwrap(), 1);
+        assert_eq!(reloading.join().unwrap().unwrap().len(), 1);
     });
     assert!(connect(&server, "nqn.x:host").unwrap().view().namespace(2).is_some());
 }

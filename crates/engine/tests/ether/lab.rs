@@ -64,7 +64,7 @@ impl Lab {
     pub(crate) fn serve_from(&self, kind: BackendKind) -> Server {
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
         let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, backend) }];
-        let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+        let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
         let interfaces = self.interfaces("target");
         let ether = Some(EtherConfig { interfaces, port: PortConfig::default() });
         let config = ServerConfig { ether, ..ServerConfig::new(Vec::new(), vec![subsystem]) };

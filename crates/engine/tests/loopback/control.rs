@@ -3,13 +3,15 @@
 use crate::loss::sqes;
 use crate::proxy::Proxy;
 use crate::rig::*;
+use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Client, HostError, discover};
-use roadtrain_engine::target::{Server, Subsystem};
+use roadtrain_engine::target::{ConfigError, Export, Operation, Place, Server, Subsystem};
 use roadtrain_wire::discovery::DiscoveryEntry;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -39,6 +41,51 @@ fn namespaces_come_grow_and_go() {
     eventually("namespace 1 shrinks", || client.view().namespace(1).unwrap().blocks == 2048);
     let beyond = client.read(1, 4000, Buffer::alloc(4096)).unwrap_err();
     assert!(beyond.status.is(Status::LBA_OUT_OF_RANGE), "{beyond}");
+}
+
+/// What is changed by itself raises the same events, and leaves the others alone.
+#[test]
+fn one_thing_is_changed_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |nsid: u32| directory.path().join(format!("{nsid}.img"));
+    let server = serve(vec![memory(1, MIB, 512), file(2, &directory, MIB, 512)]);
+    let client = connect(&server);
+    let nqn = || NQN.to_owned();
+    let add = |namespace: Export| Operation::AddNamespace { nqn: nqn(), namespace };
+    let resize = |nsid, bytes| Operation::ResizeNamespace { nqn: nqn(), nsid, bytes };
+    let grown = std::fs::OpenOptions::new().write(true).open(path(2)).unwrap();
+    grown.set_len(4 * MIB).unwrap();
+
+    let told = server.apply(&[add(file(5, &directory, MIB, 4096))]).unwrap();
+    assert_eq!(told[0].to_string(), format!("namespace 5 of {NQN}: added"));
+    eventually("namespace 5 appears", || client.view().namespace(5).is_some());
+    client.write(5, 0, pattern(4096, 2), false).unwrap();
+    server.apply(&[resize(1, 2 * MIB), resize(5, 2 * MIB)]).unwrap();
+    eventually("namespace 1 grows", || client.view().namespace(1).unwrap().blocks == 4096);
+    eventually("namespace 5 grows", || client.view().namespace(5).unwrap().blocks == 512);
+    assert_eq!(client.view().namespace(2).unwrap().blocks, 2048, "nobody has named it");
+
+    let wrong = [add(file(6, &directory, MIB, 512)), resize(1, MIB), resize(5, MIB)];
+    let error = server.apply(&wrong).unwrap_err();
+    assert!(matches!(&error, ConfigError::Store { place: Place::Namespace(_, 5), .. }), "{error}");
+    assert!(!path(6).exists(), "what was made for it is gone");
+    let unknown = Operation::RemoveNamespace { nqn: nqn(), nsid: 7 };
+    let error = server.apply(&[resize(1, MIB), unknown]).unwrap_err();
+    assert_eq!(error, ConfigError::Unknown(Place::Namespace(nqn(), 7)));
+    client.write(1, 4000, pattern(4096, 3), false).unwrap();
+
+    server.apply(&[Operation::RemoveNamespace { nqn: nqn(), nsid: 5 }]).unwrap();
+    eventually("namespace 5 is gone", || client.view().namespace(5).is_none());
+    let looked = Operation::ReplaceNamespace { nqn: nqn(), namespace: file_of(2, &path(2)) };
+    server.apply(&[looked]).unwrap();
+    eventually("namespace 2 is looked at", || client.view().namespace(2).unwrap().blocks == 8192);
+    assert!(*client.read(1, 4000, Buffer::alloc(4096)).unwrap() == *pattern(4096, 3), "kept");
+}
+
+/// A file, as large as it is.
+fn file_of(nsid: u32, path: &Path) -> Export {
+    let kind = BackendKind::File { path: path.to_owned(), size: None, create: false };
+    Export::new(nsid, BackendSpec { kind, lba_bytes: 512, read_only: false })
 }
 
 #[test]

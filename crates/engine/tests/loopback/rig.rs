@@ -36,7 +36,7 @@ pub fn read_only(export: Export) -> Export {
 }
 
 pub fn subsystem(exports: Vec<Export>) -> Subsystem {
-    Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }
+    Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
 }
 
 pub fn server_config(exports: Vec<Export>) -> ServerConfig {

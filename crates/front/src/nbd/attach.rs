@@ -124,7 +124,7 @@ mod tests {
         let kind = BackendKind::Memory { size };
         let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
         let exports = vec![target::Export::new(7, backend)];
-        vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }]
+        vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }]
     }
 
     fn target() -> Server {

@@ -103,11 +103,11 @@ impl Target {
         let mut context = Context {
             now,
             started: self.started,
-            limits: &self.limits,
-            origin: self.origin,
+            limits: &self.config.limits,
+            origin: self.config.origin,
             subsystem: self.subsystems.get(&controller.subnqn),
             discovery: Discovery {
-                listeners: &self.listeners,
+                listeners: &self.config.listeners,
                 subsystems: &self.subsystems,
                 genctr: self.genctr,
             },

@@ -1,19 +1,44 @@
 //! What a target exports, as its configuration says it.
 
 use super::identity::NamespaceId;
+use super::operations::{ConfigError, Place};
 use core::net::SocketAddr;
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
-use thiserror::Error;
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
 pub const NAMESPACES_MAX: u32 = 1024;
 
+/// A namespace in a configuration: what hosts see of it ([`NamespaceConfig`]), or what somebody asks for, with the
+/// place where its blocks are kept.
+pub trait Description: Clone + PartialEq {
+    /// 1..=[`NAMESPACES_MAX`].
+    fn nsid(&self) -> u32;
+
+    /// What tells it from every other, if that is known.
+    fn id(&self) -> Option<NamespaceId>;
+
+    /// Its size in octets, if that is known.
+    fn bytes(&self) -> Option<u64>;
+
+    /// The same with another size.
+    ///
+    /// # Errors
+    /// What is to be given instead of `bytes`.
+    fn resized(&self, bytes: u64) -> Result<Self, String>;
+
+    /// Whether it can be, but for its NSID.
+    ///
+    /// # Errors
+    /// The field, its value, and what is to be given instead.
+    fn check(&self) -> Result<(), (&'static str, String, &'static str)>;
+}
+
 /// Everything a target exports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetConfig {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetConfig<N = NamespaceConfig> {
     /// NVM subsystems; the discovery subsystem is always there.
-    pub subsystems: Vec<SubsystemConfig>,
+    pub subsystems: Vec<SubsystemConfig<N>>,
     /// Where the target listens, for the discovery log. When empty, the log names the address by
     /// which the host has reached the discovery controller.
     pub listeners: Vec<Listener>,
@@ -22,6 +47,13 @@ pub struct TargetConfig {
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
     /// machines with the same NQN do not look like one subsystem. Fixed when the target starts.
     pub origin: u128,
+}
+
+impl<N> Default for TargetConfig<N> {
+    fn default() -> Self {
+        let (subsystems, listeners) = (Vec::new(), Vec::new());
+        TargetConfig { subsystems, listeners, limits: Limits::default(), origin: 0 }
+    }
 }
 
 /// What a target grants every controller.
@@ -79,7 +111,7 @@ pub struct Listener {
 
 /// An NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubsystemConfig {
+pub struct SubsystemConfig<N = NamespaceConfig> {
     /// Its NQN.
     pub nqn: String,
     /// Serial number, at most 20 ASCII characters; derived from the origin and the NQN when `None`.
@@ -89,10 +121,10 @@ pub struct SubsystemConfig {
     /// NQNs of the hosts that may connect; `None` is any host.
     pub allowed_hosts: Option<BTreeSet<String>>,
     /// Its namespaces.
-    pub namespaces: Vec<NamespaceConfig>,
+    pub namespaces: Vec<N>,
 }
 
-impl SubsystemConfig {
+impl<N> SubsystemConfig<N> {
     /// A subsystem any host may use, without namespaces.
     #[must_use]
     pub fn new(nqn: impl Into<String>) -> Self {
@@ -146,45 +178,7 @@ impl NamespaceConfig {
     }
 }
 
-/// Why a configuration, or a change to it, cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ConfigError {
-    /// Not an NQN.
-    #[error("{0:?} is not an NQN of at most 223 octets that begins with \"nqn.\"")]
-    Nqn(String),
-    /// Twice the same subsystem.
-    #[error("subsystem {0} is there already")]
-    DuplicateSubsystem(String),
-    /// No such subsystem.
-    #[error("there is no subsystem {0}")]
-    UnknownSubsystem(String),
-    /// Serial or model number.
-    #[error("subsystem {0}: serial number (20) or model number (40 ASCII characters) unfit")]
-    Text(String),
-    /// NSID out of range.
-    #[error("subsystem {0}: namespace {1} is outside of 1 to {max}", max = NAMESPACES_MAX)]
-    Nsid(String, u32),
-    /// Twice the same NSID.
-    #[error("subsystem {0}: namespace {1} is there already")]
-    DuplicateNamespace(String, u32),
-    /// Two namespaces would look like one to hosts, which would write to either.
-    #[error(
-        "namespace {1} of {0} has the identity of namespace {3} of {2}: export the blocks once, or give each \
-         a uuid and an nguid of its own"
-    )]
-    DuplicateIdentity(String, u32, String, u32),
-    /// No such namespace.
-    #[error("subsystem {0}: there is no namespace {1}")]
-    UnknownNamespace(String, u32),
-    /// Size, block size or granule.
-    #[error("subsystem {0}: namespace {1}: {2}")]
-    Namespace(String, u32, &'static str),
-    /// Limits out of range.
-    #[error("limits: {0}")]
-    Limits(&'static str),
-}
-
-impl TargetConfig {
+impl<N: Description> TargetConfig<N> {
     /// # Errors
     /// What is wrong first.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -193,26 +187,25 @@ impl TargetConfig {
         for subsystem in &self.subsystems {
             subsystem.check()?;
             if !nqns.insert(&subsystem.nqn) {
-                return Err(ConfigError::DuplicateSubsystem(subsystem.nqn.clone()));
+                return Err(ConfigError::Exists(Place::subsystem(&subsystem.nqn)));
             }
         }
         self.check_identities()
     }
 
-    /// No UUID and no NGUID may be there twice, in whichever subsystems.
+    /// No UUID and no NGUID may be there twice, in whichever subsystems: hosts would write to either.
     fn check_identities(&self) -> Result<(), ConfigError> {
         let mut known: BTreeMap<[u8; 16], (&str, u32)> = BTreeMap::new();
         for subsystem in &self.subsystems {
             for namespace in &subsystem.namespaces {
-                let here = (subsystem.nqn.as_str(), namespace.nsid);
-                for half in namespace.id.iter().flat_map(|id| [id.uuid, id.nguid]) {
+                let here = (subsystem.nqn.as_str(), namespace.nsid());
+                for half in namespace.id().iter().flat_map(|id| [id.uuid, id.nguid]) {
                     match known.insert(half, here) {
                         Some(other) if other != here => {
-                            let (nqn, other_nqn) = (here.0.to_owned(), other.0.to_owned());
-                            let (nsid, other) = (here.1, other.1);
-                            return Err(ConfigError::DuplicateIdentity(
-                                nqn, nsid, other_nqn, other,
-                            ));
+                            return Err(ConfigError::SameIdentity {
+                                place: Place::namespace(here.0, here.1),
+                                other: Place::namespace(other.0, other.1),
+                            });
                         }
                         _ => {}
                     }
@@ -225,72 +218,113 @@ impl TargetConfig {
 
 impl Limits {
     fn check(&self) -> Result<(), ConfigError> {
+        let (queues, entries) = (self.io_queues_max, self.queue_entries_max);
+        let (controllers, capsule) = (self.controllers_max, self.in_capsule_bytes_max);
         let fits = [
-            (self.io_queues_max >= 1 && self.io_queues_max < 0xffff, "I/O queues"),
-            (self.queue_entries_max >= 32, "fewer than 32 queue entries"),
-            ((1..=Self::MDTS_MAX).contains(&self.mdts), "MDTS outside of 1 to 8"),
-            (self.in_capsule_bytes_max.is_multiple_of(16), "in-capsule size not a multiple of 16"),
-            ((1..=0xffef).contains(&self.controllers_max), "controllers outside of 1 to 65519"),
-            (self.host_controllers_max >= 1, "no controller of a host"),
-            (self.host_queues_max >= 2, "fewer than 2 connections of a host"),
+            ((1..0xffff).contains(&queues), "I/O queues", u32::from(queues), "1 to 65534"),
+            (entries >= 32, "queue entries", entries.into(), "32 at least"),
+            ((1..=Self::MDTS_MAX).contains(&self.mdts), "MDTS", self.mdts.into(), "1 to 8"),
+            (capsule.is_multiple_of(16), "in-capsule octets", capsule, "a multiple of 16"),
+            ((1..=0xffef).contains(&controllers), "controllers", controllers.into(), "1 to 65519"),
+            (self.host_controllers_max >= 1, "controllers of a host", 0, "1 at least"),
+            (self.host_queues_max >= 2, "queues of a host", self.host_queues_max, "2 at least"),
         ];
-        match fits.iter().find(|(fits, _)| !fits) {
-            Some((_, what)) => Err(ConfigError::Limits(what)),
-            None => Ok(()),
-        }
+        let unfit = fits.iter().find(|(fits, ..)| !fits);
+        unfit.map_or(Ok(()), |(_, field, value, hint)| {
+            Err(ConfigError::invalid(Place::Limits, field, value, *hint))
+        })
     }
 }
 
-impl SubsystemConfig {
+impl<N: Description> SubsystemConfig<N> {
     /// # Errors
     /// What is wrong first.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let is_ascii = |text: &str, most: usize| {
-            text.len() <= most && text.chars().all(|c| c.is_ascii_graphic() || c == ' ')
-        };
-        check_nqn(&self.nqn)?;
+        let place = || Place::subsystem(&self.nqn);
+        check_nqn(place, "nqn", &self.nqn)?;
         if self.nqn == DISCOVERY_NQN {
-            return Err(ConfigError::DuplicateSubsystem(self.nqn.clone()));
+            return Err(ConfigError::Exists(place()));
         }
-        if !is_ascii(self.serial.as_deref().unwrap_or(""), 20) || !is_ascii(&self.model, 40) {
-            return Err(ConfigError::Text(self.nqn.clone()));
-        }
+        let text = |field: &'static str, text: &str, most: usize, hint: &str| {
+            let is_ascii = |c: char| c.is_ascii_graphic() || c == ' ';
+            match text.len() <= most && text.chars().all(is_ascii) {
+                true => Ok(()),
+                false => Err(ConfigError::invalid(place(), field, format!("{text:?}"), hint)),
+            }
+        };
+        let serial = self.serial.as_deref().unwrap_or("");
+        text("serial", serial, 20, "write 1 to 20 ASCII characters")?;
+        text("model", &self.model, 40, "write at most 40 ASCII characters")?;
         let mut nsids = BTreeSet::new();
         for namespace in &self.namespaces {
-            namespace.check(&self.nqn)?;
-            if !nsids.insert(namespace.nsid) {
-                return Err(ConfigError::DuplicateNamespace(self.nqn.clone(), namespace.nsid));
+            check_namespace(&self.nqn, namespace)?;
+            if !nsids.insert(namespace.nsid()) {
+                return Err(ConfigError::Exists(Place::namespace(&self.nqn, namespace.nsid())));
             }
         }
-        self.allowed_hosts.iter().flatten().try_for_each(|nqn| check_nqn(nqn))
+        self.allowed_hosts.iter().flatten().try_for_each(|host| check_host(&self.nqn, host))
     }
 }
 
-impl NamespaceConfig {
-    /// # Errors
-    /// What is wrong first; `nqn` names the subsystem in it.
-    pub fn check(&self, nqn: &str) -> Result<(), ConfigError> {
-        if self.nsid == 0 || self.nsid > NAMESPACES_MAX {
-            return Err(ConfigError::Nsid(nqn.to_owned(), self.nsid));
-        }
-        let granule = self.granule_bytes;
-        let fits = [
-            (self.lba_shift == 9 || self.lba_shift == 12, "block size is neither 512 nor 4096"),
-            (self.blocks > 0, "no blocks"),
-            (self.blocks <= u64::MAX >> 13, "too many blocks"),
-            (granule.is_power_of_two() && granule <= 1 << 24, "granule is no power of two"),
-            (granule >> self.lba_shift.min(31) >= 1, "granule is smaller than a block"),
-        ];
-        match fits.iter().find(|(fits, _)| !fits) {
-            Some((_, what)) => Err(ConfigError::Namespace(nqn.to_owned(), self.nsid, what)),
-            None => Ok(()),
-        }
+/// # Errors
+/// What is wrong first with a namespace of subsystem `nqn`.
+pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result<(), ConfigError> {
+    let (place, nsid) = (Place::namespace(nqn, namespace.nsid()), namespace.nsid());
+    if nsid == 0 || nsid > NAMESPACES_MAX {
+        let hint = format!("choose a number from 1 to {NAMESPACES_MAX}");
+        return Err(ConfigError::invalid(place, "nsid", nsid, hint));
     }
+    let unfit = namespace.check();
+    unfit.map_err(|(field, value, hint)| ConfigError::invalid(place, field, value, hint))
 }
 
-fn check_nqn(nqn: &str) -> Result<(), ConfigError> {
-    if nqn.starts_with("nqn.") && nqn.len() <= NQN_BYTES_MAX && !nqn.contains('\0') {
+/// # Errors
+/// `host` is no NQN.
+pub(super) fn check_host(nqn: &str, host: &str) -> Result<(), ConfigError> {
+    check_nqn(|| Place::subsystem(nqn), "host", host)
+}
+
+fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Result<(), ConfigError> {
+    let is_odd = |c: char| c.is_control() || c.is_whitespace();
+    if nqn.starts_with("nqn.") && nqn.len() <= NQN_BYTES_MAX && !nqn.contains(is_odd) {
         return Ok(());
     }
-    Err(ConfigError::Nqn(nqn.to_owned()))
+    let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
+    Err(ConfigError::invalid(place(), field, format!("{nqn:?}"), hint))
+}
+
+impl Description for NamespaceConfig {
+    fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    fn id(&self) -> Option<NamespaceId> {
+        self.id
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        self.blocks.checked_mul(1u64.checked_shl(self.lba_shift.into())?)
+    }
+
+    fn resized(&self, bytes: u64) -> Result<Self, String> {
+        let block = 1u64.checked_shl(self.lba_shift.into()).unwrap_or(1);
+        match bytes.is_multiple_of(block) {
+            true => Ok(NamespaceConfig { blocks: bytes / block, ..self.clone() }),
+            false => Err(format!("use whole blocks of {block} octets")),
+        }
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
+        let (granule, shift) = (self.granule_bytes, self.lba_shift);
+        let fits = [
+            (shift == 9 || shift == 12, "block size", u64::from(shift), "use 512 or 4096 octets"),
+            (self.blocks > 0, "blocks", self.blocks, "give it at least one block"),
+            (self.blocks <= u64::MAX >> 13, "blocks", self.blocks, "use fewer"),
+            (granule.is_power_of_two(), "granule", granule.into(), "use a power of two"),
+            (granule <= 1 << 24, "granule", granule.into(), "use at most 16 MiB"),
+            (granule >> shift.min(31) >= 1, "granule", granule.into(), "use at least a block"),
+        ];
+        let unfit = fits.into_iter().find(|(fits, ..)| !fits);
+        unfit.map_or(Ok(()), |(_, field, value, hint)| Err((field, value.to_string(), hint)))
+    }
 }

@@ -172,7 +172,7 @@ impl Target {
             ConnectRefused::new(status, "octets of data", length)
         })?;
         let names = Names::parse(data)?;
-        if connect.sqsize == 0 || connect.sqsize >= self.limits.queue_entries_max {
+        if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
         let cntlid = match connect.qid {
@@ -265,9 +265,9 @@ impl Target {
         let (controllers, queues) = own.fold((0, 0), |(controllers, queues), c| {
             (controllers + 1, queues + 1 + c.queues.len())
         });
-        let (field, count, option) = if queues >= self.limits.host_queues_max as usize {
+        let (field, count, option) = if queues >= self.config.limits.host_queues_max as usize {
             ("connections of the host", queues, "--max-connections-per-host")
-        } else if is_new && controllers >= usize::from(self.limits.host_controllers_max) {
+        } else if is_new && controllers >= usize::from(self.config.limits.host_controllers_max) {
             ("controllers of the host", controllers, "--max-controllers-per-host")
         } else {
             return Ok(());
@@ -303,7 +303,7 @@ impl Target {
         data: &ConnectData,
         names: &Names<'_>,
     ) -> Result<u16, ConnectRefused> {
-        let io_queues_max = self.limits.io_queues_max;
+        let io_queues_max = self.config.limits.io_queues_max;
         let controller = self.controllers.get_mut(&names.cntlid);
         let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
         if *controller.subnqn != *names.subnqn {
@@ -340,7 +340,7 @@ impl Target {
     /// The next identifier in turn: one that was in use is not used again for long, so that what was
     /// meant for its last owner does not reach the next one.
     fn allocate_cntlid(&mut self) -> Option<u16> {
-        if self.controllers.len() >= usize::from(self.limits.controllers_max) {
+        if self.controllers.len() >= usize::from(self.config.limits.controllers_max) {
             return None;
         }
         loop {

@@ -1,23 +1,21 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
-use super::config::{
-    ConfigError, Limits, Listener, NamespaceConfig, SubsystemConfig, TargetConfig,
-};
+use super::config::{Limits, TargetConfig};
 use super::controller::{Controller, ControllerKind, NOT_ABORTED};
 use super::events::Notice;
-use super::namespace::{Namespace, NamespaceTable};
+use super::namespace::NamespaceTable;
+use super::operations::{ConfigError, Operation};
 use super::subsystem::Subsystem;
 use crate::time::Instant;
 use roadtrain_wire::status::Status;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Everything a target exports, and everybody who uses it.
 #[derive(Debug)]
 pub struct Target {
-    pub(super) limits: Limits,
-    pub(super) origin: u128,
-    pub(super) listeners: Vec<Listener>,
+    /// What it exports, as it was said.
+    pub(super) config: TargetConfig,
     pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
     pub(super) controllers: BTreeMap<u16, Controller>,
     /// Generation of the discovery log.
@@ -92,32 +90,13 @@ pub enum CloseReason {
     HostNotAllowed,
 }
 
-/// A difference that [`Target::apply`] has made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A subsystem was added, with its namespaces.
-    SubsystemAdded(String),
-    /// A subsystem was removed, with its namespaces.
-    SubsystemRemoved(String),
-    /// A namespace was added.
-    NamespaceAdded(String, u32),
-    /// A namespace was removed.
-    NamespaceRemoved(String, u32),
-    /// A namespace was changed: its size, block size, protection or anything else.
-    NamespaceChanged(String, u32),
-    /// A namespace has gone, and another has come under its NSID.
-    NamespaceReplaced(String, u32),
-}
-
 impl Target {
     /// # Errors
     /// What is wrong with `config`.
     pub fn new(now: Instant, config: &TargetConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Target {
-            limits: config.limits,
-            origin: config.origin,
-            listeners: config.listeners.clone(),
+            config: config.clone(),
             subsystems: config
                 .subsystems
                 .iter()
@@ -136,7 +115,13 @@ impl Target {
     /// The limits the target was started with.
     #[must_use]
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        &self.config.limits
+    }
+
+    /// What it exports, as it was said.
+    #[must_use]
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
     }
 
     /// The next thing to do; call until `None` after any other call.
@@ -148,115 +133,6 @@ impl Target {
     #[must_use]
     pub fn namespaces(&self, nqn: &str) -> Option<Arc<NamespaceTable>> {
         Some(self.subsystems.get(nqn)?.table.clone())
-    }
-
-    /// Adds a subsystem.
-    ///
-    /// # Errors
-    /// It is there already, or cannot be.
-    pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<(), ConfigError> {
-        config.check()?;
-        if self.subsystems.contains_key(config.nqn.as_str()) {
-            return Err(ConfigError::DuplicateSubsystem(config.nqn.clone()));
-        }
-        let subsystem = Subsystem::new(config, &self.limits, self.origin);
-        self.subsystems.insert(subsystem.nqn.clone(), subsystem);
-        self.discovery_changed();
-        Ok(())
-    }
-
-    /// Removes a subsystem and closes its controllers.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), ConfigError> {
-        let unknown = || ConfigError::UnknownSubsystem(nqn.to_owned());
-        let subsystem = self.subsystems.remove(nqn).ok_or_else(unknown)?;
-        for cntlid in subsystem.attached.into_keys() {
-            self.drop_controller(cntlid, CloseReason::SubsystemRemoved);
-        }
-        self.discovery_changed();
-        Ok(())
-    }
-
-    /// Adds a namespace; hosts that are connected are told.
-    ///
-    /// # Errors
-    /// The subsystem is not there, the namespace is, or it cannot be.
-    pub fn add_namespace(&mut self, nqn: &str, config: NamespaceConfig) -> Result<(), ConfigError> {
-        let nsid = config.nsid;
-        self.change_namespace(nqn, nsid, |subsystem| subsystem.add(config))
-    }
-
-    /// Removes a namespace; hosts that are connected are told.
-    ///
-    /// # Errors
-    /// The subsystem or the namespace is not there.
-    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), ConfigError> {
-        self.subsystem_mut(nqn)?.remove(nsid)?;
-        self.depart(nqn, nsid);
-        self.change_namespace(nqn, nsid, |_| Ok(()))
-    }
-
-    /// Gives a namespace another size; hosts that are connected are told.
-    ///
-    /// # Errors
-    /// The subsystem or the namespace is not there, or the size cannot be.
-    pub fn resize_namespace(
-        &mut self,
-        nqn: &str,
-        nsid: u32,
-        blocks: u64,
-    ) -> Result<(), ConfigError> {
-        self.change_namespace(nqn, nsid, |subsystem| subsystem.resize(nsid, blocks))
-    }
-
-    /// Sets which hosts may use a subsystem (`None`: all) and closes the controllers of the others.
-    ///
-    /// # Errors
-    /// The subsystem is not there.
-    pub fn set_allowed_hosts(
-        &mut self,
-        nqn: &str,
-        allowed: Option<BTreeSet<String>>,
-    ) -> Result<(), ConfigError> {
-        let subsystem = self.subsystem_mut(nqn)?;
-        if subsystem.allowed_hosts == allowed {
-            return Ok(());
-        }
-        subsystem.allowed_hosts = allowed;
-        let subsystem = &self.subsystems[nqn];
-        let refused = |c: &&Controller| *c.subnqn == *nqn && !subsystem.allows(&c.hostnqn);
-        let refused: Vec<u16> =
-            self.controllers.values().filter(refused).map(|c| c.cntlid).collect();
-        for cntlid in refused {
-            self.drop_controller(cntlid, CloseReason::HostNotAllowed);
-        }
-        self.discovery_changed();
-        Ok(())
-    }
-
-    fn subsystem_mut(&mut self, nqn: &str) -> Result<&mut Subsystem, ConfigError> {
-        let unknown = || ConfigError::UnknownSubsystem(nqn.to_owned());
-        self.subsystems.get_mut(nqn).ok_or_else(unknown)
-    }
-
-    fn change_namespace(
-        &mut self,
-        nqn: &str,
-        nsid: u32,
-        change: impl FnOnce(&mut Subsystem) -> Result<(), ConfigError>,
-    ) -> Result<(), ConfigError> {
-        let subsystem = self.subsystem_mut(nqn)?;
-        change(subsystem)?;
-        let nqn = subsystem.nqn.clone();
-        for controller in self.controllers.values_mut().filter(|c| c.subnqn == nqn) {
-            controller.changed.insert(nsid);
-            controller.events.raise(Notice::NamespaceAttribute);
-            pump(controller, &mut self.outbox);
-        }
-        self.outbox.push_back(TargetEvent::NamespacesChanged { nqn });
-        Ok(())
     }
 
     /// The discovery log has other content: tells the discovery controllers.
@@ -375,73 +251,97 @@ pub(super) fn pump(controller: &mut Controller, outbox: &mut VecDeque<TargetEven
     }
 }
 
-/// Changes to a running target that follow its configuration.
+/// Changes to a running target.
 impl Target {
-    /// Makes subsystems, namespaces, allow-lists and listeners those of `config` (the limits stay) and
-    /// tells the hosts concerned. Returns what changed; nothing has when it fails.
+    /// Does all of `operations`, or nothing, and tells the hosts concerned.
     ///
     /// # Errors
-    /// What is wrong with `config`.
-    pub fn apply(&mut self, config: &TargetConfig) -> Result<Vec<Change>, ConfigError> {
-        config.check()?;
-        let mut changes = Vec::new();
-        let wanted: BTreeSet<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
-        let gone = self.subsystems.keys().filter(|nqn| !wanted.contains(&***nqn));
-        for nqn in gone.cloned().collect::<Vec<_>>() {
-            self.remove_subsystem(&nqn)?;
-            changes.push(Change::SubsystemRemoved(nqn.to_string()));
-        }
-        for subsystem in &config.subsystems {
-            if self.subsystems.contains_key(subsystem.nqn.as_str()) {
-                self.apply_subsystem(subsystem, &mut changes)?;
-            } else {
-                self.add_subsystem(subsystem)?;
-                changes.push(Change::SubsystemAdded(subsystem.nqn.clone()));
-            }
-        }
-        if self.listeners != config.listeners {
-            self.listeners.clone_from(&config.listeners);
+    /// What is wrong first.
+    pub fn apply(&mut self, operations: &[Operation]) -> Result<(), ConfigError> {
+        let next = self.config.with(operations)?;
+        // Who may stay is decided by the end, so that a host that is named again is not sent away.
+        self.admit(&next);
+        operations.iter().for_each(|operation| self.execute(operation));
+        let listens_elsewhere = self.config.listeners != next.listeners;
+        self.config = next;
+        if listens_elsewhere {
             self.discovery_changed();
         }
-        Ok(changes)
+        Ok(())
     }
 
-    fn apply_subsystem(
-        &mut self,
-        config: &SubsystemConfig,
-        changes: &mut Vec<Change>,
-    ) -> Result<(), ConfigError> {
-        let nqn = &config.nqn;
-        self.set_allowed_hosts(nqn, config.allowed_hosts.clone())?;
-        let subsystem = self.subsystem_mut(nqn)?;
-        subsystem.model.clone_from(&config.model);
-        if let Some(serial) = &config.serial {
-            subsystem.serial.clone_from(serial);
-        }
-        let wanted: BTreeSet<u32> = config.namespaces.iter().map(|ns| ns.nsid).collect();
-        let gone = subsystem.namespaces.keys().filter(|nsid| !wanted.contains(nsid));
-        for nsid in gone.copied().collect::<Vec<_>>() {
-            self.remove_namespace(nqn, nsid)?;
-            changes.push(Change::NamespaceRemoved(nqn.clone(), nsid));
-        }
-        for namespace in &config.namespaces {
-            let nsid = namespace.nsid;
-            let new_id = Namespace::new(nqn, namespace.clone()).id;
-            match self.subsystems[nqn.as_str()].namespaces.get(&nsid) {
-                Some(old) if old.config == *namespace => continue,
-                Some(old) if old.id != new_id => {
-                    self.depart(nqn, nsid);
-                    changes.push(Change::NamespaceReplaced(nqn.clone(), nsid));
-                }
-                Some(_) => changes.push(Change::NamespaceChanged(nqn.clone(), nsid)),
-                None => changes.push(Change::NamespaceAdded(nqn.clone(), nsid)),
+    /// Gives subsystems their hosts and numbers, and closes the controllers of hosts that may no longer use them.
+    fn admit(&mut self, next: &TargetConfig) {
+        for config in &next.subsystems {
+            let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
+            subsystem.rename(config, self.config.origin);
+            if subsystem.allowed_hosts == config.allowed_hosts {
+                continue;
             }
-            let namespace = namespace.clone();
-            self.change_namespace(nqn, nsid, |subsystem| {
-                subsystem.replace(namespace);
-                Ok(())
-            })?;
+            subsystem.allowed_hosts.clone_from(&config.allowed_hosts);
+            let nqn = subsystem.nqn.clone();
+            let refused = |c: &&Controller| c.subnqn == nqn && !subsystem.allows(&c.hostnqn);
+            let refused: Vec<u16> =
+                self.controllers.values().filter(refused).map(|c| c.cntlid).collect();
+            for cntlid in refused {
+                self.drop_controller(cntlid, CloseReason::HostNotAllowed);
+            }
+            self.discovery_changed();
         }
-        Ok(())
+    }
+
+    /// Does one operation of a list that was found to be good.
+    fn execute(&mut self, operation: &Operation) {
+        match operation {
+            Operation::AddSubsystem(config) => {
+                let TargetConfig { limits, origin, .. } = &self.config;
+                let subsystem = Subsystem::new(config, limits, *origin);
+                self.subsystems.insert(subsystem.nqn.clone(), subsystem);
+                self.discovery_changed();
+            }
+            Operation::RemoveSubsystem { nqn } => {
+                let attached = self.subsystems.remove(nqn.as_str()).map(|gone| gone.attached);
+                for cntlid in attached.into_iter().flat_map(BTreeMap::into_keys) {
+                    self.drop_controller(cntlid, CloseReason::SubsystemRemoved);
+                }
+                self.discovery_changed();
+            }
+            Operation::AddNamespace { nqn, namespace }
+            | Operation::ReplaceNamespace { nqn, namespace } => {
+                let replace = |subsystem: &mut Subsystem| subsystem.replace(namespace.clone());
+                self.change_namespace(nqn, namespace.nsid, replace);
+            }
+            Operation::RemoveNamespace { nqn, nsid } => {
+                self.change_namespace(nqn, *nsid, |subsystem| subsystem.remove(*nsid));
+            }
+            Operation::ResizeNamespace { nqn, nsid, bytes } => {
+                self.change_namespace(nqn, *nsid, |subsystem| subsystem.resize(*nsid, *bytes));
+            }
+            // See `admit` and `apply`.
+            Operation::SetSubsystem { .. }
+            | Operation::AllowAnyHost { .. }
+            | Operation::AllowHost { .. }
+            | Operation::DisallowHost { .. }
+            | Operation::Listen(_)
+            | Operation::Unlisten(_) => {}
+        }
+    }
+
+    /// `change` says whether a namespace has gone.
+    fn change_namespace(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        change: impl FnOnce(&mut Subsystem) -> bool,
+    ) {
+        if self.subsystems.get_mut(nqn).is_some_and(change) {
+            self.depart(nqn, nsid);
+        }
+        for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
+            controller.changed.insert(nsid);
+            controller.events.raise(Notice::NamespaceAttribute);
+            pump(controller, &mut self.outbox);
+        }
+        self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }
 }

@@ -36,16 +36,18 @@ mod identity;
 mod keep_alive;
 mod log_page;
 mod namespace;
+mod operations;
 mod property;
 mod subsystem;
 
 pub use admin::Outcome;
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use config::{
-    ConfigError, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+    Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
 pub use connect::{ConnectRefused, Connected, host_name};
-pub use control::{Change, CloseReason, Target, TargetEvent};
+pub use control::{CloseReason, Target, TargetEvent};
 pub use controller::{ControllerKind, ControllerShared, Usage};
 pub use identity::{NamespaceId, digest};
 pub use namespace::NamespaceTable;
+pub use operations::{ConfigError, Operation, Place};

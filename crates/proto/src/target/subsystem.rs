@@ -1,6 +1,6 @@
 //! NVM subsystems.
 
-use super::config::{ConfigError, Limits, NamespaceConfig, SubsystemConfig};
+use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
 use super::controller::{ControllerShared, Usage};
 use super::identity;
 use super::namespace::{Namespace, NamespaceTable};
@@ -32,7 +32,7 @@ impl Subsystem {
         };
         let mut subsystem = Subsystem {
             nqn: config.nqn.as_str().into(),
-            serial: config.serial.clone().unwrap_or_else(|| identity::serial(origin, &config.nqn)),
+            serial: serial(config, origin),
             model: config.model.clone(),
             allowed_hosts: config.allowed_hosts.clone(),
             namespaces: config.namespaces.iter().map(make).collect(),
@@ -50,38 +50,34 @@ impl Subsystem {
         self.allowed_hosts.as_ref().is_none_or(|hosts| hosts.contains(hostnqn))
     }
 
-    /// Adds a namespace.
-    pub(super) fn add(&mut self, config: NamespaceConfig) -> Result<(), ConfigError> {
-        config.check(&self.nqn)?;
-        if self.namespaces.contains_key(&config.nsid) {
-            return Err(ConfigError::DuplicateNamespace(self.nqn.to_string(), config.nsid));
+    /// Gives it the serial and model numbers of `config`.
+    pub(super) fn rename(&mut self, config: &SubsystemConfig, origin: u128) {
+        self.serial = serial(config, origin);
+        self.model.clone_from(&config.model);
+    }
+
+    /// Adds or replaces a namespace; whether one with other blocks has gone.
+    pub(super) fn replace(&mut self, config: NamespaceConfig) -> bool {
+        let new = Namespace::new(&self.nqn, config);
+        let id = new.id;
+        let old = self.namespaces.insert(new.config.nsid, new);
+        self.changed();
+        old.is_some_and(|old| old.id != id)
+    }
+
+    /// Removes a namespace; whether it was there.
+    pub(super) fn remove(&mut self, nsid: u32) -> bool {
+        let gone = self.namespaces.remove(&nsid);
+        self.changed();
+        gone.is_some()
+    }
+
+    /// Gives a namespace a size that was checked; it has not gone.
+    pub(super) fn resize(&mut self, nsid: u32, bytes: u64) -> bool {
+        match self.namespaces.get(&nsid).map(|namespace| namespace.config.resized(bytes)) {
+            Some(Ok(config)) => self.replace(config),
+            _ => false,
         }
-        self.replace(config);
-        Ok(())
-    }
-
-    /// Adds or replaces a namespace whose configuration was checked.
-    pub(super) fn replace(&mut self, config: NamespaceConfig) {
-        self.namespaces.insert(config.nsid, Namespace::new(&self.nqn, config));
-        self.changed();
-    }
-
-    pub(super) fn remove(&mut self, nsid: u32) -> Result<(), ConfigError> {
-        self.namespaces.remove(&nsid).ok_or_else(|| self.unknown(nsid))?;
-        self.changed();
-        Ok(())
-    }
-
-    pub(super) fn resize(&mut self, nsid: u32, blocks: u64) -> Result<(), ConfigError> {
-        let namespace = self.namespaces.get(&nsid).ok_or_else(|| self.unknown(nsid))?;
-        let config = NamespaceConfig { blocks, ..namespace.config.clone() };
-        config.check(&self.nqn)?;
-        self.replace(config);
-        Ok(())
-    }
-
-    fn unknown(&self, nsid: u32) -> ConfigError {
-        ConfigError::UnknownNamespace(self.nqn.to_string(), nsid)
     }
 
     fn changed(&mut self) {
@@ -105,4 +101,8 @@ impl Subsystem {
             self.retired = self.retired.plus(&shared.usage());
         }
     }
+}
+
+fn serial(config: &SubsystemConfig, origin: u128) -> String {
+    config.serial.clone().unwrap_or_else(|| identity::serial(origin, &config.nqn))
 }

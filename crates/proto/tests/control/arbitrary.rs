@@ -1,14 +1,13 @@
 //! Whatever a host sends, it gets an answer, and nothing panics.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, Script, local};
+use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, Script, add, local, remove, resize};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use roadtrain_proto::target::{NamespaceConfig, Outcome};
+use roadtrain_proto::target::{NamespaceConfig, Operation, Outcome};
 use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::{FLAG_SGL, SGL_TRANSPORT, Sgl, Sqe};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Values that mean something somewhere, and any other.
@@ -112,14 +111,14 @@ fn run(script: &mut Script, cntlid: u16, step: &Step) {
         }
         Step::Change(nsid, blocks) => {
             let target = &mut script.target;
-            let _ = target.resize_namespace(NQN, *nsid, *blocks);
+            let _ = target.apply(&[resize(*nsid, *blocks)]);
             let _ = match blocks % 3 {
-                0 => target.add_namespace(NQN, NamespaceConfig::new(*nsid, *blocks, 9)),
-                1 => target.remove_namespace(NQN, *nsid),
-                _ => target.set_allowed_hosts(
-                    PRIVATE_NQN,
-                    (blocks % 2 == 0).then(|| BTreeSet::from([HOST.to_owned()])),
-                ),
+                0 => target.apply(&[add(NQN, NamespaceConfig::new(*nsid, *blocks, 9))]),
+                1 => target.apply(&[remove(*nsid)]),
+                _ => target.apply(&[Operation::AllowAnyHost {
+                    nqn: PRIVATE_NQN.to_owned(),
+                    allow: blocks % 2 == 0,
+                }]),
             };
         }
         Step::Wait(ms) => {

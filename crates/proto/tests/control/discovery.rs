@@ -1,7 +1,9 @@
 //! The discovery log and its events.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe};
-use roadtrain_proto::target::{Listener, SubsystemConfig, TargetEvent};
+use crate::script::{
+    HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, remove_subsystem, resize,
+};
+use roadtrain_proto::target::{Listener, Operation, SubsystemConfig, TargetEvent};
 use roadtrain_wire::discovery::{DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, subtype};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::feature::{SetFeatures, fid};
@@ -132,14 +134,17 @@ fn changes_are_told_and_counted() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
     let (before, _) = log(&mut script, cntlid);
-    script.target.resize_namespace(NQN, 1, 5).unwrap();
+    script.target.apply(&[resize(1, 5)]).unwrap();
     assert!(!script.events().contains(&log_changed(cntlid, cid)), "the log names no namespaces");
-    script.target.add_subsystem(&SubsystemConfig::new("nqn.2024-01.test:new")).unwrap();
+    script
+        .target
+        .apply(&[Operation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:new"))])
+        .unwrap();
     assert_eq!(script.events(), [log_changed(cntlid, cid)]);
     let (after, entries) = log(&mut script, cntlid);
     assert!(after > before);
     assert!(names(&entries).contains(&"nqn.2024-01.test:new"));
-    script.target.remove_subsystem("nqn.2024-01.test:new").unwrap();
+    script.target.apply(&[remove_subsystem("nqn.2024-01.test:new")]).unwrap();
     script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
     let cid = script.cid();
     assert_eq!(script.events(), [log_changed(cntlid, cid)]);
@@ -150,13 +155,19 @@ fn changes_are_told_and_counted() {
 fn a_change_between_the_pieces_is_told_again() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
-    script.target.add_subsystem(&SubsystemConfig::new("nqn.2024-01.test:x")).unwrap();
+    script
+        .target
+        .apply(&[Operation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:x"))])
+        .unwrap();
     assert_eq!(script.events(), [log_changed(cntlid, cid)]);
     script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
     let cid = script.cid();
     let head = GetLogPage { rae: true, ..GetLogPage::new(lid::DISCOVERY, 1024) };
     script.succeed(cntlid, head.emit(0));
-    script.target.add_subsystem(&SubsystemConfig::new("nqn.2024-01.test:y")).unwrap();
+    script
+        .target
+        .apply(&[Operation::AddSubsystem(SubsystemConfig::new("nqn.2024-01.test:y"))])
+        .unwrap();
     assert_eq!(script.events(), [], "masked");
     let entries = GetLogPage { offset: 1024, ..GetLogPage::new(lid::DISCOVERY, 4096) };
     script.succeed(cntlid, entries.emit(0));

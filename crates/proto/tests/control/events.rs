@@ -1,6 +1,6 @@
 //! Asynchronous events, from the change to the log page.
 
-use crate::script::{NQN, Script};
+use crate::script::{NQN, Script, add, remove, resize};
 use roadtrain_proto::target::{NamespaceConfig, TargetEvent};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::NamespaceList;
@@ -39,13 +39,13 @@ fn changed_list(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u32> {
 fn every_change_of_a_namespace_is_told_and_listed() {
     let mut script = Script::new();
     let (cntlid, cids) = listening(&mut script, 3);
-    script.target.add_namespace(NQN, NamespaceConfig::new(2, 64, 9)).unwrap();
+    script.target.apply(&[add(NQN, NamespaceConfig::new(2, 64, 9))]).unwrap();
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[0]), tables_changed()]);
     assert_eq!(changed_list(&mut script, cntlid, false), [2]);
-    script.target.resize_namespace(NQN, 1, 77).unwrap();
+    script.target.apply(&[resize(1, 77)]).unwrap();
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[1]), tables_changed()]);
     assert_eq!(changed_list(&mut script, cntlid, false), [1]);
-    script.target.remove_namespace(NQN, 2).unwrap();
+    script.target.apply(&[remove(2)]).unwrap();
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[2]), tables_changed()]);
     assert_eq!(changed_list(&mut script, cntlid, false), [2]);
     assert_eq!(changed_list(&mut script, cntlid, false), [] as [u32; 0]);
@@ -56,17 +56,17 @@ fn changes_coalesce_until_the_list_is_read() {
     let mut script = Script::new();
     let (cntlid, cids) = listening(&mut script, 2);
     for blocks in [10, 20, 30] {
-        script.target.resize_namespace(NQN, 1, blocks).unwrap();
+        script.target.apply(&[resize(1, blocks)]).unwrap();
     }
-    script.target.resize_namespace(NQN, 3, 10).unwrap();
+    script.target.apply(&[resize(3, 10)]).unwrap();
     let events = script.events();
     assert_eq!(events.iter().filter(|e| **e != tables_changed()).count(), 1);
     assert_eq!(changed_list(&mut script, cntlid, true), [1, 3], "retained");
-    script.target.resize_namespace(NQN, 1, 40).unwrap();
+    script.target.apply(&[resize(1, 40)]).unwrap();
     assert_eq!(script.events(), [tables_changed()], "still masked");
     assert_eq!(changed_list(&mut script, cntlid, false), [1, 3]);
     assert_eq!(script.events(), [], "the list has told of it");
-    script.target.resize_namespace(NQN, 1, 50).unwrap();
+    script.target.apply(&[resize(1, 50)]).unwrap();
     assert_eq!(script.events()[0], namespace_changed(cntlid, cids[1]));
 }
 
@@ -74,7 +74,7 @@ fn changes_coalesce_until_the_list_is_read() {
 fn an_event_waits_for_its_request() {
     let mut script = Script::new();
     let (cntlid, _) = listening(&mut script, 0);
-    script.target.resize_namespace(NQN, 1, 10).unwrap();
+    script.target.apply(&[resize(1, 10)]).unwrap();
     assert_eq!(script.events(), [tables_changed()]);
     assert_eq!(script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0)), None);
     let cid = script.cid();
@@ -91,7 +91,7 @@ fn every_controller_of_the_subsystem_is_told_and_no_other() {
     for cntlid in [quiet, other] {
         script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
     }
-    script.target.remove_namespace(NQN, 1).unwrap();
+    script.target.apply(&[remove(1)]).unwrap();
     let expected = [
         namespace_changed(first, first_cids[0]),
         namespace_changed(second, second_cids[0]),

@@ -14,5 +14,6 @@ mod keep_alive;
 mod log_page;
 mod mandatory;
 mod namespaces;
+mod operations;
 mod recorded;
 mod script;

@@ -1,9 +1,11 @@
 //! Subsystems, namespaces and allow-lists that change while hosts are connected.
 
-use crate::script::{HOST, NQN, PRIVATE_NQN, STRANGER, Script, config};
+use crate::script::{
+    HOST, NQN, PRIVATE_NQN, STRANGER, Script, add, config, remove, remove_subsystem, resize,
+};
 use roadtrain_proto::target::{
-    Change, CloseReason, ConfigError, NamespaceConfig, NamespaceId, SubsystemConfig, Target,
-    TargetConfig, TargetEvent,
+    CloseReason, ConfigError, NamespaceConfig, NamespaceId, Operation, Place, SubsystemConfig,
+    Target, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::identify::{IdentifyNamespace, NamespaceList, cns};
@@ -27,9 +29,9 @@ fn namespaces_come_go_and_grow() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let before = script.target.namespaces(NQN).unwrap();
-    script.target.add_namespace(NQN, NamespaceConfig::new(2, 64, 12)).unwrap();
-    script.target.resize_namespace(NQN, 1, 99).unwrap();
-    script.target.remove_namespace(NQN, 3).unwrap();
+    script.target.apply(&[add(NQN, NamespaceConfig::new(2, 64, 12))]).unwrap();
+    script.target.apply(&[resize(1, 99)]).unwrap();
+    script.target.apply(&[remove(3)]).unwrap();
     assert_eq!(nsids(&script), [1, 2]);
     assert_eq!((size(&mut script, cntlid, 1), size(&mut script, cntlid, 3)), (99, 0));
     let table = script.target.namespaces(NQN).unwrap();
@@ -47,26 +49,27 @@ fn impossible_changes_change_nothing() {
     let other = "nqn.2024-01.test:none";
     let target = &mut script.target;
     let new = NamespaceConfig::new;
-    let unknown = Err(ConfigError::UnknownSubsystem(other.to_owned()));
-    assert_eq!(target.add_namespace(other, new(1, 1, 9)), unknown);
-    assert_eq!(target.remove_subsystem(other), unknown);
-    let duplicate = Err(ConfigError::DuplicateNamespace(nqn.clone(), 1));
-    assert_eq!(target.add_namespace(NQN, new(1, 1, 9)), duplicate);
-    let missing = Err(ConfigError::UnknownNamespace(nqn.clone(), 2));
-    assert_eq!(target.remove_namespace(NQN, 2), missing);
-    assert_eq!(target.resize_namespace(NQN, 2, 5), missing);
+    let unknown = Err(ConfigError::Unknown(Place::Subsystem(other.to_owned())));
+    assert_eq!(target.apply(&[add(other, new(1, 1, 9))]), unknown);
+    assert_eq!(target.apply(&[remove_subsystem(other)]), unknown);
+    let duplicate = Err(ConfigError::Exists(Place::Namespace(nqn.clone(), 1)));
+    assert_eq!(target.apply(&[add(NQN, new(1, 1, 9))]), duplicate);
+    let missing = Err(ConfigError::Unknown(Place::Namespace(nqn.clone(), 2)));
+    assert_eq!(target.apply(&[remove(2)]), missing);
+    assert_eq!(target.apply(&[resize(2, 5)]), missing);
     for nsid in [0, 1025, u32::MAX] {
-        let error = Err(ConfigError::Nsid(nqn.clone(), nsid));
-        assert_eq!(target.add_namespace(NQN, new(nsid, 1, 9)), error);
+        let error = target.apply(&[add(NQN, new(nsid, 1, 9))]).unwrap_err();
+        assert_eq!(*error.place(), Place::Namespace(nqn.clone(), nsid));
+        assert!(matches!(error, ConfigError::Invalid { field: "nsid", .. }), "{error}");
     }
     for (blocks, lba_shift, granule_bytes) in
         [(0, 9, 4096), (u64::MAX, 9, 4096), (1, 10, 4096), (1, 9, 3000), (1, 12, 512)]
     {
         let config = NamespaceConfig { granule_bytes, ..new(2, blocks, lba_shift) };
-        let result = target.add_namespace(NQN, config);
-        assert!(matches!(result, Err(ConfigError::Namespace(..))), "{result:?}");
+        let result = target.apply(&[add(NQN, config)]);
+        assert!(matches!(result, Err(ConfigError::Invalid { .. })), "{result:?}");
     }
-    assert!(target.resize_namespace(NQN, 1, 0).is_err());
+    assert!(target.apply(&[resize(1, 0)]).is_err());
     assert_eq!((script.events(), nsids(&script)), (vec![], vec![1, 3]));
 }
 
@@ -79,10 +82,10 @@ fn configurations_are_checked() {
     };
     assert_eq!(with(&|_| ()), Ok(()));
     let twice = with(&|c| c.subsystems.push(SubsystemConfig::new(NQN)));
-    assert_eq!(twice, Err(ConfigError::DuplicateSubsystem(NQN.to_owned())));
-    for nqn in ["", "foo", "nqn.\0", &format!("nqn.{}", "x".repeat(220))] {
+    assert_eq!(twice, Err(ConfigError::Exists(Place::Subsystem(NQN.to_owned()))));
+    for nqn in ["", "foo", "nqn.\0", "nqn.a b", &format!("nqn.{}", "x".repeat(220))] {
         let result = with(&|c| c.subsystems[0].nqn = nqn.to_owned());
-        assert_eq!(result, Err(ConfigError::Nqn(nqn.to_owned())));
+        assert!(matches!(result, Err(ConfigError::Invalid { field: "nqn", .. })), "{result:?}");
     }
     let discovery = roadtrain_wire::fabrics::DISCOVERY_NQN;
     assert!(with(&|c| c.subsystems[0].nqn = discovery.to_owned()).is_err());
@@ -105,7 +108,7 @@ fn a_subsystem_takes_its_controllers_along() {
     let cntlid = script.controller(NQN);
     let other = script.connect_as(HOST, PRIVATE_NQN).unwrap().cntlid;
     script.connect_io(cntlid, 4).unwrap();
-    script.target.remove_subsystem(NQN).unwrap();
+    script.target.apply(&[remove_subsystem(NQN)]).unwrap();
     let reason = CloseReason::SubsystemRemoved;
     let close = |qid| TargetEvent::Close { cntlid, qid, reason };
     assert_eq!(script.events(), [close(4), close(0)]);
@@ -122,14 +125,18 @@ fn hosts_that_may_no_longer_are_sent_away() {
     let mut script = Script::new();
     let kept = script.connect_as(HOST, NQN).unwrap().cntlid;
     let refused = script.connect_as(STRANGER, NQN).unwrap().cntlid;
-    let only_host = Some(BTreeSet::from([HOST.to_owned()]));
-    script.target.set_allowed_hosts(NQN, only_host.clone()).unwrap();
+    let nqn = || NQN.to_owned();
+    let named = Operation::AllowHost { nqn: nqn(), host: HOST.to_owned() };
+    let hint = script.target.apply(std::slice::from_ref(&named)).unwrap_err().to_string();
+    assert!(hint.contains("any host may use"), "{hint}");
+    let any = |allow| Operation::AllowAnyHost { nqn: nqn(), allow };
+    script.target.apply(&[any(false), named.clone()]).unwrap();
     let reason = CloseReason::HostNotAllowed;
     assert_eq!(script.events(), [TargetEvent::Close { cntlid: refused, qid: 0, reason }]);
     script.enable(kept);
     assert!(script.connect_as(STRANGER, NQN).is_err());
-    script.target.set_allowed_hosts(NQN, only_host).unwrap();
-    script.target.set_allowed_hosts(NQN, None).unwrap();
+    assert!(matches!(script.target.apply(&[named]), Err(ConfigError::Exists(_))));
+    script.target.apply(&[any(true)]).unwrap();
     assert!(script.connect_as(STRANGER, NQN).is_ok());
 }
 
@@ -137,31 +144,38 @@ fn hosts_that_may_no_longer_are_sent_away() {
 fn a_new_configuration_is_applied_as_a_difference() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    assert_eq!(script.target.apply(&config()), Ok(vec![]));
+    assert_eq!(apply(&mut script, &config()), Ok(vec![]));
     assert_eq!(script.events(), []);
 
     let mut next = config();
     next.subsystems.remove(1);
-    next.subsystems.push(SubsystemConfig::new("nqn.2024-01.test:new"));
+    let new = SubsystemConfig::new("nqn.2024-01.test:new");
+    next.subsystems.push(new.clone());
     next.subsystems[0].namespaces[0].blocks = 7;
     next.subsystems[0].namespaces[1] = NamespaceConfig::new(9, 5, 12);
-    let nqn = NQN.to_owned();
     let expected = vec![
-        Change::SubsystemRemoved(PRIVATE_NQN.to_owned()),
-        Change::NamespaceRemoved(nqn.clone(), 3),
-        Change::NamespaceChanged(nqn.clone(), 1),
-        Change::NamespaceAdded(nqn, 9),
-        Change::SubsystemAdded("nqn.2024-01.test:new".to_owned()),
+        remove_subsystem(PRIVATE_NQN),
+        remove(3),
+        resize(1, 7),
+        add(NQN, NamespaceConfig::new(9, 5, 12)),
+        Operation::AddSubsystem(new),
     ];
-    assert_eq!(script.target.apply(&next), Ok(expected));
+    assert_eq!(apply(&mut script, &next), Ok(expected));
     assert_eq!(nsids(&script), [1, 9]);
     assert_eq!(size(&mut script, cntlid, 1), 7, "the controller lives on");
-    assert_eq!(script.target.apply(&next), Ok(vec![]));
+    assert_eq!(apply(&mut script, &next), Ok(vec![]));
 
     let mut wrong = config();
     wrong.subsystems[0].namespaces[0].blocks = 0;
-    assert!(script.target.apply(&wrong).is_err());
+    assert!(apply(&mut script, &wrong).is_err());
     assert_eq!(nsids(&script), [1, 9], "nothing has changed");
+}
+
+/// Makes what is exported `wanted`; what it took.
+fn apply(script: &mut Script, wanted: &TargetConfig) -> Result<Vec<Operation>, ConfigError> {
+    let operations = script.target.config().operations_to(wanted);
+    script.target.apply(&operations)?;
+    Ok(operations)
 }
 
 fn active(script: &mut Script, cntlid: u16) -> Vec<u32> {
@@ -204,8 +218,9 @@ fn has_changed(script: &mut Script) -> bool {
 fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    let replaced = Change::NamespaceReplaced(NQN.to_owned(), 1);
-    assert_eq!(script.target.apply(&other_store()), Ok(vec![replaced]));
+    let namespace = other_store().subsystems[0].namespaces[0].clone();
+    let replaced = Operation::ReplaceNamespace { nqn: NQN.to_owned(), namespace };
+    assert_eq!(apply(&mut script, &other_store()), Ok(vec![replaced]));
     assert!(has_changed(&mut script));
     for _ in 0..2 {
         assert_eq!(
@@ -225,7 +240,7 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
     assert!(has_changed(&mut script), "lanes are told");
     assert_eq!((served(&script, cntlid), active(&mut script, cntlid)), (vec![1, 3], vec![1, 3]));
     let later = script.controller(NQN);
-    script.target.apply(&config()).unwrap();
+    apply(&mut script, &config()).unwrap();
     let newest = script.controller(NQN);
     assert_eq!(served(&script, later), [3]);
     assert_eq!(served(&script, newest), [1, 3], "it has never known another");
@@ -235,8 +250,8 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
 fn what_comes_under_the_nsid_of_one_that_went_is_not_mistaken_for_it() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    script.target.remove_namespace(NQN, 1).unwrap();
-    script.target.add_namespace(NQN, NamespaceConfig::new(1, 64, 12)).unwrap();
+    script.target.apply(&[remove(1)]).unwrap();
+    script.target.apply(&[add(NQN, NamespaceConfig::new(1, 64, 12))]).unwrap();
     assert_eq!(served(&script, cntlid), [3]);
     assert_eq!(active(&mut script, cntlid), [3]);
     appear(&mut script, &[cntlid]);
@@ -250,7 +265,7 @@ fn a_namespace_appears_on_all_paths_of_a_host_together() {
     let paths = [script.controller(NQN), script.controller(NQN)];
     let stranger = script.connect_as(STRANGER, NQN).unwrap().cntlid;
     script.enable(stranger);
-    script.target.apply(&other_store()).unwrap();
+    apply(&mut script, &other_store()).unwrap();
     active(&mut script, paths[0]);
     active(&mut script, stranger);
     let all = [paths[0], paths[1], stranger];
@@ -270,6 +285,7 @@ fn no_identity_is_there_twice() {
         id: Some(NamespaceId { nguid: [9; 16], ..NamespaceId::of_store(7) }),
         ..NamespaceConfig::new(4, 1, 9)
     });
-    let (nqn, other) = (PRIVATE_NQN.to_owned(), NQN.to_owned());
-    assert_eq!(twice.check(), Err(ConfigError::DuplicateIdentity(nqn, 4, other, 1)));
+    let place = Place::Namespace(PRIVATE_NQN.to_owned(), 4);
+    let other = Place::Namespace(NQN.to_owned(), 1);
+    assert_eq!(twice.check(), Err(ConfigError::SameIdentity { place, other }));
 }

@@ -1,8 +1,8 @@
 //! A target with two subsystems and a host that talks to it, for scripted tests.
 
 use roadtrain_proto::target::{
-    ConnectRefused, Connected, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig,
-    TargetEvent,
+    ConnectRefused, Connected, NamespaceConfig, Operation, Outcome, SubsystemConfig, Target,
+    TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
@@ -62,6 +62,26 @@ pub(crate) fn config() -> TargetConfig {
     let mut private = SubsystemConfig::new(PRIVATE_NQN);
     private.allowed_hosts = Some(BTreeSet::from([HOST.to_owned()]));
     TargetConfig { subsystems: vec![open, private], ..TargetConfig::default() }
+}
+
+/// Adds a namespace to subsystem `nqn`.
+pub(crate) fn add(nqn: &str, namespace: NamespaceConfig) -> Operation {
+    Operation::AddNamespace { nqn: nqn.to_owned(), namespace }
+}
+
+/// Removes a namespace of [`NQN`].
+pub(crate) fn remove(nsid: u32) -> Operation {
+    Operation::RemoveNamespace { nqn: NQN.to_owned(), nsid }
+}
+
+/// Gives a namespace of [`NQN`] as [`config`] has it `blocks` blocks.
+pub(crate) fn resize(nsid: u32, blocks: u64) -> Operation {
+    let bytes = blocks.saturating_mul(if nsid == 3 { 4096 } else { 512 });
+    Operation::ResizeNamespace { nqn: NQN.to_owned(), nsid, bytes }
+}
+
+pub(crate) fn remove_subsystem(nqn: &str) -> Operation {
+    Operation::RemoveSubsystem { nqn: nqn.to_owned() }
 }
 
 pub(crate) fn local() -> SocketAddr {

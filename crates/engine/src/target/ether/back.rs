@@ -15,7 +15,7 @@ fn serve(fifo: &Path, reactors: usize) -> Server {
     let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
     let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
     let exports = vec![Export::new(1, backend)];
-    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();
     config.ether = Some(EtherConfig { interfaces: vec![TARGET.into()], port });

@@ -86,7 +86,7 @@ fn server_config(interfaces: &[&str]) -> ServerConfig {
         read_only: false,
     };
     let exports = vec![Export::new(1, backend)];
-    let subsystem = Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports };
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();
     let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();

@@ -21,7 +21,7 @@ fn memory(sizes: &[(u32, u64)]) -> Vec<Subsystem> {
         Export::new(nsid, backend)
     };
     let exports = sizes.iter().map(export).collect();
-    vec![Subsystem { nqn: NQN.into(), serial: None, allowed_hosts: None, exports }]
+    vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }]
 }
 
 fn target() -> Server {

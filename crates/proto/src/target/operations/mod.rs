@@ -1,0 +1,360 @@
+//! Changes to what a target exports, as values.
+//!
+//! Whoever changes a running target, a configuration file that is read again or a request at a socket, says what
+//! is to change as a list of [`Operation`]s. [`TargetConfig::with`] decides: the list is checked and applied as a
+//! whole, or nothing is. [`TargetConfig::operations_to`] is its inverse: what makes one configuration another.
+//!
+//! The same operations work on what somebody asks for, where a namespace says where its blocks are kept, and on
+//! what hosts see, where it has a size and an identity: [`Description`] is what both have in common.
+
+mod error;
+
+pub use error::{ConfigError, Place};
+
+use super::config::{
+    Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, check_host,
+    check_namespace,
+};
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One change to what a target exports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation<N = NamespaceConfig> {
+    /// Adds a subsystem, with its namespaces.
+    AddSubsystem(SubsystemConfig<N>),
+    /// Removes a subsystem, with its namespaces; its controllers end.
+    RemoveSubsystem {
+        /// The subsystem.
+        nqn: String,
+    },
+    /// Gives a subsystem another serial number and another model number.
+    SetSubsystem {
+        /// The subsystem.
+        nqn: String,
+        /// As in [`SubsystemConfig::serial`].
+        serial: Option<String>,
+        /// As in [`SubsystemConfig::model`].
+        model: String,
+    },
+    /// Adds a namespace.
+    AddNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        namespace: N,
+    },
+    /// Removes a namespace.
+    RemoveNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// Makes the namespace with that NSID this one: the same blocks in another way, or other blocks.
+    ReplaceNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        namespace: N,
+    },
+    /// Gives a namespace another size.
+    ResizeNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// Its new size in octets.
+        bytes: u64,
+    },
+    /// Lets any host use a subsystem, or only those that will be named.
+    AllowAnyHost {
+        /// The subsystem.
+        nqn: String,
+        /// Whether any host may use it.
+        allow: bool,
+    },
+    /// Lets a host use a subsystem.
+    AllowHost {
+        /// The subsystem.
+        nqn: String,
+        /// The host's NQN.
+        host: String,
+    },
+    /// Lets a host use a subsystem no more; its controllers end.
+    DisallowHost {
+        /// The subsystem.
+        nqn: String,
+        /// The host's NQN.
+        host: String,
+    },
+    /// Names an address in the discovery log.
+    Listen(Listener),
+    /// Names an address in the discovery log no more.
+    Unlisten(Listener),
+}
+
+impl<N: Description> Operation<N> {
+    /// What it is about.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match self {
+            Operation::AddSubsystem(SubsystemConfig { nqn, .. })
+            | Operation::RemoveSubsystem { nqn }
+            | Operation::SetSubsystem { nqn, .. }
+            | Operation::AllowAnyHost { nqn, .. } => Place::subsystem(nqn),
+            Operation::AddNamespace { nqn, namespace }
+            | Operation::ReplaceNamespace { nqn, namespace } => {
+                Place::namespace(nqn, namespace.nsid())
+            }
+            Operation::RemoveNamespace { nqn, nsid }
+            | Operation::ResizeNamespace { nqn, nsid, .. } => Place::namespace(nqn, *nsid),
+            Operation::AllowHost { nqn, host } | Operation::DisallowHost { nqn, host } => {
+                Place::Host(nqn.clone(), host.clone())
+            }
+            Operation::Listen(listener) | Operation::Unlisten(listener) => {
+                Place::Listener(listener.address)
+            }
+        }
+    }
+}
+
+/// What has been done, for logs and answers.
+impl<N: Description> fmt::Display for Operation<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Operation::AddSubsystem(_) | Operation::AddNamespace { .. } => "added",
+            Operation::RemoveSubsystem { .. } | Operation::RemoveNamespace { .. } => "removed",
+            Operation::SetSubsystem { .. } => "has another serial or model number",
+            Operation::ReplaceNamespace { .. } => "replaced",
+            Operation::ResizeNamespace { bytes, .. } => {
+                return write!(f, "{}: resized to {bytes} octets", self.place());
+            }
+            Operation::AllowAnyHost { allow: true, .. } => "any host allowed",
+            Operation::AllowAnyHost { allow: false, .. } => "only named hosts allowed",
+            Operation::AllowHost { .. } => "allowed",
+            Operation::DisallowHost { .. } => "not allowed any more",
+            Operation::Listen(_) => "listens",
+            Operation::Unlisten(_) => "listens no more",
+        };
+        write!(f, "{}: {what}", self.place())
+    }
+}
+
+impl<N: Description> TargetConfig<N> {
+    /// The configuration after `operations`, in their order. Only the end has to be good as a whole, so that
+    /// namespaces can change places.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn with(&self, operations: &[Operation<N>]) -> Result<Self, ConfigError> {
+        let mut next = self.clone();
+        operations.iter().try_for_each(|operation| next.apply(operation))?;
+        next.check()?;
+        Ok(next)
+    }
+
+    fn apply(&mut self, operation: &Operation<N>) -> Result<(), ConfigError> {
+        match operation {
+            Operation::AddSubsystem(new) => {
+                let is_there = self.subsystems.iter().any(|subsystem| subsystem.nqn == new.nqn);
+                add_unless(is_there, &mut self.subsystems, new, operation)
+            }
+            Operation::RemoveSubsystem { nqn } => {
+                let at = self.subsystems.iter().position(|subsystem| subsystem.nqn == *nqn);
+                self.subsystems.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
+                Ok(())
+            }
+            Operation::Listen(listener) => {
+                let is_there = self.listeners.contains(listener);
+                add_unless(is_there, &mut self.listeners, listener, operation)
+            }
+            Operation::Unlisten(listener) => {
+                let at = self.listeners.iter().position(|other| other == listener);
+                self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
+                Ok(())
+            }
+            Operation::SetSubsystem { nqn, .. }
+            | Operation::AddNamespace { nqn, .. }
+            | Operation::RemoveNamespace { nqn, .. }
+            | Operation::ReplaceNamespace { nqn, .. }
+            | Operation::ResizeNamespace { nqn, .. }
+            | Operation::AllowAnyHost { nqn, .. }
+            | Operation::AllowHost { nqn, .. }
+            | Operation::DisallowHost { nqn, .. } => {
+                let subsystem = self.subsystems.iter_mut().find(|other| other.nqn == *nqn);
+                let unknown = || ConfigError::Unknown(Place::subsystem(nqn));
+                subsystem.ok_or_else(unknown)?.apply(operation)
+            }
+        }
+    }
+}
+
+fn add_unless<T: Clone, N: Description>(
+    is_there: bool,
+    all: &mut Vec<T>,
+    new: &T,
+    operation: &Operation<N>,
+) -> Result<(), ConfigError> {
+    if is_there {
+        return Err(ConfigError::Exists(operation.place()));
+    }
+    all.push(new.clone());
+    Ok(())
+}
+
+impl<N: Description> SubsystemConfig<N> {
+    fn apply(&mut self, operation: &Operation<N>) -> Result<(), ConfigError> {
+        let place = || operation.place();
+        match operation {
+            Operation::SetSubsystem { serial, model, .. } => {
+                (self.serial, self.model) = (serial.clone(), model.clone());
+            }
+            Operation::AddNamespace { namespace, .. } => {
+                check_namespace(&self.nqn, namespace)?;
+                let is_there = self.namespaces.iter().any(|old| old.nsid() == namespace.nsid());
+                add_unless(is_there, &mut self.namespaces, namespace, operation)?;
+            }
+            Operation::RemoveNamespace { nsid, .. } => {
+                let at = self.namespaces.iter().position(|namespace| namespace.nsid() == *nsid);
+                self.namespaces.remove(at.ok_or_else(|| ConfigError::Unknown(place()))?);
+            }
+            Operation::ReplaceNamespace { namespace, .. } => {
+                check_namespace(&self.nqn, namespace)?;
+                *self.namespace(namespace.nsid())? = namespace.clone();
+            }
+            Operation::ResizeNamespace { nsid, bytes, .. } => {
+                let nqn = self.nqn.clone();
+                let namespace = self.namespace(*nsid)?;
+                let unfit = |hint| ConfigError::invalid(place(), "size", bytes, hint);
+                let resized = namespace.resized(*bytes).map_err(unfit)?;
+                check_namespace(&nqn, &resized)?;
+                *namespace = resized;
+            }
+            Operation::AllowAnyHost { allow, .. } => match (allow, &self.allowed_hosts) {
+                (true, _) => self.allowed_hosts = None,
+                (false, None) => self.allowed_hosts = Some(BTreeSet::new()),
+                (false, Some(_)) => {}
+            },
+            Operation::AllowHost { host, .. } => {
+                check_host(&self.nqn, host)?;
+                if !self.hosts(host)?.insert(host.clone()) {
+                    return Err(ConfigError::Exists(place()));
+                }
+            }
+            Operation::DisallowHost { host, .. } => {
+                if !self.hosts(host)?.remove(host) {
+                    return Err(ConfigError::Unknown(place()));
+                }
+            }
+            // They are about no subsystem, or about a whole one.
+            Operation::AddSubsystem(_)
+            | Operation::RemoveSubsystem { .. }
+            | Operation::Listen(_)
+            | Operation::Unlisten(_) => {}
+        }
+        Ok(())
+    }
+
+    fn namespace(&mut self, nsid: u32) -> Result<&mut N, ConfigError> {
+        let unknown = ConfigError::Unknown(Place::namespace(&self.nqn, nsid));
+        self.namespaces.iter_mut().find(|namespace| namespace.nsid() == nsid).ok_or(unknown)
+    }
+
+    /// The hosts that may use it. While any host may, naming one would shut out all others.
+    fn hosts(&mut self, host: &str) -> Result<&mut BTreeSet<String>, ConfigError> {
+        let hint = "any host may use the subsystem: disallow any host first";
+        let any = ConfigError::invalid(Place::subsystem(&self.nqn), "host", host, hint);
+        self.allowed_hosts.as_mut().ok_or(any)
+    }
+}
+
+/// Differences.
+impl<N: Description> TargetConfig<N> {
+    /// What makes this configuration `wanted`, but for limits and origin, which stay. What goes comes first, so that
+    /// what it was can come elsewhere.
+    #[must_use]
+    pub fn operations_to(&self, wanted: &Self) -> Vec<Operation<N>> {
+        let old: BTreeMap<&str, &SubsystemConfig<N>> =
+            self.subsystems.iter().map(|subsystem| (subsystem.nqn.as_str(), subsystem)).collect();
+        let new: BTreeSet<&str> = wanted.subsystems.iter().map(|s| s.nqn.as_str()).collect();
+        let mut operations = Vec::new();
+        let gone = self.listeners.iter().filter(|listener| !wanted.listeners.contains(listener));
+        operations.extend(gone.map(|listener| Operation::Unlisten(*listener)));
+        let gone = old.keys().filter(|nqn| !new.contains(*nqn));
+        operations.extend(gone.map(|nqn| Operation::RemoveSubsystem { nqn: (*nqn).to_owned() }));
+        let both = || {
+            let wanted = wanted.subsystems.iter();
+            wanted.filter_map(|subsystem| Some((*old.get(subsystem.nqn.as_str())?, subsystem)))
+        };
+        for (old, new) in both() {
+            old.removals_to(new, &mut operations);
+        }
+        for (old, new) in both() {
+            old.changes_to(new, &mut operations);
+        }
+        let come = wanted.subsystems.iter().filter(|new| !old.contains_key(new.nqn.as_str()));
+        operations.extend(come.map(|new| Operation::AddSubsystem(new.clone())));
+        let come = wanted.listeners.iter().filter(|listener| !self.listeners.contains(listener));
+        operations.extend(come.map(|listener| Operation::Listen(*listener)));
+        operations
+    }
+}
+
+impl<N: Description> SubsystemConfig<N> {
+    fn removals_to(&self, wanted: &Self, operations: &mut Vec<Operation<N>>) {
+        let nqn = || self.nqn.clone();
+        match (&self.allowed_hosts, &wanted.allowed_hosts) {
+            (Some(old), Some(new)) => operations.extend(
+                old.difference(new)
+                    .map(|host| Operation::DisallowHost { nqn: nqn(), host: host.clone() }),
+            ),
+            (None, Some(_)) => {
+                operations.push(Operation::AllowAnyHost { nqn: nqn(), allow: false });
+            }
+            (_, None) => {}
+        }
+        let kept: BTreeSet<u32> = wanted.namespaces.iter().map(Description::nsid).collect();
+        let gone =
+            self.namespaces.iter().map(Description::nsid).filter(|nsid| !kept.contains(nsid));
+        operations.extend(gone.map(|nsid| Operation::RemoveNamespace { nqn: nqn(), nsid }));
+    }
+
+    fn changes_to(&self, wanted: &Self, operations: &mut Vec<Operation<N>>) {
+        let nqn = || self.nqn.clone();
+        if (&self.serial, &self.model) != (&wanted.serial, &wanted.model) {
+            let (serial, model) = (wanted.serial.clone(), wanted.model.clone());
+            operations.push(Operation::SetSubsystem { nqn: nqn(), serial, model });
+        }
+        let none = BTreeSet::new();
+        match (&self.allowed_hosts, &wanted.allowed_hosts) {
+            (old, Some(new)) => operations.extend(
+                new.difference(old.as_ref().unwrap_or(&none))
+                    .map(|host| Operation::AllowHost { nqn: nqn(), host: host.clone() }),
+            ),
+            (Some(_), None) => {
+                operations.push(Operation::AllowAnyHost { nqn: nqn(), allow: true });
+            }
+            (None, None) => {}
+        }
+        let old: BTreeMap<u32, &N> =
+            self.namespaces.iter().map(|namespace| (namespace.nsid(), namespace)).collect();
+        let change = |namespace: &N| {
+            let nsid = namespace.nsid();
+            let new = || namespace.clone();
+            match old.get(&nsid) {
+                Some(old) if *old == namespace => None,
+                Some(old) => Some(match namespace.bytes() {
+                    Some(bytes)
+                        if old.resized(bytes).is_ok_and(|resized| resized == *namespace) =>
+                    {
+                        Operation::ResizeNamespace { nqn: nqn(), nsid, bytes }
+                    }
+                    _ => Operation::ReplaceNamespace { nqn: nqn(), namespace: new() },
+                }),
+                None => Some(Operation::AddNamespace { nqn: nqn(), namespace: new() }),
+            }
+        };
+        operations.extend(wanted.namespaces.iter().filter_map(change));
+    }
+}
