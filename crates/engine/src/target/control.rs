@@ -8,13 +8,14 @@ use crate::backend::{Backend, Unflushed};
 use crate::connection::any_hung_up;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
+use roadtrain_proto::target::session::{Leaving, Session};
 use roadtrain_proto::target::{
     ConfigError, Connected, Limits, Operation, Outcome, Place, Target, TargetConfig, TargetEvent,
     host_name,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{DISCOVERY_NQN, fctype};
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::io;
 use std::net::SocketAddr;
@@ -63,7 +64,7 @@ pub(super) struct Answer {
     /// Its completion; `None` for an asynchronous event request.
     pub(super) completion: Option<(Status, u64)>,
     /// The lane's queue was connected.
-    pub(super) connected: Option<Presence>,
+    pub(super) connected: bool,
     /// A Connect that is to be tried again at [`Order::Settled`].
     pub(super) postponed: bool,
     /// The connection ends after the answer.
@@ -123,18 +124,23 @@ impl Control {
         }
     }
 
-    /// An admin or fabrics command; `association` is filled in by Connect. Data for the host goes to `page`.
+    /// An admin or fabrics command, if the connection's state admits it. Data for the host goes to `page`.
     pub(super) fn command(
         &self,
         now: Instant,
-        association: &mut Option<Connected>,
+        session: &mut Session,
         port: Port<'_>,
         sqe: &Sqe,
         data: &[u8],
         page: &mut Vec<u8>,
     ) -> Answer {
-        let Some(connected) = association else {
-            return self.connect(now, association, port, sqe, data);
+        if let Err(status) = session.admits(session.request(sqe)) {
+            let (opcode, state) = (format!("{:#04x}", sqe.opcode), session.state());
+            info!(peer = port.peer, field = "opcode", value = opcode, %status, "refused while {state:?}");
+            return Answer { completion: Some((status, 0)), ..Answer::default() };
+        }
+        let Some(connected) = session.queue() else {
+            return self.connect(now, session, port, sqe, data);
         };
         let (cntlid, qid) = (connected.cntlid, connected.qid);
         let mut state = self.lock();
@@ -149,7 +155,7 @@ impl Control {
             }
             Outcome::Pending => Answer::default(),
             Outcome::Disconnected => {
-                *association = None;
+                session.disconnected();
                 Answer { completion: Some((Status::SUCCESS, 0)), ends: true, ..Answer::default() }
             }
         }
@@ -158,17 +164,11 @@ impl Control {
     fn connect(
         &self,
         now: Instant,
-        association: &mut Option<Connected>,
+        session: &mut Session,
         port: Port<'_>,
         sqe: &Sqe,
         data: &[u8],
     ) -> Answer {
-        if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
-            let status = Status::COMMAND_SEQUENCE_ERROR.dnr();
-            let opcode = format!("{:#04x}", sqe.opcode);
-            info!(peer = port.peer, field = "opcode", value = opcode, %status, "Connect expected");
-            return Answer { completion: Some((status, 0)), ..Answer::default() };
-        }
         let mut state = self.lock();
         let any_lost = |sockets: &[RawFd]| any_hung_up(sockets.iter().copied());
         match state.presences.admit(now, sqe, data, port.since, any_lost) {
@@ -199,10 +199,10 @@ impl Control {
         }
         let connected = state.target.connect(now, sqe, data, port.local);
         let mut enter = |c: &Connected| state.presences.enter(now, &c.hostnqn, c.qid, port.socket);
-        let presence = connected.as_ref().ok().map(&mut enter);
+        let connected = connected.map(|connected| (enter(&connected), connected));
         self.publish(state);
         match connected {
-            Ok(connected) => {
+            Ok((presence, connected)) => {
                 info!(
                     peer = port.peer,
                     cntlid = connected.cntlid,
@@ -212,8 +212,8 @@ impl Control {
                     "queue connected"
                 );
                 let completion = Some((Status::SUCCESS, connected.result.into()));
-                *association = Some(connected);
-                Answer { completion, connected: presence, ..Answer::default() }
+                session.connected(connected, presence);
+                Answer { completion, connected: true, ..Answer::default() }
             }
             Err(error) => {
                 let (field, value, status) = (error.field, &error.value, error.status);
@@ -312,21 +312,15 @@ impl Control {
         self.settle(&mut state);
     }
 
-    /// Nothing is left of a connection, of which the controller `given_up_by` wants to know that. Its socket is closed
-    /// after this.
-    pub(super) fn left(
-        &self,
-        presence: &Presence,
-        connected: Option<&Connected>,
-        given_up_by: Option<u16>,
-    ) {
+    /// Nothing is left of a connection. Its socket is closed after this.
+    pub(super) fn left(&self, leaving: &Leaving) {
         let mut state = self.lock();
-        state.presences.leave(presence);
+        state.presences.leave(&leaving.presence);
         self.settle(&mut state);
-        if let Some(connected) = connected {
+        if let Some(connected) = &leaving.connected {
             state.target.disconnect(connected.cntlid, connected.qid);
         }
-        if let Some(cntlid) = given_up_by {
+        if let Some(cntlid) = leaving.given_up_by {
             state.target.drained(cntlid);
         }
         self.publish(state);

@@ -26,10 +26,8 @@ pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
-use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config;
-use roadtrain_proto::target::stability::User;
-use roadtrain_proto::target::{Connected, Usage};
+use roadtrain_proto::target::session::{Request, Session, Settings};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::VecDeque;
@@ -82,16 +80,9 @@ pub(super) struct Lane {
     transport: Transport,
     /// Of a connection of its own.
     pub(super) ticket: Option<Ticket>,
-    pub(super) association: Option<Connected>,
-    /// Of the host, known even when the controller is gone.
-    pub(super) presence: Option<Presence>,
-    /// Connect commands that wait for lanes which the host has lost.
-    postponed: Vec<u16>,
-    /// When the first of them came.
-    connecting: Option<Instant>,
+    /// What may be done.
+    pub(super) session: Session,
     pub(super) namespaces: NamespaceTable,
-    /// The controller as stores know it.
-    user: Option<Arc<User>>,
     /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
     closing: Vec<Unflushed>,
     slots: Vec<Slot>,
@@ -99,18 +90,8 @@ pub(super) struct Lane {
     starved: VecDeque<u16>,
     /// The admin command that was given a buffer of the lane's own last.
     own_buffer: Option<u16>,
-    /// Commands in the backend.
-    pub(super) tasks: u32,
-    /// A command has come since the control plane was told that the host is there.
-    heard: bool,
-    /// What the SMART log has not been told yet.
-    usage: Usage,
     /// Aborts of its commands that were not answered.
     aborts: Vec<Abort>,
-    /// The controller shuts down: nothing more is executed.
-    is_quiet: bool,
-    /// The controller that has given the lane up, by a reset or Disconnect, and waits until it has ended.
-    pub(super) given_up_by: Option<u16>,
 }
 
 /// Addresses of a connection.
@@ -127,35 +108,27 @@ impl Lane {
         ends: Ends,
         socket: OwnedFd,
         config: Config,
-        ticket: Ticket,
+        (ticket, settings): (Ticket, Settings),
     ) -> Self {
         let tcp = Tcp::new(ends.local, socket, config);
-        let lane = Lane::new(id, ends.peer.to_string(), Transport::Tcp(tcp));
+        let session = Session::new(settings);
+        let lane = Lane::new(id, ends.peer.to_string(), Transport::Tcp(tcp), session);
         Lane { ticket: Some(ticket), ..lane }
     }
 
-    fn new(id: (u32, u32), peer: String, transport: Transport) -> Self {
+    fn new(id: (u32, u32), peer: String, transport: Transport, session: Session) -> Self {
         Lane {
             id,
             peer,
             transport,
             ticket: None,
-            association: None,
-            presence: None,
-            postponed: Vec::new(),
-            connecting: None,
+            session,
             namespaces: NamespaceTable::default(),
-            user: None,
             closing: Vec::new(),
             slots: Vec::new(),
             starved: VecDeque::new(),
             own_buffer: None,
-            tasks: 0,
-            heard: false,
-            usage: Usage::default(),
             aborts: Vec::new(),
-            is_quiet: false,
-            given_up_by: None,
         }
     }
 
@@ -201,11 +174,17 @@ impl Lane {
         sqe: &Sqe,
         payload: Payload<'_>,
     ) -> Result<(), LaneError> {
-        self.heard = true;
+        self.session.heard();
         self.slot(slot);
         let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
-        if self.association.as_ref().is_some_and(|c| c.qid > 0) && !is_fabrics {
+        if self.session.executes_io() && !is_fabrics {
             self.handle_io(shared, slot, sqe, payload);
+            return Ok(());
+        }
+        if self.session.request(sqe) == Request::Io
+            && let Err(status) = self.session.admits(Request::Io)
+        {
+            self.fail(shared, slot, status, &payload);
             return Ok(());
         }
         let payload = self.place(shared.now, payload);
@@ -292,20 +271,19 @@ impl Lane {
 
     /// The namespaces have changed.
     pub(super) fn refresh(&mut self, control: &Control) {
-        self.namespaces = control.table(self.association.as_ref());
+        self.namespaces = control.table(self.session.queue());
+    }
+
+    /// Nothing is left of it, which the control plane hears.
+    pub(super) fn leave(self, control: &Control) {
+        if let Some(leaving) = self.session.leave() {
+            control.left(&leaving);
+        }
     }
 
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        if std::mem::take(&mut self.heard)
-            && let Some(connected) = &self.association
-        {
-            // Whatever the command is, and however it ends: the host is alive.
-            connected.shared.mark_traffic();
-            if self.usage != Usage::default() {
-                connected.shared.add_usage(&std::mem::take(&mut self.usage));
-            }
-        }
+        self.session.tell_traffic();
         self.transport.batcher().add_to(shared.now, &mut shared.load);
         self.hear_load(shared);
         self.transport.expire(shared.now);

@@ -9,6 +9,7 @@ mod watched;
 use super::control::Control;
 use super::dispatch::{Dispatch, Dispatcher};
 use super::ether::Drops;
+pub(super) use accept::ListenSocket;
 pub(super) use watched::PortState;
 
 use super::ether::listener::Request;
@@ -29,12 +30,13 @@ use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -55,7 +57,7 @@ const UNSENT_SHARE: usize = 4;
 /// What other threads tell a reactor.
 pub(super) enum Order {
     /// Serve this connection.
-    Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket },
+    Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket, settings: Settings },
     /// End the connection that has this ticket: others need its room.
     Evict(u64),
     /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
@@ -108,8 +110,6 @@ struct Seat {
     touched: bool,
     polling_in: bool,
     polling_out: bool,
-    /// Its connection is over; it stays until the backend is done with its commands.
-    closed: bool,
 }
 
 /// Where its lanes receive.
@@ -145,7 +145,7 @@ pub(super) struct Reactor {
     paused: Vec<usize>,
     tickets: Arc<Tickets>,
     shared: Shared,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<ListenSocket>,
     frames: Frames,
     packing: Packing,
     inbox: Inbox<Order>,
@@ -171,7 +171,7 @@ pub(super) struct Reactor {
 /// What a reactor is made from; built on the thread that runs it.
 pub(super) struct Parts {
     pub(super) number: usize,
-    pub(super) listeners: Vec<TcpListener>,
+    pub(super) listeners: Vec<ListenSocket>,
     /// For lanes over Ethernet, one at each interface.
     pub(super) ports: Vec<Port>,
     /// At the same interfaces, of the reactor that listens: door 0.
@@ -316,7 +316,7 @@ impl Reactor {
     }
 
     fn arm_listener(&mut self, index: usize) {
-        let fd = self.listeners[index].as_raw_fd();
+        let fd = self.listeners[index].socket.as_raw_fd();
         self.poll(fd, libc::POLLIN, mark(Kind::Listener, index as u32, 0));
     }
 
@@ -389,8 +389,8 @@ impl Reactor {
     fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
         debug_assert_eq!(self.generations[index as usize], generation, "a seat outlives its tasks");
         let Some(seat) = self.seats[index as usize].as_mut() else { return false };
-        seat.lane.tasks -= 1;
-        if seat.closed {
+        seat.lane.session.left_store();
+        if seat.lane.session.is_ended() {
             outcome.buffer.into_iter().for_each(|buffer| self.shared.pool.give(buffer));
             self.vacate(index);
             return false;
@@ -405,7 +405,9 @@ impl Reactor {
         while let Some(order) = self.inbox.take() {
             match order {
                 Order::Adopt { .. } if self.stopping => {} // dropped, which closes it
-                Order::Adopt { socket, peer, ticket } => self.adopt(socket, peer, ticket),
+                Order::Adopt { socket, peer, ticket, settings } => {
+                    self.adopt(socket, peer, ticket, settings);
+                }
                 Order::Evict(ticket) => self.evict(ticket),
                 Order::Request(request) => self.take_request(&request),
                 Order::Event(event) => self.handle_event(&event),
@@ -484,13 +486,13 @@ impl Reactor {
             touched: false,
             polling_in: false,
             polling_out: false,
-            closed: false,
         });
     }
 
     /// Marks a lane worth a turn.
     fn heat(&mut self, index: u32) {
-        if let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed)
+        if let Some(seat) =
+            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
             && !std::mem::replace(&mut seat.hot, true)
         {
             self.hot.push(index);
@@ -500,7 +502,9 @@ impl Reactor {
     /// Watches a lane's connection while it has no turn.
     fn arm(&mut self, index: u32) {
         let generation = self.generations[index as usize];
-        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
+        let Some(seat) =
+            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
+        else {
             return;
         };
         let Some(fd) = seat.lane.fd() else { return };
@@ -572,7 +576,9 @@ impl Reactor {
     fn review_express(&mut self) {
         let (seats, now) = (&mut self.seats, self.shared.now);
         self.express.retain(|&index| {
-            seats[index as usize].as_mut().is_some_and(|s| !s.closed && s.lane.is_express(now))
+            seats[index as usize]
+                .as_mut()
+                .is_some_and(|s| !s.lane.session.is_ended() && s.lane.is_express(now))
         });
     }
 
@@ -646,7 +652,8 @@ impl Reactor {
         index: u32,
         call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LaneError>,
     ) -> Option<T> {
-        let seat = self.seats[index as usize].as_mut().filter(|seat| !seat.closed)?;
+        let seat =
+            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())?;
         match call(&mut seat.lane, &mut self.shared) {
             Ok(value) => Some(value),
             Err(error) => {
@@ -662,11 +669,12 @@ impl Reactor {
     /// Ends a lane: its connection now, its seat when the backend is done with its commands.
     fn close(&mut self, index: u32) {
         let generation = self.generations[index as usize];
-        let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
+        let Some(seat) =
+            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
+        else {
             return;
         };
-        seat.closed = true;
-        if let Some(presence) = seat.lane.presence.as_ref().filter(|_| seat.lane.tasks > 0) {
+        if let Some(presence) = seat.lane.session.end() {
             self.shared.control.drains(presence);
         }
         seat.hot = false;
@@ -689,15 +697,11 @@ impl Reactor {
     /// Frees a closed seat once no task of it is left; only then is its queue gone for the controller, so that
     /// a host which connects again never overtakes its own old commands.
     fn vacate(&mut self, index: u32) {
-        let Some(seat) = self.seats[index as usize].take_if(|s| s.closed && s.lane.tasks == 0)
-        else {
+        let Some(seat) = self.seats[index as usize].take_if(|s| s.lane.session.is_gone()) else {
             return;
         };
         self.free.push(index);
-        if let Some(presence) = &seat.lane.presence {
-            let Lane { association, given_up_by, .. } = &seat.lane;
-            self.shared.control.left(presence, association.as_ref(), *given_up_by);
-        }
+        seat.lane.leave(&self.shared.control);
     }
 
     /// Ends lanes that their host has lost, before they execute more of what it sent over them.
@@ -706,7 +710,7 @@ impl Reactor {
             self.use_lane(index, |lane, _| {
                 let is_lost =
                     |presence: &Presence| *presence.hostnqn == *hostnqn && lane.is_hung_up();
-                match lane.presence.as_ref().is_some_and(is_lost) {
+                match lane.session.presence().is_some_and(is_lost) {
                     true => Err(LaneError::Ended("ended by the host, which connects again")),
                     false => Ok(()),
                 }
@@ -725,10 +729,12 @@ impl Reactor {
 
     fn handle_event(&mut self, event: &TargetEvent) {
         for index in 0..self.seats.len() as u32 {
-            let Some(seat) = self.seats[index as usize].as_mut().filter(|seat| !seat.closed) else {
+            let Some(seat) =
+                self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
+            else {
                 continue;
             };
-            let Some(connected) = &seat.lane.association else { continue };
+            let Some(connected) = seat.lane.session.queue() else { continue };
             let queue = (connected.cntlid, connected.qid);
             match event {
                 TargetEvent::Completion { cntlid, cid, status, result }
@@ -740,10 +746,7 @@ impl Reactor {
                 }
                 TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
                     info!(peer = %seat.lane.peer, ?reason, "queue closed");
-                    if *reason == CloseReason::ControllerReset {
-                        seat.lane.given_up_by = Some(*cntlid);
-                    }
-                    seat.lane.association = None; // the controller knows it no more
+                    seat.lane.session.forgotten(*reason == CloseReason::ControllerReset);
                     self.close(index);
                 }
                 TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {

@@ -5,7 +5,7 @@ use super::control::Control;
 use super::dispatch::Dispatch;
 use super::ether::{Drops, EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
-use super::reactor::{Order, Parts, Reactor};
+use super::reactor::{ListenSocket, Order, Parts, Reactor};
 use super::tickets::Tickets;
 use crate::backend::BackendSpec;
 use crate::buffer::Pool;
@@ -20,6 +20,7 @@ use crate::tuning;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::{
     ConfigError, ConnectionLimits, Description, Limits, Listener, NamespaceId, Operation,
     SubsystemConfig, Target, TargetConfig,
@@ -479,6 +480,11 @@ fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ServerError> {
     addresses.iter().map(open).collect()
 }
 
+/// A listener that asks nothing of its connections.
+fn plain(socket: TcpListener) -> ListenSocket {
+    ListenSocket { socket, settings: Settings::default() }
+}
+
 /// Binds; an address still in use is tried again for a moment, because the ring of a target that was killed
 /// keeps its listener open a little longer than the process lives.
 fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
@@ -526,7 +532,7 @@ fn spawn(
             doors: std::mem::take(&mut ports.doors),
             endpoint: ports.endpoint,
             packing: config.packing,
-            listeners: listeners.take().unwrap_or_default(),
+            listeners: listeners.take().unwrap_or_default().into_iter().map(plain).collect(),
             inbox,
             peers: outboxes.clone(),
             control: control.clone(),

@@ -16,6 +16,7 @@
 pub mod io;
 pub mod presence;
 pub mod qpair;
+pub mod session;
 pub mod stability;
 
 mod aborts;

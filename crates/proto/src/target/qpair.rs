@@ -5,6 +5,7 @@
 //! [`Qpair::respond_with_data`]. A slot lives from its command until its response has left
 //! ([`Qpair::sent`]); the caller keeps the slot's data.
 
+use super::session::State;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
@@ -43,6 +44,8 @@ pub(crate) const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 /// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent {
+    /// ICReq: the connection is set up.
+    Initialized,
     /// A command; if it has in-capsule data, its `Data` and `DataDone` events follow.
     Command {
         /// Names the command until its response was sent.
@@ -354,8 +357,9 @@ impl Qpair {
         pdu: &[u8],
         layout: &Layout,
     ) -> Result<Option<RxEvent>, QpairError> {
-        let is_setup = layout.kind == PduType::IcReq;
-        if is_setup != (self.rx == RxState::AwaitIcReq) && layout.kind != PduType::H2cTermReq {
+        let is_new = self.rx == RxState::AwaitIcReq;
+        let state = if is_new { State::Initializing } else { State::Connecting };
+        if !state.takes(layout.kind) {
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICReq out of order").into());
         }
         match layout.kind {
@@ -387,7 +391,7 @@ impl Qpair {
         // Our own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
         self.push(now, Tx::IcResp, &Parcel::control());
-        Ok(None)
+        Ok(Some(RxEvent::Initialized))
     }
 
     fn handle_command(

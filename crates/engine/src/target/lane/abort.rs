@@ -73,7 +73,7 @@ impl Lane {
 
     /// Tells the control plane what has become of Aborts; the answers of their commands were sent before.
     pub(super) fn answer_aborts(&mut self, shared: &Shared) {
-        let Some(connected) = &self.association else { return self.aborts.clear() };
+        let Some(connected) = self.session.queue() else { return self.aborts.clear() };
         let is_over = |abort: &Abort| abort.until.is_some_and(|until| until <= shared.now);
         let is_resolved = |abort: &mut Abort| abort.outcome.is_some() || is_over(abort);
         for Abort { id, outcome, .. } in self.aborts.extract_if(.., is_resolved) {

@@ -12,7 +12,6 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{Property, fctype, property};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use std::sync::Arc;
 use tracing::warn;
 
 /// The answer to a shutdown that has lost something.
@@ -87,29 +86,30 @@ impl Lane {
         let returns_data = sqe.opcode & 2 != 0 && sqe.opcode != opcode::FABRICS;
         let bytes = sqe.sgl.length.get();
         let fits = bytes as usize <= Pool::LEN_MAX;
-        if returns_data && fits && self.association.is_some() { bytes } else { 0 }
+        if returns_data && fits && self.session.queue().is_some() { bytes } else { 0 }
     }
 
     pub(super) fn run_admin(&mut self, shared: &mut Shared, slot: u16) -> Result<(), LaneError> {
         let s = &mut self.slots[usize::from(slot)];
         if let Work::Admin(admin) = &s.work
             && is_shutdown(&admin.sqe)
-            && let Some(connected) = &self.association
+            && let Some(connected) = self.session.queue()
         {
             // No command is in a backend any more, and what was written is on stable storage, before the controller
             // says that it is shut down.
             if !shared.control.quiesce(connected) {
-                self.postponed.push(slot);
+                self.session.postpone(slot);
                 return Ok(());
             }
-            let (backends, user) = (shared.control.backends(connected), self.user.clone());
+            let user = self.session.user().cloned();
+            let backends = shared.control.backends(connected);
             let enter = |user| backends.iter().filter_map(move |b| Unflushed::last(b, user));
             self.closing = user.iter().flat_map(enter).collect();
             let (ring, job) = (&mut shared.ring, Job::FlushAll { backends, user });
             return match shared.dispatcher.start(ring, (self.id, slot), job) {
                 Some(outcome) => self.shut_down(shared, slot, outcome.result),
                 None => {
-                    self.tasks += 1;
+                    self.session.entered_store();
                     Ok(())
                 }
             };
@@ -134,7 +134,7 @@ impl Lane {
         let work = std::mem::take(&mut s.work);
         s.release(&mut shared.pool);
         if let Work::Admin(admin) = work {
-            self.record_error(&admin.sqe, SHUTDOWN_FAILED);
+            self.session.record_error(&admin.sqe, SHUTDOWN_FAILED);
         }
         self.transport.respond(shared.now, slot, SHUTDOWN_FAILED, 0);
         Ok(())
@@ -152,35 +152,29 @@ impl Lane {
         let control = shared.control.clone();
         let (now, mut page) = (shared.now, std::mem::take(&mut shared.page));
         page.clear();
-        let since = *self.connecting.get_or_insert(now);
+        let since = self.session.connecting(now);
         let port = self.transport.port(&self.peer, since);
-        let cntlid = self.association.as_ref().map(|connected| connected.cntlid);
         let (sqe, data) = (&admin.sqe, data.unwrap_or_default());
-        let answer = control.command(now, &mut self.association, port, sqe, data, &mut page);
+        let answer = control.command(now, &mut self.session, port, sqe, data, &mut page);
         if answer.postponed {
             shared.page = page;
             let s = &mut self.slots[usize::from(slot)];
             (s.work, s.data) = (Work::Admin(admin), buffer.map_or(Data::None, Data::Pooled));
-            self.postponed.push(slot);
+            self.session.postpone(slot);
             return Ok(());
         }
-        self.connecting = None;
-        if let Some(presence) = answer.connected
-            && let Some(connected) = &self.association
+        self.session.answered();
+        if answer.connected
+            && let Some(connected) = self.session.queue()
         {
-            self.presence = Some(presence);
             self.ticket.iter().for_each(Ticket::connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
-            self.user = Some(Arc::new(connected.user()));
-            self.namespaces = control.table(self.association.as_ref());
+            self.namespaces = control.table(self.session.queue());
         }
         self.respond_with_page(shared, slot, answer.completion, buffer, &page);
         page.shrink_to(PAGE_BYTES_KEPT);
         shared.page = page;
-        if answer.ends {
-            self.given_up_by = cntlid;
-        }
         if answer.ends && self.transport.ends_at_once(shared.now) {
             self.end_turn(shared)?;
             return Err(LaneError::Ended("disconnected by the host"));
@@ -191,16 +185,13 @@ impl Lane {
     /// The controller shuts down: nothing more is executed, and the control plane hears when no command is in a
     /// backend any more.
     pub(in crate::target) fn quiesce(&mut self, shared: &Shared) {
-        self.is_quiet = true;
+        self.session.quiesce();
         self.tell_quiet(shared);
     }
 
     #[inline]
     pub(super) fn tell_quiet(&self, shared: &Shared) {
-        if self.is_quiet
-            && self.tasks == 0
-            && let Some(connected) = &self.association
-        {
+        if let Some(connected) = self.session.quiet() {
             shared.control.quiesced(connected);
         }
     }
@@ -210,7 +201,7 @@ impl Lane {
         &mut self,
         shared: &mut Shared,
     ) -> Result<bool, LaneError> {
-        let waiting = std::mem::take(&mut self.postponed);
+        let waiting = self.session.take_postponed();
         for &slot in &waiting {
             self.run_admin(shared, slot)?;
         }

@@ -15,6 +15,7 @@ use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::target::{Qpair, RxEvent};
 use roadtrain_proto::ether::train::Train;
 use roadtrain_proto::target::presence::Presence;
+use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
@@ -249,7 +250,9 @@ impl Ether {
 impl Lane {
     /// A lane over Ethernet; `peer` names the host in logs.
     pub(in crate::target) fn over_ether(id: (u32, u32), peer: String, ether: Ether) -> Self {
-        Lane::new(id, peer, Transport::Ether(Box::new(ether)))
+        let mut session = Session::new(Settings::default());
+        session.initialized(); // its host has joined
+        Lane::new(id, peer, Transport::Ether(Box::new(ether)), session)
     }
 
     /// What it has of a lane over Ethernet, if it is one.
@@ -277,7 +280,7 @@ impl Lane {
         hostnqn: &str,
     ) -> bool {
         let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
-        let Some(presence) = self.presence.as_ref().filter(is_its) else {
+        let Some(presence) = self.session.presence().filter(is_its) else {
             return false;
         };
         let Transport::Ether(ether) = &mut self.transport else { return false };
@@ -298,7 +301,7 @@ impl Lane {
             && ether.qpair.links().has_answered()
         {
             ether.asked = None;
-            self.presence.iter().for_each(|presence| control.answered(presence));
+            self.session.presence().into_iter().for_each(|presence| control.answered(presence));
         }
     }
 
@@ -343,7 +346,7 @@ impl Lane {
 
     fn take_commands(&mut self, shared: &mut Shared, body: &[u8]) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
-        let is_io = self.association.as_ref().is_some_and(|connected| connected.qid > 0);
+        let is_io = self.session.queue().is_some_and(|connected| connected.qid > 0);
         ether.has_worked |= is_io && !ether.commands.is_empty();
         let mut commands = std::mem::take(&mut ether.commands);
         for command in commands.drain(..) {

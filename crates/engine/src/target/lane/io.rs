@@ -8,7 +8,6 @@ use crate::target::namespace::LocalNamespace;
 use crate::target::slot::{Data, Work};
 use crate::target::tasks::{Job, Outcome};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
-use roadtrain_proto::target::Connected;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -22,9 +21,6 @@ impl Lane {
         sqe: &Sqe,
         payload: Payload<'_>,
     ) {
-        if self.is_quiet {
-            return self.fail(shared, slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), &payload);
-        }
         let Some(namespace) = self.namespaces.get(sqe.nsid.get()) else {
             return self.handle_io_without_namespace(shared, slot, sqe, &payload);
         };
@@ -37,7 +33,7 @@ impl Lane {
                 return self.refuse(shared, slot, sqe, status, &payload);
             }
         };
-        self.account(&command);
+        self.session.account(&command);
         let hands_over = shared.dispatcher.hands_over();
         // What has come already is copied by whoever executes the command.
         let is_here = matches!(payload, Payload::Here(_) | Payload::InFrame { .. });
@@ -100,7 +96,7 @@ impl Lane {
 
     /// A write whose data is in its place already, or goes there now because its host has split blocks.
     pub(super) fn finish_in_place(&mut self, shared: &mut Shared, slot: u16) {
-        if self.is_quiet {
+        if !self.session.executes_io() {
             return self.refuse_quiet(shared, slot);
         }
         let s = &mut self.slots[usize::from(slot)];
@@ -127,28 +123,6 @@ impl Lane {
         self.start(shared, slot, Job::Wait(backend));
     }
 
-    /// Counts for the SMART log.
-    fn account(&mut self, command: &IoCommand) {
-        match *command {
-            IoCommand::Read { length, .. } | IoCommand::Compare { length, .. } => {
-                self.usage.read_commands += 1;
-                self.usage.read_units += u64::from(length) / 512;
-            }
-            IoCommand::Write { length, .. } => {
-                self.usage.write_commands += 1;
-                self.usage.write_units += u64::from(length) / 512;
-            }
-            _ => {}
-        }
-    }
-
-    /// Into the controller's error log, which has no lock: commands that fail are as cheap as others.
-    pub(super) fn record_error(&self, sqe: &Sqe, status: Status) {
-        if let Some(connected) = &self.association {
-            connected.shared.record_error(connected.qid, sqe, status);
-        }
-    }
-
     /// Fails a command that cannot be.
     fn refuse(
         &mut self,
@@ -158,7 +132,7 @@ impl Lane {
         status: Status,
         payload: &Payload<'_>,
     ) {
-        self.record_error(sqe, status);
+        self.session.record_error(sqe, status);
         self.fail(shared, slot, status, payload);
     }
 
@@ -188,7 +162,7 @@ impl Lane {
             return self.refuse(shared, slot, sqe, status, payload);
         }
         let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
-        self.start(shared, slot, Job::FlushAll { backends, user: self.user.clone() });
+        self.start(shared, slot, Job::FlushAll { backends, user: self.session.user().cloned() });
     }
 
     /// Answers with an error, when the data that came along has passed.
@@ -249,19 +223,18 @@ impl Lane {
     }
 
     pub(super) fn execute(&mut self, shared: &mut Shared, slot: u16) {
-        if self.is_quiet {
+        if !self.session.executes_io() {
             return self.refuse_quiet(shared, slot);
         }
         let s = &mut self.slots[usize::from(slot)];
         let Work::Io { command, namespace, began, .. } = &mut s.work else { return };
         let (mut command, backend) = (*command, namespace.backend.clone());
-        let write_through = |c: &Connected| c.shared.is_write_through();
-        if self.association.as_ref().is_some_and(write_through) {
+        if self.session.is_write_through() {
             force_unit_access(&mut command);
         }
         *began =
             namespace.unflushed.as_ref().filter(|_| needs_flush(&command)).map(Unflushed::epoch);
-        let user = self.user.clone().filter(|_| command == IoCommand::Flush);
+        let user = self.session.user().filter(|_| command == IoCommand::Flush).cloned();
         let buffer = match std::mem::take(&mut s.data) {
             Data::Pooled(buffer) => Some(buffer),
             _ => None,
@@ -281,13 +254,13 @@ impl Lane {
         let Shared { dispatcher, ring, .. } = shared;
         match dispatcher.start(ring, (self.id, slot), job) {
             Some(outcome) => self.finish(shared, slot, outcome),
-            None => self.tasks += 1,
+            None => self.session.entered_store(),
         }
     }
 
     /// The backend is done with a command.
     pub(in crate::target) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
-        self.transport.set_in_backend(self.tasks);
+        self.transport.set_in_backend(self.session.in_store());
         let is_aborted = is_aborted(&outcome);
         self.resolve_aborts(slot, is_aborted);
         self.tell_quiet(shared);
@@ -325,7 +298,7 @@ impl Lane {
                     && !is_aborted
                 {
                     let sqe = *sqe;
-                    self.record_error(&sqe, status);
+                    self.session.record_error(&sqe, status);
                 }
                 self.transport.respond(shared.now, slot, status, 0);
             }

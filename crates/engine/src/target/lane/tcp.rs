@@ -254,6 +254,7 @@ impl Lane {
             }
             let Some(event) = tcp.qpair.poll_rx(shared.now, input, at)? else { break };
             match event {
+                RxEvent::Initialized => self.session.initialized(),
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                     commands += 1;
                     let payload = match in_capsule_bytes {

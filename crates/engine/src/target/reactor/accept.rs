@@ -4,20 +4,27 @@ use super::{Order, Reactor};
 use crate::target::lane::{Ends, Lane, LaneError};
 use crate::target::tickets::Ticket;
 use crate::tuning;
+use roadtrain_proto::target::session::Settings;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use tracing::{debug, warn};
 
 /// Connections accepted before the lanes of this reactor have a turn, and those that make room are ended.
 const ACCEPTS_MAX: u32 = 64;
 
+/// Where connections come, and what is asked of them.
+pub(in crate::target) struct ListenSocket {
+    pub(in crate::target) socket: TcpListener,
+    pub(in crate::target) settings: Settings,
+}
+
 impl Reactor {
     /// Takes connections that wait, and deals them out.
     pub(super) fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTS_MAX {
-            match self.listeners[listener].accept() {
-                Ok((stream, peer)) => self.deal(stream, peer),
+            match self.listeners[listener].socket.accept() {
+                Ok((stream, peer)) => self.deal(listener, stream, peer),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_exhaustion(&e) => {
                     // Trying again at once would only spin.
@@ -31,22 +38,35 @@ impl Reactor {
         self.arm_listener(listener);
     }
 
-    fn deal(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn deal(&mut self, listener: usize, stream: TcpStream, peer: SocketAddr) {
         let Some((ticket, instead_of)) = self.tickets.take(peer) else { return };
         if let Some(number) = instead_of {
             self.peers.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
         }
         let outbox = &self.peers[self.next_peer % self.peers.len()];
         self.next_peer += 1;
-        outbox.send(Order::Adopt { socket: prepare(stream), peer, ticket });
+        let settings = self.listeners[listener].settings;
+        outbox.send(Order::Adopt { socket: prepare(stream), peer, ticket, settings });
     }
 
-    pub(super) fn adopt(&mut self, socket: OwnedFd, peer: SocketAddr, ticket: Ticket) {
+    pub(super) fn adopt(
+        &mut self,
+        socket: OwnedFd,
+        peer: SocketAddr,
+        ticket: Ticket,
+        settings: Settings,
+    ) {
         let stream = TcpStream::from(socket);
         let Ok(local) = stream.local_addr() else { return };
         let (index, generation) = self.take_seat();
         let ends = Ends { peer, local };
-        let lane = Lane::over_tcp((index, generation), ends, stream.into(), self.qpair, ticket);
+        let lane = Lane::over_tcp(
+            (index, generation),
+            ends,
+            stream.into(),
+            self.qpair,
+            (ticket, settings),
+        );
         self.occupy(index, lane);
         self.heat(index);
     }

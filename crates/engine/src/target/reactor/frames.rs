@@ -180,7 +180,11 @@ impl Reactor {
 
     fn lane_with(&self, token: u64) -> Option<u32> {
         let index = token & 0xffff;
-        let seat = self.seats.get(index as usize)?.as_ref().filter(|seat| !seat.closed)?;
+        let seat = self
+            .seats
+            .get(index as usize)?
+            .as_ref()
+            .filter(|seat| !seat.lane.session.is_ended())?;
         (seat.lane.ether()?.token == token).then_some(index as u32)
     }
 
@@ -295,7 +299,7 @@ impl Reactor {
         for index in 0..self.seats.len() as u32 {
             let idle = self.buffer_idle;
             let Some(seat) = self.seats[index as usize].as_mut() else { continue };
-            let keep_alive = seat.lane.association.as_ref().map(|connected| connected.keep_alive);
+            let keep_alive = seat.lane.session.queue().map(|connected| connected.keep_alive);
             let Some(ether) = seat.lane.ether_mut() else { continue };
             ether.damq.trim(now, idle);
             let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);

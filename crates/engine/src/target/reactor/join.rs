@@ -233,9 +233,7 @@ impl Reactor {
         let is_newcomer = |index: u32, generation: u32| {
             let seat = self.seats[index as usize].as_ref();
             self.generations[index as usize] == generation
-                && seat.is_some_and(|s| {
-                    !s.closed && s.lane.association.is_none() && s.lane.ether().is_some()
-                })
+                && seat.is_some_and(|s| s.lane.session.is_newcomer() && s.lane.ether().is_some())
         };
         let mut newcomers =
             self.newcomers.iter().filter(|&&(_, index, generation)| is_newcomer(index, generation));

@@ -44,7 +44,7 @@ impl Reactor {
             && deadline <= self.shared.now
         {
             self.newcomers.pop_front();
-            let is_idle = |seat: &Seat| seat.lane.association.is_none();
+            let is_idle = |seat: &Seat| seat.lane.session.is_newcomer();
             if self.generations[index as usize] == generation
                 && self.seats[index as usize].as_ref().is_some_and(is_idle)
             {

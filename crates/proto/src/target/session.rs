@@ -1,0 +1,403 @@
+//! A connection at the target: which state it is in, what may be done in that state, and what is left of it at its end.
+//!
+//! ```text
+//! Securing -> Initializing -> Connecting -> Authenticating -> Live -> Draining -> Ended
+//!    TLS         ICReq          Connect        AUTH_Send...    I/O      none      only what is in a store
+//! ```
+//!
+//! A state that the listener's [`Settings`] do not ask for is passed through at once. A connection may end in every
+//! state. [`State::takes`] and [`State::admits`] are the tables of what may come.
+
+use super::io::IoCommand;
+use super::presence::Presence;
+use super::stability::User;
+use super::{Connected, Usage};
+use crate::time::Instant;
+use roadtrain_wire::fabrics::fctype;
+use roadtrain_wire::pdu::PduType;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+
+/// What a listener asks of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// They are secured before their first PDU.
+    pub secures: bool,
+    /// Their hosts prove who they are before their queues execute commands.
+    pub authenticates: bool,
+}
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The stream makes its handshake: nothing of NVMe/TCP comes.
+    Securing,
+    /// ICReq is expected.
+    Initializing,
+    /// Connect is expected.
+    Connecting,
+    /// The queue is connected; its host has to prove who it is.
+    Authenticating,
+    /// Commands are executed.
+    Live,
+    /// The controller shuts down, or the host has disconnected: nothing new is executed.
+    Draining,
+    /// The connection is over. It stays until no command of it is in a store.
+    Ended,
+}
+
+/// What a command is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Connect.
+    Connect,
+    /// Authentication Send and Receive.
+    Authentication,
+    /// Property Get and Set.
+    Property,
+    /// Disconnect.
+    Disconnect,
+    /// Another fabrics command.
+    Fabrics,
+    /// A command of the admin queue.
+    Admin,
+    /// A command of an I/O queue.
+    Io,
+}
+
+impl State {
+    /// Whether a PDU of that type may come.
+    #[inline]
+    #[must_use]
+    pub const fn takes(self, pdu: PduType) -> bool {
+        match self {
+            State::Securing | State::Ended => false,
+            State::Initializing => matches!(pdu, PduType::IcReq | PduType::H2cTermReq),
+            State::Connecting | State::Authenticating | State::Live | State::Draining => {
+                matches!(pdu, PduType::CapsuleCmd | PduType::H2cData | PduType::H2cTermReq)
+            }
+        }
+    }
+
+    /// Whether a command may be executed.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub const fn admits(self, request: Request) -> Result<(), Status> {
+        use Request::{Admin, Authentication, Connect, Disconnect, Fabrics, Io, Property};
+        match (self, request) {
+            (State::Connecting, Connect) | (State::Authenticating, Authentication) => Ok(()),
+            (State::Authenticating, Disconnect | Property | Fabrics | Admin | Io) => {
+                Err(Status::AUTHENTICATION_REQUIRED.dnr())
+            }
+            // The control plane says what it knows of them, and of a second Connect.
+            (State::Live, _) => Ok(()),
+            (State::Draining, Disconnect | Property | Fabrics | Admin) => Ok(()),
+            _ => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Session {
+    state: State,
+    settings: Settings,
+    /// The queue is an I/O queue.
+    is_io: bool,
+    connected: Option<Connected>,
+    /// The controller as stores know it.
+    user: Option<Arc<User>>,
+    /// Of the host, known even when the controller is gone.
+    presence: Option<Presence>,
+    /// The controller that has given the queue up, by a reset or Disconnect, and waits until it has ended.
+    given_up_by: Option<u16>,
+    /// Slots of commands that wait for others: Connects, and shutdowns.
+    postponed: Vec<u16>,
+    /// When the first Connect came that has not been answered.
+    connecting: Option<Instant>,
+    /// Commands in a store.
+    in_store: u32,
+    /// A command has come since the control plane was told that the host is there.
+    heard: bool,
+    /// What the SMART log has not been told yet.
+    usage: Usage,
+}
+
+/// What is left to be told when nothing of a connection is left.
+#[derive(Debug)]
+pub struct Leaving {
+    /// Nothing is left of it.
+    pub presence: Presence,
+    /// Its queue, which the controller still knows.
+    pub connected: Option<Connected>,
+    /// The controller that waits for its end.
+    pub given_up_by: Option<u16>,
+}
+
+impl Session {
+    /// A connection that has just come.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Session {
+            state: if settings.secures { State::Securing } else { State::Initializing },
+            settings,
+            is_io: false,
+            connected: None,
+            user: None,
+            presence: None,
+            given_up_by: None,
+            postponed: Vec::new(),
+            connecting: None,
+            in_store: 0,
+            heard: false,
+            usage: Usage::default(),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    fn step(&mut self, from: State, to: State) {
+        if self.state == from {
+            self.state = to;
+        }
+    }
+
+    /// The stream's handshake has succeeded.
+    pub fn secured(&mut self) {
+        self.step(State::Securing, State::Initializing);
+    }
+
+    /// The transport is set up: ICReq has come, or a link was joined.
+    pub fn initialized(&mut self) {
+        self.step(State::Initializing, State::Connecting);
+    }
+
+    /// Connect has succeeded.
+    pub fn connected(&mut self, connected: Connected, presence: Presence) {
+        self.is_io = connected.qid > 0;
+        self.user = Some(Arc::new(connected.user()));
+        (self.connected, self.presence, self.connecting) = (Some(connected), Some(presence), None);
+        self.step(State::Connecting, State::Authenticating);
+        if !self.settings.authenticates {
+            self.authenticated();
+        }
+    }
+
+    /// The host has proved who it is.
+    pub fn authenticated(&mut self) {
+        self.step(State::Authenticating, State::Live);
+    }
+
+    /// The controller shuts down: nothing more is executed.
+    pub fn quiesce(&mut self) {
+        self.step(State::Authenticating, State::Draining);
+        self.step(State::Live, State::Draining);
+    }
+
+    /// The host has disconnected.
+    pub fn disconnected(&mut self) {
+        self.given_up_by = self.connected.take().map(|connected| connected.cntlid);
+        if self.state != State::Ended {
+            self.state = State::Draining;
+        }
+    }
+
+    /// The controller knows the queue no more; by a reset it waits until the queue has ended.
+    pub fn forgotten(&mut self, by_reset: bool) {
+        let cntlid = self.connected.take().map(|connected| connected.cntlid);
+        self.given_up_by = cntlid.filter(|_| by_reset).or(self.given_up_by);
+    }
+
+    /// The connection is over. The presence that is to be told that commands of it are in a store.
+    pub fn end(&mut self) -> Option<&Presence> {
+        self.state = State::Ended;
+        self.presence.as_ref().filter(|_| self.in_store > 0)
+    }
+
+    /// Whether the connection is over, and no command of it is in a store.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.state == State::Ended && self.in_store == 0
+    }
+
+    /// What is to be told when nothing is left. Only then is the queue gone for the controller, so that a host which
+    /// connects again never overtakes its own old commands.
+    #[must_use]
+    pub fn leave(self) -> Option<Leaving> {
+        let Session { presence, connected, given_up_by, .. } = self;
+        presence.map(|presence| Leaving { presence, connected, given_up_by })
+    }
+
+    /// Whether the connection is over.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// No queue has been connected: the connection makes room for others, and ends when that takes too long.
+    #[must_use]
+    pub fn is_newcomer(&self) -> bool {
+        matches!(
+            self.state,
+            State::Securing | State::Initializing | State::Connecting | State::Authenticating
+        )
+    }
+
+    /// Whether commands of an I/O queue are executed.
+    #[inline]
+    #[must_use]
+    pub fn executes_io(&self) -> bool {
+        self.state == State::Live && self.is_io
+    }
+
+    /// What a command is about, on this queue.
+    #[must_use]
+    pub fn request(&self, sqe: &Sqe) -> Request {
+        if sqe.opcode != opcode::FABRICS {
+            return if self.is_io { Request::Io } else { Request::Admin };
+        }
+        match sqe.fctype() {
+            fctype::CONNECT => Request::Connect,
+            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE => Request::Authentication,
+            fctype::PROPERTY_GET | fctype::PROPERTY_SET => Request::Property,
+            fctype::DISCONNECT => Request::Disconnect,
+            _ => Request::Fabrics,
+        }
+    }
+
+    /// Whether a command may be executed now.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn admits(&self, request: Request) -> Result<(), Status> {
+        let expects_queue = !matches!(self.state, State::Connecting);
+        if expects_queue && self.connected.is_none() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        self.state.admits(request)
+    }
+
+    /// Its queue.
+    #[inline]
+    #[must_use]
+    pub fn queue(&self) -> Option<&Connected> {
+        self.connected.as_ref()
+    }
+
+    /// Its controller, as stores know it.
+    #[inline]
+    #[must_use]
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.user.as_ref()
+    }
+
+    /// Its host's entry, if a queue was ever connected.
+    #[must_use]
+    pub fn presence(&self) -> Option<&Presence> {
+        self.presence.as_ref()
+    }
+
+    /// Since when its Connect is being tried: a postponed one is older than others.
+    pub fn connecting(&mut self, now: Instant) -> Instant {
+        *self.connecting.get_or_insert(now)
+    }
+
+    /// The Connect was answered, or there was none.
+    pub fn answered(&mut self) {
+        self.connecting = None;
+    }
+
+    /// A command waits until it is tried again.
+    pub fn postpone(&mut self, slot: u16) {
+        self.postponed.push(slot);
+    }
+
+    /// Commands that are to be tried again.
+    pub fn take_postponed(&mut self) -> Vec<u16> {
+        core::mem::take(&mut self.postponed)
+    }
+
+    /// A command goes to a store.
+    #[inline]
+    pub fn entered_store(&mut self) {
+        self.in_store += 1;
+    }
+
+    /// A command has come back from its store.
+    #[inline]
+    pub fn left_store(&mut self) {
+        self.in_store -= 1;
+    }
+
+    /// Commands in a store.
+    #[inline]
+    #[must_use]
+    pub fn in_store(&self) -> u32 {
+        self.in_store
+    }
+
+    /// The queue that has nothing in a store any more, as its controller, which shuts down, wants to know.
+    #[inline]
+    #[must_use]
+    pub fn quiet(&self) -> Option<&Connected> {
+        match self.state {
+            State::Draining if self.in_store == 0 => self.connected.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// A command has come.
+    #[inline]
+    pub fn heard(&mut self) {
+        self.heard = true;
+    }
+
+    /// A turn is over: the controller hears that its host is there, whatever the commands are and however they end.
+    #[inline]
+    pub fn tell_traffic(&mut self) {
+        if core::mem::take(&mut self.heard)
+            && let Some(connected) = &self.connected
+        {
+            connected.shared.mark_traffic();
+            if self.usage != Usage::default() {
+                connected.shared.add_usage(&core::mem::take(&mut self.usage));
+            }
+        }
+    }
+
+    /// Counts a command for the SMART log.
+    #[inline]
+    pub fn account(&mut self, command: &IoCommand) {
+        match *command {
+            IoCommand::Read { length, .. } | IoCommand::Compare { length, .. } => {
+                self.usage.read_commands += 1;
+                self.usage.read_units += u64::from(length) / 512;
+            }
+            IoCommand::Write { length, .. } => {
+                self.usage.write_commands += 1;
+                self.usage.write_units += u64::from(length) / 512;
+            }
+            _ => {}
+        }
+    }
+
+    /// Into the controller's error log, which has no lock: commands that fail are as cheap as others.
+    pub fn record_error(&self, sqe: &Sqe, status: Status) {
+        if let Some(connected) = &self.connected {
+            connected.shared.record_error(connected.qid, sqe, status);
+        }
+    }
+
+    /// Every write is to be on stable storage before its answer.
+    #[inline]
+    #[must_use]
+    pub fn is_write_through(&self) -> bool {
+        self.connected.as_ref().is_some_and(|connected| connected.shared.is_write_through())
+    }
+}
