@@ -64,6 +64,7 @@ impl End {
 
     fn handle(&mut self, event: RxEvent, input_bytes: usize) {
         match event {
+            RxEvent::Initialized => {}
             RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                 self.qpair.deliver_whole(slot, self.block_bytes);
                 if in_capsule_bytes == 0 {

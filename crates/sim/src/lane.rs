@@ -4,36 +4,15 @@ use crate::network::{Arrival, ConnId, End, Lost, Network};
 use crate::plan::Plan;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::{Qpair, RxEvent};
-use roadtrain_proto::target::stability::{Mark, User};
+use roadtrain_proto::target::session::{Request, Session, Settings};
+use roadtrain_proto::target::stability::Mark;
 use roadtrain_proto::target::{Connected, NamespaceTable};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
-
-/// What a connection is for.
-pub enum Role {
-    /// Its Connect has not succeeded yet.
-    New,
-    /// A queue of a controller.
-    Connected(Box<Connected>),
-}
-
-impl Role {
-    /// Controller and queue.
-    pub fn ids(&self) -> Option<(u16, u16)> {
-        match self {
-            Role::New => None,
-            Role::Connected(connected) => Some((connected.cntlid, connected.qid)),
-        }
-    }
-
-    /// The controller, 0 if there is none.
-    pub fn cntlid(&self) -> u16 {
-        self.ids().map_or(0, |ids| ids.0)
-    }
-}
 
 /// A command with all its data.
 pub struct Command {
@@ -53,10 +32,10 @@ struct Slot {
 pub struct Lane {
     /// The queue pair.
     pub qpair: Qpair,
-    /// What it is for.
-    pub role: Role,
+    /// What may be done.
+    pub session: Session,
     /// Of an I/O queue: what it has written and nobody has flushed.
-    pub mark: Option<(User, Arc<Mark>)>,
+    pub mark: Option<Arc<Mark>>,
     /// Namespaces for its I/O commands.
     pub table: Arc<NamespaceTable>,
     inbox: Vec<u8>,
@@ -72,7 +51,7 @@ impl Lane {
     pub fn new(plan: &Plan, placed: bool) -> Self {
         Lane {
             qpair: Qpair::new(plan.target),
-            role: Role::New,
+            session: Session::new(Settings::default()),
             mark: None,
             table: Arc::default(),
             inbox: Vec::new(),
@@ -84,10 +63,10 @@ impl Lane {
     }
 
     /// Connect has succeeded.
-    pub fn connected(&mut self, connected: Connected) {
+    pub fn connected(&mut self, connected: Connected, presence: Presence) {
         let Connected { qid, entries, sq_flow_control, class, .. } = connected;
         self.qpair.set_connected(qid, entries, sq_flow_control, class);
-        self.role = Role::Connected(Box::new(connected));
+        self.session.connected(connected, presence);
     }
 
     /// Commands that are complete with what has arrived; `Err` when the connection is over.
@@ -117,6 +96,7 @@ impl Lane {
         let input = std::mem::take(&mut self.inbox);
         while let Some(event) = self.qpair.poll_rx(now, &input, &mut at).map_err(|_| Lost)? {
             match event {
+                RxEvent::Initialized => self.session.initialized(),
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                     commands.extend(self.begin(now, slot, sqe, in_capsule_bytes));
                 }
@@ -140,7 +120,8 @@ impl Lane {
     }
 
     fn begin(&mut self, now: Instant, slot: u16, sqe: Sqe, in_capsule: u32) -> Option<Command> {
-        let is_io = self.role.ids().is_some_and(|ids| ids.1 > 0) && sqe.opcode != opcode::FABRICS;
+        self.session.heard();
+        let is_io = self.session.request(&sqe) == Request::Io;
         let io = is_io.then(|| match self.table.get(sqe.nsid.get()) {
             Some(geometry) => IoCommand::parse(&sqe, geometry, in_capsule),
             None => Err(Status::INVALID_NAMESPACE.dnr()),
@@ -177,6 +158,11 @@ impl Lane {
         self.slots[usize::from(slot)].as_ref().map_or(Sqe::default(), |slot| slot.sqe)
     }
 
+    /// Controller and queue.
+    pub fn ids(&self) -> Option<(u16, u16)> {
+        self.session.queue().map(|connected| (connected.cntlid, connected.qid))
+    }
+
     /// Answers without data.
     pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
         self.qpair.respond(now, slot, status, result);
@@ -197,6 +183,7 @@ impl Lane {
 
     /// The turn is over: sends what may be sent.
     pub fn end_turn(&mut self, now: Instant, conn: ConnId, network: &mut Network) {
+        self.session.tell_traffic();
         self.qpair.batcher().expire(now);
         self.qpair.batcher().drained(now);
         loop {

@@ -1,19 +1,20 @@
 //! The simulated target: the real control plane and queue pairs, on a simulated network and disk.
 
 use crate::disk::{Disk, Done, Work};
-use crate::lane::{Command, Lane, Role};
+use crate::lane::{Command, Lane};
 use crate::network::{ConnId, End, Lost, Network};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::presence::{Presences, Verdict};
+use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
 use roadtrain_proto::target::{
-    CloseReason, NamespaceConfig, Operation, Outcome, SubsystemConfig, Target as Control,
-    TargetConfig, TargetEvent,
+    CloseReason, Connected, NamespaceConfig, Operation, Outcome, SubsystemConfig,
+    Target as Control, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::fctype;
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,6 +41,11 @@ pub struct Target {
     plan: Plan,
     control: Control,
     lanes: BTreeMap<ConnId, Lane>,
+    /// Connections that are over, while commands of them are on the disk.
+    ended: BTreeMap<ConnId, Session>,
+    presences: Presences<ConnId>,
+    /// Hosts whose lost lanes are to be ended.
+    sweeps: Vec<String>,
     /// The disk outlives the target's process.
     pub disk: Disk,
     owners: BTreeMap<u64, Owner>,
@@ -49,8 +55,6 @@ pub struct Target {
     asked_last: u64,
     /// The disk's flush, and for which of `asked` it is.
     flushing: Option<(u64, u64)>,
-    /// Connect commands that wait until older commands have ended.
-    fenced: Vec<(ConnId, u16)>,
     rng: Rng,
     /// Down until then.
     down_until: Option<Instant>,
@@ -78,13 +82,15 @@ impl Target {
             control: control(Instant(0), plan, 0),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            presences: Presences::default(),
+            sweeps: Vec::new(),
             disk,
             owners: BTreeMap::new(),
             stability: Stability::default(),
             asked: BTreeMap::new(),
             asked_last: 0,
             flushing: None,
-            fenced: Vec::new(),
             rng,
             down_until: None,
             extra_blocks: 0,
@@ -110,16 +116,14 @@ impl Target {
             let Some(Owner { conn, slot, began }) = self.owners.remove(&done.task) else {
                 continue;
             };
-            if let Some(lane) = self.lanes.get_mut(&conn) {
-                if let (Some(began), Some((_, mark)), true) =
-                    (began, &lane.mark, done.result.is_ok())
-                {
+            if let Some(lane) = self.back(conn) {
+                if let (Some(began), Some(mark), true) = (began, &lane.mark, done.result.is_ok()) {
                     mark.wrote(began);
                 }
                 lane.finish(now, slot, done.result.map_err(|()| Status::INTERNAL_ERROR));
             }
         }
-        self.lift_fence(now, network);
+        self.connect_again(now, network);
         self.control.handle_timeout(now);
         self.follow_events(now, network);
         for (&conn, lane) in &mut self.lanes {
@@ -146,7 +150,9 @@ impl Target {
         while let Some(lane) = self.lanes.get_mut(&conn) {
             let Some(arrival) = network.receive(now, conn, End::Target) else { return };
             match lane.receive(now, arrival) {
-                Ok(commands) => commands.into_iter().for_each(|c| self.execute(now, conn, c)),
+                Ok(commands) => {
+                    commands.into_iter().for_each(|c| self.execute(now, network, conn, c));
+                }
                 Err(Lost) => return self.close(now, network, conn, true),
             }
         }
@@ -159,58 +165,83 @@ impl Target {
             lane.end_turn(now, conn, network);
         }
         network.close(now, conn, End::Target, orderly);
-        self.fenced.retain(|(fenced, _)| *fenced != conn);
-        if let Some((user, mark)) = lane.mark.take() {
-            self.stability.leave(now, &user, &mark);
+        let Lane { mut session, mark, .. } = lane;
+        if let (Some(user), Some(mark)) = (session.user(), mark) {
+            self.stability.leave(now, user, &mark);
         }
-        if let Role::Connected(connected) = lane.role {
-            self.control.disconnect(connected.cntlid, connected.qid);
+        if let Some(presence) = session.end() {
+            self.presences.drain(presence);
+        }
+        self.ended.insert(conn, session);
+        self.vacate(conn);
+    }
+
+    /// Forgets a connection of which nothing is left.
+    fn vacate(&mut self, conn: ConnId) {
+        if self.ended.get(&conn).is_some_and(Session::is_gone)
+            && let Some(leaving) = self.ended.remove(&conn).and_then(Session::leave)
+        {
+            leaving.tell(&mut self.control, &mut self.presences);
         }
     }
 
-    fn execute(&mut self, now: Instant, conn: ConnId, command: Command) {
+    /// A command has come back from the disk: its lane, if that is still there.
+    fn back(&mut self, conn: ConnId) -> Option<&mut Lane> {
+        if let Some(session) = self.ended.get_mut(&conn) {
+            session.left_store();
+            self.vacate(conn);
+            return None;
+        }
+        let lane = self.lanes.get_mut(&conn)?;
+        lane.session.left_store();
+        if let Some(connected) = lane.session.quiet() {
+            self.control.quiesced(connected.cntlid, connected.qid);
+        }
+        Some(lane)
+    }
+
+    fn execute(&mut self, now: Instant, network: &mut Network, conn: ConnId, command: Command) {
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+        let Command { slot, io } = command;
+        let sqe = lane.sqe(slot);
+        let request = lane.session.request(&sqe);
+        if let Err(status) = lane.session.admits(request) {
+            return lane.respond(now, slot, status, 0);
+        }
+        match (io, lane.session.queue()) {
+            (Some(Err(status)), _) => lane.respond(now, slot, status, 0),
+            (Some(Ok(io)), _) => self.execute_io(now, conn, slot, &io),
+            (None, Some(connected)) => {
+                let ids = (connected.cntlid, connected.qid);
+                self.admin(now, network, conn, slot, ids, &sqe);
+            }
+            (None, None) => self.connect(now, network, conn, slot),
+        }
+    }
+
+    fn execute_io(&mut self, now: Instant, conn: ConnId, slot: u16, io: &IoCommand) {
         let forgets = self.forgets();
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let slot = command.slot;
-        let sqe = lane.sqe(slot);
         let mut refusals = self.plan.refusals.iter();
-        if command.io.is_some()
-            && let Some((_, status)) = refusals.find(|(times, _)| times.contains(&now))
-        {
+        if let Some((_, status)) = refusals.find(|(times, _)| times.contains(&now)) {
             return lane.respond(now, slot, *status, 0);
         }
-        match (&lane.role, command.io) {
-            (Role::Connected(_), Some(Err(status))) => lane.respond(now, slot, status, 0),
-            (Role::Connected(connected), Some(Ok(io))) => {
-                connected.shared.mark_traffic();
-                let work = work(&io, sqe.nsid.get(), lane.data(slot));
-                match sabotaged(work, self.plan.sabotage) {
-                    _ if forgets => {}
-                    Some(Work::Flush) => {
-                        let user = connected.user();
-                        self.flush(now, conn, slot, &user);
-                    }
-                    Some(work) => {
-                        let is_volatile = matches!(work, Work::Write { fua: false, .. });
-                        let began = is_volatile.then(|| self.stability.epoch());
-                        let task = self.disk.start(now, work);
-                        self.owners.insert(task, Owner { conn, slot, began });
-                    }
-                    None => lane.finish(now, slot, Ok(vec![0; read_bytes(&io)])),
-                }
+        let work = work(io, lane.sqe(slot).nsid.get(), lane.data(slot));
+        match sabotaged(work, self.plan.sabotage) {
+            _ if forgets => {}
+            Some(Work::Flush) => {
+                lane.session.entered_store();
+                let user = lane.session.user().cloned();
+                user.iter().for_each(|user| self.flush(now, conn, slot, user));
             }
-            (Role::Connected(connected), None) => {
-                let ids = (connected.cntlid, connected.qid);
-                self.admin(now, conn, slot, ids, &sqe);
+            Some(work) => {
+                lane.session.entered_store();
+                let is_volatile = matches!(work, Work::Write { fua: false, .. });
+                let began = is_volatile.then(|| self.stability.epoch());
+                let task = self.disk.start(now, work);
+                self.owners.insert(task, Owner { conn, slot, began });
             }
-            (Role::New, _) if is_connect(&sqe) => {
-                if self.plan.sabotage != Some(Sabotage::NoFence) {
-                    self.fenced.push((conn, slot));
-                } else {
-                    self.connect(now, conn, slot);
-                }
-            }
-            (Role::New, _) => lane.respond(now, slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), 0),
+            None => lane.finish(now, slot, Ok(vec![0; read_bytes(io)])),
         }
     }
 
@@ -250,7 +281,7 @@ impl Target {
             Flushed::NotRun => Status::INTERNAL_ERROR,
             _ => Status::WRITE_FAULT.dnr(),
         };
-        if let Some(lane) = self.lanes.get_mut(&conn) {
+        if let Some(lane) = self.back(conn) {
             lane.respond(now, slot, status, 0);
         }
     }
@@ -259,47 +290,78 @@ impl Target {
         self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
     }
 
-    /// The fence: what connections that are gone have started, and what they have received and nobody has
-    /// read, must not meet the retries that come by the connections of a new association.
-    fn lift_fence(&mut self, now: Instant, network: &mut Network) {
-        if self.fenced.is_empty() {
-            return;
-        }
-        let gone = self.lanes.keys().filter(|&&conn| network.is_closed(now, conn, End::Target));
-        for conn in gone.copied().collect::<Vec<_>>() {
-            self.close(now, network, conn, false);
-        }
-        let orphans = self.owners.values().any(|owner| !self.lanes.contains_key(&owner.conn));
-        if !orphans {
-            for (conn, slot) in std::mem::take(&mut self.fenced) {
-                self.connect(now, conn, slot);
+    /// Ends lanes that their hosts have lost, then tries Connects again that waited for it.
+    fn connect_again(&mut self, now: Instant, network: &mut Network) {
+        loop {
+            for host in std::mem::take(&mut self.sweeps) {
+                let is_lost = |&(&conn, lane): &(&ConnId, &Lane)| {
+                    lane.session.presence().is_some_and(|presence| *presence.hostnqn == *host)
+                        && network.is_closed(now, conn, End::Target)
+                };
+                let lost: Vec<_> = self.lanes.iter().filter(is_lost).map(|(&c, _)| c).collect();
+                lost.into_iter().for_each(|conn| self.close(now, network, conn, false));
+            }
+            if !self.presences.settled() {
+                return;
+            }
+            let conns: Vec<ConnId> = self.lanes.keys().copied().collect();
+            for conn in conns {
+                let lane = self.lanes.get_mut(&conn);
+                let slots = lane.map(|lane| lane.session.take_postponed()).unwrap_or_default();
+                slots.into_iter().for_each(|slot| self.connect(now, network, conn, slot));
             }
         }
     }
 
-    fn connect(&mut self, now: Instant, conn: ConnId, slot: u16) {
+    fn connect(&mut self, now: Instant, network: &Network, conn: ConnId, slot: u16) {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let sqe = lane.sqe(slot);
-        match self.control.connect(now, &sqe, lane.data(slot), LOCAL) {
-            Ok(connected) => {
-                lane.table = self.control.namespaces(&connected.subnqn).unwrap_or_default();
-                let user = connected.user();
-                lane.mark =
-                    (connected.qid > 0).then(|| (user.clone(), self.stability.enter(now, &user)));
-                lane.connected(connected);
-                let result = self.lanes[&conn].role.cntlid();
-                self.lanes.get_mut(&conn).expect("it is there").respond(
-                    now,
-                    slot,
-                    Status::SUCCESS,
-                    result.into(),
-                );
+        let (sqe, data) = (lane.sqe(slot), lane.data(slot).to_vec());
+        let since = lane.session.connecting(now);
+        let is_lost = |conn: &ConnId| network.is_closed(now, *conn, End::Target);
+        let any_lost = |conns: &[ConnId]| conns.iter().any(is_lost);
+        let verdict = match self.plan.sabotage {
+            Some(Sabotage::NoFence) => Verdict::Go,
+            _ => self.presences.admit(now, &sqe, &data, since, any_lost),
+        };
+        match verdict {
+            Verdict::Go => {}
+            Verdict::Busy(_) => {
+                lane.session.answered();
+                return lane.respond(now, slot, Status::CONNECT_CONTROLLER_BUSY, 0);
             }
-            Err(error) => lane.respond(now, slot, error.status, error.result.into()),
+            Verdict::Sweep(host) => {
+                self.sweeps.push(host.to_owned());
+                return lane.session.postpone(slot);
+            }
+            Verdict::Ask(_) | Verdict::Wait => return lane.session.postpone(slot),
+        }
+        match self.control.connect(now, &sqe, &data, LOCAL) {
+            Ok(connected) => {
+                let Connected { cntlid, qid, .. } = connected;
+                let presence = self.presences.enter(now, &connected.hostnqn, qid, Some(conn));
+                lane.table =
+                    self.control.namespaces_for(&connected.subnqn, cntlid).unwrap_or_default();
+                let user = connected.user();
+                lane.mark = (qid > 0).then(|| self.stability.enter(now, &user));
+                lane.connected(connected, presence);
+                lane.respond(now, slot, Status::SUCCESS, cntlid.into());
+            }
+            Err(error) => {
+                lane.session.answered();
+                lane.respond(now, slot, error.status, error.result.into());
+            }
         }
     }
 
-    fn admin(&mut self, now: Instant, conn: ConnId, slot: u16, ids: (u16, u16), sqe: &Sqe) {
+    fn admin(
+        &mut self,
+        now: Instant,
+        network: &mut Network,
+        conn: ConnId,
+        slot: u16,
+        ids: (u16, u16),
+        sqe: &Sqe,
+    ) {
         let (cntlid, qid) = ids;
         let mut page = Vec::new();
         let outcome = match qid {
@@ -313,14 +375,18 @@ impl Target {
             }
             Outcome::Complete { status, result } => lane.respond(now, slot, status, result),
             Outcome::Pending => {}
-            Outcome::Disconnected => lane.respond(now, slot, Status::SUCCESS, 0),
+            Outcome::Disconnected => {
+                lane.session.disconnected();
+                lane.respond(now, slot, Status::SUCCESS, 0);
+                self.close(now, network, conn, true);
+            }
         }
     }
 
     fn follow_events(&mut self, now: Instant, network: &mut Network) {
         while let Some(event) = self.control.poll_event() {
             let find = |lanes: &BTreeMap<ConnId, Lane>, ids| {
-                lanes.iter().find(|(_, lane)| lane.role.ids() == Some(ids)).map(|(&conn, _)| conn)
+                lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
             };
             match event {
                 TargetEvent::Completion { cntlid, cid, status, result } => {
@@ -332,16 +398,25 @@ impl Target {
                 }
                 TargetEvent::Close { cntlid, qid, reason } => {
                     self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
-                    if let Some(conn) = find(&self.lanes, (cntlid, qid)) {
-                        self.close(now, network, conn, false);
+                    let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
+                    let lane = self.lanes.get_mut(&conn).expect("just found");
+                    lane.session.forgotten(reason == CloseReason::ControllerReset);
+                    self.close(now, network, conn, false);
+                }
+                TargetEvent::Abort { cntlid, id, .. } => self.control.aborted(cntlid, id, false),
+                TargetEvent::Quiesce { cntlid, qid } => {
+                    let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
+                    let lane = self.lanes.get_mut(&conn).expect("just found");
+                    lane.session.quiesce();
+                    if lane.session.quiet().is_some() {
+                        self.control.quiesced(cntlid, qid);
                     }
                 }
-                // Hosts here neither abort nor shut down.
-                TargetEvent::Abort { cntlid, id, .. } => self.control.aborted(cntlid, id, false),
-                TargetEvent::Quiesce { cntlid, qid } => self.control.quiesced(cntlid, qid),
                 TargetEvent::NamespacesChanged { nqn } => {
-                    let table = self.control.namespaces(&nqn).unwrap_or_default();
-                    self.lanes.values_mut().for_each(|lane| lane.table = table.clone());
+                    for lane in self.lanes.values_mut() {
+                        let Some((cntlid, _)) = lane.ids() else { continue };
+                        lane.table = self.control.namespaces_for(&nqn, cntlid).unwrap_or_default();
+                    }
                 }
             }
         }
@@ -363,7 +438,9 @@ impl Target {
         self.stability = Stability::default();
         self.asked.clear();
         self.flushing = None;
-        self.fenced.clear();
+        self.ended.clear();
+        self.presences = Presences::default();
+        self.sweeps.clear();
         self.down_until = Some(until);
     }
 
@@ -404,17 +481,13 @@ impl Target {
     /// Commands of I/O queues that have not been answered, connections, and tasks.
     #[must_use]
     pub fn leftovers(&self) -> (u32, usize, usize) {
-        let io = self.lanes.values().filter(|lane| lane.role.ids().is_none_or(|ids| ids.1 > 0));
+        let io = self.lanes.values().filter(|lane| lane.ids().is_none_or(|ids| ids.1 > 0));
         (
             io.map(|lane| lane.qpair.in_flight()).sum(),
-            self.lanes.len(),
+            self.lanes.len() + self.ended.len(),
             self.owners.len() + self.asked.len(),
         )
     }
-}
-
-fn is_connect(sqe: &Sqe) -> bool {
-    sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT
 }
 
 pub(crate) fn read_bytes(io: &IoCommand) -> usize {

@@ -315,14 +315,9 @@ impl Control {
     /// Nothing is left of a connection. Its socket is closed after this.
     pub(super) fn left(&self, leaving: &Leaving) {
         let mut state = self.lock();
-        state.presences.leave(&leaving.presence);
+        let State { target, presences, .. } = &mut *state;
+        leaving.tell(target, presences);
         self.settle(&mut state);
-        if let Some(connected) = &leaving.connected {
-            state.target.disconnect(connected.cntlid, connected.qid);
-        }
-        if let Some(cntlid) = leaving.given_up_by {
-            state.target.drained(cntlid);
-        }
         self.publish(state);
     }
 

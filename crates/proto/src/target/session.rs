@@ -9,9 +9,9 @@
 //! state. [`State::takes`] and [`State::admits`] are the tables of what may come.
 
 use super::io::IoCommand;
-use super::presence::Presence;
+use super::presence::{Presence, Presences};
 use super::stability::User;
-use super::{Connected, Usage};
+use super::{Connected, Target, Usage};
 use crate::time::Instant;
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::pdu::PduType;
@@ -128,12 +128,24 @@ pub struct Session {
 /// What is left to be told when nothing of a connection is left.
 #[derive(Debug)]
 pub struct Leaving {
-    /// Nothing is left of it.
-    pub presence: Presence,
+    presence: Presence,
     /// Its queue, which the controller still knows.
-    pub connected: Option<Connected>,
+    connected: Option<Connected>,
     /// The controller that waits for its end.
-    pub given_up_by: Option<u16>,
+    given_up_by: Option<u16>,
+}
+
+impl Leaving {
+    /// Tells it.
+    pub fn tell<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
+        presences.leave(&self.presence);
+        if let Some(connected) = &self.connected {
+            target.disconnect(connected.cntlid, connected.qid);
+        }
+        if let Some(cntlid) = self.given_up_by {
+            target.drained(cntlid);
+        }
+    }
 }
 
 impl Session {

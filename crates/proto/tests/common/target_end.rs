@@ -112,6 +112,7 @@ impl TargetEnd {
 
     fn handle(&mut self, now: Instant, input: &[u8], event: RxEvent) {
         match event {
+            RxEvent::Initialized => {}
             RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                 self.events.push(format!("command {:#04x}", sqe.opcode));
                 if let Some(&class) = self.classes.get(&sqe.nsid.get()) {

@@ -17,3 +17,4 @@ mod namespaces;
 mod operations;
 mod recorded;
 mod script;
+mod session;
