@@ -20,8 +20,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// All that wire and proto may use from elsewhere.
-const CORE_CRATES: &[(&str, &[&str])] =
-    &[("roadtrain-wire", &["crc32c", "zerocopy"]), ("roadtrain-proto", &["crc-fast", "thiserror"])];
+const CORE_CRATES: &[(&str, &[&str])] = &[
+    ("roadtrain-wire", &["crc-fast", "zerocopy"]),
+    ("roadtrain-proto", &["crc-fast", "thiserror"]),
+];
 
 /// What must not occur in wire and proto: they are octets and states, without system, clock and threads.
 const CORE_WITHOUT: &[&str] = &[

@@ -3,5 +3,5 @@
 /// CRC32C of a PDU's data.
 #[must_use]
 pub(crate) fn crc32c(data: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32
+    crc_fast::crc32_iscsi(data)
 }

@@ -1,7 +1,7 @@
 //! A caravan kept in memory: what tests, the simulation and fuzzing send.
 
 use crate::caravan::Caravan;
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::crc32_iscsi;
 
 enum Part {
     Header(Vec<u8>),
@@ -40,7 +40,7 @@ impl Manifest {
                     let payload = &data(slot)[offset as usize..][..length as usize];
                     out.extend_from_slice(payload);
                     if digest {
-                        let crc = checksum(CrcAlgorithm::Crc32Iscsi, payload) as u32;
+                        let crc = crc32_iscsi(payload);
                         out.extend_from_slice(&crc.to_le_bytes());
                     }
                 }

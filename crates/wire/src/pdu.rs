@@ -309,7 +309,7 @@ impl CommonHeader {
 /// CRC32C of a header: the HDGST that follows it.
 #[must_use]
 pub fn header_digest(header: &[u8]) -> [u8; 4] {
-    crc32c::crc32c(header).to_le_bytes()
+    crc_fast::crc32_iscsi(header).to_le_bytes()
 }
 
 macro_rules! pdu_struct {

@@ -1,7 +1,7 @@
 //! Ethernet's own header and ours.
 
 use core::fmt;
-use crc32c::crc32c;
+use crc_fast::crc32_iscsi;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -162,7 +162,7 @@ pub enum FrameError {
 /// Sets HCRC. BODY, BCRC and its flag are set by the caller.
 pub fn seal(header: &mut FrameHeader) {
     header.hcrc = U32::ZERO;
-    header.hcrc = U32::new(crc32c(header.as_bytes()));
+    header.hcrc = U32::new(crc32_iscsi(header.as_bytes()));
 }
 
 /// Header and body of a frame's octets behind the EtherType; padding is cut off.
@@ -177,12 +177,12 @@ pub fn parse(octets: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameErro
     }
     let mut unsealed = header;
     unsealed.hcrc = U32::ZERO;
-    if crc32c(unsealed.as_bytes()) != header.hcrc.get() {
+    if crc32_iscsi(unsealed.as_bytes()) != header.hcrc.get() {
         return Err(FrameError::HeaderCrc);
     }
     let kind = FrameType::from_octet(header.kind).ok_or(FrameError::Type)?;
     let body = rest.get(..usize::from(header.body.get())).ok_or(FrameError::Truncated)?;
-    if header.flags.get() & flags::CRC != 0 && crc32c(body) != header.bcrc.get() {
+    if header.flags.get() & flags::CRC != 0 && crc32_iscsi(body) != header.bcrc.get() {
         return Err(FrameError::BodyCrc);
     }
     Ok((header, kind, body))

@@ -122,7 +122,7 @@ fn check_digests(pdu: &Recorded, layout: &Layout) -> String {
     }
     if layout.has_data_digest {
         let carried = &pdu.octets[pdu.octets.len() - 4..];
-        assert_eq!(crc32c::crc32c(data(pdu, layout)).to_le_bytes(), carried, "of {ch:?}");
+        assert_eq!(crc_fast::crc32_iscsi(data(pdu, layout)).to_le_bytes(), carried, "of {ch:?}");
         said += " ddgst=ok";
     }
     said
@@ -194,7 +194,7 @@ fn emit(pdu: &Recorded, layout: &Layout, agreed: Agreed) -> Vec<u8> {
         out.resize(usize::from(ch.pdo), 0);
         out.extend_from_slice(payload);
         if agreed.digests.data {
-            out.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+            out.extend_from_slice(&crc_fast::crc32_iscsi(payload).to_le_bytes());
         }
     }
     out
