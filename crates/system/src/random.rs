@@ -1,5 +1,6 @@
 //! Numbers that nobody can guess.
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
 /// Octets from the kernel.
@@ -8,11 +9,10 @@ use std::io;
 /// The kernel has none.
 pub fn octets<const N: usize>() -> io::Result<[u8; N]> {
     let mut octets = [0; N];
-    // SAFETY: writes at most N octets to `octets`. Up to 256 come whole, once the kernel has any.
-    let got = unsafe { libc::getrandom(octets.as_mut_ptr().cast(), N, 0) };
-    match usize::try_from(got) {
-        Ok(got) if got == N => Ok(octets),
-        _ => Err(io::Error::last_os_error()),
+    // Up to 256 come whole, once the kernel has any.
+    match getrandom(&mut octets, GetRandomFlags::empty())? {
+        got if got == N => Ok(octets),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

@@ -1,15 +1,15 @@
 //! Tells when an interface goes up or down, or its cable is pulled or plugged in.
 
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Messages dropped in one go.
 const MESSAGES_MAX: u32 = 1024;
 
 /// Hears of changes of all interfaces of the network namespace.
 pub struct CarrierWatch {
-    socket: OwnedFd,
+    socket: Socket,
 }
 
 impl CarrierWatch {
@@ -18,22 +18,18 @@ impl CarrierWatch {
     /// # Errors
     /// The system's.
     pub fn open() -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: plain system call; the result is checked.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` is new and ours.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: an all-zero address is valid.
-        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        let kind = Type::RAW.nonblocking().cloexec();
+        let protocol = Protocol::from(libc::NETLINK_ROUTE);
+        let socket = Socket::new(Domain::from(libc::AF_NETLINK), kind, Some(protocol))?;
+        let mut storage = SockAddrStorage::zeroed();
+        // SAFETY: the storage is large enough for any address, and this one may have any content.
+        let address = unsafe { storage.view_as::<libc::sockaddr_nl>() };
         address.nl_family = libc::AF_NETLINK as u16;
         address.nl_groups = libc::RTMGRP_LINK as u32;
         let length = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
-        // SAFETY: `address` is a netlink address of that length.
-        let bound = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
-        if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(CarrierWatch { socket }) }
+        // SAFETY: a netlink address of that length.
+        socket.bind(&unsafe { SockAddr::new(storage, length) })?;
+        Ok(CarrierWatch { socket })
     }
 
     /// Readable when something may have changed since it was last [cleared](Self::clear).
@@ -45,13 +41,14 @@ impl CarrierWatch {
     /// Makes it unreadable: look at the interfaces after that.
     pub fn clear(&self) {
         for _ in 0..MESSAGES_MAX {
-            // SAFETY: with a length of zero nothing is written; a message that is cut off is gone.
-            let got =
-                unsafe { libc::recv(self.socket.as_raw_fd(), ptr::null_mut(), 0, libc::MSG_TRUNC) };
+            // With no room nothing is written; a message that is cut off is gone.
+            let got = self.socket.recv_with_flags(&mut [], libc::MSG_TRUNC);
             // Messages that were too many (ENOBUFS) are a change as well.
-            let is_overrun =
-                got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS);
-            if got <= 0 && !is_overrun {
+            let is_more = match got {
+                Ok(octets) => octets > 0,
+                Err(error) => error.raw_os_error() == Some(libc::ENOBUFS),
+            };
+            if !is_more {
                 return;
             }
         }
@@ -61,6 +58,7 @@ impl CarrierWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::process::Command;
 
     fn ip(words: &str) -> bool {

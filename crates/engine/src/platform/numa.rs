@@ -4,9 +4,9 @@ use super::cpus::Cpus;
 use super::placement::Seat;
 use crate::memory::nodes;
 pub(crate) use crate::memory::nodes::take_from;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::io;
-use std::mem;
 use std::time::Duration;
 use tracing::warn;
 
@@ -32,17 +32,14 @@ pub(crate) fn detour(node: Option<u32>) -> Duration {
     if node.is_some_and(nodes::is_far) { DETOUR } else { Duration::ZERO }
 }
 
-/// Cores that this process may use.
+/// Cores that this process may use; none if the kernel does not tell.
 pub(crate) fn allowed() -> Cpus {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `set` is as large as said; 0 is the calling thread.
-    unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) };
-    // SAFETY: every number is below CPU_SETSIZE.
-    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+    let Ok(set) = sched_getaffinity(None) else { return Cpus::default() };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// The core that the calling thread runs on just now.
+/// The core that the calling thread runs on just now. Asked for each request of a caller in queue mode: the C library
+/// knows without a system call.
 pub(crate) fn current_core() -> Option<usize> {
     // SAFETY: asks for a number, touches no memory.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
@@ -53,20 +50,14 @@ pub(crate) fn current_core() -> Option<usize> {
 /// # Errors
 /// None of them exists or may be used.
 pub(crate) fn run_on(cpus: &Cpus) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    let mut set = CpuSet::new();
     for cpu in cpus.iter() {
-        if cpu >= libc::CPU_SETSIZE as usize {
+        if cpu >= CpuSet::MAX_CPU {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no core {cpu}")));
         }
-        // SAFETY: below CPU_SETSIZE.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
+        set.set(cpu);
     }
-    // SAFETY: `set` lives through the call and its size is given; 0 is the calling thread.
-    match unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 #[cfg(test)]
@@ -96,6 +87,6 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_an_error() {
-        assert!(run_on(&Cpus::from_iter([libc::CPU_SETSIZE as usize])).is_err());
+        assert!(run_on(&Cpus::from_iter([CpuSet::MAX_CPU])).is_err());
     }
 }
