@@ -12,7 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-proto", &["wire"]),
     ("roadtrain-sim", &["wire", "proto"]),
     ("roadtrain-system", &["proto"]),
-    ("roadtrain-engine", &["wire", "proto", "system"]),
+    ("roadtrain-store", &["wire", "proto", "system"]),
+    ("roadtrain-engine", &["wire", "proto", "system", "store"]),
     ("roadtrain-front", &["wire", "proto", "engine"]),
     ("roadtrain", &["wire", "proto", "engine", "front"]),
     ("roadtrain-exercise", &["wire"]),
@@ -62,7 +63,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     if !breaches.is_empty() {
         bail!("layers:\n{}", breaches.join("\n"));
     }
-    println!("layers: cli -> front -> engine -> system -> proto -> wire holds");
+    println!("layers: cli -> front -> engine -> store -> system -> proto -> wire holds");
     Ok(())
 }
 

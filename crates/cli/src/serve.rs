@@ -9,7 +9,7 @@ use crate::{connect, logs, notify, output, remote_control};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::target::{
-    ConnectionLimits, EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem,
+    Blocks, ConnectionLimits, EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem,
 };
 use roadtrain_proto::target::{ConfigError, Limits};
 use roadtrain_wire::pdu::Digests;
@@ -171,7 +171,7 @@ fn export(spec: &NamespaceSpec) -> Outcome<Export> {
     let [uuid, nguid] = spec.ids().map_err(Failure::usage)?;
     Ok(Export {
         nsid: spec.nsid.unwrap_or(1),
-        backend: BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only },
+        blocks: Blocks::Spec(BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only }),
         uuid,
         nguid,
         class: spec.class.map(Class::from),

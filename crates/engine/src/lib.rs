@@ -1,6 +1,5 @@
 //! One io_uring reactor per core: lanes, buffers, storage backends.
 
-pub mod backend;
 mod connection;
 mod digest;
 pub mod ether;
@@ -16,5 +15,7 @@ pub mod stats;
 pub mod target;
 pub mod tuning;
 
+/// Where blocks are kept.
+pub use roadtrain_store as backend;
 pub use roadtrain_system::{buffer, clock, mailbox, memory, ring};
 use roadtrain_system::{machine, random};

@@ -38,6 +38,8 @@ unsafe impl Sync for Buffer {}
 
 /// Not carved by any pool.
 const NO_CHUNK: u32 = u32::MAX;
+/// Lent: others write the same bytes.
+const LENT: u32 = u32::MAX - 2;
 /// Of a pool's reserve.
 const RESERVED: u32 = u32::MAX - 1;
 
@@ -85,7 +87,13 @@ impl Buffer {
             return None;
         }
         // SAFETY: as our caller has promised.
-        Some(unsafe { Buffer::carve(memory, offset as usize, len, NO_CHUNK) })
+        Some(unsafe { Buffer::carve(memory, offset as usize, len, LENT) })
+    }
+
+    /// Whether others may write its bytes, on this thread: see [`lend`](Self::lend).
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.chunk == LENT
     }
 
     /// Bytes in use.

@@ -1,10 +1,12 @@
 //! The open backends of all exports, and what a new configuration changes about them.
 
-use super::server::{Export, Subsystem};
-use crate::backend::{Backend, BackendKind, BackendSpec, Geometry, OpenError, Place, Resize};
+use super::open_store::OpenStore;
+use super::server::{Blocks, Export, Subsystem};
 use roadtrain_proto::target::{
-    ConfigError, NamespaceConfig, NamespaceId, Place as Named, SubsystemConfig, TargetConfig,
+    ConfigError, Description, NamespaceConfig, NamespaceId, Place as Named, SubsystemConfig,
+    TargetConfig,
 };
+use roadtrain_store::{BackendKind, Geometry, Limits, OpenError, Place, Resize};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use tracing::warn;
 pub(super) struct Open {
     pub(super) export: Export,
     place: Option<Place>,
-    pub(super) backend: Arc<Backend>,
+    pub(super) store: Arc<OpenStore>,
     /// What hosts see of it.
     pub(super) config: NamespaceConfig,
 }
@@ -32,9 +34,9 @@ impl Backends {
         self.open.get(&(nqn.to_owned(), nsid))
     }
 
-    /// All of them: subsystem NQN, NSID, backend.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<Backend>)> {
-        self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.backend))
+    /// All of them: subsystem NQN, NSID, store.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<OpenStore>)> {
+        self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
     }
 
     /// The namespaces that were of another class in `old`.
@@ -84,24 +86,35 @@ impl Backends {
         Ok(prepared)
     }
 
+    /// A store that an embedding program exports twice.
+    fn find_given(&self, blocks: &Blocks) -> Option<Arc<OpenStore>> {
+        let is_it =
+            |open: &&Open| matches!(blocks, Blocks::Store(_)) && open.export.blocks == *blocks;
+        self.open.values().find(is_it).map(|open| open.store.clone())
+    }
+
     /// What is open already of what `spec` names: the same blocks, perhaps of another size or by another name.
-    fn find(&self, nqn: &str, nsid: u32, spec: &BackendSpec) -> Option<Arc<Backend>> {
-        let alike = |open: &Open| {
-            let known = &open.export.backend;
-            discriminant(&known.kind) == discriminant(&spec.kind)
-                && (known.lba_bytes, known.read_only) == (spec.lba_bytes, spec.read_only)
+    fn find(&self, nqn: &str, nsid: u32, blocks: &Blocks) -> Option<Arc<OpenStore>> {
+        let Blocks::Spec(spec) = blocks else { return self.find_given(blocks) };
+        let alike = |open: &Open| match &open.export.blocks {
+            Blocks::Spec(known) => {
+                discriminant(&known.kind) == discriminant(&spec.kind)
+                    && (known.lba_bytes, known.read_only) == (spec.lba_bytes, spec.read_only)
+            }
+            Blocks::Store(_) => false,
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open));
         if let Some(place) = Place::of(spec) {
             let there = |open: &&Open| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
-            return found.map(|open| open.backend.clone());
+            return found.map(|open| open.store.clone());
         }
-        let known = known.filter(|open| is_alike(&open.export.backend.kind, &spec.kind))?;
+        let same = |open: &&Open| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
+        let known = known.filter(same)?;
         if let BackendKind::File { path, .. } | BackendKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
         }
-        Some(known.backend.clone())
+        Some(known.store.clone())
     }
 }
 
@@ -112,7 +125,7 @@ pub(super) struct Prepared {
     /// What the control plane is to say.
     configs: Vec<SubsystemConfig>,
     /// What was not open before.
-    opened: Vec<Arc<Backend>>,
+    opened: Vec<Arc<OpenStore>>,
     resizes: Vec<Resizing>,
 }
 
@@ -120,51 +133,59 @@ pub(super) struct Prepared {
 struct Resizing {
     nqn: String,
     nsid: u32,
-    backend: Arc<Backend>,
+    store: Arc<OpenStore>,
     resize: Resize,
 }
 
 impl Prepared {
     /// Opens what is not open yet, and plans its size.
     fn open(&mut self, old: &Backends, nqn: &str, export: &Export) -> Result<Open, OpenError> {
-        let spec = &export.backend;
-        let backend = match old.find(nqn, export.nsid, spec) {
-            Some(backend) => backend,
-            None => {
-                let opened = Arc::new(Backend::open(spec)?);
-                self.opened.push(opened.clone());
-                opened
-            }
+        let known = old.find(nqn, export.nsid, &export.blocks);
+        let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
+            Some(open) => open,
+            None => self.open_blocks(&export.blocks)?,
         };
-        let place = backend.place();
-        let resize = backend.plan(spec)?;
-        let geometry = backend.planned(&resize);
+        let store = open.store();
+        let resize = store.plan(export.bytes())?;
+        let geometry = resize.planned(store.geometry());
         let (nqn, nsid) = (nqn.to_owned(), export.nsid);
-        self.resizes.push(Resizing { nqn, nsid, backend: backend.clone(), resize });
-        let store = match (export.uuid, export.nguid) {
-            (None, None) => backend.identity()?,
+        self.resizes.push(Resizing { nqn, nsid, store: open.clone(), resize });
+        let identity = match (export.uuid, export.nguid) {
+            (None, None) => store.identity()?,
             _ => 0, // the configuration says who it is
         };
-        let id = NamespaceId::choose(export.uuid, export.nguid, store);
-        let config = namespace_config(nsid, id, &geometry);
-        Ok(Open { export: export.clone(), place, backend, config })
+        let id = NamespaceId::choose(export.uuid, export.nguid, identity);
+        let config = namespace_config(nsid, id, &geometry, &store.limits());
+        Ok(Open { export: export.clone(), place: store.place(), store: open, config })
+    }
+
+    fn open_blocks(&mut self, blocks: &Blocks) -> Result<Arc<OpenStore>, OpenError> {
+        let spec = match blocks {
+            Blocks::Spec(spec) => spec,
+            Blocks::Store(store) => return Ok(Arc::new(OpenStore::new(store.clone()))),
+        };
+        let opened = Arc::new(OpenStore::new(roadtrain_store::open(spec)?));
+        self.opened.push(opened.clone());
+        Ok(opened)
     }
 
     fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
-        self.check_alone(open.place, &open.export.backend)?;
+        self.check_alone(open.place, &open.export.blocks)?;
         let config = open.config.clone();
         self.next.open.insert((nqn.to_owned(), open.export.nsid), open);
         Ok(config)
     }
 
     /// Blocks that are written have one export. Locks say so where a file is opened twice.
-    fn check_alone(&self, place: Option<Place>, spec: &BackendSpec) -> Result<(), OpenError> {
+    fn check_alone(&self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
+        let Blocks::Spec(spec) = blocks else { return Ok(()) };
         let (BackendKind::File { path, .. } | BackendKind::Block { path }) = &spec.kind else {
             return Ok(());
         };
         let mut shared = self.next.open.values().filter(|open| open.place == place);
-        if place.is_some() && shared.any(|open| !(open.export.backend.read_only && spec.read_only))
-        {
+        let is_read_only =
+            |open: &Open| matches!(&open.export.blocks, Blocks::Spec(spec) if spec.read_only);
+        if place.is_some() && shared.any(|open| !(is_read_only(open) && spec.read_only)) {
             return Err(OpenError::InUse { path: path.clone() });
         }
         Ok(())
@@ -175,8 +196,8 @@ impl Prepared {
     /// # Errors
     /// The first file that does not grow.
     pub(super) fn stage(&mut self) -> Result<(), ConfigError> {
-        self.resizes.iter_mut().try_for_each(|Resizing { nqn, nsid, backend, resize }| {
-            backend.stage(resize).map_err(|error| unfit(nqn, *nsid, &error))
+        self.resizes.iter_mut().try_for_each(|Resizing { nqn, nsid, store, resize }| {
+            store.store().stage(resize).map_err(|error| unfit(nqn, *nsid, &error))
         })
     }
 
@@ -199,7 +220,7 @@ impl Prepared {
     pub(super) fn switch(mut self, open: &mut Backends) -> Switched {
         self.opened.clear(); // they stay
         let resizes = std::mem::take(&mut self.resizes);
-        resizes.iter().for_each(|one| one.backend.switch(&one.resize));
+        resizes.iter().for_each(|one| one.store.store().switch(&one.resize));
         let old = std::mem::replace(open, std::mem::take(&mut self.next));
         Switched { resizes, _old: old }
     }
@@ -207,8 +228,8 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        self.resizes.iter().for_each(|one| one.backend.unstage(&one.resize));
-        self.opened.iter().for_each(|backend| backend.undo_opening());
+        self.resizes.iter().for_each(|one| one.store.store().unstage(&one.resize));
+        self.opened.iter().for_each(|open| open.store().undo_opening());
     }
 }
 
@@ -220,17 +241,22 @@ pub(super) struct Switched {
 
 impl Drop for Switched {
     fn drop(&mut self) {
-        self.resizes.iter().for_each(|one| one.backend.settle(&one.resize));
+        self.resizes.iter().for_each(|one| one.store.store().settle(&one.resize));
     }
 }
 
 /// What hosts see of a namespace.
-fn namespace_config(nsid: u32, id: NamespaceId, geometry: &Geometry) -> NamespaceConfig {
+fn namespace_config(
+    nsid: u32,
+    id: NamespaceId,
+    geometry: &Geometry,
+    limits: &Limits,
+) -> NamespaceConfig {
     NamespaceConfig {
         read_only: geometry.read_only,
         id: Some(id),
         volatile_cache: geometry.volatile_cache,
-        granule_bytes: 4096,
+        granule_bytes: limits.granule_bytes,
         ..NamespaceConfig::new(nsid, geometry.blocks, geometry.lba_shift)
     }
 }
@@ -252,8 +278,6 @@ fn is_alike(a: &BackendKind, b: &BackendKind) -> bool {
         ) => (a, m) == (b, n),
         (BackendKind::File { path: a, .. }, BackendKind::File { path: b, .. })
         | (BackendKind::Block { path: a }, BackendKind::Block { path: b }) => a == b,
-        #[cfg(test)]
-        (BackendKind::Fifo { path: a, .. }, BackendKind::Fifo { path: b, .. }) => a == b,
         _ => false,
     }
 }

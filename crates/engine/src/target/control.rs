@@ -1,10 +1,11 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
 use super::backends::Backends;
+use super::flushes::Unflushed;
 use super::namespace::{LocalNamespace, NamespaceTable};
+use super::open_store::OpenStore;
 use super::reactor::Order;
 use super::server::{Export, Subsystem};
-use crate::backend::{Backend, Unflushed};
 use crate::connection::any_hung_up;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
@@ -256,20 +257,21 @@ impl Control {
         let Some(table) = table else { return NamespaceTable::default() };
         let local = table.iter().filter_map(|(nsid, geometry)| {
             let open = state.backends.get(&connected.subnqn, nsid)?;
-            let (backend, class) = (open.backend.clone(), open.export.class);
-            let unflushed = Unflushed::new(&backend, &user);
-            Some((nsid, LocalNamespace { geometry: *geometry, backend, unflushed, class }))
+            let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
+            let in_place = store.store().in_place();
+            let unflushed = Unflushed::new(&store, &user);
+            Some((nsid, LocalNamespace { geometry, store, in_place, unflushed, class }))
         });
         NamespaceTable::new(local)
     }
 
-    /// The backends of a controller's subsystem.
-    pub(super) fn backends(&self, connected: &Connected) -> Vec<Arc<Backend>> {
+    /// The stores of a controller's subsystem.
+    pub(super) fn stores(&self, connected: &Connected) -> Vec<Arc<OpenStore>> {
         let state = self.lock();
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
         let open = nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid));
-        open.map(|open| open.backend.clone()).collect()
+        open.map(|open| open.store.clone()).collect()
     }
 
     /// What has become of a command that its host has aborted.
@@ -347,15 +349,10 @@ impl Control {
     /// namespace.
     pub(super) fn close(&self) -> Vec<(String, u32, io::Error)> {
         let backends = self.lock().backends.clone();
-        let closed = backends.all().map(|(nqn, nsid, backend)| (nqn, nsid, backend.close()));
+        let closed = backends.all().map(|(nqn, nsid, store)| (nqn, nsid, store.close()));
         closed
             .filter_map(|(nqn, nsid, result)| Some((nqn.to_owned(), nsid, result.err()?)))
             .collect()
-    }
-
-    #[cfg(test)]
-    pub(super) fn backend(&self, nqn: &str, nsid: u32) -> Option<Arc<Backend>> {
-        self.lock().backends.get(nqn, nsid).map(|open| open.backend.clone())
     }
 
     /// New exports, all of them or none.

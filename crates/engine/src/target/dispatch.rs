@@ -8,12 +8,13 @@ mod block;
 mod work_queue;
 
 use super::reactor::Order;
-use super::tasks::{Job, Outcome, Owner, Tasks};
+use super::tasks::{Ended, Job, Outcome, Owner, Tasks};
 use crate::mailbox::Outbox;
 use crate::ring::Ring;
 use block::Block;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::time::Instant;
+use roadtrain_store::{Completion, Completions};
 use roadtrain_wire::status::Status;
 use std::io;
 use std::sync::Arc;
@@ -30,9 +31,6 @@ pub enum Dispatch {
     /// A block thread executes; the completion takes the work queue as well.
     Base,
 }
-
-/// A finished command and whose it is.
-pub(super) type Ended = (Owner, Outcome);
 
 enum Mode {
     NoWq,
@@ -51,14 +49,16 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     /// Called on the reactor's thread: others run on the same cores, as those of a kernel's work queues do.
     pub(super) fn new(dispatch: Dispatch, reactor: Outbox<Order>) -> io::Result<Self> {
-        let orders = reactor.clone();
-        let waker = Arc::new(move |index, wake| orders.send(Order::Flush(index, wake)));
+        let (flushed, answered) = (reactor.clone(), reactor.clone());
+        let waker = Arc::new(move |index, wake| flushed.send(Order::Flush(index, wake)));
+        let completions =
+            Completions::new(move |completion| answered.send(Order::Completed(completion)));
         let mode = match dispatch {
             Dispatch::NoWq => Mode::NoWq,
             Dispatch::Rec => Mode::Rec(WorkQueue::start(reactor)?),
             Dispatch::Base => Mode::Base(Block::start(WorkQueue::start(reactor)?)?),
         };
-        Ok(Dispatcher { mode, tasks: Tasks::new(waker), away: 0 })
+        Ok(Dispatcher { mode, tasks: Tasks::new(waker, completions), away: 0 })
     }
 
     /// Whether a command takes time that no backend needs.
@@ -95,6 +95,12 @@ impl Dispatcher {
     /// Brings what a flush elsewhere has done for a command of ours.
     pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
         let (owner, outcome) = self.tasks.woken(ring, index, wake)?;
+        self.end(owner, outcome).map(|outcome| (owner, outcome))
+    }
+
+    /// A store has answered from another thread.
+    pub(super) fn completed(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+        let (owner, outcome) = self.tasks.completed(ring, completion)?;
         self.end(owner, outcome).map(|outcome| (owner, outcome))
     }
 

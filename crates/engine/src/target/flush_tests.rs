@@ -1,36 +1,48 @@
 //! Flushes that fail at a target, as the system lets them fail: each is told of once, and the next one succeeds.
 
+use super::flaky::Flaky;
 use super::tests::{LONG, NQN, eventually, host_config};
 use super::{Dispatch, Export, Server, ServerConfig, ServerError, Subsystem};
-use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostError, Op, Request};
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
 use roadtrain_wire::status::Status;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 const MODES: [Dispatch; 3] = [Dispatch::NoWq, Dispatch::Rec, Dispatch::Base];
 /// Enable, and shut down.
 const CC_SHUTDOWN: u32 = 0x0046_4001;
 
-/// A subsystem of files in `directory`.
-fn subsystem(directory: &Path, nsids: &[u32]) -> Subsystem {
-    let export = |&nsid: &u32| {
-        let path = directory.join(nsid.to_string());
-        let kind = BackendKind::File { path, size: Some(1 << 20), create: true };
-        let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
-        Export { nsid, backend, uuid: None, nguid: None, class: None }
-    };
-    let exports = nsids.iter().map(export).collect();
-    Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
+/// A target, and its files by NSID.
+struct Rig {
+    server: Server,
+    files: Vec<Arc<Flaky>>,
+    _directory: tempfile::TempDir,
 }
 
-fn serve(directory: &Path, nsids: &[u32], reactors: usize, dispatch: Dispatch) -> Server {
-    let subsystems = vec![subsystem(directory, nsids)];
-    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], subsystems);
-    (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
-    Server::start(config).unwrap()
+impl Rig {
+    /// Exports `count` files.
+    fn new(count: usize, reactors: usize, dispatch: Dispatch) -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |n: usize| Flaky::new(&directory.path().join(n.to_string()));
+        let files: Vec<_> = (0..count).map(file).collect();
+        let subsystems = vec![subsystem(&files)];
+        let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], subsystems);
+        (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
+        Rig { server: Server::start(config).unwrap(), files, _directory: directory }
+    }
+
+    /// See [`Flaky::fail_flushes`].
+    fn fail_flushes(&self, nsid: usize, count: i64) -> i64 {
+        self.files[nsid - 1].fail_flushes(count)
+    }
+}
+
+fn subsystem(files: &[Arc<Flaky>]) -> Subsystem {
+    let export = |(nsid, file): (u32, &Arc<Flaky>)| Export::with_store(nsid, file.clone());
+    let exports = (1..).zip(files).map(export).collect();
+    Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
 }
 
 fn connect(server: &Server, host: &str) -> Client {
@@ -64,11 +76,11 @@ fn flush(client: &Client) -> Status {
 #[test]
 fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
     for (reactors, dispatch) in [1, 2].into_iter().flat_map(|n| MODES.map(|mode| (n, mode))) {
-        let directory = tempfile::tempdir().unwrap();
-        let server = serve(directory.path(), &[1], reactors, dispatch);
-        let hosts = ["nqn.x:a", "nqn.x:b", "nqn.x:c"].map(|host| connect(&server, host));
+        let rig = Rig::new(1, reactors, dispatch);
+        let server = &rig.server;
+        let hosts = ["nqn.x:a", "nqn.x:b", "nqn.x:c"].map(|host| connect(server, host));
         hosts[..2].iter().for_each(|host| write(host, 1));
-        server.backend(NQN, 1).fail_flushes(1);
+        rig.fail_flushes(1, 1);
         let told = flush(&hosts[0]);
         assert!(!told.is_success() && told.is_dnr(), "{told}");
         let told = flush(&hosts[1]);
@@ -85,14 +97,14 @@ fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
 
 #[test]
 fn a_host_that_connects_again_hears_of_a_failed_flush() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = serve(directory.path(), &[1], 1, Dispatch::NoWq);
-    let (a, b) = (connect(&server, "nqn.x:a"), connect(&server, "nqn.x:b"));
+    let rig = Rig::new(1, 1, Dispatch::NoWq);
+    let server = &rig.server;
+    let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
     // Its answer is lost with the connection, and so the host asks again.
-    server.backend(NQN, 1).fail_flushes(1);
+    rig.fail_flushes(1, 1);
     assert!(flush(&b).is_dnr());
-    let mut config = host_config(&server, "nqn.x:a");
+    let mut config = host_config(server, "nqn.x:a");
     config.connect_timeout = LONG;
     let again = Client::connect(config).unwrap();
     assert!(flush(&again).is_dnr());
@@ -102,12 +114,12 @@ fn a_host_that_connects_again_hears_of_a_failed_flush() {
 #[test]
 fn flushes_at_the_same_time_all_hear_of_a_failure() {
     for (reactors, dispatch) in [1, 3].into_iter().flat_map(|n| MODES.map(|mode| (n, mode))) {
-        let directory = tempfile::tempdir().unwrap();
-        let server = serve(directory.path(), &[1], reactors, dispatch);
-        let hosts: Vec<Client> = (0..6).map(|n| connect(&server, &format!("nqn.x:{n}"))).collect();
+        let rig = Rig::new(1, reactors, dispatch);
+        let server = &rig.server;
+        let hosts: Vec<Client> = (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
         for round in 0..20 {
             hosts.iter().for_each(|host| write(host, 1));
-            server.backend(NQN, 1).fail_flushes(1);
+            rig.fail_flushes(1, 1);
             let flushed = std::thread::scope(|scope| {
                 let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(|| flush(host))).collect();
                 asked.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -121,12 +133,12 @@ fn flushes_at_the_same_time_all_hear_of_a_failure() {
 
 #[test]
 fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = serve(directory.path(), &[1, 2, 3], 1, Dispatch::NoWq);
-    let mut admin = Admin::connect(&host_config(&server, "nqn.x:a")).unwrap();
-    let failing = [(1, 1), (2, 0), (3, 1)];
+    let rig = Rig::new(3, 1, Dispatch::NoWq);
+    let server = &rig.server;
+    let mut admin = Admin::connect(&host_config(server, "nqn.x:a")).unwrap();
+    let failing: [(usize, i64); 3] = [(1, 1), (2, 0), (3, 1)];
     for (nsid, count) in failing {
-        server.backend(NQN, nsid).fail_flushes(count);
+        rig.fail_flushes(nsid, count);
     }
     let mut shut_down =
         || admin.run("Property Set", &Property::set(property::CC, CC_SHUTDOWN), &[], &mut []);
@@ -134,7 +146,7 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     let HostError::Command { status, .. } = refused else { panic!("{refused}") };
     assert!(status.is(Status::INTERNAL_ERROR) && status.is_dnr(), "{status}");
     for (nsid, count) in failing {
-        assert_eq!(server.backend(NQN, nsid).fail_flushes(0), count - 1, "{nsid} was flushed");
+        assert_eq!(rig.fail_flushes(nsid, 0), count - 1, "{nsid} was flushed");
     }
     let get = Property::get(property::CSTS, PropertySize::Four);
     let csts = |admin: &mut Admin| admin.run("Property Get", &get, &[], &mut []).unwrap();
@@ -145,11 +157,11 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
 #[test]
 fn a_target_that_ends_says_what_may_be_lost() {
     for fails_before in [false, true] {
-        let directory = tempfile::tempdir().unwrap();
-        let server = serve(directory.path(), &[1, 2], 2, Dispatch::NoWq);
-        let (a, b) = (connect(&server, "nqn.x:a"), connect(&server, "nqn.x:b"));
+        let rig = Rig::new(2, 2, Dispatch::NoWq);
+        let server = &rig.server;
+        let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
         write(&a, 1);
-        server.backend(NQN, 1).fail_flushes(1);
+        rig.fail_flushes(1, 1);
         if fails_before {
             assert!(flush(&b).is_dnr());
         }
@@ -161,23 +173,23 @@ fn a_target_that_ends_says_what_may_be_lost() {
 
 #[test]
 fn a_namespace_that_is_removed_is_flushed() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = serve(directory.path(), &[1, 2], 1, Dispatch::NoWq);
-    let host = connect(&server, "nqn.x:a");
+    let rig = Rig::new(2, 1, Dispatch::NoWq);
+    let server = &rig.server;
+    let host = connect(server, "nqn.x:a");
     [1, 2].into_iter().for_each(|nsid| write(&host, nsid));
-    let synced = server.backend(NQN, 2).count_flushes();
-    server.reload(&[subsystem(directory.path(), &[1])]).unwrap();
-    eventually("it is flushed", || synced.load(std::sync::atomic::Ordering::Relaxed) == -1);
+    rig.fail_flushes(2, 0);
+    server.reload(&[subsystem(&rig.files[..1])]).unwrap();
+    eventually("it is flushed", || rig.fail_flushes(2, 0) == -1);
     write(&host, 1);
 }
 
 #[test]
 fn a_forced_write_that_fails_may_have_been_told_of_others() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = serve(directory.path(), &[1], 1, Dispatch::NoWq);
-    let (a, b) = (connect(&server, "nqn.x:a"), connect(&server, "nqn.x:b"));
+    let rig = Rig::new(1, 1, Dispatch::NoWq);
+    let server = &rig.server;
+    let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
-    server.backend(NQN, 1).fail_flushes(1);
+    rig.fail_flushes(1, 1);
     let zeroes = Op::WriteZeroes { deallocate: false };
     let told = ask(&b, zeroes, 1, true);
     assert!(!told.is_success() && told.is_dnr(), "{told}");

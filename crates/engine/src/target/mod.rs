@@ -5,15 +5,18 @@ mod control;
 #[cfg(test)]
 mod crowd;
 mod dispatch;
-mod due;
 mod ether;
 #[cfg(test)]
 mod failing;
 #[cfg(test)]
+mod flaky;
+#[cfg(test)]
 mod flush_tests;
+mod flushes;
 mod health;
 mod lane;
 mod namespace;
+mod open_store;
 mod reactor;
 mod server;
 mod slot;
@@ -25,4 +28,4 @@ mod tickets;
 pub use dispatch::Dispatch;
 pub use ether::{Drop, Drops, EtherConfig};
 pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Operation, Place};
-pub use server::{Export, Server, ServerConfig, ServerError, Subsystem, Usage};
+pub use server::{Blocks, Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -1,8 +1,10 @@
 //! A reactor's own view of the namespaces: looked up without locks, kept by commands in execution.
 
-use crate::backend::{Backend, Unflushed};
+use super::flushes::Unflushed;
+use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::Geometry;
+use roadtrain_store::InPlace;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +12,9 @@ use std::sync::Arc;
 /// One namespace as this reactor sees it.
 pub(crate) struct LocalNamespace {
     pub(crate) geometry: Geometry,
-    pub(crate) backend: Arc<Backend>,
+    pub(crate) store: Arc<OpenStore>,
+    /// The store's own memory, if it lends that.
+    pub(crate) in_place: Option<InPlace>,
     /// What the lane has written and nobody has flushed; `None`: nothing is lost.
     pub(crate) unflushed: Option<Unflushed>,
     /// Of commands that do not say theirs.

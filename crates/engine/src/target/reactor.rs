@@ -34,6 +34,7 @@ use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
+use roadtrain_store::Completion;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -72,6 +73,8 @@ pub(super) enum Order {
     Settled,
     /// A command is back from other threads.
     Ended(Owner, Outcome),
+    /// A store has answered from another thread.
+    Completed(Completion),
     /// A flush for which a command of this reactor waits.
     Flush(u32, Wake),
     /// Answer with the sum of the lanes' counters.
@@ -414,6 +417,12 @@ impl Reactor {
                 Order::Sweep(hostnqn) => self.sweep(&hostnqn),
                 Order::Ask(hostnqn) => self.ask(&hostnqn),
                 Order::Settled => self.connect_again(),
+                Order::Completed(completion) => {
+                    let Shared { dispatcher, ring, .. } = &mut self.shared;
+                    if let Some((owner, outcome)) = dispatcher.completed(ring, completion) {
+                        self.answer_soon(owner, outcome);
+                    }
+                }
                 Order::Ended(owner, outcome) => {
                     self.shared.dispatcher.returned();
                     self.answer_soon(owner, outcome);
@@ -772,8 +781,7 @@ impl Reactor {
         for index in 0..self.seats.len() as u32 {
             self.close(index);
         }
-        // Nobody waits for an emulated SSD any more.
-        self.finish_due(Instant(u64::MAX));
+        self.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
         self.shared.dispatcher.hurry();
         let deadline = clock::now() + STOP_WAIT;
         while self.shared.dispatcher.count() > 0 && clock::now() < deadline {
@@ -781,6 +789,7 @@ impl Reactor {
             while let Some(cqe) = self.shared.ring.next_completion() {
                 self.dispatch(cqe);
             }
+            self.finish_due(Instant(u64::MAX));
         }
         Ok(())
     }

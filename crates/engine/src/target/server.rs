@@ -7,7 +7,6 @@ use super::ether::{Drops, EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
 use super::reactor::{ListenSocket, Order, Parts, Reactor};
 use super::tickets::Tickets;
-use crate::backend::BackendSpec;
 use crate::buffer::Pool;
 use crate::clock;
 use crate::machine;
@@ -25,6 +24,7 @@ use roadtrain_proto::target::{
     ConfigError, ConnectionLimits, Description, Limits, Listener, NamespaceId, Operation,
     SubsystemConfig, Target, TargetConfig,
 };
+use roadtrain_store::{BackendSpec, Store};
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
 use std::io;
@@ -64,13 +64,34 @@ const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
 const BIND_WAIT: Duration = Duration::from_secs(2);
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 
+/// Where a namespace's blocks are kept.
+#[derive(Clone, Debug)]
+pub enum Blocks {
+    /// The target opens it.
+    Spec(BackendSpec),
+    /// It is open: the same as in another export, if it is the same store.
+    Store(Arc<dyn Store>),
+}
+
+impl PartialEq for Blocks {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Blocks::Spec(one), Blocks::Spec(other)) => one == other,
+            (Blocks::Store(one), Blocks::Store(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Blocks {}
+
 /// A namespace to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// NSID, 1 to 1,024.
     pub nsid: u32,
     /// Where the blocks are kept.
-    pub backend: BackendSpec,
+    pub blocks: Blocks,
     /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the backend's blocks.
     pub uuid: Option<[u8; 16]>,
     /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the backend's blocks.
@@ -83,7 +104,15 @@ impl Export {
     /// The blocks of `backend` as namespace `nsid`, everything else by default.
     #[must_use]
     pub fn new(nsid: u32, backend: BackendSpec) -> Self {
-        Export { nsid, backend, uuid: None, nguid: None, class: None }
+        let blocks = Blocks::Spec(backend);
+        Export { nsid, blocks, uuid: None, nguid: None, class: None }
+    }
+
+    /// The blocks of a store of the embedding program's own.
+    #[must_use]
+    pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
+        let blocks = Blocks::Store(store);
+        Export { nsid, blocks, uuid: None, nguid: None, class: None }
     }
 }
 
@@ -101,12 +130,18 @@ impl Description for Export {
     }
 
     fn bytes(&self) -> Option<u64> {
-        self.backend.bytes()
+        match &self.blocks {
+            Blocks::Spec(spec) => spec.bytes(),
+            Blocks::Store(_) => None,
+        }
     }
 
     fn resized(&self, bytes: u64) -> Result<Self, String> {
-        let backend = self.backend.resized(bytes).map_err(|error| error.to_string())?;
-        Ok(Export { backend, ..self.clone() })
+        let Blocks::Spec(spec) = &self.blocks else {
+            return Err("its store belongs to the program that brought it, which resizes it".into());
+        };
+        let spec = spec.resized(bytes).map_err(|error| error.to_string())?;
+        Ok(Export { blocks: Blocks::Spec(spec), ..self.clone() })
     }
 
     /// The rest is seen when its store is opened.
@@ -438,12 +473,6 @@ impl Server {
     /// The same; what may be lost is only logged.
     pub fn stop(self) {
         drop(self);
-    }
-
-    /// The open backends.
-    #[cfg(test)]
-    pub(super) fn backend(&self, nqn: &str, nsid: u32) -> Arc<crate::backend::Backend> {
-        self.control.backend(nqn, nsid).unwrap()
     }
 
     /// Tells reactors to end.

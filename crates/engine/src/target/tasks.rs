@@ -1,32 +1,27 @@
-//! Commands in the backends. A task stays here until the kernel is done with its buffer, whatever becomes of
-//! the lane that started it.
+//! Commands in the stores. What is under way there is the executor's; here is whose command it is, and what follows
+//! when a part of it has ended.
 //!
-//! An emulated SSD's commands wait here, too: their data is moved when their time has come. The reactor looks
-//! each turn ([`Tasks::expire`]) and sleeps no longer than [`Tasks::next_due`], so that waiting costs neither
-//! a thread nor a system call.
-//!
-//! A file or device is flushed once at a time, over all reactors: a flush that comes meanwhile waits here for
-//! the next one, which another reactor may do for it ([`Tasks::woken`]).
+//! A store that loses what was not flushed is flushed once at a time, over all reactors: a flush that comes meanwhile
+//! waits here for the next one, which another reactor may do for it ([`Tasks::woken`]).
 
-use super::due::DueQueue;
-use crate::backend::{Backend, ByteRange, IoOp, IoTask, Progress, Waker};
+use super::flushes::Waker;
+use super::open_store::OpenStore;
 use crate::buffer::Buffer;
-use crate::clock;
 use crate::ring::{Ring, UserData};
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, IoCommand};
 use roadtrain_proto::target::stability::{Flushed, Ticket, User, Wake};
 use roadtrain_proto::time::Instant;
+use roadtrain_store::{
+    ByteRange, Completion, Completions, Executor, Geometry, Op, RING_KIND, Token,
+};
 use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Marks a task's completions in the ring.
-pub(super) const KIND: u8 = 16;
-/// Marks the kernel's answer when it was asked to give a task up: there is no such task.
-const CANCELLED: u64 = UserData { kind: KIND, index: u32::MAX, generation: 0 }.pack();
+/// Marks the stores' completions in the ring.
+pub(super) const KIND: u8 = RING_KIND;
 /// What a controller is told whose writes may be lost. To try again would not bring them back.
 const LOST: Status = Status::WRITE_FAULT.dnr();
-/// Octets that a Compare reads at once.
-const COMPARE_BYTES: usize = 64 << 10;
 
 /// Whose command it is: lane index and use, slot.
 pub(super) type Owner = ((u32, u32), u16);
@@ -36,14 +31,14 @@ pub(super) enum Job {
     /// An I/O command of one namespace; a Flush is `user`'s.
     Execute {
         command: IoCommand,
-        backend: Arc<Backend>,
+        store: Arc<OpenStore>,
         buffer: Option<Buffer>,
         user: Option<Arc<User>>,
     },
-    /// The lane moves the data itself; only an emulated SSD's time has to pass.
-    Wait(Arc<Backend>),
+    /// The lane moves the data itself, when the store says so.
+    Announce(Arc<OpenStore>, ByteRange),
     /// Flushes them for `user`, one after the other, whatever one of them says.
-    FlushAll { backends: Vec<Arc<Backend>>, user: Option<Arc<User>> },
+    FlushAll { stores: Vec<Arc<OpenStore>>, user: Option<Arc<User>> },
 }
 
 /// A finished command.
@@ -52,24 +47,29 @@ pub(super) struct Outcome {
     pub(super) buffer: Option<Buffer>,
 }
 
+/// A finished command and whose it is.
+pub(super) type Ended = (Owner, Outcome);
+
 struct Entry {
-    /// `None`: the lane moves the data itself, only the time has to pass.
-    task: Option<IoTask>,
     owner: Owner,
-    /// Keeps the backend open.
-    backend: Arc<Backend>,
+    /// Keeps the store open.
+    store: Arc<OpenStore>,
+    /// What is submitted next.
+    op: Option<Op>,
+    /// What follows when that is done: Force Unit Access is a flush before or after the operation.
+    then: Option<Op>,
     /// A flush of every namespace: those still to come.
-    rest: Vec<Arc<Backend>>,
-    /// The command's buffer, when the operation itself does not need it.
-    spare: Option<Buffer>,
+    rest: Vec<Arc<OpenStore>>,
+    /// The command's buffer while no operation has it.
+    buffer: Option<Buffer>,
+    /// Octets that the buffer is to have when a read has ended well.
+    reads: usize,
     /// The host has aborted it: nothing more is begun.
     is_cancelled: bool,
     /// Whose flush it is.
     user: Option<Arc<User>>,
     /// A flush of a store that others use, under way.
     flush: Option<Flush>,
-    /// What follows when the task is done: Force Unit Access is a flush before or after the operation.
-    then: Option<IoTask>,
     /// The first failure of a flush of every namespace.
     failed: Option<Status>,
 }
@@ -82,69 +82,79 @@ struct Flush {
 }
 
 impl Entry {
+    fn new(owner: Owner, store: Arc<OpenStore>, op: Op) -> Entry {
+        Entry {
+            owner,
+            store,
+            op: Some(op),
+            then: None,
+            rest: Vec::new(),
+            buffer: None,
+            reads: 0,
+            is_cancelled: false,
+            user: None,
+            flush: None,
+            failed: None,
+        }
+    }
+
     /// An error: the command that cannot be, with its buffer.
-    fn new(owner: Owner, job: Job) -> Result<Entry, Outcome> {
-        let (mut then, mut whose) = (None, None);
-        let (task, backend, rest, spare) = match job {
-            Job::Execute { command, backend, buffer, user } => {
-                let (mut op, spare) = operation(&command, &backend, buffer)
-                    .map_err(|(status, buffer)| Outcome { result: Err(status), buffer })?;
-                let is_late = command.looks_at_stable_data() && backend.flushes().is_some();
-                if let (IoOp::WriteZeroes { fua, .. }, Some(_)) = (&mut op, backend.flushes()) {
-                    then = std::mem::take(fua).then(|| IoTask::new(IoOp::Flush));
-                }
-                let mut task = IoTask::new(op);
-                if is_late {
-                    then = Some(std::mem::replace(&mut task, IoTask::new(IoOp::Flush)));
-                } else if task.is_flush() {
-                    whose = user;
-                }
-                (Some(task), backend, Vec::new(), spare)
+    fn of(owner: Owner, job: Job) -> Result<Entry, Outcome> {
+        match job {
+            Job::Execute { command, store, buffer, user } => {
+                Entry::execute(owner, &command, store, buffer, user)
             }
-            Job::Wait(backend) => (None, backend, Vec::new(), None),
-            Job::FlushAll { mut backends, user } => match backends.pop() {
-                Some(backend) => {
-                    whose = user;
-                    (Some(IoTask::new(IoOp::Flush)), backend, backends, None)
-                }
-                None => return Err(Outcome { result: Ok(()), buffer: None }),
+            Job::Announce(store, range) => Ok(Entry::new(owner, store, Op::ReadInPlace { range })),
+            Job::FlushAll { stores: mut rest, user } => match rest.pop() {
+                Some(store) => Ok(Entry { rest, user, ..Entry::new(owner, store, Op::Flush) }),
+                None => Err(Outcome { result: Ok(()), buffer: None }),
             },
+        }
+    }
+
+    fn execute(
+        owner: Owner,
+        command: &IoCommand,
+        store: Arc<OpenStore>,
+        buffer: Option<Buffer>,
+        user: Option<Arc<User>>,
+    ) -> Result<Entry, Outcome> {
+        let op = match operation(command, &store, buffer.as_ref()) {
+            Ok(op) => op,
+            Err(status) => return Err(Outcome { result: Err(status), buffer }),
         };
-        let (user, flush, failed, is_cancelled) = (whose, None, None, false);
-        Ok(Entry { task, owner, backend, rest, spare, is_cancelled, user, flush, then, failed })
+        let loses = store.flushes().is_some();
+        let user = user.filter(|_| op == Op::Flush);
+        let reads = match *command {
+            IoCommand::Read { length, .. } => length as usize,
+            _ => 0,
+        };
+        let mut entry = Entry { buffer, reads, user, ..Entry::new(owner, store, op) };
+        if command.looks_at_stable_data() && loses {
+            entry.then = entry.op.replace(Op::Flush);
+        } else if let (Some(Op::WriteZeroes { fua, .. }), true) = (&mut entry.op, loses) {
+            entry.then = std::mem::take(fua).then_some(Op::Flush);
+        }
+        Ok(entry)
     }
 
-    fn start(&mut self, ring: &mut Ring, index: u32, waker: &Waker) -> Progress {
-        if let Some(flushes) = self.backend.flushes()
-            && !self.is_cancelled
-            && self.task.as_ref().is_some_and(IoTask::is_flush)
-        {
-            let ticket = self.user.as_ref().map(|user| flushes.begin(user));
-            let leads = flushes.join(index, waker);
-            self.flush = Some(Flush { ticket, leads });
-            if !leads {
-                return Progress::Pending;
-            }
+    /// Whether the next operation is to be submitted now: a flush may have to wait for another one.
+    fn may_begin(&mut self, index: u32, waker: &Waker) -> bool {
+        let Some(flushes) = self.store.flushes() else { return true };
+        if self.is_cancelled || self.op != Some(Op::Flush) {
+            return true;
         }
-        self.run(ring, index)
+        let ticket = self.user.as_ref().map(|user| flushes.begin(user));
+        let leads = flushes.join(index, waker);
+        self.flush = Some(Flush { ticket, leads });
+        leads
     }
 
-    fn run(&mut self, ring: &mut Ring, index: u32) -> Progress {
-        if self.is_cancelled {
-            return Progress::Done(Err(Status::ABORT_REQUESTED));
-        }
-        let user_data = UserData { kind: KIND, index, generation: 0 }.pack();
-        match &mut self.task {
-            Some(task) => task.start(&self.backend, ring, user_data),
-            None => Progress::Done(Ok(())),
-        }
-    }
-
-    /// The operation has ended: what its command is told of that.
-    fn end(&mut self, result: Result<(), Status>) -> Result<(), Status> {
-        let Some(flushes) = self.backend.flushes() else { return result };
+    /// An operation has ended: what its command is told of that.
+    fn end(&mut self, result: Result<(), Status>, took_report: bool) -> Result<(), Status> {
+        let Some(flushes) = self.store.flushes() else { return result };
         let Some(Flush { ticket, leads }) = self.flush.take() else {
-            if result.is_err() && self.task.as_ref().is_some_and(IoTask::took_report) {
+            if result.is_err() && took_report {
                 flushes.failed();
             }
             return result;
@@ -173,142 +183,186 @@ impl Entry {
             return false;
         }
         if let Some(next) = self.rest.pop() {
-            self.backend = next;
+            self.store = next;
         }
-        self.task = self.then.take().or_else(|| Some(IoTask::new(IoOp::Flush)));
+        self.op = self.then.take().or(Some(Op::Flush));
         true
+    }
+
+    fn outcome(self) -> Outcome {
+        let is_whole = self.buffer.as_ref().map_or(0, |buffer| buffer.len()) >= self.reads;
+        let result = match self.failed {
+            Some(status) => Err(status),
+            None if is_whole => Ok(()),
+            None => Err(Status::INTERNAL_ERROR), // the store has kept what it was to fill
+        };
+        Outcome { result, buffer: self.buffer }
     }
 }
 
 pub(super) struct Tasks {
     /// Brings what a flush elsewhere has done to [`Tasks::woken`].
     waker: Waker,
+    executor: Executor,
     entries: Vec<Option<Entry>>,
+    /// Which use of its place an entry is.
+    generations: Vec<u32>,
     free: Vec<u32>,
-    due: DueQueue,
+    /// Commands that have ended while another one was begun.
+    ended: VecDeque<Ended>,
 }
 
 impl Tasks {
-    pub(super) fn new(waker: Waker) -> Self {
-        Tasks { waker, entries: Vec::new(), free: Vec::new(), due: DueQueue::default() }
+    /// Answers of stores from other threads go by `completions` to [`Tasks::completed`].
+    pub(super) fn new(waker: Waker, completions: Completions) -> Self {
+        Tasks {
+            waker,
+            executor: Executor::new(completions),
+            entries: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            ended: VecDeque::new(),
+        }
     }
 
     /// Starts a command; `None`: it ends later.
     pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, job: Job) -> Option<Outcome> {
-        let entry = match Entry::new(owner, job) {
+        let entry = match Entry::of(owner, job) {
             Ok(entry) => entry,
             Err(outcome) => return Some(outcome),
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
+            self.generations.push(0);
             (self.entries.len() - 1) as u32
         });
         self.entries[index as usize] = Some(entry);
-        let progress = self.launch(ring, index);
-        self.advance(ring, index, progress)
+        self.launch(ring, index);
+        while let Some(completion) = self.executor.next(ring) {
+            let is_it = completion.token.parts().0 == index;
+            let Some(ended) = self.advance(ring, completion) else { continue };
+            if is_it {
+                return Some(ended.1);
+            }
+            self.ended.push_back(ended);
+        }
+        None
     }
 
-    /// Starts a task, at once or when its time has come.
-    fn launch(&mut self, ring: &mut Ring, index: u32) -> Progress {
-        let Some(entry) = &mut self.entries[index as usize] else { return Progress::Pending };
-        match entry.backend.station() {
-            Some(station) => {
-                self.due.push(station.admit(clock::now()), index);
-                Progress::Pending
-            }
-            None => entry.start(ring, index, &self.waker),
+    /// Submits a command's next operation, unless it has to wait for another one's flush.
+    fn launch(&mut self, ring: &mut Ring, index: u32) {
+        let Some(entry) = &mut self.entries[index as usize] else { return };
+        if entry.may_begin(index, &self.waker) {
+            self.run(ring, index);
         }
     }
 
-    /// Asks to end a command: what has not begun is not done, and what the kernel has it is asked to give up. It
+    fn run(&mut self, ring: &mut Ring, index: u32) {
+        let token = self.token(index);
+        let Some(entry) = &mut self.entries[index as usize] else { return };
+        let Some(op) = entry.op.take().filter(|_| !entry.is_cancelled) else {
+            let aborted = Err(Status::ABORT_REQUESTED);
+            return self.executor.complete(Completion::new(token, aborted, None));
+        };
+        let moves = matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Compare { .. });
+        let mut buffer = if moves { entry.buffer.take() } else { None };
+        if !entry.store.takes_lent() {
+            buffer = buffer.map(own);
+        }
+        self.executor.submit(ring, &**entry.store.store(), (op, buffer), token);
+    }
+
+    fn token(&self, index: u32) -> Token {
+        Token::new(index, self.generations[index as usize])
+    }
+
+    /// Asks to end a command: what has not begun is not done, and what its store has it is asked to give up. It
     /// ends as ever, aborted or otherwise. `false`: it is not here.
     pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
         let is_it =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.owner == owner);
         let Some(index) = self.entries.iter().position(is_it) else { return false };
+        let token = self.token(index as u32);
         let Some(entry) = &mut self.entries[index] else { return false };
         entry.is_cancelled = true;
-        if !self.due.hasten(index as u32)
-            && let Some(task) = &mut entry.task
-        {
-            task.cancel(ring, CANCELLED);
-        }
+        entry.store.store().cancel(token);
+        self.executor.cancel(ring, token);
         true
     }
 
-    /// A completion of the ring; the command's owner and outcome when it has ended.
-    pub(super) fn resume(
-        &mut self,
-        ring: &mut Ring,
-        index: u32,
-        result: i32,
-    ) -> Option<(Owner, Outcome)> {
-        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
-        let owner = entry.owner;
-        let progress = entry.task.as_mut()?.resume(result, ring);
-        self.advance(ring, index, progress).map(|outcome| (owner, outcome))
+    /// A completion of the ring; the command's owner and outcome when one has ended.
+    pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
+        self.executor.resume(ring, index, result);
+        self.next(ring)
+    }
+
+    /// A store has answered from another thread.
+    pub(super) fn completed(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+        self.executor.complete(completion);
+        self.next(ring)
     }
 
     /// A flush for which a command waits has ended, or the command is to flush itself; its owner and outcome
-    /// when it has ended by that.
-    pub(super) fn woken(
-        &mut self,
-        ring: &mut Ring,
-        index: u32,
-        wake: Wake,
-    ) -> Option<(Owner, Outcome)> {
-        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
-        let (owner, flush) = (entry.owner, entry.flush.as_mut()?);
-        let progress = match wake {
+    /// when one has ended by that.
+    pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
+        let flush = self.entries.get_mut(index as usize)?.as_mut()?.flush.as_mut()?;
+        let result = match wake {
             Wake::Lead => {
                 flush.leads = true;
-                entry.run(ring, index)
+                self.run(ring, index);
+                return self.next(ring);
             }
-            Wake::Ended(Flushed::Done) => Progress::Done(Ok(())),
-            Wake::Ended(_) => Progress::Done(Err(LOST)),
+            Wake::Ended(Flushed::Done) => Ok(()),
+            Wake::Ended(_) => Err(LOST),
         };
-        self.advance(ring, index, progress).map(|outcome| (owner, outcome))
+        self.executor.complete(Completion::new(self.token(index), result, None));
+        self.next(ring)
     }
 
-    /// Does what is due by `now`: the owner and outcome of the first command that ends by that.
-    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<(Owner, Outcome)> {
-        while let Some(index) = self.due.pop(now) {
-            let Some(entry) = &mut self.entries[index as usize] else { continue };
-            let owner = entry.owner;
-            let progress = entry.start(ring, index, &self.waker);
-            if let Some(outcome) = self.advance(ring, index, progress) {
-                return Some((owner, outcome));
-            }
-        }
-        None
+    /// Does what is due by `now`: the owner and outcome of the first command that has ended. To be called until there
+    /// is none.
+    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<Ended> {
+        self.executor.expire(ring, now);
+        self.next(ring)
     }
 
     /// When something is due next.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.due.next()
+        if self.ended.is_empty() { self.executor.next_due() } else { Some(Instant::default()) }
     }
 
-    fn advance(&mut self, ring: &mut Ring, index: u32, mut progress: Progress) -> Option<Outcome> {
-        loop {
-            let Progress::Done(result) = progress else { return None };
-            let entry = self.entries[index as usize].as_mut()?;
-            let result = entry.end(result);
-            if !entry.goes_on(result) {
-                let result = entry.failed.map_or(Ok(()), Err);
-                if let Some(then) = entry.then.take() {
-                    entry.task = Some(then); // it has the buffer
-                }
-                let buffer = match entry.task.as_mut().and_then(IoTask::take_op) {
-                    Some(IoOp::Read { buffer, .. } | IoOp::Write { buffer, .. }) => Some(buffer),
-                    Some(IoOp::Compare { expected, .. }) => Some(expected),
-                    _ => entry.spare.take(),
-                };
-                self.entries[index as usize] = None;
-                self.free.push(index);
-                return Some(Outcome { result, buffer });
-            }
-            progress = self.launch(ring, index);
+    /// The next command that has ended.
+    fn next(&mut self, ring: &mut Ring) -> Option<Ended> {
+        if let Some(ended) = self.ended.pop_front() {
+            return Some(ended);
         }
+        loop {
+            let completion = self.executor.next(ring)?;
+            if let Some(ended) = self.advance(ring, completion) {
+                return Some(ended);
+            }
+        }
+    }
+
+    /// A store has answered: the command's owner and outcome if that was all.
+    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+        let (index, generation) = completion.token.parts();
+        let is_expected = self.generations.get(index as usize) == Some(&generation);
+        let Some(Some(entry)) = self.entries.get_mut(index as usize).filter(|_| is_expected) else {
+            tracing::error!(?completion, "a store has answered twice");
+            return None;
+        };
+        let Completion { result, buffer, took_report, .. } = completion;
+        entry.buffer = buffer.or(entry.buffer.take());
+        let result = entry.end(result, took_report);
+        self.generations[index as usize] = (generation + 1) & UserData::GENERATION_MASK;
+        if entry.goes_on(result) {
+            self.launch(ring, index);
+            return None;
+        }
+        let entry = self.entries[index as usize].take()?;
+        self.free.push(index);
+        Some((entry.owner, entry.outcome()))
     }
 
     /// Tasks under way.
@@ -318,60 +372,52 @@ impl Tasks {
 
     /// Of these, those that the ring will tell of.
     pub(super) fn in_ring(&self) -> usize {
-        self.count() - self.due.len()
+        self.count().saturating_sub(self.executor.waiting())
     }
 }
 
 impl Drop for Tasks {
-    /// The kernel may still use the buffers of tasks that did not end: they are lost rather than reused.
     fn drop(&mut self) {
         if self.count() > 0 {
             tracing::warn!(count = self.count(), "the backend does not answer");
-            std::mem::forget(std::mem::take(&mut self.entries));
         }
     }
 }
 
-type Failed = (Status, Option<Buffer>);
+/// The same octets where nobody else writes.
+fn own(buffer: Buffer) -> Buffer {
+    if !buffer.is_lent() {
+        return buffer;
+    }
+    let mut own = Buffer::alloc(buffer.len());
+    own.copy_from_slice(&buffer);
+    own
+}
 
-/// The backend's operation for a command, and the buffer that it does not need any more.
+/// A store's operation for a command.
 fn operation(
     command: &IoCommand,
-    backend: &Backend,
-    buffer: Option<Buffer>,
-) -> Result<(IoOp, Option<Buffer>), Failed> {
-    let missing = (Status::INTERNAL_ERROR, None);
+    store: &OpenStore,
+    buffer: Option<&Buffer>,
+) -> Result<Op, Status> {
     Ok(match *command {
-        IoCommand::Read { offset, .. } => {
-            (IoOp::Read { offset, buffer: buffer.ok_or(missing)? }, None)
-        }
-        IoCommand::Write { offset, fua, .. } => {
-            (IoOp::Write { offset, buffer: buffer.ok_or(missing)?, fua }, None)
-        }
-        IoCommand::Compare { offset, length, .. } => {
-            let scratch = (!backend.is_immediate())
-                .then(|| Buffer::alloc((length as usize).min(COMPARE_BYTES)));
-            (IoOp::Compare { offset, expected: buffer.ok_or(missing)?, scratch }, None)
-        }
+        IoCommand::Read { offset, .. } => Op::Read { offset },
+        IoCommand::Write { offset, fua, .. } => Op::Write { offset, fua },
+        IoCommand::Compare { offset, .. } => Op::Compare { offset },
         IoCommand::WriteZeroes { offset, length, deallocate, fua } => {
-            let range = ByteRange { offset, len: length };
-            (IoOp::WriteZeroes { range, fua, deallocate }, buffer)
+            Op::WriteZeroes { range: ByteRange { offset, len: length }, fua, deallocate }
         }
         IoCommand::DatasetManagement { ranges: count, deallocate, .. } => {
-            let list = buffer.ok_or(missing)?;
-            match ranges(&list, count, backend) {
-                Ok(ranges) if deallocate => (IoOp::Discard { ranges }, Some(list)),
-                Ok(_) => (IoOp::Discard { ranges: Box::default() }, Some(list)),
-                Err(status) => return Err((status, Some(list))),
-            }
+            let list = buffer.ok_or(Status::INTERNAL_ERROR)?;
+            let ranges = ranges(list, count, &store.store().geometry())?;
+            Op::Discard { ranges: if deallocate { ranges } else { Box::default() } }
         }
-        IoCommand::Flush => (IoOp::Flush, buffer),
+        IoCommand::Flush => Op::Flush,
     })
 }
 
 /// The first `count` ranges of a Dataset Management command, checked against the capacity.
-fn ranges(list: &[u8], count: u32, backend: &Backend) -> Result<Box<[ByteRange]>, Status> {
-    let geometry = backend.geometry();
+fn ranges(list: &[u8], count: u32, geometry: &Geometry) -> Result<Box<[ByteRange]>, Status> {
     let (entries, _) = list.as_chunks::<{ DSM_RANGE_BYTES as usize }>();
     let parse = |entry: &[u8; 16]| {
         let word = |at: usize| {
@@ -393,7 +439,8 @@ fn ranges(list: &[u8], count: u32, backend: &Backend) -> Result<Box<[ByteRange]>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{BackendKind, BackendSpec};
+    use crate::clock;
+    use roadtrain_store::{BackendKind, BackendSpec};
     use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(3600);
@@ -401,7 +448,7 @@ mod tests {
     struct Rig {
         ring: Ring,
         tasks: Tasks,
-        ssd: Arc<Backend>,
+        ssd: Arc<OpenStore>,
     }
 
     impl Rig {
@@ -410,14 +457,14 @@ mod tests {
             let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
             Rig {
                 ring: Ring::new(4).unwrap(),
-                tasks: Tasks::new(Arc::new(|_, _| false)),
-                ssd: Arc::new(Backend::open(&spec).unwrap()),
+                tasks: Tasks::new(Arc::new(|_, _| false), Completions::new(|_| false)),
+                ssd: Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap())),
             }
         }
 
         fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
-            let (command, backend) = (*command, self.ssd.clone());
-            let job = Job::Execute { command, backend, buffer, user: None };
+            let (command, store) = (*command, self.ssd.clone());
+            let job = Job::Execute { command, store, buffer, user: None };
             self.begin(slot, job);
         }
 
@@ -434,7 +481,8 @@ mod tests {
         }
 
         fn first_octet(&self) -> u8 {
-            let start = self.ssd.read_range(0, 512).unwrap();
+            let start = self.ssd.store().in_place().unwrap();
+            let start = start.read_range(0, 512).unwrap();
             // SAFETY: the backend's own, which only this thread uses.
             unsafe { *start }
         }
@@ -473,37 +521,6 @@ mod tests {
         assert_eq!(rig.expire(Instant(u64::MAX)), [1]);
     }
 
-    /// The kernel has it, and gives it up: a pipe into which nobody writes.
-    #[test]
-    fn what_the_kernel_has_can_be_cancelled() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("fifo");
-        crate::target::tests::make_fifo(&path);
-        let kind = BackendKind::Fifo { path, size: 1 << 20 };
-        let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
-        let backend = Arc::new(Backend::open(&spec).unwrap());
-        let (mut ring, mut tasks) = (Ring::new(4).unwrap(), Tasks::new(Arc::new(|_, _| false)));
-        for round in 0..3 {
-            let command = IoCommand::Read { offset: 0, length: 4096, fua: false };
-            let buffer = Some(Buffer::alloc(4096));
-            let backend = backend.clone();
-            let job = Job::Execute { command, backend, buffer, user: None };
-            assert!(tasks.start(&mut ring, ((0, 0), round), job).is_none());
-            ring.submit_and_wait(0, None).unwrap();
-            assert!(tasks.cancel(&mut ring, ((0, 0), round)));
-            let outcome = loop {
-                ring.submit_and_wait(1, Some(Duration::from_secs(60))).unwrap();
-                let cqe = ring.next_completion().expect("the kernel gives it up");
-                let index = UserData::unpack(cqe.user_data).index;
-                if let Some((_, outcome)) = tasks.resume(&mut ring, index, cqe.result) {
-                    break outcome;
-                }
-            };
-            assert_eq!(outcome.result, Err(Status::ABORT_REQUESTED));
-            assert!(outcome.buffer.is_some() && tasks.count() == 0);
-        }
-    }
-
     #[test]
     fn an_emulated_ssd_takes_every_command_in_turn() {
         let mut rig = Rig::new(2);
@@ -512,8 +529,8 @@ mod tests {
             rig.start(slot, &IoCommand::Flush, None);
         }
         let ssd = rig.ssd.clone();
-        rig.begin(4, Job::Wait(ssd.clone()));
-        rig.begin(5, Job::FlushAll { backends: vec![ssd.clone(), ssd], user: None });
+        rig.begin(4, Job::Announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
+        rig.begin(5, Job::FlushAll { stores: vec![ssd.clone(), ssd], user: None });
         let soon = begin + LONG / 2;
         assert_eq!(rig.expire(soon + LONG), [0, 1]);
         assert_eq!(rig.expire(soon + LONG * 2), [2, 3]);

@@ -1,5 +1,6 @@
 //! A target whose backend answers when it is told to.
 
+use super::flaky::{self, Slow};
 use super::{Dispatch, Export, Server, ServerConfig, Subsystem};
 use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
@@ -13,6 +14,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -33,9 +35,7 @@ pub(super) fn make_fifo(path: &Path) {
 }
 
 fn serve(fifo: &Path, reactors: usize, dispatch: Dispatch) -> Server {
-    let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
-    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export::new(1, backend)];
+    let exports = vec![Export::with_store(1, flaky::fifo(fifo))];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
@@ -258,53 +258,27 @@ fn a_shutdown_waits_for_commands_in_the_backend() {
     }
 }
 
-/// Whether the thread waits in the system call for opening.
-fn is_opening(thread: libc::pid_t) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-    call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_openat)))
-}
-
-/// Lets whoever opens the FIFO for reading have it.
-struct Release<'a>(&'a Path);
-
-impl Drop for Release<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::OpenOptions::new().write(true).open(self.0);
-    }
-}
-
 /// Opening may take as long as a network file system likes; the lock is taken before every sleep of a reactor.
 #[test]
 fn a_reload_that_waits_for_a_file_holds_nobody_up() {
-    let directory = tempfile::tempdir().unwrap();
-    let fifo = directory.path().join("fifo");
-    make_fifo(&fifo);
     let kind = BackendKind::Memory { size: 1 << 20 };
     let memory = Export::new(1, BackendSpec { kind, lba_bytes: 512, read_only: false });
-    // Opened for reading only, a FIFO waits for somebody who writes.
-    let kind = BackendKind::Fifo { path: fifo.clone(), size: 1 << 20 };
-    let slow = Export::new(2, BackendSpec { kind, lba_bytes: 512, read_only: true });
+    let slow = Arc::new(Slow::default());
+    let late = Export::with_store(2, slow.clone());
     let subsystem = |exports| vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }];
     let any = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(ServerConfig::new(any, subsystem(vec![memory.clone()]))).unwrap();
-    let (target, wanted) = (&server, subsystem(vec![memory, slow]));
+    let (target, wanted) = (&server, subsystem(vec![memory, late]));
     std::thread::scope(|scope| {
-        let (named, name) = channel();
-        let reloading = scope.spawn(move || {
-            // SAFETY: no arguments, cannot fail.
-            named.send(unsafe { libc::gettid() }).unwrap();
-            target.reload(&wanted)
-        });
-        let release = Release(&fifo); // also when this fails
-        let thread = name.recv_timeout(LONG).unwrap();
-        eventually("the reload opens the FIFO", || is_opening(thread));
+        let reloading = scope.spawn(move || target.reload(&wanted));
+        eventually("the reload opens the store", || slow.is_asked());
         for _ in 0..3 {
             let client =
                 connect(&server, "nqn.x:host").expect("Connect and Identify need the lock");
             assert!(client.view().namespace(2).is_none(), "nothing has changed yet");
-            assert!(is_opening(thread));
+            assert!(!reloading.is_finished());
         }
-        drop(release);
+        slow.answer();
         assert_eq!(reloading.join().unwrap().unwrap().len(), 1);
     });
     assert!(connect(&server, "nqn.x:host").unwrap().view().namespace(2).is_some());

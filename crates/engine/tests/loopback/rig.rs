@@ -3,7 +3,7 @@
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
-use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem, Usage};
+use roadtrain_engine::target::{Blocks, Export, Server, ServerConfig, Subsystem, Usage};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ fn export(nsid: u32, kind: BackendKind, lba_bytes: u32) -> Export {
 }
 
 pub fn read_only(export: Export) -> Export {
-    Export { backend: BackendSpec { read_only: true, ..export.backend }, ..export }
+    let Blocks::Spec(spec) = export.blocks else { return export };
+    Export { blocks: Blocks::Spec(BackendSpec { read_only: true, ..spec }), ..export }
 }
 
 pub fn subsystem(exports: Vec<Export>) -> Subsystem {

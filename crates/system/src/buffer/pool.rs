@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Buffer, RESERVED};
+use super::{Buffer, LENT, RESERVED};
 use crate::memory::{HUGE_PAGE_BYTES, HugeMemory, PAGE_BYTES};
 
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
@@ -55,7 +55,7 @@ impl Pool {
     /// A pool that maps at most `budget_bytes` (at least one chunk of 2 MiB), none of it now.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Pool {
-        let chunks_max = (budget_bytes / CHUNK_BYTES).clamp(1, RESERVED as usize - 1);
+        let chunks_max = (budget_bytes / CHUNK_BYTES).clamp(1, LENT as usize - 1);
         Pool {
             chunks: Vec::new(),
             open: [const { Vec::new() }; CLASSES],

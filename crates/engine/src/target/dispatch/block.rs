@@ -1,14 +1,15 @@
 //! The thread that executes commands for a reactor which only receives and sends.
 
 use super::work_queue::WorkQueue;
-use crate::backend::Waker;
 use crate::clock;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::ring::{Ring, UserData};
+use crate::target::flushes::Waker;
 use crate::target::reactor::{RING_ENTRIES, STOP_WAIT};
 use crate::target::tasks::{self, Job, Owner, Tasks};
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::time::Instant;
+use roadtrain_store::{Completion, Completions};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ enum Message {
     Start(Owner, Job),
     /// What a flush elsewhere has done for a command.
     Flush(u32, Wake),
+    /// A store has answered.
+    Completed(Completion),
     /// End what waits for an emulated SSD, then, once nothing is under way, the thread.
     Stop,
 }
@@ -39,8 +42,10 @@ impl Block {
         let (orders, inbox) = mailbox()?;
         let (ready, started) = sync_channel(1);
         let own = orders.clone();
-        let waker = Arc::new(move |index, wake| own.send(Message::Flush(index, wake)));
-        let body = move || match Executor::new(inbox, queue, waker) {
+        let waker: Waker = Arc::new(move |index, wake| own.send(Message::Flush(index, wake)));
+        let own = orders.clone();
+        let completions = Completions::new(move |done| own.send(Message::Completed(done)));
+        let body = move || match Executor::new(inbox, queue, Tasks::new(waker, completions)) {
             Ok(mut executor) => executor.run(&ready),
             Err(error) => drop(ready.send(Err(error))),
         };
@@ -80,9 +85,9 @@ struct Executor {
 }
 
 impl Executor {
-    fn new(inbox: Inbox<Message>, queue: WorkQueue, waker: Waker) -> io::Result<Self> {
+    fn new(inbox: Inbox<Message>, queue: WorkQueue, tasks: Tasks) -> io::Result<Self> {
         let ring = Ring::new(RING_ENTRIES)?;
-        Ok(Executor { ring, inbox, tasks: Tasks::new(waker), queue, stop_at: None })
+        Ok(Executor { ring, inbox, tasks, queue, stop_at: None })
     }
 
     fn run(&mut self, ready: &SyncSender<io::Result<()>>) {
@@ -134,6 +139,11 @@ impl Executor {
                 }
                 Message::Flush(index, wake) => {
                     if let Some(ended) = self.tasks.woken(&mut self.ring, index, wake) {
+                        let _ = self.queue.send(ended);
+                    }
+                }
+                Message::Completed(completion) => {
+                    if let Some(ended) = self.tasks.completed(&mut self.ring, completion) {
                         let _ = self.queue.send(ended);
                     }
                 }

@@ -1,9 +1,10 @@
 use super::*;
-use crate::backend::{Backend, BackendKind, BackendSpec};
 use crate::buffer::Buffer;
 use crate::clock;
 use crate::mailbox::{Inbox, mailbox};
+use crate::target::open_store::OpenStore;
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_store::{BackendKind, BackendSpec, ByteRange, open as open_spec};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,11 +49,12 @@ impl Rig {
     }
 }
 
-fn open(kind: BackendKind) -> Arc<Backend> {
-    Arc::new(Backend::open(&BackendSpec { kind, lba_bytes: 512, read_only: false }).unwrap())
+fn open(kind: BackendKind) -> Arc<OpenStore> {
+    let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+    Arc::new(OpenStore::new(open_spec(&spec).unwrap()))
 }
 
-fn ssd() -> Arc<Backend> {
+fn ssd() -> Arc<OpenStore> {
     open(BackendKind::Ssd { size: SIZE, service: LONG, parallel: 1 })
 }
 
@@ -60,12 +62,8 @@ fn ssd() -> Arc<Backend> {
 fn a_command_goes_and_comes_with_its_buffer() {
     for mode in MODES {
         let (mut rig, backend) = (Rig::new(mode), open(BackendKind::Memory { size: SIZE }));
-        let job = |command, buffer| Job::Execute {
-            command,
-            backend: backend.clone(),
-            buffer,
-            user: None,
-        };
+        let job =
+            |command, buffer| Job::Execute { command, store: backend.clone(), buffer, user: None };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 512, length: 512, fua: false };
@@ -78,15 +76,17 @@ fn a_command_goes_and_comes_with_its_buffer() {
         assert!(outcome.result.is_err(), "a read without a buffer");
         let spare = rig.run(((0, 1), 0), job(IoCommand::Flush, Some(Buffer::alloc(512))));
         assert!(spare.buffer.is_some(), "what the operation did not need");
-        assert!(rig.run(((0, 1), 0), Job::Wait(backend.clone())).result.is_ok());
         assert!(
-            rig.run(((0, 1), 0), Job::FlushAll { backends: vec![backend.clone(); 2], user: None })
+            rig.run(((0, 1), 0), Job::Announce(backend.clone(), ByteRange { offset: 0, len: 512 }))
                 .result
                 .is_ok()
         );
         assert!(
-            rig.run(((0, 1), 0), Job::FlushAll { backends: vec![], user: None }).result.is_ok()
+            rig.run(((0, 1), 0), Job::FlushAll { stores: vec![backend.clone(); 2], user: None })
+                .result
+                .is_ok()
         );
+        assert!(rig.run(((0, 1), 0), Job::FlushAll { stores: vec![], user: None }).result.is_ok());
         assert_eq!(rig.dispatcher.count(), 0);
     }
 }
@@ -97,7 +97,7 @@ fn nobody_waits_for_an_emulated_ssd_at_the_end() {
         let mut rig = Rig::new(mode);
         let backend = ssd();
         for slot in 0..3 {
-            let job = Job::Wait(backend.clone());
+            let job = Job::Announce(backend.clone(), ByteRange { offset: 0, len: 512 });
             assert!(rig.dispatcher.start(&mut rig.ring, ((0, 0), slot), job).is_none());
         }
         assert!(rig.dispatcher.expire(&mut rig.ring, clock::now()).is_none(), "{mode:?}");
@@ -124,7 +124,7 @@ fn threads_end_with_commands_under_way() {
             let length = 512;
             let command = IoCommand::Write { offset: 0, length, fua: false };
             let buffer = Some(Buffer::alloc(length as usize));
-            let job = Job::Execute { command, backend: backend.clone(), buffer, user: None };
+            let job = Job::Execute { command, store: backend.clone(), buffer, user: None };
             rig.dispatcher.start(&mut rig.ring, ((0, 0), slot), job);
         }
         let end = Instant(u64::MAX);

@@ -1,8 +1,8 @@
 //! The thread that completions pass through on their way to being sent.
 
-use super::Ended;
 use crate::mailbox::Outbox;
 use crate::target::reactor::Order;
+use crate::target::tasks::Ended;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};

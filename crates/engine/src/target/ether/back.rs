@@ -1,9 +1,9 @@
 //! Hosts that vanish without a word, and are back while their commands are in a backend.
 
 use super::tests::{HOST, TARGET, in_namespace, ip};
-use crate::backend::{BackendKind, BackendSpec};
 use crate::ether::port::PortConfig;
 use crate::host::{Client, EtherAddress, HostConfig, HostError};
+use crate::target::flaky;
 use crate::target::tests::{LONG, NQN, eventually, make_fifo, read};
 use crate::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_wire::status::Status;
@@ -12,9 +12,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 fn serve(fifo: &Path, reactors: usize) -> Server {
-    let kind = BackendKind::Fifo { path: fifo.into(), size: 1 << 20 };
-    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export::new(1, backend)];
+    let exports = vec![Export::with_store(1, flaky::fifo(fifo))];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();

@@ -2,8 +2,8 @@
 
 use super::payload::Payload;
 use super::{Lane, LaneError, Shared};
-use crate::backend::Unflushed;
 use crate::buffer::{Buffer, Pool};
+use crate::target::flushes::Unflushed;
 use crate::target::slot::{Admin, Data, Work};
 use crate::target::tasks::Job;
 use crate::target::tickets::Ticket;
@@ -102,10 +102,10 @@ impl Lane {
                 return Ok(());
             }
             let user = self.session.user().cloned();
-            let backends = shared.control.backends(connected);
-            let enter = |user| backends.iter().filter_map(move |b| Unflushed::last(b, user));
+            let stores = shared.control.stores(connected);
+            let enter = |user| stores.iter().filter_map(move |s| Unflushed::last(s, user));
             self.closing = user.iter().flat_map(enter).collect();
-            let (ring, job) = (&mut shared.ring, Job::FlushAll { backends, user });
+            let (ring, job) = (&mut shared.ring, Job::FlushAll { stores, user });
             return match shared.dispatcher.start(ring, (self.id, slot), job) {
                 Some(outcome) => self.shut_down(shared, slot, outcome.result),
                 None => {

@@ -2,16 +2,16 @@
 
 use super::payload::Payload;
 use super::{Lane, Shared};
-use crate::backend::{Backend, Unflushed};
 use crate::buffer::Buffer;
+use crate::target::flushes::Unflushed;
 use crate::target::namespace::LocalNamespace;
 use crate::target::slot::{Data, Work};
 use crate::target::tasks::{Job, Outcome};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::target::io::IoCommand;
+use roadtrain_store::{ByteRange, InPlace};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use std::sync::Arc;
 
 impl Lane {
     pub(super) fn handle_io(
@@ -44,14 +44,19 @@ impl Lane {
             let payload = self.place(shared.now, payload);
             return self.begin(shared, slot, payload);
         };
-        let (backend, block_bytes) = (namespace.backend.clone(), 1 << namespace.geometry.lba_shift);
+        let block_bytes = 1 << namespace.geometry.lba_shift;
         let s = &mut self.slots[usize::from(slot)];
         s.data = Data::InPlace { start, length: length as usize };
-        s.work = Work::InPlace(namespace);
-        let is_read = matches!(command, IoCommand::Read { .. });
-        if backend.station().is_some() || hands_over && is_read {
-            return self.let_time_pass(shared, slot, backend);
+        let is_announced = namespace.in_place.as_ref().is_some_and(InPlace::is_announced);
+        if let IoCommand::Read { offset, .. } = command
+            && (is_announced || hands_over)
+        {
+            let store = namespace.store.clone();
+            s.work = Work::InPlace(namespace);
+            let range = ByteRange { offset, len: length.into() };
+            return self.start(shared, slot, Job::Announce(store, range));
         }
+        s.work = Work::InPlace(namespace);
         match (command, payload) {
             (IoCommand::Read { .. }, _) => {
                 prefetch_read(start, PREFETCH_LINES);
@@ -111,16 +116,12 @@ impl Lane {
         if shared.dispatcher.hands_over()
             && let Work::InPlace(namespace) = &s.work
         {
-            let backend = namespace.backend.clone();
+            let nothing = ByteRange { offset: 0, len: 0 };
+            let job = Job::Announce(namespace.store.clone(), nothing);
             s.data = Data::None; // there is none to answer with
-            return self.let_time_pass(shared, slot, backend);
+            return self.start(shared, slot, job);
         }
         self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
-    }
-
-    /// A read from an emulated SSD: sent in place as well, when its time has come.
-    fn let_time_pass(&mut self, shared: &mut Shared, slot: u16, backend: Arc<Backend>) {
-        self.start(shared, slot, Job::Wait(backend));
     }
 
     /// Fails a command that cannot be.
@@ -161,8 +162,8 @@ impl Lane {
             let status = Status::DATA_SGL_LENGTH_INVALID.dnr();
             return self.refuse(shared, slot, sqe, status, payload);
         }
-        let backends = self.namespaces.all().map(|n| n.backend.clone()).collect();
-        self.start(shared, slot, Job::FlushAll { backends, user: self.session.user().cloned() });
+        let stores = self.namespaces.all().map(|n| n.store.clone()).collect();
+        self.start(shared, slot, Job::FlushAll { stores, user: self.session.user().cloned() });
     }
 
     /// Answers with an error, when the data that came along has passed.
@@ -228,7 +229,7 @@ impl Lane {
         }
         let s = &mut self.slots[usize::from(slot)];
         let Work::Io { command, namespace, began, .. } = &mut s.work else { return };
-        let (mut command, backend) = (*command, namespace.backend.clone());
+        let (mut command, store) = (*command, namespace.store.clone());
         if self.session.is_write_through() {
             force_unit_access(&mut command);
         }
@@ -239,7 +240,7 @@ impl Lane {
             Data::Pooled(buffer) => Some(buffer),
             _ => None,
         };
-        self.start(shared, slot, Job::Execute { command, backend, buffer, user });
+        self.start(shared, slot, Job::Execute { command, store, buffer, user });
     }
 
     /// The controller shuts down: what it has not begun is not executed.
@@ -317,16 +318,14 @@ fn in_place(
     namespace: &LocalNamespace,
     staged: bool,
 ) -> Option<(*mut u8, u32)> {
-    if staged {
-        return None;
-    }
+    let memory = namespace.in_place.as_ref().filter(|_| !staged)?;
     match *command {
         IoCommand::Read { offset, length, .. } => {
-            let start = namespace.backend.read_range(offset, length as usize)?;
+            let start = memory.read_range(offset, length as usize)?;
             Some((start.cast_mut(), length))
         }
         IoCommand::Write { offset, length, .. } => {
-            Some((namespace.backend.write_range(offset, length as usize)?, length))
+            Some((memory.write_range(offset, length as usize)?, length))
         }
         _ => None,
     }

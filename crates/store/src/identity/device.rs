@@ -6,8 +6,8 @@
 //! machine, because nothing says that its blocks are the same.
 
 use super::of_backing_file;
-use crate::machine::machine;
 use roadtrain_proto::target::digest;
+use roadtrain_system::machine::machine;
 use std::fs;
 use std::fs::File;
 use std::io;

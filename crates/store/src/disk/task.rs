@@ -2,7 +2,7 @@
 //!
 //! # Ownership
 //! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until
-//! [`IoTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is
+//! [`DiskTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is
 //! dropped too early leaks its buffers instead of freeing them under the kernel's hands.
 //!
 //! # Liveness
@@ -17,16 +17,20 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue, types};
 use roadtrain_wire::status::Status;
 
-use super::disk::{Allocate, Disk};
-use super::op::{ByteRange, IoOp};
+use super::file::{Allocate, Disk};
 use super::status::{Access, from_errno};
-use super::{Backend, Store, ZEROES};
-use crate::ring::{Ring, RingSqe};
+use crate::null::{ZEROES_BYTES, zeroes};
+use crate::{ByteRange, Completion, Op, Token};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::ring::{Ring, RingSqe};
+
+/// Octets that a Compare reads at once.
+const COMPARE_BYTES: usize = 64 << 10;
 
 /// How far a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Wait for the completion with the task's user data.
     Pending,
     /// Over, well or badly.
@@ -35,9 +39,9 @@ pub enum Progress {
 
 /// An operation under way.
 #[derive(Debug)]
-pub struct IoTask {
+pub(crate) struct DiskTask {
     work: Work,
-    disk: Option<Arc<Disk>>,
+    disk: Arc<Disk>,
     user_data: u64,
     /// What the kernel is at, if anything.
     step: Option<Step>,
@@ -46,13 +50,15 @@ pub struct IoTask {
 /// The operation and how much of it is done.
 #[derive(Debug)]
 struct Work {
-    op: IoOp,
+    op: Op,
+    /// What is read, written or compared; others do not look at it.
+    buffer: Option<Buffer>,
+    /// Room to read into for a Compare.
+    scratch: Option<Buffer>,
     /// Bytes that are done of what is read, written, compared or zeroed.
     done: u64,
     /// Ranges of a discard that are done.
     ranges_done: usize,
-    /// What was written comes to stable storage before the operation looks at it.
-    syncs_first: bool,
     is_synced: bool,
     /// Direct I/O does not fit what is left.
     cached: bool,
@@ -75,52 +81,36 @@ enum Step {
     ReadToCompare,
 }
 
-impl IoTask {
-    /// A task that was not started.
-    #[must_use]
-    pub fn new(op: IoOp) -> IoTask {
+impl DiskTask {
+    /// A task that was not started, for an operation that was checked.
+    pub(crate) fn new(disk: Arc<Disk>, op: Op, buffer: Option<Buffer>) -> DiskTask {
         let work = Work {
             op,
+            buffer,
+            scratch: None,
             done: 0,
             ranges_done: 0,
-            syncs_first: false,
             is_synced: false,
             cached: false,
             is_cancelled: false,
             patient: false,
             took_report: false,
         };
-        IoTask { work, disk: None, user_data: 0, step: None }
-    }
-
-    /// Brings what was written to stable storage first: for a Read or Compare with Force Unit Access.
-    #[must_use]
-    pub fn after_sync(mut self) -> IoTask {
-        self.work.syncs_first = true;
-        self
+        DiskTask { work, disk, user_data: 0, step: None }
     }
 
     /// Begins. If the result is `Pending`, completions with `user_data` go to
     /// [`resume`](Self::resume).
-    pub fn start(&mut self, backend: &Backend, ring: &mut Ring, user_data: u64) -> Progress {
-        debug_assert!(self.disk.is_none() && self.step.is_none(), "a task starts once");
-        if let Err(status) = self.work.op.check(backend) {
-            return Progress::Done(Err(status));
-        }
-        match &backend.store {
-            Store::Disk(disk) => {
-                self.disk = Some(Arc::clone(disk));
-                self.user_data = user_data;
-                self.proceed(ring)
-            }
-            _ => Progress::Done(backend.run_now(&mut self.work.op)),
-        }
+    pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> Progress {
+        debug_assert!(self.step.is_none() && self.work.done == 0, "a task starts once");
+        self.user_data = user_data;
+        self.proceed(ring)
     }
 
     /// Nobody wants it any more: nothing more is begun, and the kernel is asked to give up what it has, unless others
     /// count on it (a flush). It still ends through [`resume`](Self::resume), with Command Abort Requested or as if
     /// nothing had been said; the kernel's answer to this comes with `user_data`.
-    pub fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
+    pub(crate) fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
         self.work.is_cancelled = true;
         if let Some(Step::Read | Step::Write | Step::WriteZeroes | Step::ReadToCompare) = self.step
         {
@@ -129,8 +119,8 @@ impl IoTask {
     }
 
     /// Takes the result of the completion that it was waiting for.
-    pub fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
-        let (Some(step), Some(disk)) = (self.step.take(), &self.disk) else {
+    pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
+        let Some(step) = self.step.take() else {
             debug_assert!(false, "a task that was not pending was resumed");
             return Progress::Done(Err(Status::INTERNAL_ERROR));
         };
@@ -140,7 +130,7 @@ impl IoTask {
             Err(_) if self.work.is_cancelled && step != Step::Sync && was_given_up(-result) => {
                 Err(Status::ABORT_REQUESTED)
             }
-            Err(_) => self.work.recover(step, -result, disk),
+            Err(_) => self.work.recover(step, -result, &self.disk),
         };
         match outcome {
             Ok(()) => self.proceed(ring),
@@ -149,32 +139,20 @@ impl IoTask {
     }
 
     /// Whether the kernel has an entry of this task, so that it must be kept.
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.step.is_some()
     }
 
-    /// Whether it is a flush.
-    #[must_use]
-    pub(crate) fn is_flush(&self) -> bool {
-        matches!(self.work.op, IoOp::Flush)
-    }
-
-    /// Whether it has failed in a way that tells of other writes, too: the next flush will not.
-    #[must_use]
-    pub(crate) fn took_report(&self) -> bool {
-        self.work.took_report
-    }
-
-    /// Takes the operation with its buffers out of a task that is over. `None` while pending.
-    #[must_use]
-    pub fn take_op(&mut self) -> Option<IoOp> {
-        (!self.is_pending()).then(|| mem::replace(&mut self.work.op, IoOp::Flush))
+    /// The answer of a task that is over.
+    pub(crate) fn completion(mut self, token: Token, result: Result<(), Status>) -> Completion {
+        debug_assert!(!self.is_pending());
+        let (buffer, took_report) = (self.work.buffer.take(), self.work.took_report);
+        Completion { token, result, buffer, took_report }
     }
 
     /// Pushes the next step, if there is one.
     fn proceed(&mut self, ring: &mut Ring) -> Progress {
-        let Some(disk) = &self.disk else { return Progress::Done(Err(Status::INTERNAL_ERROR)) };
+        let disk = &*self.disk;
         let Some(step) = self.work.next_step(disk) else { return Progress::Done(Ok(())) };
         if self.work.is_cancelled {
             return Progress::Done(Err(Status::ABORT_REQUESTED));
@@ -191,23 +169,20 @@ impl IoTask {
 impl Work {
     /// What is left to do, given what is done and what the disk is known to refuse.
     fn next_step(&mut self, disk: &Disk) -> Option<Step> {
-        if self.syncs_first && !self.is_synced {
-            return Some(Step::Sync);
-        }
+        let moves_more = self.buffer.as_ref().is_some_and(|b| self.done < b.len() as u64);
         match &self.op {
-            IoOp::Read { buffer, .. } => (self.done < buffer.len() as u64).then_some(Step::Read),
-            IoOp::Write { buffer, .. } => (self.done < buffer.len() as u64).then_some(Step::Write),
-            IoOp::Flush => (!self.is_synced).then_some(Step::Sync),
-            IoOp::Compare { expected, .. } => {
-                (self.done < expected.len() as u64).then_some(Step::ReadToCompare)
-            }
-            IoOp::Discard { ranges } => {
+            Op::Read { .. } => moves_more.then_some(Step::Read),
+            Op::Write { .. } => moves_more.then_some(Step::Write),
+            Op::Compare { .. } => moves_more.then_some(Step::ReadToCompare),
+            Op::ReadInPlace { .. } => None, // it lends no memory
+            Op::Flush => (!self.is_synced).then_some(Step::Sync),
+            Op::Discard { ranges } => {
                 let skipped = ranges[self.ranges_done..].iter().take_while(|r| r.len == 0).count();
                 self.ranges_done += skipped;
                 let more = self.ranges_done < ranges.len() && disk.can(Allocate::Punch);
                 more.then_some(Step::Allocate(Allocate::Punch))
             }
-            IoOp::WriteZeroes { range, fua, deallocate } => {
+            Op::WriteZeroes { range, fua, deallocate } => {
                 if self.done == range.len {
                     return (*fua && !self.is_synced && range.len > 0).then_some(Step::Sync);
                 }
@@ -229,45 +204,47 @@ impl Work {
         let data = types::Fd(disk.data_fd(self.cached));
         let control = types::Fd(disk.control_fd());
         let done = self.done;
-        match (step, &mut self.op) {
-            (Step::Read, IoOp::Read { offset, buffer }) => {
+        match (step, &self.op, &mut self.buffer) {
+            (Step::Read, Op::Read { offset }, Some(buffer)) => {
                 let rest = &mut buffer[done as usize..];
                 opcode::Read::new(data, rest.as_mut_ptr(), rest.len() as u32)
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Write, IoOp::Write { offset, buffer, fua }) => {
+            (Step::Write, Op::Write { offset, fua }, Some(buffer)) => {
                 let rest = &buffer[done as usize..];
                 opcode::Write::new(data, rest.as_ptr(), rest.len() as u32)
                     .offset(*offset + done)
                     .rw_flags(if *fua { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
-            (Step::ReadToCompare, IoOp::Compare { offset, expected, scratch: Some(scratch) }) => {
+            (Step::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
+                let scratch = self
+                    .scratch
+                    .get_or_insert_with(|| Buffer::alloc(expected.len().min(COMPARE_BYTES)));
                 let len = scratch.len().min(expected.len() - done as usize);
                 opcode::Read::new(data, scratch.as_mut_ptr(), len as u32)
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Allocate(how), IoOp::Discard { ranges }) => {
+            (Step::Allocate(how), Op::Discard { ranges }, _) => {
                 let range = ranges[self.ranges_done];
                 allocate(control, how, range)
             }
-            (Step::Allocate(how), IoOp::WriteZeroes { range, .. }) => {
+            (Step::Allocate(how), Op::WriteZeroes { range, .. }, _) => {
                 let rest = ByteRange { offset: range.offset + done, len: range.len - done };
                 allocate(control, how, rest)
             }
-            (Step::WriteZeroes, IoOp::WriteZeroes { range, .. }) => {
-                let len = (range.len - done).min(ZEROES.0.len() as u64);
-                opcode::Write::new(data, ZEROES.0.as_ptr(), len as u32)
-                    .offset(range.offset + done)
-                    .build()
+            (Step::WriteZeroes, Op::WriteZeroes { range, .. }, _) => {
+                let len = (range.len - done).min(ZEROES_BYTES as u64);
+                let from = zeroes(len as usize).expect("that many are at hand");
+                opcode::Write::new(data, from, len as u32).offset(range.offset + done).build()
             }
-            (Step::Sync, _) => opcode::Fsync::new(types::Fd(disk.sync_fd()))
+            (Step::Sync, ..) => opcode::Fsync::new(types::Fd(disk.control_fd()))
                 .flags(types::FsyncFlags::DATASYNC)
                 .build(),
             // `next_step` pairs steps with operations as above.
-            (step, op) => unreachable!("{step:?} for {op:?}"),
+            (step, op, _) => unreachable!("{step:?} for {op:?}"),
         }
     }
 
@@ -288,7 +265,7 @@ impl Work {
             }
             Step::Allocate(_) => {
                 match &self.op {
-                    IoOp::WriteZeroes { range, .. } => self.done = range.len,
+                    Op::WriteZeroes { range, .. } => self.done = range.len,
                     _ => self.ranges_done += 1,
                 }
                 Ok(())
@@ -297,7 +274,7 @@ impl Work {
     }
 
     fn compare(&mut self, count: u64) -> Result<(), Status> {
-        let IoOp::Compare { expected, scratch: Some(scratch), .. } = &self.op else {
+        let (Some(expected), Some(scratch)) = (&self.buffer, &self.scratch) else {
             return Err(Status::INTERNAL_ERROR);
         };
         let (at, count) = (self.done as usize, count as usize);
@@ -351,7 +328,7 @@ impl Work {
     fn shares_reports(&self, step: Step, disk: &Disk) -> bool {
         match (step, &self.op) {
             (Step::Sync, _) => true,
-            (Step::Write, IoOp::Write { fua: true, .. }) => {
+            (Step::Write, Op::Write { fua: true, .. }) => {
                 disk.data_fd(self.cached) == disk.control_fd()
             }
             _ => false,
@@ -359,10 +336,10 @@ impl Work {
     }
 }
 
-impl Drop for IoTask {
+impl Drop for DiskTask {
     fn drop(&mut self) {
         if self.is_pending() {
-            mem::forget(mem::replace(&mut self.work.op, IoOp::Flush));
+            mem::forget((self.work.buffer.take(), self.work.scratch.take()));
         }
     }
 }

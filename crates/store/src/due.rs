@@ -6,32 +6,26 @@ use std::collections::BinaryHeap;
 
 /// Tasks by the time when they are due; of those due at once the first to come is first.
 #[derive(Default)]
-pub(super) struct DueQueue {
+pub(crate) struct DueQueue {
     /// Due time, serial number, task.
     waiting: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     serial: u64,
 }
 
 impl DueQueue {
-    pub(super) fn push(&mut self, due: Instant, task: u32) {
+    pub(crate) fn push(&mut self, due: Instant, task: u32) {
         self.serial += 1;
         self.waiting.push(Reverse((due, self.serial, task)));
     }
 
-    /// A task is due at once; `false` if it does not wait here.
-    pub(super) fn hasten(&mut self, task: u32) -> bool {
-        let before = self.waiting.len();
+    /// Forgets a task.
+    pub(crate) fn remove(&mut self, task: u32) {
         self.waiting.retain(|Reverse((_, _, waiting))| *waiting != task);
-        let waits = self.waiting.len() < before;
-        if waits {
-            self.push(Instant::default(), task);
-        }
-        waits
     }
 
     /// The next task that is due by `now`.
     #[inline]
-    pub(super) fn pop(&mut self, now: Instant) -> Option<u32> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<u32> {
         if self.next()? > now {
             return None;
         }
@@ -40,11 +34,11 @@ impl DueQueue {
 
     /// When the next one is due.
     #[inline]
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.peek().map(|&Reverse((due, ..))| due)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 }

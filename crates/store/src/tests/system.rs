@@ -53,21 +53,21 @@ fn a_block_device_works() {
         let Some((dir, device)) = loop_device("a_block_device_works", MIB, lba_bytes) else {
             return;
         };
-        let backend = Backend::open(&block(&device.node, lba_bytes)).unwrap();
+        let backend = open(&block(&device.node, lba_bytes)).unwrap();
         let geometry = backend.geometry();
         assert_eq!((geometry.bytes(), geometry.volatile_cache), (MIB, true));
         let mut rig = Rig::new();
-        let op = IoOp::Write { offset: 0, buffer: filled(MIB, 8), fua: true };
-        rig.run(&backend, op).0.unwrap();
-        rig.run(&backend, IoOp::Flush).0.unwrap();
-        rig.discard(&backend, &[(64 * KIB, 64 * KIB), (256 * KIB, 64 * KIB)]).unwrap();
-        rig.zero(&backend, 512 * KIB, 64 * KIB).unwrap();
-        let content = rig.read(&backend, 0, MIB).unwrap();
+        let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 8)));
+        rig.run(&*backend, write).0.unwrap();
+        rig.flush(&*backend).unwrap();
+        rig.discard(&*backend, &[(64 * KIB, 64 * KIB), (256 * KIB, 64 * KIB)]).unwrap();
+        rig.zero(&*backend, 512 * KIB, 64 * KIB).unwrap();
+        let content = rig.read(&*backend, 0, MIB).unwrap();
         for (index, chunk) in content.chunks(64 << 10).enumerate() {
             let byte = if [1, 4, 8].contains(&index) { 0 } else { 8 };
             assert!(chunk.iter().all(|&b| b == byte), "64 KiB chunk {index}");
         }
-        rig.compare(&backend, 0, filled(64 * KIB, 8)).unwrap();
+        rig.compare(&*backend, 0, filled(64 * KIB, 8)).unwrap();
         let backing = std::fs::metadata(dir.path().join("backing")).unwrap();
         assert!(backing.blocks() * 512 < MIB, "discards reach the backing file");
     }
@@ -79,11 +79,11 @@ fn a_block_device_has_one_writer() {
         return;
     };
     let spec = block(&device.node, 4096);
-    let writer = Backend::open(&spec).unwrap();
-    let error = Backend::open(&spec).unwrap_err().to_string();
+    let writer = open(&spec).unwrap();
+    let error = open(&spec).unwrap_err().to_string();
     assert!(error.contains("already in use"), "{error}");
     drop(writer);
-    let backend = Backend::open(&read_only(spec)).unwrap();
+    let backend = open(&read_only(spec)).unwrap();
     assert!(backend.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
 }
 
@@ -92,9 +92,9 @@ fn block_sizes_must_fit_the_device() {
     let Some((_dir, device)) = loop_device("block_sizes_must_fit_the_device", MIB, 4096) else {
         return;
     };
-    let error = Backend::open(&block(&device.node, 512)).unwrap_err().to_string();
+    let error = open(&block(&device.node, 512)).unwrap_err().to_string();
     assert!(error.ends_with("use a block size of 4096"), "{error}");
-    let error = Backend::open(&file(&device.node, None, 4096)).unwrap_err().to_string();
+    let error = open(&file(&device.node, None, 4096)).unwrap_err().to_string();
     assert!(error.contains("use the kind for block devices"), "{error}");
 }
 
@@ -135,18 +135,18 @@ fn c_path(path: &Path) -> CString {
 #[test]
 fn a_full_filesystem_is_capacity_exceeded() {
     with_small_tmpfs("a_full_filesystem_is_capacity_exceeded", MIB, |dir| {
-        let backend = Backend::open(&file(dir.join("disk"), Some(4 * MIB), 4096)).unwrap();
+        let backend = open(&file(dir.join("disk"), Some(4 * MIB), 4096)).unwrap();
         let mut rig = Rig::new();
         // The first half fits, the second ends in the middle of a write.
-        rig.write(&backend, 0, filled(512 * KIB, 1)).unwrap();
-        let status = rig.write(&backend, 512 * KIB, filled(2 * MIB, 2)).unwrap_err();
+        rig.write(&*backend, 0, filled(512 * KIB, 1)).unwrap();
+        let status = rig.write(&*backend, 512 * KIB, filled(2 * MIB, 2)).unwrap_err();
         assert!(status.is(Status::CAPACITY_EXCEEDED) && status.is_dnr(), "{status}");
-        assert!(rig.read(&backend, 0, 512 * KIB).unwrap().iter().all(|&b| b == 1));
+        assert!(rig.read(&*backend, 0, 512 * KIB).unwrap().iter().all(|&b| b == 1));
         // Discarding makes room again.
-        rig.discard(&backend, &[(0, 4 * MIB)]).unwrap();
-        rig.write(&backend, 3 * MIB, filled(512 * KIB, 3)).unwrap();
-        assert!(rig.read(&backend, 3 * MIB, 512 * KIB).unwrap().iter().all(|&b| b == 3));
-        assert!(rig.read(&backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
+        rig.discard(&*backend, &[(0, 4 * MIB)]).unwrap();
+        rig.write(&*backend, 3 * MIB, filled(512 * KIB, 3)).unwrap();
+        assert!(rig.read(&*backend, 3 * MIB, 512 * KIB).unwrap().iter().all(|&b| b == 3));
+        assert!(rig.read(&*backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
     });
 }
 
@@ -154,14 +154,15 @@ fn a_full_filesystem_is_capacity_exceeded() {
 fn discarding_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = Backend::open(&file(&path, Some(MIB), 4096)).unwrap();
+    let backend = open(&file(&path, Some(MIB), 4096)).unwrap();
     let mut rig = Rig::new();
-    rig.run(&backend, IoOp::Write { offset: 0, buffer: filled(MIB, 1), fua: true }).0.unwrap();
+    let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 1)));
+    rig.run(&*backend, write).0.unwrap();
     let before = std::fs::metadata(&path).unwrap().blocks();
-    rig.discard(&backend, &[(0, 256 * KIB), (512 * KIB, 256 * KIB)]).unwrap();
+    rig.discard(&*backend, &[(0, 256 * KIB), (512 * KIB, 256 * KIB)]).unwrap();
     let after = std::fs::metadata(&path).unwrap().blocks();
     if after == before {
-        return skipped("discarding_gives_space_back", &"the temporary directory has no holes");
+        return skipped("discarding_gives_space_back", "the temporary directory has no holes");
     }
     assert!(before - after >= 512 * KIB / 512);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), MIB);

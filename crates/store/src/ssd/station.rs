@@ -13,7 +13,7 @@ use roadtrain_proto::time::Instant;
 
 /// Serves commands in the order in which they come.
 #[derive(Debug)]
-pub struct Station {
+pub(super) struct Station {
     service: Duration,
     /// Commands that have come.
     arrivals: AtomicUsize,
@@ -31,7 +31,7 @@ impl Station {
 
     /// Takes a command that comes now; it is done at the time returned.
     #[must_use]
-    pub fn admit(&self, now: Instant) -> Instant {
+    pub(super) fn admit(&self, now: Instant) -> Instant {
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
         let place = &self.places[arrival % self.places.len()];
         let end = |taken_until: u64| Instant(taken_until.max(now.0)) + self.service;

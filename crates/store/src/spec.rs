@@ -2,7 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store};
 
 /// A backend to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,14 +53,6 @@ pub enum BackendKind {
     Block {
         /// Where its node is.
         path: PathBuf,
-    },
-    /// In a FIFO: a read ends when somebody has written as much.
-    #[cfg(test)]
-    Fifo {
-        /// Where it is.
-        path: PathBuf,
-        /// Bytes that it is said to have.
-        size: u64,
     },
 }
 
@@ -175,6 +170,12 @@ pub enum OpenError {
         /// As asked for.
         lba_bytes: u32,
     },
+    /// Its size is not for us to change.
+    #[error("it has {bytes} bytes and cannot be resized")]
+    Unresizable {
+        /// The size that it has.
+        bytes: u64,
+    },
     /// The system has no room for it.
     #[error("cannot map {size} bytes of memory: {source}: choose a smaller size")]
     Memory {
@@ -196,25 +197,52 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn io(path: &Path, action: &'static str, source: io::Error) -> OpenError {
+    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> OpenError {
         OpenError::Io { path: path.into(), action, source }
     }
 }
 
+/// Opens what `spec` names; a file may be created or grown for it.
+///
+/// # Errors
+/// It cannot be had. Nothing was created or changed then.
+pub fn open(spec: &BackendSpec) -> Result<Arc<dyn Store>, OpenError> {
+    lba_shift(spec.lba_bytes)?;
+    let memory = |size| MemoryStore::new(size, spec.lba_bytes, spec.read_only);
+    Ok(match &spec.kind {
+        BackendKind::Memory { size } => Arc::new(memory(*size)?),
+        BackendKind::Ssd { size, service, parallel } => {
+            spec.whole_blocks("ssd", *size)?;
+            Arc::new(SsdStore::new(Arc::new(memory(*size)?), *service, *parallel))
+        }
+        BackendKind::Null { size } => {
+            Arc::new(NullStore::new(*size, spec.lba_bytes, spec.read_only)?)
+        }
+        BackendKind::File { path, size, create } => {
+            Arc::new(DiskStore::open_file(spec, path, *size, *create)?)
+        }
+        BackendKind::Block { path } => Arc::new(DiskStore::open_block(spec, path)?),
+    })
+}
+
 impl BackendSpec {
     /// The size that it asks for; `None`: as large as it is.
-    pub(crate) fn bytes(&self) -> Option<u64> {
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
         match self.kind {
             BackendKind::Memory { size }
             | BackendKind::Ssd { size, .. }
             | BackendKind::Null { size } => Some(size),
             BackendKind::File { size, .. } => size,
-            _ => None,
+            BackendKind::Block { .. } => None,
         }
     }
 
     /// The same of another size.
-    pub(crate) fn resized(&self, bytes: u64) -> Result<BackendSpec, OpenError> {
+    ///
+    /// # Errors
+    /// It is a block device.
+    pub fn resized(&self, bytes: u64) -> Result<BackendSpec, OpenError> {
         let mut new = self.clone();
         match &mut new.kind {
             BackendKind::Memory { size }
@@ -222,28 +250,26 @@ impl BackendSpec {
             | BackendKind::Null { size } => *size = bytes,
             BackendKind::File { size, .. } => *size = Some(bytes),
             BackendKind::Block { path } => return Err(OpenError::FixedSize { path: path.clone() }),
-            #[cfg(test)]
-            BackendKind::Fifo { size, .. } => *size = bytes,
         }
         Ok(new)
     }
 
-    /// The block size as a power of two.
-    pub(super) fn lba_shift(&self) -> Result<u8, OpenError> {
-        match self.lba_bytes {
-            512 => Ok(9),
-            4096 => Ok(12),
-            lba_bytes => Err(OpenError::LbaSize { lba_bytes }),
-        }
-    }
-
     /// `bytes`, if they are one whole block at least.
-    pub(super) fn whole_blocks(&self, name: &str, bytes: u64) -> Result<u64, OpenError> {
+    pub(crate) fn whole_blocks(&self, name: &str, bytes: u64) -> Result<u64, OpenError> {
         whole_blocks(name, bytes, self.lba_bytes)
     }
 }
 
-pub(super) fn whole_blocks(name: &str, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
+/// The block size as a power of two.
+pub(crate) fn lba_shift(lba_bytes: u32) -> Result<u8, OpenError> {
+    match lba_bytes {
+        512 => Ok(9),
+        4096 => Ok(12),
+        lba_bytes => Err(OpenError::LbaSize { lba_bytes }),
+    }
+}
+
+pub(crate) fn whole_blocks(name: &str, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
     if bytes == 0 {
         return Err(OpenError::Empty { name: name.into() });
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use super::*;
 
 fn message(spec: &BackendSpec) -> String {
-    Backend::open(spec).expect_err("must not open").to_string()
+    open(spec).expect_err("must not open").to_string()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_missing_file_needs_a_size_and_leave() {
 fn a_created_file_is_sparse() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = Backend::open(&file(&path, Some(1 << 30), 4096)).unwrap();
+    let backend = open(&file(&path, Some(1 << 30), 4096)).unwrap();
     assert_eq!(backend.geometry().bytes(), 1 << 30);
     let metadata = std::fs::metadata(&path).unwrap();
     assert_eq!(metadata.len(), 1 << 30);
@@ -68,7 +68,7 @@ fn an_existing_file_is_never_cut() {
     assert!(message(&file(&path, Some(4096), 4096)).contains("more than the 4096 asked for"));
     let larger = file(&path, Some(16384), 4096);
     assert!(message(&read_only(larger.clone())).contains("cannot be grown"));
-    assert_eq!(Backend::open(&larger).unwrap().geometry().blocks, 4);
+    assert_eq!(open(&larger).unwrap().geometry().blocks, 4);
     let content = std::fs::read(&path).unwrap();
     assert_eq!((&content[..8192], &content[8192..]), (&[1; 8192][..], &[0; 8192][..]));
 }
@@ -99,12 +99,12 @@ fn a_file_has_one_writer_or_many_readers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let spec = file(&path, Some(MIB), 4096);
-    let writer = Backend::open(&spec).unwrap();
+    let writer = open(&spec).unwrap();
     assert!(message(&spec).contains("already in use"));
     assert!(message(&read_only(spec.clone())).contains("already in use"));
     drop(writer);
-    let _one = Backend::open(&read_only(spec.clone())).unwrap();
-    let _two = Backend::open(&read_only(spec.clone())).unwrap();
+    let _one = open(&read_only(spec.clone())).unwrap();
+    let _two = open(&read_only(spec.clone())).unwrap();
     assert!(message(&spec).contains("already in use"));
 }
 
@@ -116,26 +116,33 @@ fn permission_is_told() {
     std::fs::write(&path, [1; 4096]).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     if is_root() {
-        return skipped("permission_is_told", &"root may open everything");
+        return skipped("permission_is_told", "root may open everything");
     }
     assert!(message(&file(&path, None, 512)).contains("export it read-only"));
-    Backend::open(&read_only(file(&path, None, 512))).unwrap();
+    open(&read_only(file(&path, None, 512))).unwrap();
+}
+
+/// The size that others have given it.
+fn refresh(store: &dyn Store) -> Geometry {
+    let resize = store.plan(None).unwrap();
+    store.switch(&resize);
+    store.geometry()
 }
 
 #[test]
 fn files_resize_while_open() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = Backend::open(&file(&path, Some(MIB), 4096)).unwrap();
+    let backend = open(&file(&path, Some(MIB), 4096)).unwrap();
     let mut rig = Rig::new();
-    assert!(rig.read(&backend, MIB, 4096).is_err());
+    assert!(rig.read(&*backend, MIB, 4096).is_err());
     let outside = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(2 * MIB + 100).unwrap();
-    assert_eq!(backend.refresh().unwrap().blocks, 512, "whole blocks only");
-    assert!(rig.read(&backend, MIB, 4096).is_ok());
+    assert_eq!(refresh(&*backend).blocks, 512, "whole blocks only");
+    assert!(rig.read(&*backend, MIB, 4096).is_ok());
     outside.set_len(MIB).unwrap();
-    assert_eq!(backend.refresh().unwrap().blocks, 256);
-    assert!(rig.read(&backend, MIB, 4096).unwrap_err().is(Status::LBA_OUT_OF_RANGE));
+    assert_eq!(refresh(&*backend).blocks, 256);
+    assert!(rig.read(&*backend, MIB, 4096).unwrap_err().is(Status::LBA_OUT_OF_RANGE));
     assert_eq!(backend.resize(3 * MIB).unwrap().blocks, 768);
     assert!(backend.resize(MIB).unwrap_err().to_string().contains("holds 3145728 bytes"));
     assert_eq!(backend.geometry().blocks, 768);
@@ -143,17 +150,17 @@ fn files_resize_while_open() {
 
 #[test]
 fn memory_resizes_and_forgets() {
-    let backend = Backend::open(&memory(MIB, 4096)).unwrap();
+    let backend = open(&memory(MIB, 4096)).unwrap();
     let mut rig = Rig::new();
-    rig.write(&backend, 0, filled(MIB, 6)).unwrap();
+    rig.write(&*backend, 0, filled(MIB, 6)).unwrap();
     assert_eq!(backend.resize(4096).unwrap().blocks, 1);
-    assert!(rig.read(&backend, 4096, 4096).is_err());
+    assert!(rig.read(&*backend, 4096, 4096).is_err());
     assert_eq!(backend.resize(2 * MIB).unwrap().blocks, 512);
-    let content = rig.read(&backend, 0, 2 * MIB).unwrap();
+    let content = rig.read(&*backend, 0, 2 * MIB).unwrap();
     assert!(content[..4096].iter().all(|&b| b == 6) && content[4096..].iter().all(|&b| b == 0));
     assert!(backend.resize(100).is_err());
     assert!(backend.resize(1 << 50).unwrap_err().to_string().contains("restart"));
-    assert_eq!(Backend::open(&null(MIB)).unwrap().resize(2 * MIB).unwrap().blocks, 512);
+    assert_eq!(open(&null(MIB)).unwrap().resize(2 * MIB).unwrap().blocks, 512);
 }
 
 #[test]
@@ -161,12 +168,12 @@ fn files_bypass_the_page_cache_where_they_can() {
     use std::os::unix::fs::OpenOptionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = Backend::open(&file(&path, Some(MIB), 4096)).unwrap();
-    let Store::Disk(disk) = &backend.store else { panic!("a file is a disk") };
+    let store = open_disk(&file(&path, Some(MIB), 4096));
+    let disk = &store.disk;
     let mut options = std::fs::OpenOptions::new();
     let openable = options.read(true).custom_flags(libc::O_DIRECT).open(&path).is_ok();
     if !openable {
-        skipped("files_bypass_the_page_cache_where_they_can", &"no direct I/O in this directory");
+        skipped("files_bypass_the_page_cache_where_they_can", "no direct I/O in this directory");
     }
     assert_eq!(disk.has_direct(), openable);
     assert_eq!(disk.data_fd(false) != disk.control_fd(), openable);

@@ -1,21 +1,39 @@
 //! Short transfers, interruptions, missing abilities: nothing is lost, and every request ends.
 
-use super::super::disk::Allocate;
 use super::*;
+use crate::disk::{Allocate, DiskTask, Progress};
+use roadtrain_system::ring::UserData;
 
 /// A file of 64 KiB whose every 512 bytes differ.
-fn striped(dir: &Path) -> (Backend, Vec<u8>) {
+fn striped(dir: &Path) -> (DiskStore, Vec<u8>) {
     let path = dir.join("disk");
     let content: Vec<u8> = (0..64 * KIB).map(|i| (i / 512 + 1) as u8).collect();
     std::fs::write(&path, &content).unwrap();
-    (Backend::open(&file(path, None, 512)).unwrap(), content)
+    (open_disk(&file(path, None, 512)), content)
 }
 
-fn disk(backend: &Backend) -> &Disk {
-    match &backend.store {
-        Store::Disk(disk) => disk,
-        _ => panic!("not a disk"),
+/// Ends as an operation of its own, so that tests can say what the kernel answers.
+fn start(rig: &mut Rig, store: &DiskStore, (op, buffer): Work) -> (DiskTask, Progress) {
+    let mut task = DiskTask::new(store.disk.clone(), op, buffer);
+    let progress = task.start(&mut rig.ring, 1);
+    (task, progress)
+}
+
+fn finish(rig: &mut Rig, task: &mut DiskTask, mut progress: Progress) -> Result<(), Status> {
+    loop {
+        assert_eq!(task.is_pending(), progress == Progress::Pending);
+        match progress {
+            Progress::Done(result) => return result,
+            Progress::Pending => {
+                let result = rig.wait();
+                progress = task.resume(result, &mut rig.ring);
+            }
+        }
     }
+}
+
+fn buffer_of(task: DiskTask) -> Buffer {
+    task.completion(Token::new(0, 0), Ok(())).buffer.expect("it comes back")
 }
 
 #[test]
@@ -25,8 +43,8 @@ fn short_transfers_are_continued() {
     let mut rig = Rig::new();
     // What the kernel says is cut down to amounts that direct I/O can and cannot continue from.
     for amounts in [[4096, 512], [1000, 1], [1, 16000]] {
-        let read = IoOp::Read { offset: 1024, buffer: filled(32 * KIB, 0) };
-        let (mut task, mut progress) = rig.start(&backend, read);
+        let read = (Op::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
+        let (mut task, mut progress) = start(&mut rig, &backend, read);
         for amount in amounts {
             assert_eq!(progress, Progress::Pending);
             let mut result = rig.wait();
@@ -38,8 +56,8 @@ fn short_transfers_are_continued() {
             assert!(result > amount);
             progress = task.resume(amount, &mut rig.ring);
         }
-        rig.finish(&mut task, progress).unwrap();
-        let Some(IoOp::Read { buffer, .. }) = task.take_op() else { panic!("a read") };
+        finish(&mut rig, &mut task, progress).unwrap();
+        let buffer = buffer_of(task);
         assert!(buffer[..] == content[1024..1024 + 32 * 1024]);
     }
 }
@@ -49,50 +67,19 @@ fn short_writes_and_comparisons_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
     let mut rig = Rig::new();
-    let write = IoOp::Write { offset: 0, buffer: filled(8192, 9), fua: true };
-    let (mut task, progress) = rig.start(&backend, write);
+    let write = (Op::Write { offset: 0, fua: true }, Some(filled(8192, 9)));
+    let (mut task, progress) = start(&mut rig, &backend, write);
     assert_eq!(progress, Progress::Pending);
     assert_eq!(rig.wait(), 8192);
     let progress = task.resume(700, &mut rig.ring);
-    rig.finish(&mut task, progress).unwrap();
+    finish(&mut rig, &mut task, progress).unwrap();
 
-    let (expected, scratch) = (filled(8192, 9), Some(Buffer::alloc(4096)));
-    let compare = IoOp::Compare { offset: 0, expected, scratch };
-    let (mut task, progress) = rig.start(&backend, compare);
+    let compare = (Op::Compare { offset: 0 }, Some(filled(8192, 9)));
+    let (mut task, progress) = start(&mut rig, &backend, compare);
     assert_eq!(progress, Progress::Pending);
-    assert_eq!(rig.wait(), 4096);
+    assert_eq!(rig.wait(), 8192);
     let progress = task.resume(10, &mut rig.ring);
-    rig.finish(&mut task, progress).unwrap();
-}
-
-/// Read and Compare with Force Unit Access: what they tell has to outlast the power.
-#[test]
-fn stable_data_is_synced_before_it_is_looked_at() {
-    let dir = tempfile::tempdir().unwrap();
-    let (backend, content) = striped(dir.path());
-    let mut rig = Rig::new();
-    let mut expected = Buffer::alloc(4096);
-    expected.copy_from_slice(&content[..4096]);
-    for op in [
-        IoOp::Read { offset: 0, buffer: filled(4096, 0) },
-        IoOp::Compare { offset: 0, expected, scratch: Some(Buffer::alloc(4096)) },
-    ] {
-        rig.next_user_data += 1;
-        let mut task = IoTask::new(op).after_sync();
-        let progress = task.start(&backend, &mut rig.ring, rig.next_user_data);
-        assert_eq!((progress, rig.wait()), (Progress::Pending, 0), "fdatasync moves nothing");
-        let progress = task.resume(0, &mut rig.ring);
-        rig.finish(&mut task, progress).unwrap();
-        if let Some(IoOp::Read { buffer, .. }) = task.take_op() {
-            assert!(buffer[..] == content[..4096]);
-        }
-    }
-    // What cannot be made stable is not told.
-    rig.next_user_data += 1;
-    let mut task = IoTask::new(IoOp::Read { offset: 0, buffer: filled(512, 0) }).after_sync();
-    assert_eq!(task.start(&backend, &mut rig.ring, rig.next_user_data), Progress::Pending);
-    rig.wait();
-    assert!(matches!(task.resume(-libc::EIO, &mut rig.ring), Progress::Done(Err(_))));
+    finish(&mut rig, &mut task, progress).unwrap();
 }
 
 #[test]
@@ -101,14 +88,14 @@ fn interruptions_are_retried() {
     let (backend, content) = striped(dir.path());
     let mut rig = Rig::new();
     let (mut task, progress) =
-        rig.start(&backend, IoOp::Read { offset: 0, buffer: filled(4096, 0) });
+        start(&mut rig, &backend, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
     assert_eq!(progress, Progress::Pending);
     for errno in [libc::EINTR, libc::EAGAIN, libc::EAGAIN] {
         assert_eq!(rig.wait(), 4096);
         assert_eq!(task.resume(-errno, &mut rig.ring), Progress::Pending);
     }
-    rig.finish(&mut task, Progress::Pending).unwrap();
-    let Some(IoOp::Read { buffer, .. }) = task.take_op() else { panic!("a read") };
+    finish(&mut rig, &mut task, Progress::Pending).unwrap();
+    let buffer = buffer_of(task);
     assert!(buffer[..] == content[..4096]);
 }
 
@@ -118,32 +105,30 @@ fn errors_end_the_task() {
     let (backend, _) = striped(dir.path());
     let mut rig = Rig::new();
     for (op, errno, expected) in [
+        ((Op::Read { offset: 0 }, Some(filled(512, 0))), libc::EIO, Status::UNRECOVERED_READ_ERROR),
         (
-            IoOp::Read { offset: 0, buffer: filled(512, 0) },
-            libc::EIO,
-            Status::UNRECOVERED_READ_ERROR,
-        ),
-        (
-            IoOp::Write { offset: 0, buffer: filled(512, 0), fua: false },
+            (Op::Write { offset: 0, fua: false }, Some(filled(512, 0))),
             libc::EIO,
             Status::WRITE_FAULT,
         ),
-        (IoOp::Flush, libc::ENOSPC, Status::CAPACITY_EXCEEDED),
-        (IoOp::Flush, libc::EINVAL, Status::INTERNAL_ERROR),
+        ((Op::Flush, None), libc::ENOSPC, Status::CAPACITY_EXCEEDED),
+        ((Op::Flush, None), libc::EINVAL, Status::INTERNAL_ERROR),
         (
-            IoOp::Discard { ranges: [ByteRange { offset: 0, len: 512 }].into() },
+            (Op::Discard { ranges: [ByteRange { offset: 0, len: 512 }].into() }, None),
             libc::EIO,
             Status::WRITE_FAULT,
         ),
     ] {
-        let (mut task, progress) = rig.start(&backend, op);
+        let moves = op.1.is_some();
+        let (mut task, progress) = start(&mut rig, &backend, op);
         assert_eq!(progress, Progress::Pending);
         rig.wait();
         let Progress::Done(Err(status)) = task.resume(-errno, &mut rig.ring) else {
             panic!("errno {errno} ends it")
         };
         assert!(status.is(expected), "{status}");
-        assert!(task.take_op().is_some(), "the buffers come back");
+        let had_buffer = task.completion(Token::new(0, 0), Ok(())).buffer.is_some();
+        assert_eq!(had_buffer, moves, "the buffers come back");
     }
 }
 
@@ -164,14 +149,14 @@ fn a_cut_file_is_a_read_error() {
 fn filesystems_without_holes_get_zeroes_written() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, content) = striped(dir.path());
-    disk(&backend).refuse(Allocate::Punch);
-    disk(&backend).refuse(Allocate::Zero);
+    backend.disk.refuse(Allocate::Punch);
+    backend.disk.refuse(Allocate::Zero);
     let mut rig = Rig::new();
     rig.discard(&backend, &[(0, 4096)]).unwrap();
     assert!(rig.read(&backend, 0, 64 * KIB).unwrap() == content, "advice that was not followed");
     let range = ByteRange { offset: 512, len: 60 * KIB };
-    let op = IoOp::WriteZeroes { range, fua: true, deallocate: true };
-    rig.run(&backend, op).0.unwrap();
+    let zeroes = Op::WriteZeroes { range, fua: true, deallocate: true };
+    rig.run(&backend, (zeroes, None)).0.unwrap();
     let mut expected = content;
     expected[512..512 + 60 * 1024].fill(0);
     assert!(rig.read(&backend, 0, 64 * KIB).unwrap() == expected);
@@ -181,8 +166,8 @@ fn filesystems_without_holes_get_zeroes_written() {
 fn zeroes_longer_than_those_at_hand_are_written() {
     let dir = tempfile::tempdir().unwrap();
     let spec = file(dir.path().join("disk"), Some(3 * MIB + 8192), 4096);
-    let backend = Backend::open(&spec).unwrap();
-    disk(&backend).refuse(Allocate::Zero);
+    let backend = open_disk(&spec);
+    backend.disk.refuse(Allocate::Zero);
     let mut rig = Rig::new();
     rig.write(&backend, 0, filled(3 * MIB + 8192, 1)).unwrap();
     rig.zero(&backend, 4096, 3 * MIB).unwrap();
@@ -197,11 +182,12 @@ fn an_unsupported_call_is_learnt_once() {
     let (backend, content) = striped(dir.path());
     let mut rig = Rig::new();
     let ranges = [(0, 512), (4096, 512)].map(|(offset, len)| ByteRange { offset, len });
-    let (mut task, progress) = rig.start(&backend, IoOp::Discard { ranges: ranges.into() });
+    let (mut task, progress) =
+        start(&mut rig, &backend, (Op::Discard { ranges: ranges.into() }, None));
     assert_eq!(progress, Progress::Pending);
     assert_eq!(rig.wait(), 0);
     assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut rig.ring), Progress::Done(Ok(())));
-    let (_, progress) = rig.start(&backend, IoOp::Discard { ranges: ranges.into() });
+    let (_, progress) = start(&mut rig, &backend, (Op::Discard { ranges: ranges.into() }, None));
     assert_eq!(progress, Progress::Done(Ok(())));
     assert!(rig.read(&backend, 4096, 512).unwrap() == content[4096..4608]);
 }
@@ -210,10 +196,10 @@ fn an_unsupported_call_is_learnt_once() {
 fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
-    let mut pool = crate::buffer::Pool::new(2 << 20);
+    let mut pool = roadtrain_system::buffer::Pool::new(2 << 20);
     let mut rig = Rig::new();
     let buffer = pool.take(4096).unwrap();
-    let (task, progress) = rig.start(&backend, IoOp::Read { offset: 0, buffer });
+    let (task, progress) = start(&mut rig, &backend, (Op::Read { offset: 0 }, Some(buffer)));
     assert_eq!(progress, Progress::Pending);
     drop(task);
     assert_eq!(rig.wait(), 4096);
@@ -221,25 +207,40 @@ fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
 }
 
 #[test]
-fn buffers_go_back_to_their_pool() {
-    let mut pool = crate::buffer::Pool::new(2 << 20);
-    let mut rig = Rig::new();
-    let backend = Backend::open(&memory(MIB, 512)).unwrap();
-    let (expected, scratch) = (pool.take(4096).unwrap(), pool.take(4096));
-    let (_, op) = rig.run(&backend, IoOp::Compare { offset: 0, expected, scratch });
-    op.give_buffers(&mut pool);
-    let buffer = pool.take(4096).unwrap();
-    let (_, op) = rig.run(&backend, IoOp::Read { offset: 0, buffer });
-    op.give_buffers(&mut pool);
-    assert_eq!(pool.usage().taken_bytes, 0);
-}
-
-#[test]
-fn a_compare_without_room_is_refused() {
+fn a_compare_without_a_buffer_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
-    for scratch in [None, Some(Buffer::alloc(0))] {
-        let op = IoOp::Compare { offset: 0, expected: filled(512, 1), scratch };
-        assert!(Rig::new().run(&backend, op).0.unwrap_err().is(Status::INTERNAL_ERROR));
+    let compare = (Op::Compare { offset: 0 }, None);
+    assert!(Rig::new().run(&backend, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
+}
+
+/// The kernel has it, and gives it up: a pipe into which nobody writes.
+#[test]
+fn what_the_kernel_has_can_be_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let store = DiskStore::from_file(fifo, MIB, 512).unwrap();
+    let mut rig = Rig::new();
+    for round in 0..3 {
+        let token = Token::new(7, round);
+        let read = (Op::Read { offset: 0 }, Some(filled(4096, 0)));
+        rig.executor.submit(&mut rig.ring, &store, read, token);
+        rig.ring.submit_and_wait(0, None).unwrap();
+        assert!(rig.executor.next(&mut rig.ring).is_none());
+        rig.executor.cancel(&mut rig.ring, token);
+        let completion = loop {
+            rig.ring.submit_and_wait(1, Some(Duration::from_secs(60))).unwrap();
+            let cqe = rig.ring.next_completion().expect("the kernel gives it up");
+            let index = UserData::unpack(cqe.user_data).index;
+            rig.executor.resume(&mut rig.ring, index, cqe.result);
+            if let Some(completion) = rig.executor.next(&mut rig.ring) {
+                break completion;
+            }
+        };
+        assert_eq!((completion.token, completion.result), (token, Err(Status::ABORT_REQUESTED)));
+        assert!(completion.buffer.is_some());
     }
 }

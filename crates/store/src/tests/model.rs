@@ -39,12 +39,12 @@ fn step(lba: u64) -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(rig: &mut Rig, backend: &Backend, model: &mut [u8], step: Step) {
+fn apply(rig: &mut Rig, backend: &dyn Store, model: &mut [u8], step: Step) {
     let slice = |at: u64, len: u64| at as usize..(at + len) as usize;
     match step {
         Step::Write { at: offset, len, byte, fua } => {
             let buffer = filled(len, byte);
-            rig.run(backend, IoOp::Write { offset, buffer, fua }).0.unwrap();
+            rig.run(backend, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
             model[slice(offset, len)].fill(byte);
         }
         Step::Discard(ranges) => {
@@ -53,7 +53,7 @@ fn apply(rig: &mut Rig, backend: &Backend, model: &mut [u8], step: Step) {
         }
         Step::Zero { at: offset, len, fua, deallocate } => {
             let range = ByteRange { offset, len };
-            rig.run(backend, IoOp::WriteZeroes { range, fua, deallocate }).0.unwrap();
+            rig.run(backend, (Op::WriteZeroes { range, fua, deallocate }, None)).0.unwrap();
             model[slice(offset, len)].fill(0);
         }
         Step::Read { at, len } => {
@@ -64,19 +64,19 @@ fn apply(rig: &mut Rig, backend: &Backend, model: &mut [u8], step: Step) {
             same.copy_from_slice(&model[slice(at, len)]);
             rig.compare(backend, at, same).unwrap();
         }
-        Step::Flush => rig.run(backend, IoOp::Flush).0.unwrap(),
+        Step::Flush => rig.flush(backend).unwrap(),
     }
 }
 
 fn check(spec: &BackendSpec, steps: Vec<Step>) {
     let mut rig = Rig::new();
-    let backend = Backend::open(spec).unwrap();
+    let backend = open(spec).unwrap();
     let mut model = vec![0; SIZE as usize];
     for step in steps {
-        apply(&mut rig, &backend, &mut model, step);
+        apply(&mut rig, &*backend, &mut model, step);
     }
-    assert!(rig.read(&backend, 0, SIZE).unwrap() == model);
-    assert_eq!(backend.refresh().unwrap().bytes(), SIZE, "the size stays");
+    assert!(rig.read(&*backend, 0, SIZE).unwrap() == model);
+    assert_eq!(backend.plan(None).unwrap().to, SIZE, "the size stays");
     drop(backend);
     if let BackendKind::File { path, .. } = &spec.kind {
         assert!(std::fs::read(path).unwrap() == model, "another reader sees the same");
@@ -97,7 +97,7 @@ fn tmpfs() -> Option<&'static Path> {
     let path = Path::new("/dev/shm");
     let usable = tempfile::tempdir_in(path).is_ok();
     if !usable {
-        skipped("backends on tmpfs", &"cannot write to /dev/shm");
+        skipped("backends on tmpfs", "cannot write to /dev/shm");
     }
     usable.then_some(path)
 }

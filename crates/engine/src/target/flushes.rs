@@ -1,7 +1,7 @@
 //! The flushes of a file or block device over all reactors, and the lanes whose writes they cover: who is
 //! told that one has failed is decided by [`Stability`].
 
-use super::Backend;
+use super::open_store::OpenStore;
 use crate::clock;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,27 +90,27 @@ impl Flushes {
 /// A lane's writes to a store that no flush has covered.
 #[derive(Debug)]
 pub(crate) struct Unflushed {
-    backend: Arc<Backend>,
+    store: Arc<OpenStore>,
     user: Arc<User>,
     mark: Arc<Mark>,
 }
 
 impl Unflushed {
     /// A lane of `user`. `None`: the store does not lose what was written.
-    pub(crate) fn new(backend: &Arc<Backend>, user: &Arc<User>) -> Option<Unflushed> {
-        let mark = backend.flushes()?.with(|state| state.enter(clock::now(), user));
-        Some(Unflushed { backend: backend.clone(), user: user.clone(), mark })
+    pub(crate) fn new(store: &Arc<OpenStore>, user: &Arc<User>) -> Option<Unflushed> {
+        let mark = store.flushes()?.with(|state| state.enter(clock::now(), user));
+        Some(Unflushed { store: store.clone(), user: user.clone(), mark })
     }
 
     /// The admin queue of `user`, about to flush for the last time.
-    pub(crate) fn last(backend: &Arc<Backend>, user: &Arc<User>) -> Option<Unflushed> {
-        let mark = backend.flushes()?.with(|state| state.enter_last(clock::now(), user));
-        Some(Unflushed { backend: backend.clone(), user: user.clone(), mark })
+    pub(crate) fn last(store: &Arc<OpenStore>, user: &Arc<User>) -> Option<Unflushed> {
+        let mark = store.flushes()?.with(|state| state.enter_last(clock::now(), user));
+        Some(Unflushed { store: store.clone(), user: user.clone(), mark })
     }
 
     /// In which a write that starts now begins.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.backend.flushes().map_or(0, |flushes| flushes.epoch.load(Ordering::Acquire))
+        self.store.flushes().map_or(0, |flushes| flushes.epoch.load(Ordering::Acquire))
     }
 
     /// A write that began in `epoch` is about to be answered with success.
@@ -120,7 +120,7 @@ impl Unflushed {
 
     /// The host has ended its controller in order.
     pub(crate) fn part(&self) {
-        if let Some(flushes) = self.backend.flushes() {
+        if let Some(flushes) = self.store.flushes() {
             flushes.part(&self.user);
         }
     }
@@ -128,7 +128,7 @@ impl Unflushed {
 
 impl Drop for Unflushed {
     fn drop(&mut self) {
-        if let Some(flushes) = self.backend.flushes() {
+        if let Some(flushes) = self.store.flushes() {
             flushes.with(|state| state.leave(clock::now(), &self.user, &self.mark));
         }
     }

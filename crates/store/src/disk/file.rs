@@ -7,14 +7,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::change::{Place, remove_if};
-use super::identity;
-use super::spec::{self, BackendSpec, OpenError};
-use crate::memory::PAGE_BYTES;
+use crate::resize::{Place, remove_if};
+use crate::spec::{self, BackendSpec, OpenError};
+use crate::{LastSync, identity};
+use roadtrain_system::memory::PAGE_BYTES;
 
 /// A file or block device.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     path: PathBuf,
     /// Holds the lock, and is used whenever direct I/O is not.
     file: File,
@@ -27,30 +27,9 @@ pub(super) struct Disk {
     is_block: bool,
     read_only: bool,
     opening: Opening,
+    /// The size that it is said to have.
+    fixed_bytes: Option<u64>,
     failures: AtomicU64,
-    /// So many flushes fail, as often as the system would tell: for tests.
-    #[cfg(test)]
-    pub(super) failing_syncs: std::sync::Arc<std::sync::atomic::AtomicI64>,
-}
-
-/// Brings what was written to stable storage after its file or device was closed.
-pub(super) struct LastFlush {
-    path: PathBuf,
-    /// The same, without a lock and without a claim.
-    file: io::Result<File>,
-    #[cfg(test)]
-    count: std::sync::Arc<std::sync::atomic::AtomicI64>,
-}
-
-impl LastFlush {
-    pub(super) fn run(self) {
-        let path = self.path.display();
-        if let Err(error) = self.file.and_then(|file| file.sync_data()) {
-            tracing::error!(%path, %error, "what was written last may be lost: the last flush has failed");
-        }
-        #[cfg(test)]
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// What opening has done to a file.
@@ -63,7 +42,7 @@ enum Opening {
 
 /// Kinds of fallocate that a filesystem may not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allocate {
+pub(crate) enum Allocate {
     /// Make a hole, which reads as zeroes.
     Punch,
     /// Zeroes without giving the space back.
@@ -71,7 +50,7 @@ pub(super) enum Allocate {
 }
 
 impl Allocate {
-    pub(super) fn mode(self) -> i32 {
+    pub(crate) fn mode(self) -> i32 {
         libc::FALLOC_FL_KEEP_SIZE
             | match self {
                 Allocate::Punch => libc::FALLOC_FL_PUNCH_HOLE,
@@ -81,7 +60,7 @@ impl Allocate {
 }
 
 impl Disk {
-    pub(super) fn open_file(
+    pub(crate) fn open_file(
         spec: &BackendSpec,
         path: &Path,
         size: Option<u64>,
@@ -129,7 +108,7 @@ impl Disk {
         Ok(Disk { direct, opening, ..disk })
     }
 
-    pub(super) fn open_block(spec: &BackendSpec, path: &Path) -> Result<Disk, OpenError> {
+    pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<Disk, OpenError> {
         let metadata =
             std::fs::metadata(path).map_err(|e| refusal(path, "open", spec.read_only, e))?;
         if !metadata.file_type().is_block_device() {
@@ -158,9 +137,10 @@ impl Disk {
         Ok(disk)
     }
 
-    #[cfg(test)]
-    pub(super) fn open_fifo(path: &Path, read_only: bool) -> Disk {
-        Disk::new(path, open(path, read_only, 0).unwrap(), false, read_only)
+    /// What was opened elsewhere.
+    pub(crate) fn adopt(file: File, bytes: u64) -> Disk {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        Disk { fixed_bytes: Some(bytes), ..Disk::new(&path, file, false, false) }
     }
 
     fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> Disk {
@@ -174,14 +154,21 @@ impl Disk {
             is_block,
             read_only,
             opening: Opening::Found,
+            fixed_bytes: None,
             failures: AtomicU64::new(0),
-            #[cfg(test)]
-            failing_syncs: Default::default(),
         }
     }
 
+    /// Where it was opened.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Size as of now.
-    pub(super) fn bytes(&self) -> io::Result<u64> {
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        if let Some(bytes) = self.fixed_bytes {
+            return Ok(bytes);
+        }
         if self.is_block {
             // Nobody uses the file position: all I/O names its offset.
             (&self.file).seek(SeekFrom::End(0))
@@ -191,13 +178,15 @@ impl Disk {
     }
 
     /// Whether it can have that size: a file grows, which never cuts off anything.
-    pub(super) fn allow(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
+    pub(crate) fn allow(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
         let path = || self.path.clone();
         spec::whole_blocks(&self.path.display().to_string(), bytes, lba_bytes)?;
         let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
         match bytes {
             _ if now == bytes => Ok(bytes),
-            _ if self.is_block => Err(OpenError::FixedSize { path: path() }),
+            _ if self.is_block || self.fixed_bytes.is_some() => {
+                Err(OpenError::FixedSize { path: path() })
+            }
             _ if now > bytes => Err(OpenError::WouldCut { path: path(), bytes: now, asked: bytes }),
             _ if self.read_only => {
                 Err(OpenError::TooSmall { path: path(), bytes: now, asked: bytes })
@@ -207,7 +196,7 @@ impl Disk {
     }
 
     /// Makes a file as long as was allowed; whether it was shorter.
-    pub(super) fn grow_to(&self, bytes: u64) -> Result<bool, OpenError> {
+    pub(crate) fn grow_to(&self, bytes: u64) -> Result<bool, OpenError> {
         let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
         if self.is_block || now >= bytes {
             return Ok(false);
@@ -217,7 +206,7 @@ impl Disk {
     }
 
     /// Takes a growth back that nobody has seen.
-    pub(super) fn cut_back(&self, from: u64, to: u64) {
+    pub(crate) fn cut_back(&self, from: u64, to: u64) {
         let cut = || match self.bytes()? {
             bytes if bytes == to => self.file.set_len(from),
             _ => Ok(()), // somebody else has given it another size since
@@ -228,7 +217,7 @@ impl Disk {
     }
 
     /// Leaves no trace of an opening that was for nothing.
-    pub(super) fn undo_opening(&self) {
+    pub(crate) fn undo_opening(&self) {
         match self.opening {
             Opening::Found => {}
             Opening::Grown { from, to } => self.cut_back(from, to),
@@ -241,12 +230,12 @@ impl Disk {
     }
 
     /// Where it is, whatever it is called.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<Place> {
         Place::from(&self.file.metadata().ok()?)
     }
 
     /// What tells its blocks from all others.
-    pub(super) fn identity(&self) -> Result<u128, OpenError> {
+    pub(crate) fn identity(&self) -> Result<u128, OpenError> {
         if self.is_block {
             let found = identity::of_block(&self.path, &self.file);
             return found.map_err(|e| OpenError::io(&self.path, "identify", e));
@@ -255,7 +244,7 @@ impl Disk {
     }
 
     /// The descriptor for data; `cached` asks for the one that takes any alignment.
-    pub(super) fn data_fd(&self, cached: bool) -> RawFd {
+    pub(crate) fn data_fd(&self, cached: bool) -> RawFd {
         match &self.direct {
             Some(direct) if !cached && !self.direct_refused.load(Ordering::Relaxed) => {
                 direct.as_raw_fd()
@@ -266,57 +255,36 @@ impl Disk {
 
     /// The descriptor for everything else; always the same, since each reports write-back errors
     /// once.
-    pub(super) fn control_fd(&self) -> RawFd {
+    pub(crate) fn control_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
     /// Brings everything to stable storage; waits for that.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        // SAFETY: plain call; a descriptor that is none is refused.
-        match unsafe { libc::fdatasync(self.sync_fd()) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 
-    /// A flush for when it is closed; keeps nobody from opening it again.
-    pub(super) fn last_flush(&self) -> LastFlush {
-        LastFlush {
-            path: self.path.clone(),
-            file: File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
-            #[cfg(test)]
-            count: self.failing_syncs.clone(),
-        }
-    }
-
-    /// The descriptor to flush by.
-    #[cfg(not(test))]
-    pub(super) fn sync_fd(&self) -> RawFd {
-        self.control_fd()
-    }
-
-    /// The same, or none at all, which fails.
-    #[cfg(test)]
-    pub(super) fn sync_fd(&self) -> RawFd {
-        let fails = self.failing_syncs.fetch_sub(1, Ordering::Relaxed) > 0;
-        if fails { -1 } else { self.control_fd() }
+    /// A flush for when it is closed; keeps nobody from opening it again: without a lock and without a claim.
+    pub(crate) fn last_sync(&self) -> LastSync {
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        Box::new(|| file.and_then(|file| file.sync_data()))
     }
 
     /// Whether there is a choice between direct and cached.
-    pub(super) fn has_direct(&self) -> bool {
+    pub(crate) fn has_direct(&self) -> bool {
         self.direct.is_some()
     }
 
     /// From now on everything goes through the page cache.
-    pub(super) fn refuse_direct(&self) {
+    pub(crate) fn refuse_direct(&self) {
         self.direct_refused.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn can(&self, how: Allocate) -> bool {
+    pub(crate) fn can(&self, how: Allocate) -> bool {
         !self.refused(how).load(Ordering::Relaxed)
     }
 
-    pub(super) fn refuse(&self, how: Allocate) {
+    pub(crate) fn refuse(&self, how: Allocate) {
         self.refused(how).store(true, Ordering::Relaxed);
     }
 
@@ -328,7 +296,7 @@ impl Disk {
     }
 
     /// Says that an operation failed; ever more rarely, since a broken disk fails often.
-    pub(super) fn report(&self, operation: &str, offset: u64, error: &io::Error) {
+    pub(crate) fn report(&self, operation: &str, offset: u64, error: &io::Error) {
         let count = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             let path = self.path.display();

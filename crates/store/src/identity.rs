@@ -8,10 +8,10 @@
 
 mod device;
 
-use super::spec::OpenError;
-use crate::machine::machine;
-use crate::random;
+use crate::OpenError;
 use roadtrain_proto::target::digest;
+use roadtrain_system::machine::machine;
+use roadtrain_system::random;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tracing::{info, warn};
 
-pub(super) use device::of_block;
+pub(crate) use device::of_block;
 
 /// The attribute.
 const NAME: &CStr = c"user.roadtrain.identity";
@@ -35,13 +35,13 @@ const FS_IOC_GETVERSION: libc::Ioctl = 0x8008_7601_u32 as libc::Ioctl;
 const UNKNOWN: &str = "-";
 
 /// Of memory that there was not until now.
-pub(super) fn of_memory() -> Result<u128, OpenError> {
+pub(crate) fn of_memory() -> Result<u128, OpenError> {
     let octets = random::octets().map_err(|e| OpenError::io(Path::new("memory"), "name", e))?;
     Ok(u128::from_ne_bytes(octets))
 }
 
 /// Of a regular file.
-pub(super) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128, OpenError> {
+pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128, OpenError> {
     let failed = |source| OpenError::io(path, "identify", source);
     let birth = Birth::of(file).map_err(failed)?;
     if let Some(mark) = Mark::read(file) {
@@ -232,9 +232,9 @@ mod tests {
         let (directory, path) = new_file();
         let first = identity(&path);
         let Some(mark) = Mark::read(&open(&path)) else {
-            return super::super::tests::skipped(
+            return crate::skipped::skipped_test(
                 "a_copy_with_all_attributes_is_another_file",
-                &"the temporary directory takes no extended attributes",
+                "the temporary directory takes no extended attributes",
             );
         };
         let copy = directory.path().join("copy");

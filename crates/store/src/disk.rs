@@ -1,0 +1,132 @@
+//! Files and block devices, through the ring.
+
+mod file;
+mod status;
+mod task;
+
+use crate::resize::{Place, Size};
+use crate::spec::BackendSpec;
+use crate::{Completion, Geometry, Io, LastSync, Op, OpenError, Resize, Store, Token};
+#[cfg(test)]
+pub(crate) use file::Allocate;
+pub(crate) use file::Disk;
+use roadtrain_system::buffer::Buffer;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+pub(crate) use task::{DiskTask, Progress};
+
+/// A store in a file or on a block device.
+#[derive(Debug)]
+pub struct DiskStore {
+    pub(crate) disk: Arc<Disk>,
+    size: Size,
+    /// What tells its blocks from all others, once somebody has asked.
+    identity: OnceLock<u128>,
+}
+
+impl DiskStore {
+    pub(crate) fn open_file(
+        spec: &BackendSpec,
+        path: &Path,
+        size: Option<u64>,
+        create: bool,
+    ) -> Result<DiskStore, OpenError> {
+        DiskStore::with(spec, Disk::open_file(spec, path, size, create)?)
+    }
+
+    pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<DiskStore, OpenError> {
+        DiskStore::with(spec, Disk::open_block(spec, path)?)
+    }
+
+    fn with(spec: &BackendSpec, disk: Disk) -> Result<DiskStore, OpenError> {
+        let bytes = disk.bytes().map_err(|e| OpenError::io(disk.path(), "read the size of", e))?;
+        let size = Size::whole("disk", bytes, spec.lba_bytes, spec.read_only)?;
+        Ok(DiskStore { disk: Arc::new(disk), size, identity: OnceLock::new() })
+    }
+
+    /// What was opened elsewhere, said to have `bytes`: a descriptor that can be read and written at any offset.
+    /// Other kinds work as far as the kernel lets them. It is neither locked nor resized.
+    ///
+    /// # Errors
+    /// The sizes do not fit.
+    pub fn from_file(file: File, bytes: u64, lba_bytes: u32) -> Result<DiskStore, OpenError> {
+        let size = Size::new("disk", bytes, lba_bytes, false)?;
+        let disk = Arc::new(Disk::adopt(file, bytes));
+        Ok(DiskStore { disk, size, identity: OnceLock::new() })
+    }
+}
+
+impl Store for DiskStore {
+    fn geometry(&self) -> Geometry {
+        let geometry = self.size.geometry();
+        Geometry { volatile_cache: !geometry.read_only, ..geometry }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        if let Some(known) = self.identity.get() {
+            return Ok(*known);
+        }
+        let found = self.disk.identity()?;
+        Ok(*self.identity.get_or_init(|| found))
+    }
+
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        match op.check(&self.geometry(), buffer.as_ref()) {
+            Ok(()) => io.run(DiskTask::new(self.disk.clone(), op, buffer), token),
+            Err(status) => io.complete(Completion::new(token, Err(status), buffer)),
+        }
+    }
+
+    fn stays_on_thread(&self) -> bool {
+        true
+    }
+
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn last_sync(&self) -> Option<LastSync> {
+        Some(self.disk.last_sync())
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.disk.place()
+    }
+
+    fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
+        let geometry = self.geometry();
+        let to = match bytes {
+            Some(bytes) => self.disk.allow(bytes, geometry.lba_bytes())?,
+            // What cannot be looked at keeps the size it had.
+            None => self.disk.bytes().unwrap_or(geometry.bytes()),
+        };
+        Ok(Resize::to(geometry.bytes(), to))
+    }
+
+    fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
+        if resize.to > resize.from {
+            resize.grown = self.disk.grow_to(resize.to)?;
+        }
+        Ok(())
+    }
+
+    fn unstage(&self, resize: &Resize) {
+        if resize.grown {
+            self.disk.cut_back(resize.from, resize.to);
+        }
+    }
+
+    fn switch(&self, resize: &Resize) {
+        self.size.switch(resize);
+    }
+
+    fn undo_opening(&self) {
+        self.disk.undo_opening();
+    }
+}

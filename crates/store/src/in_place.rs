@@ -1,0 +1,99 @@
+//! The short cut of stores in memory: data moves straight between a socket and the store.
+
+use crate::null;
+use roadtrain_system::memory::HugeMemory;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A store's own memory, for the thread that asked for it. Others may read and write the same bytes meanwhile, as on
+/// any disk.
+#[derive(Clone, Debug)]
+pub struct InPlace {
+    source: Source,
+    /// The store's capacity in bytes.
+    size: Arc<AtomicU64>,
+    writable: bool,
+    announced: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// First byte and length of the memory, which is kept.
+    Memory(NonNull<u8>, usize, #[expect(dead_code, reason = "keeps the bytes")] Arc<HugeMemory>),
+    /// Zeroes at every offset.
+    Zeroes,
+}
+
+impl InPlace {
+    /// The first `size` bytes of `memory`, which may change but never be more than there are.
+    #[must_use]
+    pub fn new(memory: Arc<HugeMemory>, size: Arc<AtomicU64>, writable: bool) -> InPlace {
+        let Some(start) = NonNull::new(memory.as_ptr()) else { unreachable!("it is mapped") };
+        let source = Source::Memory(start, memory.len(), memory);
+        InPlace { source, size, writable, announced: false }
+    }
+
+    /// Reads are zeroes.
+    pub(crate) fn zeroes(size: Arc<AtomicU64>) -> InPlace {
+        InPlace { source: Source::Zeroes, size, writable: false, announced: false }
+    }
+
+    /// The same for a store on top that wants to know of reads before they happen, and of writes in the usual way.
+    #[must_use]
+    pub fn announced(self) -> InPlace {
+        InPlace { writable: false, announced: true, ..self }
+    }
+
+    /// Whether a read is submitted as [`Op::ReadInPlace`](crate::Op::ReadInPlace) before its bytes are used.
+    #[inline]
+    #[must_use]
+    pub fn is_announced(&self) -> bool {
+        self.announced
+    }
+
+    /// The bytes themselves, to send from. Valid as long as the store. `None`: submit a read, which also tells what
+    /// is wrong.
+    #[inline]
+    #[must_use]
+    pub fn read_range(&self, offset: u64, len: usize) -> Option<*const u8> {
+        if !self.holds(offset, len) {
+            return None;
+        }
+        match &self.source {
+            &Source::Memory(start, bytes, _) => {
+                Some(range(start, bytes, offset, len)?.cast_const())
+            }
+            Source::Zeroes => null::zeroes(len),
+        }
+    }
+
+    /// The bytes themselves, to receive into. Valid as long as the store. `None`: submit a write.
+    #[inline]
+    #[must_use]
+    pub fn write_range(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        match &self.source {
+            &Source::Memory(start, bytes, _) if self.writable && self.holds(offset, len) => {
+                range(start, bytes, offset, len)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn holds(&self, offset: u64, len: usize) -> bool {
+        let size = self.size.load(Ordering::Relaxed);
+        offset.checked_add(len as u64).is_some_and(|end| end <= size)
+    }
+}
+
+/// `len` bytes at `offset` of `bytes` from `start` on.
+#[inline]
+fn range(start: NonNull<u8>, bytes: usize, offset: u64, len: usize) -> Option<*mut u8> {
+    let offset = usize::try_from(offset).ok()?;
+    if offset.checked_add(len)? > bytes {
+        return None;
+    }
+    // SAFETY: offset + len <= bytes, all of which are one mapping.
+    Some(unsafe { start.as_ptr().add(offset) })
+}

@@ -1,0 +1,51 @@
+//! Where a namespace's blocks are kept: memory, nothing at all, a file, a block device, or whatever implements
+//! [`Store`].
+//!
+//! ```text
+//!   target's reactor
+//!     | submit(op, buffer, token)            Completion { token, result, buffer }
+//!     v                                              ^    exactly once, in any order
+//!   Store --- answers at once (memory) --------------+
+//!         --- by the reactor's ring (disks) ---------+--- Executor ---> reactor
+//!         --- from another thread (Completions) -----+
+//!         --- when a time has come (SSD) ------------+
+//! ```
+//!
+//! Whoever submits cannot tell how a store answers. An [`Executor`] keeps what is under way for one reactor; a
+//! store sees of it what [`Io`] offers while it is called.
+//!
+//! | store | blocks | answers |
+//! |---|---|---|
+//! | [`MemoryStore`] | in memory that is gone with the process | at once; lends its memory ([`Store::in_place`]) |
+//! | [`NullStore`] | nowhere | at once |
+//! | [`DiskStore`] | in a file or on a block device | by the ring |
+//! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
+
+mod disk;
+mod due;
+mod executor;
+mod identity;
+mod in_place;
+mod memory;
+mod null;
+mod op;
+mod resize;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
+mod spec;
+mod ssd;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use disk::DiskStore;
+pub use executor::{Completion, Completions, Executor, Io, RING_KIND, Then, Token};
+pub use in_place::InPlace;
+pub use memory::MemoryStore;
+pub use null::NullStore;
+pub use op::{ByteRange, Op};
+pub use resize::{Place, Resize};
+pub use spec::{BackendKind, BackendSpec, OpenError, open};
+pub use ssd::SsdStore;
+pub use store::{Geometry, LastSync, Limits, Store};

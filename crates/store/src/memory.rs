@@ -1,0 +1,152 @@
+//! Blocks in memory, which answers at once and lends itself to sockets.
+
+use crate::null::ZEROES_BYTES;
+use crate::resize::Size;
+use crate::{
+    ByteRange, Completion, Geometry, InPlace, Io, Op, OpenError, Resize, Store, Token, identity,
+};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::memory::HugeMemory;
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+use std::{io, ptr};
+
+/// Memory is mapped this many times its size, as room for [`Store::resize`]; costs addresses only.
+const GROWTH_MAX: usize = 4;
+
+/// From this length on, giving pages back is cheaper than filling them, even if it splits huge
+/// pages.
+const ZERO_BY_DISCARD_BYTES: u64 = 256 << 10;
+
+/// A store in memory that is gone with the process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    /// May be larger than the capacity, as room to grow.
+    memory: Arc<HugeMemory>,
+    size: Size,
+    identity: u128,
+}
+
+impl MemoryStore {
+    /// One of `bytes`, whole blocks of `lba_bytes` (512 or 4096), zeroed.
+    ///
+    /// # Errors
+    /// The sizes do not fit, or the system has no room.
+    pub fn new(bytes: u64, lba_bytes: u32, read_only: bool) -> Result<MemoryStore, OpenError> {
+        let size = Size::new("mem", bytes, lba_bytes, read_only)?;
+        let memory = Arc::new(map(bytes)?);
+        Ok(MemoryStore { memory, size, identity: identity::of_memory()? })
+    }
+
+    fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
+        op.check(&self.geometry(), buffer.as_deref())?;
+        // Only reachable if the memory shrank below a checked range, which it never does.
+        let out_of_range = || Status::LBA_OUT_OF_RANGE.dnr();
+        let memory = &*self.memory;
+        match (op, buffer) {
+            (Op::Read { offset }, Some(buffer)) => {
+                let from = memory.range(*offset, buffer.len()).ok_or_else(out_of_range)?;
+                // SAFETY: `range` checked the source; the buffer is its own memory.
+                unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
+                Ok(())
+            }
+            (Op::Write { offset, .. }, Some(buffer)) => {
+                let to = memory.range(*offset, buffer.len()).ok_or_else(out_of_range)?;
+                // SAFETY: as above, the other way round.
+                unsafe { ptr::copy_nonoverlapping(buffer.as_ptr(), to, buffer.len()) };
+                Ok(())
+            }
+            (Op::Compare { offset }, Some(expected)) => {
+                let stored = memory.range(*offset, expected.len()).ok_or_else(out_of_range)?;
+                compare(expected, |at| stored.wrapping_add(at))
+            }
+            (Op::Discard { ranges }, _) => {
+                let all = ranges.iter().all(|r| memory.discard(r.offset, r.len as usize));
+                all.then_some(()).ok_or_else(out_of_range)
+            }
+            (&Op::WriteZeroes { range: ByteRange { offset, len }, deallocate, .. }, _) => {
+                let done = match deallocate || len >= ZERO_BY_DISCARD_BYTES {
+                    true => memory.discard(offset, len as usize),
+                    false => memory.zero(offset, len as usize),
+                };
+                done.then_some(()).ok_or_else(out_of_range)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn geometry(&self) -> Geometry {
+        self.size.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(self.identity)
+    }
+
+    fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let result = self.run(&op, buffer.as_mut());
+        io.complete(Completion::new(token, result, buffer));
+    }
+
+    fn in_place(&self) -> Option<InPlace> {
+        let writable = !self.size.geometry().read_only;
+        Some(InPlace::new(self.memory.clone(), self.size.shared(), writable))
+    }
+
+    fn stays_on_thread(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
+        self.size.plan(bytes, self.memory.len() as u64)
+    }
+
+    fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
+        if resize.to > resize.from {
+            // What somebody wrote while it was larger before is not to appear. Inside, as was checked.
+            let _ = self.memory.discard(resize.from, (resize.to - resize.from) as usize);
+        }
+        Ok(())
+    }
+
+    fn switch(&self, resize: &Resize) {
+        self.size.switch(resize);
+    }
+
+    /// Gives back the memory behind a smaller size.
+    fn settle(&self, resize: &Resize) {
+        if resize.to < resize.from {
+            // Inside: it had that size before.
+            let _ = self.memory.discard(resize.to, (resize.from - resize.to) as usize);
+        }
+    }
+}
+
+/// Compares piecewise with the bytes that `stored(at)` points to: as many as [`ZEROES_BYTES`] at most.
+pub(crate) fn compare(
+    expected: &Buffer,
+    stored: impl Fn(usize) -> *const u8,
+) -> Result<(), Status> {
+    for (index, piece) in expected.chunks(ZEROES_BYTES).enumerate() {
+        let at = stored(index * ZEROES_BYTES);
+        // SAFETY: both sides are `piece.len()` readable bytes; no reference to shared memory is
+        // made.
+        let differs = unsafe { libc::memcmp(piece.as_ptr().cast(), at.cast(), piece.len()) } != 0;
+        if differs {
+            return Err(Status::COMPARE_FAILURE.dnr());
+        }
+    }
+    Ok(())
+}
+
+fn map(size: u64) -> Result<HugeMemory, OpenError> {
+    let failed = |source| OpenError::Memory { size, source };
+    let len = usize::try_from(size).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
+    let roomy = len.checked_mul(GROWTH_MAX);
+    // Where the system counts addresses as memory, there is no room to grow.
+    roomy
+        .and_then(|roomy| HugeMemory::new(roomy).ok())
+        .map_or_else(|| HugeMemory::new(len).map_err(failed), Ok)
+}

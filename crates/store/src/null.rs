@@ -1,0 +1,84 @@
+//! Blocks that are nowhere: reads are zeroes, writes are dropped. For benchmarks.
+
+use crate::memory::compare;
+use crate::resize::Size;
+use crate::{Completion, Geometry, InPlace, Io, Op, OpenError, Resize, Store, Token, identity};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::memory::PAGE_BYTES;
+use roadtrain_wire::status::Status;
+
+/// Zeroes to read or to write from, in .bss.
+#[repr(align(4096))]
+struct Zeroes([u8; ZEROES_BYTES]);
+static ZEROES: Zeroes = Zeroes([0; ZEROES_BYTES]);
+const _: () = assert!(align_of::<Zeroes>() == PAGE_BYTES);
+
+/// As many zeroes are at hand.
+pub(crate) const ZEROES_BYTES: usize = 1 << 20;
+
+/// `len` zeroes, if there are as many at hand.
+#[inline]
+pub(crate) fn zeroes(len: usize) -> Option<*const u8> {
+    (len <= ZEROES_BYTES).then(|| ZEROES.0.as_ptr())
+}
+
+/// A store that keeps nothing.
+#[derive(Debug)]
+pub struct NullStore {
+    size: Size,
+    identity: u128,
+}
+
+impl NullStore {
+    /// One of `bytes`, whole blocks of `lba_bytes` (512 or 4096).
+    ///
+    /// # Errors
+    /// The sizes do not fit.
+    pub fn new(bytes: u64, lba_bytes: u32, read_only: bool) -> Result<NullStore, OpenError> {
+        let size = Size::new("null", bytes, lba_bytes, read_only)?;
+        Ok(NullStore { size, identity: identity::of_memory()? })
+    }
+
+    fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
+        op.check(&self.geometry(), buffer.as_deref())?;
+        match (op, buffer) {
+            (Op::Read { .. }, Some(buffer)) => {
+                buffer.fill(0);
+                Ok(())
+            }
+            (Op::Compare { .. }, Some(expected)) => compare(expected, |_| ZEROES.0.as_ptr()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store for NullStore {
+    fn geometry(&self) -> Geometry {
+        self.size.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(self.identity)
+    }
+
+    fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let result = self.run(&op, buffer.as_mut());
+        io.complete(Completion::new(token, result, buffer));
+    }
+
+    fn in_place(&self) -> Option<InPlace> {
+        Some(InPlace::zeroes(self.size.shared()))
+    }
+
+    fn stays_on_thread(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
+        self.size.plan(bytes, u64::MAX)
+    }
+
+    fn switch(&self, resize: &Resize) {
+        self.size.switch(resize);
+    }
+}

@@ -1,0 +1,49 @@
+//! An emulated SSD: another store at its pace.
+
+mod station;
+
+use crate::{Geometry, InPlace, Io, Op, OpenError, Store, Token};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::clock;
+use station::Station;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A store whose operations begin when an SSD would have done them.
+#[derive(Debug)]
+pub struct SsdStore {
+    below: Arc<dyn Store>,
+    station: Station,
+}
+
+impl SsdStore {
+    /// `parallel` operations at once (at least one) take `service` each; the others wait their turn.
+    #[must_use]
+    pub fn new(below: Arc<dyn Store>, service: Duration, parallel: u16) -> SsdStore {
+        SsdStore { below, station: Station::new(service, parallel) }
+    }
+}
+
+impl Store for SsdStore {
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let due = self.station.admit(clock::now());
+        io.delay(due, self.below.clone(), op, buffer, token);
+    }
+
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&*self.below)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.below.identity()
+    }
+
+    /// Reads are sent from its memory when their time has come; writes change it when theirs has.
+    fn in_place(&self) -> Option<InPlace> {
+        self.below.in_place().map(InPlace::announced)
+    }
+}

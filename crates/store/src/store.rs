@@ -1,0 +1,207 @@
+//! The contract between a target and what keeps its blocks.
+
+use crate::{InPlace, Io, Op, OpenError, Place, Resize, Token};
+use roadtrain_system::buffer::Buffer;
+use std::fmt::Debug;
+use std::io;
+
+/// What a host has to know about a namespace's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Block size as a power of two: 9 or 12.
+    pub lba_shift: u8,
+    /// Capacity.
+    pub blocks: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Writes may be lost with the power until flushed.
+    pub volatile_cache: bool,
+}
+
+impl Geometry {
+    /// Block size in bytes.
+    #[must_use]
+    pub fn lba_bytes(&self) -> u32 {
+        1 << self.lba_shift
+    }
+
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.lba_shift
+    }
+
+    /// Whether the range lies inside the capacity.
+    #[must_use]
+    pub fn holds(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.bytes())
+    }
+}
+
+/// What a host may know to use a store well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Writes and deallocations work best in multiples of so many bytes: a power of two, at least a block.
+    pub granule_bytes: u32,
+}
+
+impl Default for Limits {
+    /// Pages.
+    fn default() -> Self {
+        Limits { granule_bytes: 4096 }
+    }
+}
+
+/// What brings to stable storage what was written to a store that is gone.
+pub type LastSync = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// A namespace's blocks. All reactors of a target share it, and call it on their own threads: no call may wait,
+/// unless it says so.
+///
+/// # Contract
+/// - [`submit`](Store::submit) takes the buffer. The answer is one [`Completion`](crate::Completion) with the same
+///   token, which gives the buffer back: during the call or at any time after it, in any order, by
+///   [`Io::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
+/// - A read fills the whole buffer, a write takes all of it. A store may change the octets of a buffer that it was
+///   given to write or compare.
+/// - What lies outside the capacity, and writes to a store that is read-only, end with an error: the capacity may
+///   have changed since whoever submits has looked. [`Op::check`] does that.
+/// - A flush covers the writes that were answered before it was submitted.
+/// - A failed flush, and a write whose failure may be of other writes, say so
+///   ([`Completion::took_report`](crate::Completion::took_report)): the target tells every host that may have lost
+///   something.
+pub trait Store: Debug + Send + Sync {
+    /// Block size, capacity and so on, as they are now.
+    fn geometry(&self) -> Geometry;
+
+    /// What tells its blocks from all others, for as long as they are there. May wait.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    fn identity(&self) -> Result<u128, OpenError>;
+
+    /// Begins an operation. [`Op::Read`], [`Op::Write`] and [`Op::Compare`] come with a buffer, others may: it is
+    /// given back.
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>);
+
+    /// The store that this one is on top of: what it does not do itself is done by that.
+    fn below(&self) -> Option<&dyn Store> {
+        None
+    }
+
+    /// Nobody wants what was submitted with `token` any more: it may end at once, with Command Abort Requested. What
+    /// was begun with [`Io`] is ended by the executor.
+    fn cancel(&self, token: Token) {
+        if let Some(below) = self.below() {
+            below.cancel(token);
+        }
+    }
+
+    /// What makes using it better.
+    fn limits(&self) -> Limits {
+        self.below().map_or_else(Limits::default, |below| below.limits())
+    }
+
+    /// Its own memory, from and to which data moves without buffers.
+    fn in_place(&self) -> Option<InPlace> {
+        None
+    }
+
+    /// Whether its buffers never leave the reactor's thread, but to the kernel. Such a store is given buffers whose
+    /// octets a host may change meanwhile.
+    fn stays_on_thread(&self) -> bool {
+        self.below().is_some_and(|below| below.stays_on_thread())
+    }
+
+    /// Whether what was written may be lost until it was flushed, also by others than this target.
+    fn is_volatile(&self) -> bool {
+        match self.below() {
+            Some(below) => below.is_volatile(),
+            None => self.geometry().volatile_cache,
+        }
+    }
+
+    /// Brings everything to stable storage. Waits for that.
+    ///
+    /// # Errors
+    /// What was written may be lost.
+    fn sync(&self) -> io::Result<()> {
+        self.below().map_or(Ok(()), |below| below.sync())
+    }
+
+    /// For a store that is no longer used, with writes that nobody has flushed: runs on a thread of its own when the
+    /// store is gone, so that it must not keep anybody from opening it again. `None`: [`sync`](Store::sync) is
+    /// called before it goes.
+    fn last_sync(&self) -> Option<LastSync> {
+        self.below()?.last_sync()
+    }
+
+    /// Where its blocks are, whatever that is called. Two with the same place are the same blocks.
+    fn place(&self) -> Option<Place> {
+        self.below()?.place()
+    }
+
+    /// What is to be done to give it `bytes`, or (`None`) the size that it has been given by others. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// It cannot have that size.
+    fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
+        if let Some(below) = self.below() {
+            return below.plan(bytes);
+        }
+        let now = self.geometry().bytes();
+        match bytes {
+            Some(bytes) if bytes != now => Err(OpenError::Unresizable { bytes: now }),
+            _ => Ok(Resize::to(now, now)),
+        }
+    }
+
+    /// Does of a resize what may fail. Nobody sees it yet.
+    ///
+    /// # Errors
+    /// It failed, and has left everything as it was.
+    fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
+        self.below().map_or(Ok(()), |below| below.stage(resize))
+    }
+
+    /// Takes back what [`stage`](Store::stage) has done.
+    fn unstage(&self, resize: &Resize) {
+        if let Some(below) = self.below() {
+            below.unstage(resize);
+        }
+    }
+
+    /// Gives it the new size, at once.
+    fn switch(&self, resize: &Resize) {
+        if let Some(below) = self.below() {
+            below.switch(resize);
+        }
+    }
+
+    /// After [`switch`](Store::switch): what takes its time.
+    fn settle(&self, resize: &Resize) {
+        if let Some(below) = self.below() {
+            below.settle(resize);
+        }
+    }
+
+    /// Nobody has used it, and nobody will: leaves everything as it was before it was opened.
+    fn undo_opening(&self) {
+        if let Some(below) = self.below() {
+            below.undo_opening();
+        }
+    }
+
+    /// Does all of a resize; waits.
+    ///
+    /// # Errors
+    /// It cannot have that size.
+    fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
+        let mut resize = self.plan(Some(bytes))?;
+        self.stage(&mut resize)?;
+        self.switch(&resize);
+        self.settle(&resize);
+        Ok(self.geometry())
+    }
+}

@@ -1,0 +1,275 @@
+//! Backends as a reactor uses them: real files, devices and rings.
+
+mod model;
+mod opening;
+mod system;
+mod trouble;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use roadtrain_wire::status::Status;
+
+use super::*;
+use crate::skipped::skipped_test as skipped;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::ring::Ring;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn memory(size: u64, lba_bytes: u32) -> BackendSpec {
+    BackendSpec { kind: BackendKind::Memory { size }, lba_bytes, read_only: false }
+}
+
+fn null(size: u64) -> BackendSpec {
+    BackendSpec { kind: BackendKind::Null { size }, lba_bytes: 4096, read_only: false }
+}
+
+fn file(path: impl Into<PathBuf>, size: Option<u64>, lba_bytes: u32) -> BackendSpec {
+    let kind = BackendKind::File { path: path.into(), size, create: true };
+    BackendSpec { kind, lba_bytes, read_only: false }
+}
+
+fn block(path: &Path, lba_bytes: u32) -> BackendSpec {
+    BackendSpec { kind: BackendKind::Block { path: path.into() }, lba_bytes, read_only: false }
+}
+
+fn read_only(spec: BackendSpec) -> BackendSpec {
+    BackendSpec { read_only: true, ..spec }
+}
+
+fn open_disk(spec: &BackendSpec) -> DiskStore {
+    let BackendKind::File { path, size, create } = &spec.kind else { panic!("not a file") };
+    DiskStore::open_file(spec, path, *size, *create).unwrap()
+}
+
+fn filled(len: u64, byte: u8) -> Buffer {
+    let mut buffer = Buffer::alloc(len as usize);
+    buffer.fill(byte);
+    buffer
+}
+
+/// A ring, and operations run on it one after another.
+struct Rig {
+    ring: Ring,
+    executor: Executor,
+    uses: u32,
+}
+
+/// An operation with its buffer.
+type Work = (Op, Option<Buffer>);
+
+impl Rig {
+    fn new() -> Rig {
+        let executor = Executor::new(Completions::new(|_| false));
+        Rig { ring: Ring::new(8).unwrap(), executor, uses: 0 }
+    }
+
+    /// The result of the completion that a task waits for.
+    fn wait(&mut self) -> i32 {
+        self.ring.submit_and_wait(1, Some(Duration::from_secs(30))).unwrap();
+        self.ring.next_completion().expect("a pending task completes").result
+    }
+
+    fn run(&mut self, store: &dyn Store, work: Work) -> (Result<(), Status>, Option<Buffer>) {
+        self.uses += 1;
+        let (token, had_buffer) = (Token::new(7, self.uses), work.1.is_some());
+        self.executor.submit(&mut self.ring, store, work, token);
+        let completion = loop {
+            if let Some(completion) = self.executor.next(&mut self.ring) {
+                break completion;
+            }
+            let result = self.wait();
+            self.executor.resume(&mut self.ring, 0, result);
+        };
+        assert_eq!(completion.token, token);
+        assert_eq!(completion.buffer.is_some(), had_buffer, "the buffer comes back");
+        assert_eq!(self.ring.next_completion(), None, "one completion for each entry");
+        (completion.result, completion.buffer)
+    }
+
+    fn read(&mut self, store: &dyn Store, offset: u64, len: u64) -> Result<Vec<u8>, Status> {
+        let (result, buffer) = self.run(store, (Op::Read { offset }, Some(filled(len, 0xee))));
+        result.map(|()| buffer.unwrap().to_vec())
+    }
+
+    fn write(&mut self, store: &dyn Store, offset: u64, buffer: Buffer) -> Result<(), Status> {
+        self.run(store, (Op::Write { offset, fua: false }, Some(buffer))).0
+    }
+
+    fn discard(&mut self, store: &dyn Store, ranges: &[(u64, u64)]) -> Result<(), Status> {
+        let ranges = ranges.iter().map(|&(offset, len)| ByteRange { offset, len }).collect();
+        self.run(store, (Op::Discard { ranges }, None)).0
+    }
+
+    fn zero(&mut self, store: &dyn Store, offset: u64, len: u64) -> Result<(), Status> {
+        let range = ByteRange { offset, len };
+        self.run(store, (Op::WriteZeroes { range, fua: false, deallocate: false }, None)).0
+    }
+
+    fn compare(&mut self, store: &dyn Store, offset: u64, expected: Buffer) -> Result<(), Status> {
+        self.run(store, (Op::Compare { offset }, Some(expected))).0
+    }
+
+    fn flush(&mut self, store: &dyn Store) -> Result<(), Status> {
+        self.run(store, (Op::Flush, None)).0
+    }
+}
+
+/// Backends of both kinds, empty, 1 MiB; the directory keeps the file.
+fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = file(dir.path().join("disk"), Some(MIB), lba_bytes);
+    vec![(open(&memory(MIB, lba_bytes)).unwrap(), None), (open(&spec).unwrap(), Some(dir))]
+}
+
+#[test]
+fn geometry_tells_what_was_opened() {
+    let opened = |spec: &BackendSpec| open(spec).unwrap().geometry();
+    let expected = Geometry { lba_shift: 9, blocks: 2048, read_only: false, volatile_cache: false };
+    assert_eq!(opened(&memory(MIB, 512)), expected);
+    let expected = Geometry { lba_shift: 12, blocks: 256, ..expected };
+    assert_eq!(opened(&null(MIB)), expected);
+    assert_eq!((expected.lba_bytes(), expected.bytes()), (4096, MIB));
+    let dir = tempfile::tempdir().unwrap();
+    let spec = file(dir.path().join("disk"), Some(MIB), 4096);
+    assert_eq!(opened(&spec), Geometry { volatile_cache: true, ..expected });
+    assert_eq!(opened(&read_only(spec)), Geometry { read_only: true, ..expected });
+}
+
+#[test]
+fn fua_flush_and_compare() {
+    let mut rig = Rig::new();
+    for (backend, _dir) in each_kind(4096) {
+        let write = (Op::Write { offset: 8192, fua: true }, Some(filled(16 * KIB, 7)));
+        rig.run(&*backend, write).0.unwrap();
+        rig.flush(&*backend).unwrap();
+        rig.compare(&*backend, 8192, filled(16 * KIB, 7)).unwrap();
+        let mut differs = filled(16 * KIB, 7);
+        *differs.last_mut().unwrap() = 8;
+        let status = rig.compare(&*backend, 8192, differs).unwrap_err();
+        assert!(status.is(Status::COMPARE_FAILURE));
+        rig.compare(&*backend, 0, filled(8192, 0)).unwrap();
+    }
+}
+
+#[test]
+fn write_zeroes_in_all_ways() {
+    let mut rig = Rig::new();
+    for (backend, _dir) in each_kind(512) {
+        for deallocate in [false, true] {
+            for fua in [false, true] {
+                rig.write(&*backend, 0, filled(MIB, 9)).unwrap();
+                let range = ByteRange { offset: 512, len: MIB - 1024 };
+                let zeroes = Op::WriteZeroes { range, fua, deallocate };
+                rig.run(&*backend, (zeroes, None)).0.unwrap();
+                let mut expected = vec![0; MIB as usize];
+                expected[..512].fill(9);
+                expected[MIB as usize - 512..].fill(9);
+                assert!(rig.read(&*backend, 0, MIB).unwrap() == expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_reaches_beyond_the_capacity() {
+    let mut rig = Rig::new();
+    for (backend, _dir) in each_kind(4096) {
+        for offset in [MIB - 4096, MIB, u64::MAX - 4095] {
+            let len = 8192;
+            let range = ByteRange { offset, len };
+            let buffer = || filled(len, 1);
+            for op in [
+                (Op::Read { offset }, Some(buffer())),
+                (Op::Write { offset, fua: false }, Some(buffer())),
+                (Op::Compare { offset }, Some(buffer())),
+                (Op::ReadInPlace { range }, None),
+                (Op::WriteZeroes { range, fua: false, deallocate: false }, None),
+                (Op::Discard { ranges: [ByteRange { offset: 0, len }, range].into() }, None),
+            ] {
+                assert!(rig.run(&*backend, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
+            }
+            if let Some(memory) = backend.in_place() {
+                assert!(memory.read_range(offset, len as usize).is_none());
+                assert!(memory.write_range(offset, len as usize).is_none());
+            }
+        }
+        assert!(rig.read(&*backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
+    }
+}
+
+#[test]
+fn read_only_refuses_every_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    std::fs::write(&path, [5; 8192]).unwrap();
+    let mut rig = Rig::new();
+    for spec in [memory(8192, 4096), file(&path, None, 4096)] {
+        let backend = open(&read_only(spec)).unwrap();
+        let range = ByteRange { offset: 0, len: 4096 };
+        for op in [
+            (Op::Write { offset: 0, fua: false }, Some(filled(4096, 1))),
+            (Op::WriteZeroes { range, fua: false, deallocate: true }, None),
+            (Op::Discard { ranges: [range].into() }, None),
+        ] {
+            assert!(rig.run(&*backend, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
+        }
+        assert!(backend.in_place().is_none_or(|memory| memory.write_range(0, 4096).is_none()));
+        rig.flush(&*backend).unwrap();
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), [5; 8192]);
+}
+
+#[test]
+fn null_reads_zeroes_and_drops_writes() {
+    let mut rig = Rig::new();
+    let backend = open(&null(4 * MIB)).unwrap();
+    rig.write(&*backend, 0, filled(2 * MIB, 1)).unwrap();
+    assert!(rig.read(&*backend, 0, 2 * MIB).unwrap().iter().all(|&b| b == 0));
+    rig.compare(&*backend, 0, filled(3 * MIB, 0)).unwrap();
+    assert!(rig.compare(&*backend, 0, filled(3 * MIB, 1)).is_err());
+    let zeroes = backend.in_place().unwrap().read_range(4096, 4096).unwrap();
+    // SAFETY: `read_range` gives 4096 readable bytes, which are constant.
+    assert!(unsafe { std::slice::from_raw_parts(zeroes, 4096) }.iter().all(|&b| b == 0));
+    assert!(
+        backend.in_place().unwrap().read_range(0, 2 << 20).is_none(),
+        "longer than the zeroes at hand"
+    );
+}
+
+#[test]
+fn memory_is_reached_directly() {
+    let mut rig = Rig::new();
+    let backend = open(&memory(MIB, 512)).unwrap();
+    rig.write(&*backend, 512, filled(512, 3)).unwrap();
+    let memory = backend.in_place().unwrap();
+    let (from, to) = (memory.read_range(512, 512).unwrap(), memory.write_range(512, 512).unwrap());
+    assert_eq!(from, to.cast_const());
+    // SAFETY: 512 bytes of the backend's memory, which nobody else uses.
+    unsafe { to.write(4) };
+    let mut expected = vec![3; 512];
+    expected[0] = 4;
+    assert_eq!(rig.read(&*backend, 512, 512).unwrap(), expected);
+}
+
+#[test]
+fn a_task_without_bytes_succeeds() {
+    let mut rig = Rig::new();
+    for (backend, _dir) in each_kind(4096) {
+        rig.read(&*backend, 0, 0).unwrap();
+        rig.write(&*backend, MIB, filled(0, 0)).unwrap();
+        rig.discard(&*backend, &[]).unwrap();
+        rig.discard(&*backend, &[(0, 0), (4096, 0)]).unwrap();
+        let range = ByteRange { offset: 0, len: 0 };
+        let zeroes = Op::WriteZeroes { range, fua: true, deallocate: false };
+        rig.run(&*backend, (zeroes, None)).0.unwrap();
+    }
+}
