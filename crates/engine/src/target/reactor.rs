@@ -3,6 +3,7 @@
 mod accept;
 mod frames;
 mod join;
+mod report;
 mod timers;
 mod watched;
 
@@ -451,24 +452,6 @@ impl Reactor {
             }
         }
         self.poll(self.inbox.fd(), libc::POLLIN, mark(Kind::Inbox, 0, 0));
-    }
-
-    fn stats(&mut self) -> LaneStats {
-        let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
-        let sum = lanes.fold(self.past, |sum, lane| sum + lane);
-        let ports = self.shared.ports.iter_mut().map(|port| port.counts().send_calls);
-        LaneStats { waits: self.waits, sends: sum.sends + ports.sum::<u64>(), ..sum }
-    }
-
-    fn usage(&self) -> Usage {
-        let pool = self.shared.pool.usage();
-        Usage {
-            connections: self.seats.len() - self.free.len(),
-            backend_commands: self.shared.dispatcher.count(),
-            buffer_bytes: pool.taken_bytes,
-            kept_bytes: pool.kept_bytes,
-            reserved_buffers: pool.reserved as usize,
-        }
     }
 
     /// A free seat, and which use of it this is.

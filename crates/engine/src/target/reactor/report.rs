@@ -1,0 +1,27 @@
+//! What a reactor tells of itself.
+
+use super::Reactor;
+use crate::stats::LaneStats;
+use crate::target::server::Usage;
+
+impl Reactor {
+    /// The sum of its lanes' counters.
+    pub(super) fn stats(&mut self) -> LaneStats {
+        let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
+        let sum = lanes.fold(self.past, |sum, lane| sum + lane);
+        let ports = self.shared.ports.iter_mut().map(|port| port.counts().send_calls);
+        LaneStats { waits: self.waits, sends: sum.sends + ports.sum::<u64>(), ..sum }
+    }
+
+    /// What it holds.
+    pub(super) fn usage(&self) -> Usage {
+        let pool = self.shared.pool.usage();
+        Usage {
+            connections: self.seats.len() - self.free.len(),
+            backend_commands: self.shared.dispatcher.count(),
+            buffer_bytes: pool.taken_bytes,
+            kept_bytes: pool.kept_bytes,
+            reserved_buffers: pool.reserved as usize,
+        }
+    }
+}
