@@ -19,7 +19,7 @@ pub(crate) const ZEROES_BYTES: usize = 1 << 20;
 /// `len` zeroes, if there are as many at hand.
 #[inline]
 pub(crate) fn zeroes(len: usize) -> Option<*const u8> {
-    (len <= ZEROES_BYTES).then(|| ZEROES.0.as_ptr())
+    (len <= ZEROES_BYTES).then_some(ZEROES.0.as_ptr())
 }
 
 /// A store that keeps nothing.
