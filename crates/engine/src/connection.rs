@@ -1,15 +1,12 @@
-//! One TCP connection of a lane: receives into place, keeps what is cut off, sends caravans.
+//! One connection of a lane: receives into place, keeps what is cut off, sends caravans.
 
 use crate::gather::{Gather, Sent};
 use crate::memory::HugeMemory;
 use crate::stats::LaneStats;
+use crate::stream::{Incoming, Stream};
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_wire::pdu::HEADER_BYTES_MAX;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-
-/// Receive calls that drop what a peer had sent before its connection ended.
-const DISCARD_CALLS_MAX: u32 = 64;
 
 /// The reactor's receive buffer, shared by its lanes: an idle connection holds no memory of its own.
 pub(crate) struct RxBuffer {
@@ -118,7 +115,7 @@ pub(crate) struct Place {
 }
 
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    pub(crate) stream: Stream,
     /// Octets received and not used yet: a header cut off.
     kept: Vec<u8>,
     /// A caravan that the socket had no room for.
@@ -128,9 +125,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(stream: Stream) -> Self {
         Connection {
-            socket,
+            stream,
             kept: Vec::new(),
             blocked: None,
             look_again: LookAgain::default(),
@@ -138,21 +135,9 @@ impl Connection {
         }
     }
 
-    pub(crate) fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-
-    /// The peer has ended it, though what it sent before may be unread.
-    pub(crate) fn is_hung_up(&self) -> bool {
-        any_hung_up(std::iter::once(self.fd()))
-    }
-
-    /// Octets that can be had at once, those kept among them.
+    /// Octets that can be had at once, those kept among them, as far as that is known.
     pub(crate) fn available(&self) -> usize {
-        let mut unread: libc::c_int = 0;
-        // SAFETY: the kernel writes an int there.
-        let done = unsafe { libc::ioctl(self.fd(), libc::FIONREAD, &raw mut unread) };
-        self.kept.len() + if done == 0 { unread as usize } else { 0 }
+        self.kept.len() + self.stream.unread().unwrap_or(0)
     }
 
     /// One receive call, without waiting. Octets that were kept come first, in `place` or else in the buffer.
@@ -184,34 +169,24 @@ impl Connection {
             libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
         ];
         let skip = usize::from(place.is_none());
-        // SAFETY: an all-zero msghdr is valid.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = (&raw mut iov[skip]).cast();
-        message.msg_iovlen = 2 - skip;
         self.stats.receives += 1;
         // SAFETY: the iovecs name writable memory: `rest`, and `place` by this function's contract.
-        let got = unsafe { libc::recvmsg(self.fd(), &raw mut message, libc::MSG_DONTWAIT) };
-        if got < 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {
-                    self.look_again.nothing();
-                    Ok(Received::Nothing)
-                }
-                _ => Err(error),
-            };
-        }
-        if got == 0 {
-            return Ok(Received::Closed);
-        }
+        let got = match unsafe { self.stream.receive(&mut iov[skip..]) }? {
+            Incoming::Octets(got) => got,
+            Incoming::Closed => return Ok(Received::Closed),
+            Incoming::Nothing => {
+                self.look_again.nothing();
+                return Ok(Received::Nothing);
+            }
+        };
         if let Some(place) = place {
             // SAFETY: they fit, by this function's contract.
             unsafe { place.data.copy_from_nonoverlapping(self.kept.as_ptr(), kept_direct) };
         }
-        let direct = (got as usize).min(direct_max);
-        let buffered = kept + got as usize - direct;
+        let direct = got.min(direct_max);
+        let buffered = kept + got - direct;
         self.kept.clear();
-        let more = self.look_again.received(got as usize == room + direct_max);
+        let more = self.look_again.received(got == room + direct_max);
         Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
     }
 
@@ -241,7 +216,7 @@ impl Connection {
         debug_assert!(self.blocked.is_none(), "one caravan at a time");
         self.stats.caravans += 1;
         self.stats.caravan_bytes += gather.bytes() as u64;
-        let sent = gather.send(self.fd(), &mut self.stats.sends);
+        let sent = gather.send(&self.stream, &mut self.stats.sends);
         match sent {
             Ok(Sent::Blocked) => self.blocked = Some(std::mem::take(gather)),
             // Also after an error: the gather is the reactor's, and another lane is the next to use it.
@@ -253,62 +228,18 @@ impl Connection {
     /// Goes on with the caravan that was blocked.
     pub(crate) fn resume(&mut self) -> io::Result<Sent> {
         let Some(gather) = &mut self.blocked else { return Ok(Sent::All) };
-        let fd = self.socket.as_raw_fd();
-        let sent = gather.send(fd, &mut self.stats.sends)?;
+        let sent = gather.send(&self.stream, &mut self.stats.sends)?;
         if sent == Sent::All {
             self.blocked = None;
         }
         Ok(sent)
     }
 
-    /// The connection is over; what was sent still reaches the peer. Closing with octets unread would reset
-    /// the connection and take a TermReq with it.
+    /// The connection is over; what was sent still reaches the peer.
     pub(crate) fn hang_up(&mut self) {
         self.blocked = None;
-        // SAFETY: plain system call on our own descriptor.
-        unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
-        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        for _ in 0..DISCARD_CALLS_MAX {
-            // SAFETY: with MSG_TRUNC the octets of a TCP socket are dropped, not written anywhere.
-            let got =
-                unsafe { libc::recv(self.fd(), std::ptr::null_mut(), RX_BUFFER_BYTES, flags) };
-            if got <= 0 {
-                return;
-            }
-        }
+        self.stream.end();
     }
-
-    /// Makes the closing abrupt (RST): nothing of this connection reaches the peer any more.
-    pub(crate) fn reset_on_close(&self) {
-        self.set_linger(libc::linger { l_onoff: 1, l_linger: 0 });
-    }
-
-    /// Makes the closing orderly (FIN): what was sent reaches the peer first.
-    pub(crate) fn linger_on_close(&self) {
-        self.set_linger(libc::linger { l_onoff: 0, l_linger: 0 });
-    }
-
-    fn set_linger(&self, linger: libc::linger) {
-        let length = size_of::<libc::linger>() as libc::socklen_t;
-        // SAFETY: the option's value is a valid linger of that length.
-        unsafe {
-            libc::setsockopt(
-                self.fd(),
-                libc::SOL_SOCKET,
-                libc::SO_LINGER,
-                (&raw const linger).cast(),
-                length,
-            )
-        };
-    }
-}
-
-/// Whether the peer has ended the connection of one of `sockets`, even if octets before the end are unread.
-pub(crate) fn any_hung_up(sockets: impl Iterator<Item = RawFd>) -> bool {
-    let poll = |fd| libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
-    let mut polls: Vec<libc::pollfd> = sockets.map(poll).collect();
-    // SAFETY: `polls` is a valid array of that length.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) > 0 }
 }
 
 #[cfg(test)]

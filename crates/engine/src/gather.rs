@@ -1,8 +1,8 @@
 //! A caravan as one gather send: header octets and payload where it lies.
 
+use crate::stream::Stream;
 use crate::tuning::GATHER_IOV_MAX;
 use std::io;
-use std::os::fd::RawFd;
 
 /// Header octets a caravan holds: a full set of responses with digests and padding.
 const HEADER_BYTES: usize = 64 << 10;
@@ -94,26 +94,15 @@ impl Gather {
     /// Sends what is left, without waiting. `calls` counts system calls.
     ///
     /// # Errors
-    /// The socket's; the connection is lost then.
-    pub(crate) fn send(&mut self, socket: RawFd, calls: &mut u64) -> io::Result<Sent> {
+    /// The stream's; the connection is lost then.
+    pub(crate) fn send(&mut self, stream: &Stream, calls: &mut u64) -> io::Result<Sent> {
         while self.first < self.iov.len() {
-            // SAFETY: an all-zero msghdr is valid.
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = (&raw mut self.iov[self.first]).cast();
-            message.msg_iovlen = self.iov.len() - self.first;
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             *calls += 1;
             // SAFETY: every iovec names readable memory: `headers`, or payload by `payload`'s contract.
-            let sent = unsafe { libc::sendmsg(socket, &raw const message, flags) };
-            if sent < 0 {
-                let error = io::Error::last_os_error();
-                match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(Sent::Blocked),
-                    io::ErrorKind::Interrupted => continue,
-                    _ => return Err(error),
-                }
+            match unsafe { stream.send(&mut self.iov[self.first..]) }? {
+                Some(sent) => self.advance(sent),
+                None => return Ok(Sent::Blocked),
             }
-            self.advance(sent as usize);
         }
         Ok(Sent::All)
     }

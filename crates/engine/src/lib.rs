@@ -12,6 +12,7 @@ pub mod pulse;
 mod skipped;
 pub mod spin;
 pub mod stats;
+mod stream;
 pub mod target;
 pub mod tuning;
 

@@ -6,8 +6,8 @@ use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::reactor::Order;
 use super::server::{Export, Subsystem};
-use crate::connection::any_hung_up;
 use crate::mailbox::Outbox;
+use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Session};
 use roadtrain_proto::target::{
@@ -171,8 +171,7 @@ impl Control {
         data: &[u8],
     ) -> Answer {
         let mut state = self.lock();
-        let any_lost = |sockets: &[RawFd]| any_hung_up(sockets.iter().copied());
-        match state.presences.admit(now, sqe, data, port.since, any_lost) {
+        match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
             Verdict::Go => {}
             Verdict::Sweep(hostnqn) => {
                 self.broadcast(|| Order::Sweep(hostnqn.into()));

@@ -20,6 +20,7 @@ use crate::ether::port::Port;
 use crate::gather::Gather;
 use crate::ring::Ring;
 use crate::stats::LaneStats;
+use crate::stream::Stream;
 use crate::target::flushes::Unflushed;
 use abort::Abort;
 pub(super) use ether::{Ether, EtherParts, Link};
@@ -32,7 +33,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tcp::Tcp;
@@ -106,11 +107,11 @@ impl Lane {
     pub(super) fn over_tcp(
         id: (u32, u32),
         ends: Ends,
-        socket: OwnedFd,
+        stream: Stream,
         config: Config,
         (ticket, settings): (Ticket, Settings),
     ) -> Self {
-        let tcp = Tcp::new(ends.local, socket, config);
+        let tcp = Tcp::new(ends.local, stream, config);
         let session = Session::new(settings);
         let lane = Lane::new(id, ends.peer.to_string(), Transport::Tcp(tcp), session);
         Lane { ticket: Some(ticket), ..lane }

@@ -5,23 +5,24 @@ use crate::connection::Connection;
 use crate::gather::{Gather, Sent};
 use crate::host::link::{Link, LinkError, TcpLink};
 use crate::platform::Route;
+use crate::stream::{Incoming, Stream};
 use crate::{clock, digest, tuning};
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
-use socket2::{Domain, Protocol, Socket, Type};
-use std::io::{self, Read};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 const RX_BYTES: usize = 64 << 10;
 
 /// A connection, and the queue pair that it carries.
 pub(super) struct TcpWire {
-    socket: Socket,
+    stream: Stream,
     address: SocketAddr,
     pub(super) qpair: Qpair,
     gather: Gather,
@@ -70,7 +71,7 @@ impl TcpWire {
         socket.set_linger(Some(Duration::ZERO))?;
         connect(&socket, address, timeout)?;
         let mut wire = TcpWire {
-            socket,
+            stream: Stream::Plain(socket.into()),
             address,
             qpair: Qpair::new(clock::now(), config),
             gather: Gather::default(),
@@ -90,9 +91,9 @@ impl TcpWire {
     pub(super) fn watch_peer(&self, io_timeout: Option<Duration>) -> io::Result<()> {
         match io_timeout {
             Some(timeout) => {
-                tuning::watch_peer(&self.socket, timeout, timeout + IoTimer::grace(timeout))
+                tuning::watch_peer(&self.stream, timeout, timeout + IoTimer::grace(timeout))
             }
-            None => tuning::probe_silent_peer(&self.socket),
+            None => tuning::probe_silent_peer(&self.stream),
         }
     }
 
@@ -111,8 +112,8 @@ impl TcpWire {
         while self.qpair.has_tx() {
             self.qpair.poll_tx(&mut Filler { gather: &mut self.gather, slot, data });
             let mut calls = 0;
-            while self.gather.send(self.socket.as_raw_fd(), &mut calls)? == Sent::Blocked {
-                wait_writable(self.socket.as_raw_fd(), timeout)?;
+            while self.gather.send(&self.stream, &mut calls)? == Sent::Blocked {
+                wait_writable(self.stream.fd(), timeout)?;
             }
             self.gather.clear();
         }
@@ -128,14 +129,17 @@ impl TcpWire {
         completed: &mut Vec<(u16, Cqe)>,
     ) -> Result<bool, LinkError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || !wait_readable(&[self.socket.as_raw_fd()], left)? {
+        if left.is_zero() || !wait_readable(&[self.stream.fd()], left)? {
             return Ok(false);
         }
-        let got = (&self.socket).read(&mut self.rx[self.filled..])?;
-        if got == 0 {
-            return Err(LinkError::Closed);
+        let room = &mut self.rx[self.filled..];
+        let mut place = [libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
+        // SAFETY: the room is ours.
+        match unsafe { self.stream.receive(&mut place) }? {
+            Incoming::Octets(got) => self.filled += got,
+            Incoming::Nothing => return Ok(true),
+            Incoming::Closed => return Err(LinkError::Closed),
         }
-        self.filled += got;
         let mut at = 0;
         let received = &self.rx[..self.filled];
         while let Some(event) = self.qpair.poll_rx(clock::now(), received, &mut at)? {
@@ -156,16 +160,16 @@ impl TcpWire {
     }
 
     pub(super) fn has_input(&self) -> io::Result<bool> {
-        wait_readable(&[self.socket.as_raw_fd()], Duration::ZERO)
+        wait_readable(&[self.stream.fd()], Duration::ZERO)
     }
 
     pub(super) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
-        wait_readable(&[self.socket.as_raw_fd(), other], timeout)?;
+        wait_readable(&[self.stream.fd(), other], timeout)?;
         Ok(())
     }
 
     pub(super) fn route(&self) -> Route {
-        Route::of(&self.socket)
+        Route::of(&SockRef::from(&self.stream))
     }
 
     pub(super) fn into_link(
@@ -175,15 +179,15 @@ impl TcpWire {
     ) -> Result<Link, LinkError> {
         self.qpair.set_in_capsule_bytes(in_capsule_bytes);
         self.qpair.set_policy(policy);
-        self.socket.set_nonblocking(true)?;
-        let mut connection = Connection::new(OwnedFd::from(self.socket));
+        SockRef::from(&self.stream).set_nonblocking(true)?;
+        let mut connection = Connection::new(self.stream);
         connection.keep(&self.rx[..self.filled]);
         Ok(Link::Tcp(TcpLink::new(connection, self.qpair)))
     }
 
     /// Everything was answered: it is closed, not reset.
     pub(super) fn close(self) {
-        let _ = self.socket.set_linger(None);
+        self.stream.linger_on_close();
     }
 }
 

@@ -5,6 +5,7 @@ use crate::buffer::Buffer;
 use crate::connection::Connection;
 use crate::host::api::Op;
 use crate::host::link::TcpLink;
+use crate::stream::Stream;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::host::retry::BACK_OFF;
 use roadtrain_proto::policy::PolicyConfig;
@@ -27,7 +28,7 @@ fn link(policy: PolicyConfig) -> (Link, UnixStream) {
     let welcome = IcResp::new(Digests::default(), 0, 4096);
     let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0);
     assert!(matches!(event, Ok(Some(RxEvent::Ready))));
-    (Link::Tcp(TcpLink::new(Connection::new(theirs.into()), qpair)), ours)
+    (Link::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
 }
 
 fn shared() -> Shared {

@@ -49,7 +49,7 @@ impl TcpLink {
     }
 
     pub(super) fn fd(&self) -> RawFd {
-        self.connection.fd()
+        self.connection.stream.fd()
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -143,7 +143,7 @@ impl TcpLink {
     /// ends.
     pub(super) fn part(&mut self) {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
-            self.connection.linger_on_close();
+            self.connection.stream.linger_on_close();
         }
     }
 

@@ -7,14 +7,16 @@ use crate::buffer::Pool;
 use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use crate::digest;
 use crate::gather::{Gather, Sent};
+use crate::stream::Stream;
 use crate::target::slot::{Slot, Work};
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
+use roadtrain_proto::target::session::State;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::task::Poll;
 
 /// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
 const STALLED_RX_BYTES: usize = 64 << 10;
@@ -75,9 +77,9 @@ impl Caravan for Filler<'_> {
 }
 
 impl Tcp {
-    pub(super) fn new(local: SocketAddr, socket: OwnedFd, config: Config) -> Self {
+    pub(super) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
         Tcp {
-            connection: Connection::new(socket),
+            connection: Connection::new(stream),
             qpair: Qpair::new(config),
             local,
             stalled: None,
@@ -196,6 +198,12 @@ impl Lane {
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         let Transport::Tcp(tcp) = &mut self.transport else { return Ok((Heard::default(), None)) };
+        if self.session.state() == State::Securing {
+            match tcp.connection.stream.handshake()? {
+                Poll::Ready(()) => self.session.secured(),
+                Poll::Pending => return Ok((Heard::default(), None)),
+            }
+        }
         tcp.deaf = tcp.unsent >= unsent_max && tcp.connection.is_blocked();
         if tcp.is_stalled() || tcp.deaf {
             return Ok((Heard::default(), None));

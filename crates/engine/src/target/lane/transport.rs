@@ -178,7 +178,7 @@ impl Transport {
     /// Its own descriptor, if it has one.
     pub(super) fn fd(&self) -> Option<RawFd> {
         match self {
-            Transport::Tcp(tcp) => Some(tcp.connection.fd()),
+            Transport::Tcp(tcp) => Some(tcp.connection.stream.fd()),
             Transport::Ether(_) => None,
         }
     }
@@ -187,7 +187,7 @@ impl Transport {
     pub(super) fn port<'a>(&self, peer: &'a str, since: Instant) -> Port<'a> {
         match self {
             Transport::Tcp(tcp) => {
-                Port { peer, local: tcp.local, socket: Some(tcp.connection.fd()), since }
+                Port { peer, local: tcp.local, socket: Some(tcp.connection.stream.fd()), since }
             }
             Transport::Ether(_) => Port { peer, local: NO_ADDRESS, socket: None, since },
         }
@@ -196,7 +196,7 @@ impl Transport {
     /// The peer has ended it, though what it sent before may be unread.
     pub(super) fn is_hung_up(&self) -> bool {
         match self {
-            Transport::Tcp(tcp) => tcp.connection.is_hung_up(),
+            Transport::Tcp(tcp) => tcp.connection.stream.is_hung_up(),
             Transport::Ether(_) => false, // the host says when it is, or is asked
         }
     }
@@ -258,7 +258,7 @@ impl Transport {
     /// Nothing that was sent is to reach the peer any more.
     pub(super) fn reset_on_close(&self) {
         if let Transport::Tcp(tcp) = self {
-            tcp.connection.reset_on_close();
+            tcp.connection.stream.reset_on_close();
         }
     }
 }

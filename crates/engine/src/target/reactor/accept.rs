@@ -1,6 +1,7 @@
 //! Connections over TCP: how they come, and which have to make room.
 
 use super::{Order, Reactor};
+use crate::stream::Stream;
 use crate::target::lane::{Ends, Lane, LaneError};
 use crate::target::tickets::Ticket;
 use crate::tuning;
@@ -63,7 +64,7 @@ impl Reactor {
         let lane = Lane::over_tcp(
             (index, generation),
             ends,
-            stream.into(),
+            Stream::Plain(stream.into()),
             self.qpair,
             (ticket, settings),
         );
