@@ -1,9 +1,8 @@
-//! The simulated host: an association (admin queue and lanes), its loss and its return, as the engine's
-//! control thread and lanes manage them.
+//! The simulated host: an association and its lanes over the simulated network. What is to be done and when is decided
+//! by `roadtrain_proto::host`; here it is done.
 
 mod lane;
 
-use crate::admin::{Admin, Event};
 use crate::link::{Handling, Link};
 use crate::load::Load;
 use crate::network::{End, Lost, Network};
@@ -13,17 +12,21 @@ use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
 use lane::Lane;
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::association::{self, Action, Association, PathId};
+use roadtrain_proto::host::bringup::Wants;
+use roadtrain_proto::host::procedure::{Answer, Ask, Command};
+use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::host::requests::Ended;
-use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::policy::{Class, PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
-use roadtrain_wire::zerocopy::IntoBytes;
+use roadtrain_wire::sqe::Sqe;
+use std::collections::BTreeMap;
 
-/// Command Retry Delay Times of the target.
-const CRDT: [u16; 3] = [1, 2, 0];
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
+/// A command of the control plane is given up after that.
+const TIMEOUT: Duration = Duration::from_millis(100);
+/// The path of all lanes.
+const PATH: PathId = PathId(0);
 
 /// What a host has been through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,14 +68,16 @@ pub struct Host {
     hostid: [u8; 16],
     plan: Plan,
     rng: Rng,
-    admin: Option<Admin>,
-    /// Lanes' connections on their way up: number, connection, connected.
-    joining: Vec<(usize, Link, bool)>,
+    association: Association<Lost>,
+    /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
+    queues: BTreeMap<u16, Link>,
+    /// Queue and slot of the command that the association waits for.
+    running: Option<(u16, u16)>,
+    /// The slot of the Asynchronous Event Request.
+    listening: Option<u16>,
+    /// Queues whose connections were lost before their lanes got them.
+    lost: Vec<u16>,
     lanes: Vec<Lane>,
-    retry_at: Instant,
-    reconnect_delay: Duration,
-    lost_at: Option<Instant>,
-    failing: bool,
     /// Namespaces as the host knows them.
     pub namespaces: Vec<u32>,
     /// Counts.
@@ -82,172 +87,187 @@ pub struct Host {
 impl Host {
     /// A host that is about to connect.
     #[must_use]
-    pub fn new(plan: &Plan, number: u8, rng: Rng) -> Self {
+    pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
+        let hostid = [number + 1; 16];
         Host {
-            hostid: [number + 1; 16],
+            hostid,
+            association: Association::new(now, rules(plan, hostid)),
+            queues: BTreeMap::new(),
+            running: None,
+            listening: None,
+            lost: Vec::new(),
             lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
             plan: plan.clone(),
             rng,
-            admin: None,
-            joining: Vec::new(),
-            retry_at: Instant(0),
-            reconnect_delay: plan.reconnect_delay,
-            lost_at: Some(Instant(0)),
-            failing: false,
             namespaces: Vec::new(),
             past: Past::default(),
         }
     }
 
     /// One turn: everything that has arrived or is due by now.
+    ///
+    /// # Errors
+    /// What may not be.
     pub fn turn(
         &mut self,
         now: Instant,
         network: &mut Network,
         load: &mut Load,
     ) -> Result<(), String> {
-        let alive = self.manage(now, network).and(self.receive(now, network, load)?);
-        if alive.and_then(|()| self.look_for_overdue(now)).is_err() {
-            self.lose(now, network);
+        self.receive_answers(now, network);
+        self.receive(now, network, load)?;
+        while let Some(action) = self.association.poll(now) {
+            self.carry_out(now, network, action);
         }
-        self.surrender(now);
         for number in 0..self.lanes.len() {
             self.submit(now, number, load);
         }
         self.complete_failed(load)?;
         let links = self.lanes.iter_mut().filter_map(|lane| lane.link.as_mut());
-        let joining = self.joining.iter_mut().map(|(_, link, _)| link);
-        let admin = self.admin.iter_mut().map(|admin| &mut admin.link);
-        links.chain(joining).chain(admin).for_each(|link| link.end_turn(now, network));
+        links.chain(self.queues.values_mut()).for_each(|link| link.end_turn(now, network));
         Ok(())
     }
 
-    fn handling(&mut self) -> Handling {
-        let placed = self.rng.chance(self.plan.placed_percent);
-        Handling { placed, caravan_parts: self.plan.caravan_parts }
-    }
-
-    /// The admin queue's part of a turn; `Err`: the association is lost.
-    fn manage(&mut self, now: Instant, network: &mut Network) -> Result<(), Lost> {
-        let Some(admin) = &mut self.admin else {
-            if now >= self.retry_at {
-                let handling = self.handling();
-                self.admin = Some(Admin::new(now, &self.plan, self.hostid, network, handling));
+    /// What has arrived on the admin queue, and on queues that lanes do not have yet.
+    fn receive_answers(&mut self, now: Instant, network: &mut Network) {
+        for (&qid, link) in &mut self.queues {
+            let mut completed = Vec::new();
+            let received = link.receive(now, network, &mut completed);
+            for command in completed {
+                if self.running.take_if(|running| *running == (qid, command.slot)).is_some() {
+                    let answer = Answer::Completed { cqe: command.cqe, data: command.data };
+                    self.association.answer(now, PATH, Ok(answer));
+                } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
+                    self.past.events += 1;
+                    self.association.event(PATH, &command.cqe);
+                }
             }
-            return Ok(());
-        };
-        for event in admin.turn(now, network)? {
-            match event {
-                Event::Enabled { cntlid } => self.join(now, network, cntlid),
-                Event::Namespaces(namespaces) => self.namespaces = namespaces,
-                Event::Notice => self.past.events += 1,
+            if received.is_err() {
+                match self.running.take_if(|running| running.0 == qid) {
+                    Some(_) => self.association.answer(now, PATH, Err(Lost)),
+                    None if qid == 0 => self.association.admin_lost(now, PATH, Lost),
+                    None => self.lost.push(qid), // its lane will notice
+                }
             }
-        }
-        Ok(())
-    }
-
-    /// Connects every lane's queue.
-    fn join(&mut self, now: Instant, network: &mut Network, cntlid: u16) {
-        for number in 0..self.lanes.len() {
-            let mut config = self.plan.host;
-            config.policy = PolicyConfig::none();
-            let handling = self.handling();
-            let mut link = Link::new(now, config, network, handling);
-            let cattr = if self.plan.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
-            let (qid, sqsize) = (number as u16 + 1, self.plan.queue_entries - 1);
-            let sqe = Connect { recfmt: 0, qid, sqsize, cattr, kato_ms: 0 }.emit();
-            let data = ConnectData::new(self.hostid, cntlid, NQN, HOST_NQN).as_bytes().to_vec();
-            let length = Data::Out(data.len() as u32);
-            let submitted = link.submit(now, &sqe, length, data, Urgency::Urgent);
-            assert!(submitted.is_ok(), "a new queue has room");
-            self.joining.push((number, link, false));
         }
     }
 
-    /// What has arrived on the lanes; the inner `Err`: the association is lost.
+    /// What has arrived on the lanes, and what has not.
     fn receive(
         &mut self,
         now: Instant,
         network: &mut Network,
         load: &mut Load,
-    ) -> Result<Result<(), Lost>, String> {
-        for (_, link, connected) in &mut self.joining {
-            let mut completed = Vec::new();
-            if link.receive(now, network, &mut completed).is_err() {
-                return Ok(Err(Lost));
-            }
-            for command in completed {
-                if !command.cqe.status().is_success() {
-                    return Ok(Err(Lost));
-                }
-                *connected = true;
-            }
-        }
-        if !self.joining.is_empty() && self.joining.iter().all(|(_, _, connected)| *connected) {
-            self.attach(now);
-        }
-        for lane in &mut self.lanes {
-            if lane.receive(now, network, load)?.is_err() {
-                return Ok(Err(Lost));
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    /// What was not answered in time is aborted; `Err`: nor is it after that.
-    fn look_for_overdue(&mut self, now: Instant) -> Result<(), Lost> {
-        let Some(admin) = &mut self.admin else { return Ok(()) };
-        for (qid, lane) in (1..).zip(&mut self.lanes) {
-            let is_over = lane.look_for_overdue(now, |cid| {
-                self.past.aborts += 1;
-                admin.abort(qid, cid);
-            });
-            if is_over {
-                return Err(Lost);
+    ) -> Result<(), String> {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let mut is_lost = lane.receive(now, network, load)?.is_err();
+            let mut overdue = Vec::new();
+            is_lost |= lane.look_for_overdue(now, |cid| overdue.push(cid));
+            self.past.aborts += overdue.len() as u64;
+            self.association.overdue(PATH, number, overdue);
+            if is_lost {
+                lane.detach(now, network);
+                self.association.lane_lost(now, PATH, number, Lost);
             }
         }
         Ok(())
     }
 
-    fn attach(&mut self, now: Instant) {
-        for (number, mut link, _) in std::mem::take(&mut self.joining) {
-            link.qpair.set_policy(self.plan.host.policy);
-            let rules = RetryRules::new(CRDT, self.plan.controller_loss_timeout);
-            self.past.retries += self.lanes[number].attach(now, link, rules);
+    fn carry_out(&mut self, now: Instant, network: &mut Network, action: Action<Lost>) {
+        match action {
+            Action::Ask { ask: Ask::Open { qid, entries }, .. } => {
+                self.open(now, network, qid, entries);
+            }
+            Action::Ask { ask: Ask::Run { qid, command }, .. } => self.run(now, qid, command),
+            Action::Listen { sqe, .. } => self.listen(now, &sqe),
+            Action::Attach { rules, barred, .. } => {
+                for (number, lane) in self.lanes.iter_mut().enumerate() {
+                    let link = self.queues.remove(&(number as u16 + 1));
+                    let mut link = link.expect("every lane has a connection");
+                    link.qpair.set_policy(self.plan.host.policy);
+                    lane.requests.bar(barred.clone());
+                    self.past.retries += lane.attach(now, link, rules);
+                }
+                self.past.associations += 1;
+                for qid in std::mem::take(&mut self.lost) {
+                    let lane = usize::from(qid) - 1;
+                    self.lanes[lane].detach(now, network);
+                    self.association.lane_lost(now, PATH, lane, Lost);
+                }
+            }
+            Action::Bar(barred) => {
+                self.lanes.iter_mut().for_each(|lane| lane.requests.bar(barred.clone()));
+            }
+            Action::Changed => {
+                let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
+                self.namespaces = namespaces.iter().map(|namespace| namespace.nsid).collect();
+            }
+            Action::Reset { path, .. } => {
+                self.end_connections(now, network, false);
+                self.association.reset(now, path);
+            }
+            Action::Fail { lane } => {
+                self.past.surrenders += u64::from(lane.is_none());
+                for (number, of) in self.lanes.iter_mut().enumerate() {
+                    if lane.is_none_or(|lane| lane == number) {
+                        of.detach(now, network);
+                        of.requests.fail();
+                    }
+                }
+            }
+            Action::Finish => {}
+            Action::End { shut_down } => {
+                self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
+            }
         }
-        self.past.associations += 1;
-        self.reconnect_delay = self.plan.reconnect_delay;
-        self.lost_at = None;
-        self.failing = false;
     }
 
-    /// Resets every connection; the requests wait for the next association.
-    fn lose(&mut self, now: Instant, network: &mut Network) {
-        for lane in &mut self.lanes {
-            lane.detach(now, network);
+    fn open(&mut self, now: Instant, network: &mut Network, qid: u16, entries: u16) {
+        let in_capsule_bytes = if qid == 0 { 0 } else { self.plan.host.in_capsule_bytes };
+        let config = Config {
+            queue_entries: entries,
+            in_capsule_bytes,
+            policy: PolicyConfig::none(),
+            ..self.plan.host
+        };
+        let placed = self.rng.chance(self.plan.placed_percent);
+        let handling = Handling { placed, caravan_parts: self.plan.caravan_parts };
+        if let Some(old) = self.queues.insert(qid, Link::new(now, config, network, handling)) {
+            network.close(now, old.conn, End::Host, false);
         }
-        let joining = std::mem::take(&mut self.joining).into_iter().map(|(_, link, _)| link);
-        let admin = self.admin.take().map(|admin| admin.link);
-        for link in joining.chain(admin) {
-            network.close(now, link.conn, End::Host, false);
-        }
-        self.lost_at.get_or_insert(now);
-        self.retry_at = now + self.reconnect_delay;
-        self.reconnect_delay = (self.reconnect_delay * 2).min(RECONNECT_DELAY_MAX);
+        self.association.answer(now, PATH, Ok(Answer::Opened { data_bytes_max: u32::MAX }));
     }
 
-    fn surrenders_at(&self) -> Option<Instant> {
-        let limit = self.plan.controller_loss_timeout.filter(|_| !self.failing)?;
-        Some(self.lost_at? + limit)
+    fn run(&mut self, now: Instant, qid: u16, command: Command) {
+        let Some(link) = self.queues.get_mut(&qid) else {
+            return self.association.answer(now, PATH, Err(Lost));
+        };
+        let (data, buffer) = match (command.out.len() as u32, command.bytes_in) {
+            (0, 0) => (Data::None, Vec::new()),
+            (0, bytes) => (Data::In(bytes), vec![0; bytes as usize]),
+            (bytes, _) => (Data::Out(bytes), command.out),
+        };
+        match link.submit(now, &command.sqe, data, buffer, Urgency::Urgent) {
+            Ok(slot) => self.running = Some((qid, slot)),
+            Err(_) => self.association.answer(now, PATH, Err(Lost)),
+        }
     }
 
-    /// The controller-loss timeout: requests fail until there is an association.
-    fn surrender(&mut self, now: Instant) {
-        if self.surrenders_at().is_some_and(|at| at <= now) {
-            self.failing = true;
-            self.past.surrenders += 1;
-            self.lanes.iter_mut().for_each(|lane| lane.requests.fail());
+    fn listen(&mut self, now: Instant, sqe: &Sqe) {
+        let Some(link) = self.queues.get_mut(&0) else { return };
+        match link.submit(now, sqe, Data::None, Vec::new(), Urgency::Urgent) {
+            Ok(slot) => self.listening = Some(slot),
+            Err(_) => self.association.admin_lost(now, PATH, Lost),
         }
+    }
+
+    fn end_connections(&mut self, now: Instant, network: &mut Network, orderly: bool) {
+        self.lanes.iter_mut().for_each(|lane| lane.detach(now, network));
+        for link in std::mem::take(&mut self.queues).into_values() {
+            network.close(now, link.conn, End::Host, orderly);
+        }
+        (self.running, self.listening) = (None, None);
+        self.lost.clear();
     }
 
     /// Requests that have failed without an answer.
@@ -277,14 +297,12 @@ impl Host {
     /// When something is due.
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
         let end = Instant(0) + self.plan.chaos;
-        let retry = self.admin.is_none().then_some(self.retry_at);
-        let surrender = self.surrenders_at();
-        let admin = self.admin.as_ref().and_then(Admin::next_at);
-        let links = self.lanes.iter_mut().flat_map(|lane| {
+        let association = self.association.deadline();
+        let lanes = self.lanes.iter_mut().flat_map(|lane| {
             let next = (now < end).then_some(lane.next_at);
             next.into_iter().chain(lane.deadline())
         });
-        links.chain(retry).chain(surrender).chain(admin).min()
+        lanes.chain(association).min()
     }
 
     /// Whether the association is complete, nothing is under way on the admin queue, and the host knows
@@ -292,7 +310,8 @@ impl Host {
     #[must_use]
     pub fn is_settled(&self, namespaces: &[u32]) -> bool {
         self.lanes.iter().all(|lane| lane.link.is_some())
-            && self.admin.as_ref().is_some_and(Admin::is_idle)
+            && self.association.is_idle()
+            && self.listening.is_some()
             && self.namespaces == namespaces
     }
 
@@ -301,10 +320,10 @@ impl Host {
     pub fn state(&self) -> String {
         let (slots, pending) = self.leftovers();
         let attached = self.lanes.iter().filter(|lane| lane.link.is_some()).count();
-        let idle = self.admin.as_ref().map(Admin::is_idle);
+        let (idle, running) = (self.association.is_idle(), self.running);
         format!(
-            "host {}: {slots} slots, {pending} pending, {attached} lanes attached, admin idle {idle:?}, \
-             namespaces {:?}",
+            "host {}: {slots} slots, {pending} pending, {attached} lanes attached, admin idle {idle}, runs \
+             {running:?}, namespaces {:?}",
             self.hostid[0], self.namespaces
         )
     }
@@ -314,6 +333,25 @@ impl Host {
     pub fn leftovers(&self) -> (u32, usize) {
         let links = self.lanes.iter().filter_map(|lane| lane.link.as_ref());
         let slots = links.map(|link| link.qpair.in_flight()).sum();
-        (slots, self.lanes.iter().map(|lane| lane.waiting()).sum())
+        (slots, self.lanes.iter().map(Lane::waiting).sum())
+    }
+}
+
+fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
+    association::Config {
+        wants: Wants {
+            subsystem_nqn: NQN.into(),
+            host_nqn: HOST_NQN.into(),
+            host_id,
+            keep_alive: plan.keep_alive,
+            timeout: TIMEOUT,
+            queue_entries: plan.queue_entries,
+            class: Class::Normal,
+            sq_flow_control: plan.sq_flow_control,
+        },
+        lanes: plan.lanes as u32,
+        reconnect_delay: plan.reconnect_delay,
+        reconnect_delay_max: RECONNECT_DELAY_MAX,
+        controller_loss_timeout: plan.controller_loss_timeout,
     }
 }

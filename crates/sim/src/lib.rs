@@ -15,7 +15,6 @@
 //! [`plan::Sabotage`]). What cannot be saved: a flush that is retried over a power loss of the target says nothing about
 //! writes acknowledged before the loss; NVMe has no word for it, so runs do not ask for it either.
 
-pub mod admin;
 pub mod disk;
 pub mod ether;
 pub mod history;

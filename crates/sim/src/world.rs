@@ -116,7 +116,9 @@ impl World {
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
             network: Network::new(plan.weather, rng.fork()),
             target: Target::new(&plan, disk, rng.fork()),
-            hosts: (0..plan.hosts).map(|number| Host::new(&plan, number, rng.fork())).collect(),
+            hosts: (0..plan.hosts)
+                .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
+                .collect(),
             load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             moments: 0,

@@ -3,6 +3,8 @@
 use super::address::Address;
 use crate::platform::Placement;
 use crate::spin::Waiting;
+use roadtrain_proto::host::association;
+use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_wire::pdu::Digests;
 use std::time::Duration;
@@ -89,5 +91,30 @@ impl HostConfig {
     /// Reactors for `lanes` lanes: none is without one.
     pub(super) fn reactor_count(&self, lanes: usize) -> usize {
         self.reactors.unwrap_or(self.cores.len()).clamp(1, lanes.max(1))
+    }
+
+    /// What a controller is connected with.
+    pub(super) fn wants(&self) -> Wants {
+        Wants {
+            subsystem_nqn: self.subsystem_nqn.clone(),
+            host_nqn: self.host_nqn.clone(),
+            host_id: self.host_id,
+            keep_alive: self.keep_alive,
+            timeout: self.timeout,
+            queue_entries: self.queue_entries,
+            class: self.class,
+            sq_flow_control: false,
+        }
+    }
+
+    /// How an association with `lanes` lanes is kept.
+    pub(super) fn association(&self, lanes: u32) -> association::Config {
+        association::Config {
+            wants: self.wants(),
+            lanes,
+            reconnect_delay: self.reconnect_delay,
+            reconnect_delay_max: RECONNECT_DELAY_MAX,
+            controller_loss_timeout: self.controller_loss_timeout,
+        }
     }
 }

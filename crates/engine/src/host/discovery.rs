@@ -1,6 +1,6 @@
 //! Asks a discovery controller which subsystems there are (NVMe Base 2.0, section 3.1.2.3).
 
-use super::bringup::Admin;
+use super::admin::Admin;
 use super::config::HostConfig;
 use super::error::HostError;
 use roadtrain_wire::discovery::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryLogHeader};

@@ -1,7 +1,9 @@
 //! Why a host cannot work with a target, and what to do about it.
 
 use super::address::Address;
+use super::config::HostConfig;
 use super::link::LinkError;
+use roadtrain_proto::host::procedure::Failure;
 use roadtrain_wire::status::Status;
 use std::io;
 use thiserror::Error;
@@ -59,12 +61,47 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// What has gone wrong with the controller of `config`.
+    pub(super) fn new(config: &HostConfig, failure: Failure<LinkError>) -> Self {
+        match failure {
+            Failure::Unreachable(LinkError::Refused(status)) => {
+                refused(config, format!("a lane to {}", config.subsystem_nqn), status)
+            }
+            Failure::Unreachable(source) => {
+                HostError::Unreachable { address: config.address.clone(), source }
+            }
+            Failure::Lost { what, source } => HostError::Lost { what, source },
+            Failure::Silent { what } => {
+                let source = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+                HostError::Lost { what, source: source.into() }
+            }
+            Failure::Refused { status, .. } if status.is(Status::AUTHENTICATION_REQUIRED) => {
+                refused(config, "Connect without authentication".into(), status)
+            }
+            Failure::Refused { qid, status } => {
+                let queue = if qid == 0 { "admin queue" } else { "I/O queue" };
+                refused(
+                    config,
+                    format!("Connect of the {queue} to {}", config.subsystem_nqn),
+                    status,
+                )
+            }
+            Failure::Command { what, status } => HostError::Command { what, status },
+            Failure::Controller(text) => HostError::Controller(text),
+        }
+    }
+
     /// Whether the target is only busy: it may accept the same later.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let HostError::Refused { status, .. } = self else { return false };
         status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr()
     }
+}
+
+fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
+    let address = config.address.clone();
+    HostError::Refused { address, what, status, hint: connect_hint(status) }
 }
 
 /// What may help when nobody is there.
@@ -82,7 +119,7 @@ fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
 }
 
 /// What may help when Connect is refused.
-pub(super) fn connect_hint(status: Status) -> &'static str {
+fn connect_hint(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
         "; the target does not allow this host NQN: add it there, or say another with --hostnqn"
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {

@@ -8,8 +8,9 @@ mod desk;
 
 use super::api::{Class, Completion, Op, Request};
 use super::config::HostConfig;
-use super::controller::{Controller, ControllerView};
+use super::controller::Controller;
 use super::error::HostError;
+use super::view::ControllerView;
 use crate::buffer::Buffer;
 use crate::platform::{Seat, numa};
 use crate::stats::LaneStats;

@@ -80,7 +80,7 @@ pub(crate) struct Parts {
 /// What a reactor tells the control thread.
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
-    Lost { lane: usize, error: String },
+    Lost { lane: usize, error: LinkError },
     /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
     Overdue { lane: usize, cids: Vec<u16> },
     /// A path to that target was found, where there was none before.
@@ -449,7 +449,7 @@ impl Reactor {
                 // A TermReq that blames the peer leaves before the connection does.
                 let _ = self.lanes[index].lane.end_turn(&mut self.shared);
                 self.detach(index);
-                self.reports.send(Report::Lost { lane, error: error.to_string() });
+                self.reports.send(Report::Lost { lane, error });
                 None
             }
         }

@@ -1,6 +1,10 @@
-//! The host's end of a connection.
+//! The host's end: queue pairs, the requests of a lane, and the association that connects them.
 
+pub mod association;
+pub mod bringup;
 pub mod overdue;
+pub mod pins;
+pub mod procedure;
 pub mod qpair;
 pub mod requests;
 pub mod retry;

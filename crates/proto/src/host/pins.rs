@@ -6,27 +6,19 @@
 //! wait for a connection, until the namespace they mean is back.
 
 use super::bringup::NamespaceInfo;
-use roadtrain_proto::host::requests::Barred;
+use super::requests::Barred;
 use std::collections::BTreeMap;
-use tracing::warn;
 
 /// What was first seen under each NSID.
-#[derive(Default)]
-pub(crate) struct Pins {
+#[derive(Debug, Default)]
+pub struct Pins {
     by_nsid: BTreeMap<u32, NamespaceInfo>,
     barred: Barred,
 }
 
 impl Pins {
-    /// Of a controller that is new and has these `namespaces`.
-    pub(crate) fn new(namespaces: &[NamespaceInfo]) -> Pins {
-        let mut pins = Pins::default();
-        pins.look(namespaces);
-        pins
-    }
-
-    /// Looks at the namespaces that there are; which NSIDs are barred from now on, if that has changed.
-    pub(crate) fn look(&mut self, namespaces: &[NamespaceInfo]) -> Option<Barred> {
+    /// Looks at the namespaces that there are; whether other NSIDs are barred now.
+    pub fn look(&mut self, namespaces: &[NamespaceInfo]) -> bool {
         let mut barred = Vec::new();
         for now in namespaces {
             let pinned = self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
@@ -35,22 +27,16 @@ impl Pins {
             }
         }
         barred.sort_unstable();
-        let new = barred.iter().filter(|nsid| !self.barred.contains(nsid));
-        for nsid in new {
-            warn!(
-                nsid,
-                "another namespace is there now: requests for the first one fail until it is back"
-            );
+        let has_changed = *self.barred != *barred;
+        if has_changed {
+            self.barred = barred.into();
         }
-        if *self.barred == *barred {
-            return None;
-        }
-        self.barred = barred.into();
-        Some(self.barred.clone())
+        has_changed
     }
 
-    /// What is barred.
-    pub(crate) fn barred(&self) -> Barred {
+    /// What is barred, in increasing order.
+    #[must_use]
+    pub fn barred(&self) -> Barred {
         self.barred.clone()
     }
 }
@@ -67,8 +53,7 @@ mod tests {
     fn an_nsid_is_barred_while_another_namespace_is_there() {
         let mut pins = Pins::default();
         let mut look = |namespaces: &[NamespaceInfo]| {
-            let changed = pins.look(namespaces);
-            assert!(changed.is_none_or(|changed| changed == pins.barred()));
+            pins.look(namespaces);
             pins.barred().to_vec()
         };
         let none: [u32; 0] = [];

@@ -1,0 +1,192 @@
+//! An admin queue driven by blocking calls, and the connections of a path: what carries out the procedures of
+//! `proto::host`.
+
+use super::blocking::BlockingQpair;
+use super::config::HostConfig;
+use super::error::HostError;
+use super::ether::Past;
+use super::link::LinkError;
+use crate::clock;
+use crate::platform::Route;
+use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled};
+use roadtrain_proto::host::procedure::{Answer, Ask, Failure, Port, Procedure, Step};
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::Sqe;
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// First wait before a busy controller is asked again; it doubles.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Longest such wait.
+const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The connections of a path: its admin queue, and what was opened for lanes and they have not got yet.
+#[derive(Default)]
+pub(super) struct Queues {
+    pub(super) admin: Option<BlockingQpair>,
+    pub(super) lanes: BTreeMap<u16, BlockingQpair>,
+}
+
+impl Queues {
+    /// Does what is asked for. Before an admin queue is connected, what the target has left of the `past` is ended.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(super) fn carry_out(
+        &mut self,
+        config: &HostConfig,
+        past: &mut Past,
+        ask: &Ask,
+    ) -> Result<Answer, LinkError> {
+        match ask {
+            Ask::Open { qid: 0, entries } => {
+                *self = Queues::default();
+                let admin = BlockingQpair::connect_admin(config, *entries, past)?;
+                let admin = self.admin.insert(admin);
+                Ok(Answer::Opened { data_bytes_max: admin.data_bytes_max() })
+            }
+            Ask::Open { qid, entries } => {
+                self.lanes.remove(qid);
+                let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
+                let qpair = admin.connect_lane(config, *entries, qid - 1)?;
+                let data_bytes_max = qpair.data_bytes_max();
+                self.lanes.insert(*qid, qpair);
+                Ok(Answer::Opened { data_bytes_max })
+            }
+            Ask::Run { qid, command } => {
+                let qpair = match qid {
+                    0 => self.admin.as_mut(),
+                    qid => self.lanes.get_mut(qid),
+                };
+                let mut data = vec![0; command.bytes_in as usize];
+                let qpair = qpair.ok_or(LinkError::Closed)?;
+                let cqe = qpair.command(&command.sqe, &command.out, &mut data)?;
+                Ok(Answer::Completed { cqe, data })
+            }
+        }
+    }
+}
+
+/// A connected admin queue.
+pub struct Admin {
+    config: HostConfig,
+    pub(super) queues: Queues,
+    /// The controller's identifier.
+    pub cntlid: u16,
+    enabled: Enabled,
+}
+
+impl Admin {
+    /// Connects the admin queue of `config.subsystem_nqn` and enables the controller.
+    ///
+    /// # Errors
+    /// Anything that keeps the controller from being ready.
+    pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
+        let (mut queues, wants) = (Queues::default(), config.wants());
+        let connect = Procedure::new(|port| async move { bringup::connect(&port, &wants).await });
+        let enabled = carry_out(&mut queues, config, connect)?;
+        Ok(Admin { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
+    }
+
+    /// As [`Admin::connect`], but a controller that is busy is tried again for
+    /// [`HostConfig::connect_timeout`]: it may still end commands of this host that an earlier connection left.
+    ///
+    /// # Errors
+    /// As [`Admin::connect`].
+    pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
+        let deadline = Instant::now() + config.connect_timeout;
+        let mut pause = BUSY_PAUSE;
+        loop {
+            let error = match Admin::connect(config) {
+                Err(error) if error.is_busy() => error,
+                ended => return ended,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(error);
+            }
+            if pause == BUSY_PAUSE {
+                info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
+            }
+            thread::sleep(pause.min(left));
+            pause = (pause * 2).min(BUSY_PAUSE_MAX);
+        }
+    }
+
+    /// Runs an admin command that must succeed.
+    ///
+    /// # Errors
+    /// The connection's, or its status.
+    pub fn run(
+        &mut self,
+        what: &'static str,
+        sqe: &Sqe,
+        out: &[u8],
+        input: &mut [u8],
+    ) -> Result<Cqe, HostError> {
+        let admin = self.queues.admin.as_mut();
+        let cqe = admin.ok_or(LinkError::Closed).and_then(|admin| admin.command(sqe, out, input));
+        let cqe = cqe.map_err(|source| HostError::Lost { what, source })?;
+        match cqe.status() {
+            status if status.is_success() => Ok(cqe),
+            status => Err(HostError::Command { what, status }),
+        }
+    }
+
+    /// Asks what the controller can do, for `io_queues` I/O queues.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub fn information(&mut self, io_queues: u32) -> Result<ControllerInfo, HostError> {
+        let enabled = self.enabled;
+        self.go_through(|port| async move { bringup::information(&port, enabled, io_queues).await })
+    }
+
+    /// Shuts the controller down in order.
+    pub fn shut_down(mut self, timeout: Duration) {
+        let ended = self.go_through(|port| async move { bringup::shut_down(&port, timeout).await });
+        close(self.queues, ended);
+    }
+
+    fn go_through<T, F>(&mut self, body: impl FnOnce(Port<LinkError>) -> F) -> Result<T, HostError>
+    where
+        F: Future<Output = Result<T, Failure<LinkError>>> + Send + 'static,
+    {
+        carry_out(&mut self.queues, &self.config, Procedure::new(body))
+    }
+
+    /// The way it takes.
+    pub(super) fn route(&self) -> Route {
+        self.queues.admin.as_ref().map_or_else(Route::default, BlockingQpair::route)
+    }
+}
+
+/// The end, after a shutdown that has come to that.
+pub(super) fn close(queues: Queues, shut_down: Result<(), HostError>) {
+    match (shut_down, queues.admin) {
+        (Ok(()), Some(admin)) => admin.close(),
+        (Err(error @ HostError::Command { .. }), _) => {
+            warn!("the target is not shut down, what was written last may be lost: {error}");
+        }
+        _ => {}
+    }
+}
+
+fn carry_out<T>(
+    queues: &mut Queues,
+    config: &HostConfig,
+    mut procedure: Procedure<LinkError, Result<T, Failure<LinkError>>>,
+) -> Result<T, HostError> {
+    loop {
+        match procedure.poll(clock::now()) {
+            Step::Ask(ask) => {
+                procedure.answer(queues.carry_out(config, &mut Past::default(), &ask));
+            }
+            Step::Until(until) => thread::sleep(until.since(clock::now())),
+            Step::Asked => return Err(HostError::Controller("a question without answer".into())),
+            Step::Ended(ended) => return ended.map_err(|failure| HostError::new(config, failure)),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The control thread: it drives the association. What is to be done and when is decided by
+//! `proto::host::association`; here it is done, with blocking calls on the admin queue, and told.
+//!
+//! The thread sleeps on the admin queue and on the reactors' reports.
+
+use super::admin::{Admin, Queues, close};
+use super::blocking::wait_calmly;
+use super::config::HostConfig;
+use super::error::HostError;
+use super::ether::{Found, Past, Scout};
+use super::hurry;
+use super::link::LinkError;
+use super::meter::LinkState;
+use super::reactor::{Order, Report};
+use super::threads::ReactorHandle;
+use super::view::ControllerView;
+use crate::clock;
+use crate::mailbox::{Inbox, Outbox};
+use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
+use roadtrain_proto::host::requests::Barred;
+use roadtrain_proto::host::retry::RetryRules;
+use std::ops::ControlFlow;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// The path of all lanes.
+const PATH: PathId = PathId(0);
+/// Where nothing is due.
+const SELDOM: Duration = Duration::from_secs(3600);
+
+/// The control thread.
+pub(super) struct Control {
+    config: HostConfig,
+    view: ControllerView,
+    inbox: Inbox<Report>,
+    reactors: Vec<ReactorHandle>,
+    association: Association<LinkError>,
+    /// The connections of the path.
+    queues: Queues,
+    /// Lanes that reactors have, or had, and that the target may still know.
+    past: Past,
+    /// To the inbox.
+    reports: Outbox<Report>,
+    /// Looks for links that lanes have not.
+    scout: Option<Scout>,
+    /// What it has found, and the admin queue has not been told.
+    found: Vec<Found>,
+    /// Which NSIDs users have been warned of.
+    barred: Barred,
+    /// Reactors whose threads are over.
+    ended: usize,
+}
+
+impl Control {
+    /// With an admin queue whose controller has told about itself.
+    pub(super) fn new(
+        config: HostConfig,
+        view: ControllerView,
+        admin: Admin,
+        reactors: Vec<ReactorHandle>,
+        reports: Outbox<Report>,
+        inbox: Inbox<Report>,
+    ) -> Self {
+        let lanes: usize = reactors.iter().map(|reactor| reactor.lanes.len()).sum();
+        let rules = config.association(lanes as u32);
+        Control {
+            association: Association::brought_up(clock::now(), rules, view.info()),
+            config,
+            view,
+            inbox,
+            reactors,
+            queues: admin.queues,
+            past: Past::default(),
+            reports,
+            scout: None,
+            found: Vec::new(),
+            barred: Barred::default(),
+            ended: 0,
+        }
+    }
+
+    /// Connects the lanes for the first time.
+    ///
+    /// # Errors
+    /// What keeps that from working.
+    pub(super) fn begin(&mut self) -> Result<(), HostError> {
+        while !self.association.is_live() {
+            match self.association.poll(clock::now()) {
+                Some(Action::Reset { why, .. }) => return Err(self.error(why)),
+                Some(action) => {
+                    let _ = self.carry_out(action);
+                }
+                None => self.wait(),
+            }
+        }
+        // The lanes get their connections.
+        while let Some(action) = self.association.next_action() {
+            if let Action::Reset { why, .. } = action {
+                return Err(self.error(why));
+            }
+            let _ = self.carry_out(action);
+        }
+        Ok(())
+    }
+
+    /// Until the end.
+    pub(super) fn run(&mut self) {
+        loop {
+            self.read_reports();
+            self.look_at_admin_queue();
+            match self.association.poll(clock::now()) {
+                Some(action) => {
+                    if self.carry_out(action).is_break() {
+                        return;
+                    }
+                }
+                None => self.wait(),
+            }
+        }
+    }
+
+    /// Waits until something may have happened, or is due.
+    fn wait(&mut self) {
+        let due = self.association.deadline().map(|at| at.since(clock::now()));
+        let (wait, inbox) = (due.unwrap_or(SELDOM), self.inbox.fd());
+        let listens = self.association.is_live() && !self.association.is_ending();
+        match self.queues.admin.as_mut().filter(|_| listens) {
+            Some(admin) => {
+                if let Err(error) = admin.wait(inbox, wait) {
+                    self.association.admin_lost(clock::now(), PATH, error);
+                }
+            }
+            None => {
+                let _ = wait_calmly(inbox, wait);
+            }
+        }
+    }
+
+    /// Events, and news of the transport.
+    fn look_at_admin_queue(&mut self) {
+        if !self.association.is_live() || self.association.is_ending() {
+            return;
+        }
+        let Some(admin) = &mut self.queues.admin else { return };
+        for Found { endpoint, path, addresses } in self.found.drain(..) {
+            admin.offer(&endpoint, path, &addresses);
+        }
+        if let (Some(survey), Some(scout)) = (admin.take_survey(), &self.scout) {
+            scout.tell(survey);
+        }
+        match admin.next_event() {
+            Ok(Some((_, cqe))) => self.association.event(PATH, &cqe),
+            Ok(None) => {}
+            Err(error) => self.association.admin_lost(clock::now(), PATH, error),
+        }
+    }
+
+    // ---- What reactors tell ----
+
+    fn read_reports(&mut self) {
+        self.inbox.acknowledge();
+        while let Some(report) = self.inbox.take() {
+            let now = clock::now();
+            match report {
+                Report::Lost { lane, error } => {
+                    self.association.lane_lost(now, PATH, lane, error);
+                }
+                Report::Overdue { lane, cids } => {
+                    let (timeout, count) = (self.config.io_timeout.unwrap_or_default(), cids.len());
+                    warn!(target = %self.config.address, lane, count, "no answer for {timeout:.0?}: aborting");
+                    self.association.overdue(PATH, lane, cids);
+                }
+                Report::Found(found) => {
+                    self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
+                    self.past.add_route(&found.endpoint, found.path.route);
+                    self.found.push(found);
+                }
+                Report::Stop => self.association.stop(now),
+                Report::Ended(failure) => self.reactor_ended(failure),
+            }
+        }
+    }
+
+    /// A reactor has ended. When it has failed the others end, too: its lanes and its front are gone, and whoever
+    /// uses the controller has to know.
+    fn reactor_ended(&mut self, failure: Option<String>) {
+        self.ended += 1;
+        if let Some(failure) = failure {
+            error!("{failure}");
+            self.view.fail(failure);
+            self.association.stop(clock::now());
+        }
+        // Each reactor's thread says so once; it may be about to end when it has.
+        if self.ended >= self.reactors.len() {
+            self.association.ended(clock::now());
+        }
+    }
+
+    // ---- What is to be done ----
+
+    fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
+        match action {
+            Action::Ask { path, ask } => {
+                if self.association.ends_in_order() {
+                    hurry::begin_again();
+                }
+                let answer = self.queues.carry_out(&self.config, &mut self.past, &ask);
+                self.association.answer(clock::now(), path, answer);
+            }
+            Action::Listen { path, sqe } => {
+                let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
+                if let Err(error) = admin.and_then(|admin| admin.post(&sqe)) {
+                    self.association.admin_lost(clock::now(), path, error);
+                }
+            }
+            Action::Attach { path, rules, barred } => self.attach(path, rules, &barred),
+            Action::Bar(barred) => {
+                self.warn_of(&barred);
+                self.each_lane(|lane| Order::Bar { lane, barred: barred.clone() });
+            }
+            Action::Changed => self.show_info(),
+            Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
+            Action::Fail { lane: Some(lane) } => {
+                if let Some(reactor) = self.reactor_of(lane) {
+                    reactor.orders.send(Order::Fail { lane });
+                }
+            }
+            Action::Fail { lane: None } => self.fail_all(),
+            Action::Finish => {
+                for reactor in &self.reactors {
+                    reactor.orders.send(Order::Stop);
+                }
+            }
+            Action::End { shut_down } => {
+                self.reactors.iter_mut().for_each(ReactorHandle::join);
+                if let Some(shut_down) = shut_down {
+                    let ended = shut_down.map_err(|failure| HostError::new(&self.config, failure));
+                    close(std::mem::take(&mut self.queues), ended);
+                }
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred) {
+        let info = self.view.info();
+        let mut links = Vec::new();
+        for (qid, qpair) in std::mem::take(&mut self.queues.lanes) {
+            let lane = usize::from(qid) - 1;
+            match qpair.into_link(info.in_capsule_bytes, self.config.policy) {
+                Ok(link) => links.push((lane, link)),
+                Err(error) => {
+                    return self.association.lane_lost(clock::now(), path, lane, error);
+                }
+            }
+        }
+        self.warn_of(barred);
+        for (lane, link) in links {
+            self.past.add(link.past());
+            if let Some(reactor) = self.reactor_of(lane) {
+                let (link, barred) = (Box::new(link), barred.clone());
+                reactor.orders.send(Order::Attach { lane, link, rules, barred });
+            }
+        }
+        self.scout();
+        if self.view.link().state != LinkState::Connected {
+            self.view.set_link(LinkState::Connected, None);
+            info!(target = %self.config.address, "connected again");
+        }
+    }
+
+    /// Looks for more links to the target while the lanes live.
+    fn scout(&mut self) {
+        self.found.clear();
+        let target = self.queues.admin.as_ref().and_then(|admin| admin.whereabouts(&self.config));
+        self.scout = target.and_then(|target| {
+            let reports = self.reports.clone();
+            let found = move |found| {
+                reports.send(Report::Found(found));
+            };
+            Scout::start(target, found).inspect_err(|error| warn!("no scout: {error}")).ok()
+        });
+    }
+
+    fn warn_of(&mut self, barred: &Barred) {
+        for nsid in barred.iter().filter(|nsid| !self.barred.contains(nsid)) {
+            warn!(
+                nsid,
+                "another namespace is there now: requests for the first one fail until it is back"
+            );
+        }
+        self.barred = barred.clone();
+    }
+
+    fn show_info(&mut self) {
+        let Some(info) = self.association.info() else { return };
+        if self.association.is_live() {
+            info!(count = info.namespaces.len(), "namespaces have changed");
+        }
+        self.view.set((**info).clone());
+    }
+
+    fn reset(&mut self, path: PathId, why: Reason<LinkError>, was_live: bool) {
+        let error = match why {
+            Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
+            Reason::Path(failure) => HostError::new(&self.config, failure).to_string(),
+        };
+        let queues = std::mem::take(&mut self.queues);
+        if self.association.is_ending() {
+            warn!(target = %self.config.address, "{error}: the target does not answer at the end");
+        } else if was_live {
+            self.scout = None;
+            warn!(target = %self.config.address, "{error}; connecting again");
+            self.view.set_link(LinkState::Reconnecting, Some(error));
+            self.detach_lanes();
+            if let Some(admin) = queues.admin {
+                admin.reset(&mut self.past);
+            }
+        } else {
+            drop(queues);
+            self.view.set_link(self.view.link().state, Some(error.clone()));
+        }
+        self.association.reset(clock::now(), path);
+        if let Some(at) = self.association.retries_at(path).filter(|_| !was_live) {
+            let error = self.view.link().error.unwrap_or_default();
+            info!("not yet: {error}; next try in {:?}", at.since(clock::now()));
+        }
+    }
+
+    /// Ends every lane's connection, and waits until it is so: old commands must not meet new ones.
+    fn detach_lanes(&self) {
+        let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
+        let (done, gone) = sync_channel(lanes);
+        self.each_lane(|lane| Order::Detach { lane, done: done.clone() });
+        for _ in 0..lanes {
+            if gone.recv_timeout(self.config.timeout).is_err() {
+                return warn!("a reactor does not answer");
+            }
+        }
+    }
+
+    fn fail_all(&self) {
+        if !self.association.is_ending() {
+            let limit = self.config.controller_loss_timeout.unwrap_or_default();
+            warn!("controller lost for {limit:?}: failing its requests");
+            self.view.set_link(LinkState::Failing, self.view.link().error);
+        }
+        self.each_lane(|lane| Order::Fail { lane });
+    }
+
+    fn reactor_of(&self, lane: usize) -> Option<&ReactorHandle> {
+        self.reactors.iter().find(|reactor| reactor.lanes.contains(&lane))
+    }
+
+    fn each_lane(&self, order: impl Fn(usize) -> Order) {
+        for reactor in &self.reactors {
+            for &lane in &reactor.lanes {
+                reactor.orders.send(order(lane));
+            }
+        }
+    }
+
+    /// A reason, while the lanes are connected for the first time.
+    fn error(&self, why: Reason<LinkError>) -> HostError {
+        match why {
+            Reason::Lane { error, .. } => HostError::Lost { what: "Connect", source: error },
+            Reason::Path(failure) => HostError::new(&self.config, failure),
+        }
+    }
+}

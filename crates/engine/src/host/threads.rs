@@ -1,0 +1,153 @@
+//! The reactors' threads: their beginning and their end.
+
+use super::address::Address;
+use super::api::Front;
+use super::config::HostConfig;
+use super::error::HostError;
+use super::ether::Ports;
+use super::meter::Meter;
+use super::reactor::{Order, Parts, Reactor, Report};
+use crate::ether::port::{PortConfig, PortKind};
+use crate::mailbox::{Outbox, mailbox};
+use crate::platform::{Seat, numa};
+use crate::tuning;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use tracing::warn;
+
+/// Deals `lanes` out to the reactors.
+pub(super) fn deal(lanes: usize, reactors: usize) -> Vec<Vec<usize>> {
+    (0..reactors).map(|reactor| (reactor..lanes).step_by(reactors).collect()).collect()
+}
+
+/// A reactor's thread, and what it is told.
+pub(super) struct ReactorHandle {
+    pub(super) orders: Outbox<Order>,
+    /// Its lanes' numbers over all reactors.
+    pub(super) lanes: Vec<usize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ReactorHandle {
+    /// Waits until it has ended. A panic was reported by its `Goodbye`.
+    pub(super) fn join(&mut self) {
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Also when a controller does not begin: nothing of it keeps running.
+impl Drop for ReactorHandle {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.orders.send(Order::Stop);
+        for &lane in &self.lanes {
+            self.orders.send(Order::Fail { lane });
+        }
+        let _ = thread.join(); // a panic was reported by its `Goodbye`
+    }
+}
+
+/// Starts a reactor; it runs when this returns.
+///
+/// # Errors
+/// The system's.
+pub(super) fn spawn(
+    config: &HostConfig,
+    seat: Seat,
+    lanes: Vec<usize>,
+    front: Box<dyn Front + Send>,
+    reports: Outbox<Report>,
+    reactors: usize,
+    meters: Arc<[Meter]>,
+) -> Result<ReactorHandle, HostError> {
+    let system = |what| move |source| HostError::System { what, source };
+    let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
+    let core = seat.cpus.single();
+    let near = numa::take_from(seat.node.into_iter().collect());
+    let ports = ports(config, reactors)?;
+    drop(near);
+    let parts = Parts {
+        lanes: lanes.clone(),
+        queue_entries: config.queue_entries,
+        class: config.class,
+        io_timeout: config.io_timeout,
+        waiting: config.waiting,
+        ports,
+        inbox,
+        reports: reports.clone(),
+        meters,
+    };
+    let (begun, beginning) = sync_channel(1);
+    let index = parts.lanes.first().copied().unwrap_or(0) % reactors;
+    let body = move || {
+        tuning::set_exact_timers();
+        numa::sit_down(&seat);
+        let mut goodbye = Goodbye { reports, index, failure: None };
+        match Reactor::new(parts) {
+            Ok(reactor) => {
+                let _ = begun.send(Ok(()));
+                let ended = Running { reactor, front: Some(front) }.run();
+                goodbye.failure = ended.err().map(|e| format!("reactor {index} has failed: {e}"));
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+            }
+        }
+    };
+    let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
+    let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
+    let handle = ReactorHandle { orders, lanes, thread: Some(thread) };
+    // No answer at all: its thread has panicked, and has said so.
+    let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
+    begun.map_err(system("reactor"))?;
+    Ok(handle)
+}
+
+/// The ports of a reactor; none where every lane has a connection of its own.
+fn ports(config: &HostConfig, reactors: usize) -> Result<Ports, HostError> {
+    let Address::Ether(address) = &config.address else { return Ok(Ports::default()) };
+    let kind = match address.port.kind {
+        PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that shares an interface
+        kind => kind,
+    };
+    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
+    Ports::open(address, &PortConfig { kind, ..address.port.clone() }).map_err(unreachable)
+}
+
+/// A reactor and its front, which lives as long as drivers may use its memory.
+struct Running {
+    reactor: Reactor,
+    front: Option<Box<dyn Front + Send>>,
+}
+
+impl Running {
+    fn run(mut self) -> io::Result<()> {
+        self.front.as_mut().map_or(Ok(()), |front| self.reactor.run(&mut **front))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.reactor.has_commands() {
+            warn!("a driver still has commands: their memory is not given back");
+            std::mem::forget(self.front.take());
+        }
+    }
+}
+
+/// Reports the end of a reactor's thread, also when it panics.
+struct Goodbye {
+    reports: Outbox<Report>,
+    index: usize,
+    failure: Option<String>,
+}
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        let panicked = || format!("reactor {} has panicked", self.index);
+        let failure = self.failure.take().or_else(|| thread::panicking().then(panicked));
+        self.reports.send(Report::Ended(failure));
+    }
+}

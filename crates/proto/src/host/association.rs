@@ -1,0 +1,676 @@
+//! An association with a controller: what a host does to keep its lanes connected, and what it gives up.
+//!
+//! It owns *paths*; a path has an admin queue and a connection for each lane. Requests are not here: they outlive paths
+//! ([`super::requests`]), and hear of them by [`Action::Attach`], [`Action::Reset`], [`Action::Fail`] and
+//! [`Action::Bar`].
+//!
+//! The driver takes [`Association::poll`]'s actions until there are none, carries each out, in whatever time that
+//! takes, and answers those that have an answer. It tells what happens by the other calls, and comes back at
+//! [`Association::deadline`] at the latest.
+//!
+//! - All connections of a path are made together and lost together. Before new ones are made the old ones are gone,
+//!   so that no old command overtakes its retry.
+//! - Lanes get their connections when all of them are there.
+//! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
+//!   closer to each other than the first pause.
+//! - When no path has worked for the controller-loss timeout requests fail, until one works again.
+//! - Whatever else it does, a Keep Alive leaves in time between two commands.
+
+use super::bringup::{self, ControllerInfo, NamespaceInfo, Wants};
+use super::pins::Pins;
+use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
+use super::requests::Barred;
+use super::retry::RetryRules;
+use crate::time::Instant;
+use core::time::Duration;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::fctype;
+use roadtrain_wire::feature::AsyncEvent;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A path of an association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathId(pub u16);
+
+/// How an association is kept.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What each path is connected with.
+    pub wants: Wants,
+    /// I/O queues; a controller that grants fewer is not used.
+    pub lanes: u32,
+    /// First pause before connecting again; doubles up to the longest.
+    pub reconnect_delay: Duration,
+    /// The longest.
+    pub reconnect_delay_max: Duration,
+    /// Requests fail when no path has worked for that long; `None`: they wait for ever.
+    pub controller_loss_timeout: Option<Duration>,
+}
+
+/// Why a path is given up.
+#[derive(Clone, Debug)]
+pub enum Reason<E> {
+    /// A lane has lost its connection.
+    Lane {
+        /// Which.
+        lane: usize,
+        /// How.
+        error: E,
+    },
+    /// Its admin queue, or an attempt to connect it.
+    Path(Failure<E>),
+}
+
+/// What the driver is to do.
+#[derive(Debug)]
+pub enum Action<E> {
+    /// Something on a queue of the path: [`Association::answer`].
+    Ask {
+        /// Which.
+        path: PathId,
+        /// What.
+        ask: Ask,
+    },
+    /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
+    Listen {
+        /// Which.
+        path: PathId,
+        /// The command.
+        sqe: Sqe,
+    },
+    /// Give the lanes the connections that were opened for them.
+    Attach {
+        /// Of which path.
+        path: PathId,
+        /// About trying again.
+        rules: RetryRules,
+        /// What is not to be submitted.
+        barred: Barred,
+    },
+    /// Lanes are not to submit requests for these.
+    Bar(Barred),
+    /// [`Association::info`] has changed.
+    Changed,
+    /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
+    Reset {
+        /// Which.
+        path: PathId,
+        /// Why.
+        why: Reason<E>,
+        /// It had worked.
+        was_live: bool,
+    },
+    /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
+    Fail {
+        /// Which.
+        lane: Option<usize>,
+    },
+    /// Tell those who submit requests to come to an end: [`Association::ended`].
+    Finish,
+    /// It is over. The connections end in order if the controller was shut down, else abruptly.
+    End {
+        /// What came of the shutdown, where there was one.
+        shut_down: Option<Result<(), Failure<E>>>,
+    },
+}
+
+/// How it stands with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No connection, until then.
+    Down { until: Instant },
+    /// On its way.
+    Connecting,
+    /// Lanes have connections.
+    Live,
+    /// Old connections are being ended; the next attempt is then.
+    Resetting { until: Instant },
+}
+
+/// What a procedure of a path has come to.
+enum Done {
+    Information(Box<ControllerInfo>),
+    Lanes,
+    /// The next event may come.
+    Namespaces(Vec<NamespaceInfo>),
+    Nothing,
+    ShutDown,
+}
+
+type Task<E> = Procedure<E, Result<Done, Failure<E>>>;
+
+/// What the driver has been asked for.
+struct Asked {
+    what: &'static str,
+    /// Not the procedure's, but in between.
+    is_keep_alive: bool,
+    /// The admin queue's Connect: from then on the controller waits for Keep Alives.
+    is_connect: bool,
+    until: Instant,
+}
+
+struct Path<E> {
+    state: State,
+    task: Option<Task<E>>,
+    asked: Option<Asked>,
+    /// The task goes on then.
+    pause_until: Option<Instant>,
+    /// When the next Keep Alive is due.
+    keep_alive_at: Option<Instant>,
+    /// An event that nobody has looked at.
+    event: Option<AsyncEvent>,
+    /// Commands to be aborted: lane and command identifier.
+    overdue: VecDeque<(usize, u16)>,
+    /// When the last attempt began.
+    began_at: Instant,
+    /// The pause after the next attempt that fails.
+    delay: Duration,
+}
+
+/// How far its end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Whether the target answers is not known yet.
+    Asking,
+    /// Requests may end until then.
+    Waiting {
+        until: Instant,
+        is_there: bool,
+    },
+    ShuttingDown,
+    Over,
+}
+
+/// An association.
+pub struct Association<E> {
+    config: Config,
+    paths: Vec<Path<E>>,
+    pins: Pins,
+    info: Option<Arc<ControllerInfo>>,
+    /// Since when no path works.
+    lost_at: Option<Instant>,
+    failing: bool,
+    ending: Option<Ending>,
+    /// Those who submit requests have come to an end.
+    has_ended: bool,
+    actions: VecDeque<Action<E>>,
+}
+
+impl<E: Send + 'static> Association<E> {
+    /// An association whose one path is to be connected.
+    #[must_use]
+    pub fn new(now: Instant, config: Config) -> Self {
+        let path = Path {
+            state: State::Down { until: now },
+            task: None,
+            asked: None,
+            pause_until: None,
+            keep_alive_at: None,
+            event: None,
+            overdue: VecDeque::new(),
+            began_at: now,
+            delay: config.reconnect_delay,
+        };
+        Association {
+            config,
+            paths: vec![path],
+            pins: Pins::default(),
+            info: None,
+            lost_at: Some(now),
+            failing: false,
+            ending: None,
+            has_ended: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The same, with an admin queue that has brought the controller up: the lanes are next.
+    #[must_use]
+    pub fn brought_up(now: Instant, config: Config, info: ControllerInfo) -> Self {
+        let mut association = Association::new(now, config);
+        association.paths[0].state = State::Connecting;
+        association.paths[0].keep_alive_at = association.keep_alive_after(now);
+        association.connect_lanes(0, info);
+        association
+    }
+
+    // ---- What is known ----
+
+    /// What the controller has said about itself.
+    #[must_use]
+    pub fn info(&self) -> Option<&Arc<ControllerInfo>> {
+        self.info.as_ref()
+    }
+
+    /// Whether lanes have connections.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.paths.iter().any(|path| path.state == State::Live)
+    }
+
+    /// Whether nothing is under way on the control plane of a live path.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.paths.iter().any(|path| {
+            path.state == State::Live
+                && path.task.is_none()
+                && path.asked.is_none()
+                && path.event.is_none()
+                && path.overdue.is_empty()
+        })
+    }
+
+    /// Whether it is coming to an end.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether it is, and the target is there: what is said to it yet has its time.
+    #[must_use]
+    pub fn ends_in_order(&self) -> bool {
+        matches!(self.ending, Some(Ending::Waiting { is_there: true, .. } | Ending::ShuttingDown))
+    }
+
+    /// When the path is connected again.
+    #[must_use]
+    pub fn retries_at(&self, path: PathId) -> Option<Instant> {
+        match self.paths[usize::from(path.0)].state {
+            State::Down { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// When to call [`Association::poll`] at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let ending = match self.ending {
+            Some(Ending::Waiting { until, .. }) => Some(until),
+            _ => None,
+        };
+        let paths = self.paths.iter().flat_map(|path| {
+            let retry = match path.state {
+                State::Down { until } if self.ending.is_none() => Some(until),
+                _ => None,
+            };
+            let own = match &path.asked {
+                Some(asked) => [Some(asked.until), None],
+                None => [path.pause_until, path.keep_alive_at],
+            };
+            own.into_iter().chain([retry]).flatten()
+        });
+        paths.chain(ending).min()
+    }
+
+    fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
+        let timeout = self.config.wants.keep_alive;
+        (!timeout.is_zero()).then(|| now + timeout / 2)
+    }
+
+    // ---- What happens ----
+
+    /// The driver's answer to the path's last [`Action::Ask`].
+    pub fn answer(&mut self, now: Instant, path: PathId, answer: Result<Answer, E>) {
+        let Some(asked) = self.paths[usize::from(path.0)].asked.take() else { return };
+        let is_success =
+            matches!(&answer, Ok(Answer::Completed { cqe, .. }) if cqe.status().is_success());
+        if asked.is_connect && is_success {
+            self.paths[usize::from(path.0)].keep_alive_at = self.keep_alive_after(now);
+        }
+        if self.ending == Some(Ending::Asking) && answer.is_ok() {
+            let until = now + self.config.wants.timeout;
+            self.ending = Some(Ending::Waiting { until, is_there: true });
+        }
+        if !asked.is_keep_alive {
+            if let Some(task) = &mut self.paths[usize::from(path.0)].task {
+                task.answer(answer);
+            }
+            return;
+        }
+        let what = asked.what;
+        match answer {
+            Err(source) => self.lose(now, path, Reason::Path(Failure::Lost { what, source })),
+            Ok(Answer::Completed { cqe, .. }) if !cqe.status().is_success() => {
+                let status = cqe.status();
+                self.lose(now, path, Reason::Path(Failure::Command { what, status }));
+            }
+            Ok(_) => {}
+        }
+    }
+
+    /// The Asynchronous Event Request was completed.
+    pub fn event(&mut self, path: PathId, cqe: &Cqe) {
+        if cqe.status().is_success() {
+            self.paths[usize::from(path.0)].event = Some(AsyncEvent::parse(cqe.dw0.get()));
+        } // else the controller gives the request back: no more events
+    }
+
+    /// The path's admin queue has lost its connection while nobody waited for an answer.
+    pub fn admin_lost(&mut self, now: Instant, path: PathId, source: E) {
+        let what = "admin queue";
+        self.lose(now, path, Reason::Path(Failure::Lost { what, source }));
+    }
+
+    /// A lane has lost the connection that the path had for it.
+    pub fn lane_lost(&mut self, now: Instant, path: PathId, lane: usize, error: E) {
+        if self.paths[usize::from(path.0)].state != State::Live {
+            return; // of connections that are gone
+        }
+        match self.ending {
+            // Nobody connects again any more.
+            Some(_) => self.actions.push_back(Action::Fail { lane: Some(lane) }),
+            None => self.lose(now, path, Reason::Lane { lane, error }),
+        }
+    }
+
+    /// Commands of a lane have not been answered in time: by their identifiers.
+    pub fn overdue(&mut self, path: PathId, lane: usize, cids: impl IntoIterator<Item = u16>) {
+        let path = &mut self.paths[usize::from(path.0)];
+        if path.state == State::Live {
+            path.overdue.extend(cids.into_iter().map(|cid| (lane, cid)));
+        }
+    }
+
+    /// The connections of a path are gone, as [`Action::Reset`] wanted.
+    pub fn reset(&mut self, now: Instant, path: PathId) {
+        // Not before the time: the last try is at its end.
+        let limit = self.failing_at().filter(|&at| at > now).unwrap_or(Instant(u64::MAX));
+        let path = &mut self.paths[usize::from(path.0)];
+        if let State::Resetting { until } = path.state {
+            path.state = State::Down { until: until.min(limit) };
+        }
+    }
+
+    /// It is to end.
+    pub fn stop(&mut self, now: Instant) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.actions.push_back(Action::Finish);
+        self.ending = Some(Ending::Asking);
+        if !self.is_live() {
+            self.give_up(now);
+        }
+    }
+
+    /// Those who submit requests have come to an end, by themselves or because of [`Action::Finish`].
+    pub fn ended(&mut self, now: Instant) {
+        self.has_ended = true;
+        self.stop(now);
+    }
+
+    /// The target is not there at the end: what is under way fails.
+    fn give_up(&mut self, now: Instant) {
+        for path in &mut self.paths {
+            path.abandon();
+        }
+        self.ending = Some(Ending::Waiting { until: now, is_there: false });
+    }
+
+    fn lose(&mut self, now: Instant, id: PathId, why: Reason<E>) {
+        let (first, longest) = (self.config.reconnect_delay, self.config.reconnect_delay_max);
+        let path = &mut self.paths[usize::from(id.0)];
+        let was_live = path.state == State::Live;
+        if !was_live && path.state != State::Connecting {
+            return;
+        }
+        let until = if was_live {
+            path.delay = first;
+            (path.began_at + first).max(now)
+        } else {
+            let delay = path.delay;
+            path.delay = (delay * 2).min(longest);
+            now + delay
+        };
+        path.abandon();
+        path.state = State::Resetting { until };
+        self.actions.push_back(Action::Reset { path: id, why, was_live });
+        if self.ending.is_some() {
+            self.give_up(now);
+        } else if !self.is_live() {
+            self.lost_at.get_or_insert(now);
+        }
+    }
+
+    fn failing_at(&self) -> Option<Instant> {
+        let limit = self.config.controller_loss_timeout.filter(|_| !self.failing)?;
+        Some(self.lost_at? + limit)
+    }
+
+    // ---- What is to be done ----
+
+    /// The next thing to do; `None`: nothing until something happens, or [`Association::deadline`].
+    pub fn poll(&mut self, now: Instant) -> Option<Action<E>> {
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+            let has_changed = (0..self.paths.len()).any(|number| self.advance(now, number));
+            if !has_changed && !self.fail_if_lost(now) && !self.advance_ending(now) {
+                return None;
+            }
+        }
+    }
+
+    /// The next thing that is decided already: [`Association::poll`] goes on from there.
+    pub fn next_action(&mut self) -> Option<Action<E>> {
+        self.actions.pop_front()
+    }
+
+    /// The controller-loss timeout, unless an attempt is under way.
+    fn fail_if_lost(&mut self, now: Instant) -> bool {
+        let is_down = |path: &Path<E>| matches!(path.state, State::Down { .. });
+        if self.ending.is_some()
+            || self.failing_at().is_none_or(|at| at > now)
+            || !self.paths.iter().all(is_down)
+        {
+            return false;
+        }
+        self.failing = true;
+        self.actions.push_back(Action::Fail { lane: None });
+        true
+    }
+
+    fn advance_ending(&mut self, now: Instant) -> bool {
+        let Some(Ending::Waiting { until, is_there }) = self.ending else { return false };
+        let timeout = self.config.wants.timeout;
+        if self.has_ended {
+            let live = self.paths.iter_mut().find(|path| path.state == State::Live);
+            if let Some(path) = live.filter(|_| is_there) {
+                path.task = Some(Procedure::new(|port| async move {
+                    bringup::shut_down(&port, timeout).await.map(|()| Done::ShutDown)
+                }));
+                self.ending = Some(Ending::ShuttingDown);
+            } else {
+                self.end(None);
+            }
+            return true;
+        }
+        if until > now {
+            return false;
+        }
+        self.actions.push_back(Action::Fail { lane: None });
+        self.ending = Some(Ending::Waiting { until: now + timeout, is_there });
+        true
+    }
+
+    fn end(&mut self, shut_down: Option<Result<(), Failure<E>>>) {
+        self.ending = Some(Ending::Over);
+        self.paths.iter_mut().for_each(Path::abandon);
+        self.actions.push_back(Action::End { shut_down });
+    }
+
+    /// `true`: a path has done something.
+    fn advance(&mut self, now: Instant, number: usize) -> bool {
+        let (id, ending) = (PathId(number as u16), self.ending);
+        let path = &mut self.paths[number];
+        match path.state {
+            State::Down { until } if until <= now && ending.is_none() => {
+                self.connect(now, number);
+                return true;
+            }
+            State::Down { .. } | State::Resetting { .. } => return false,
+            State::Connecting | State::Live => {}
+        }
+        if let Some(asked) = &path.asked {
+            let (what, is_over) = (asked.what, asked.until <= now);
+            if is_over {
+                self.lose(now, id, Reason::Path(Failure::Silent { what }));
+            }
+            return is_over;
+        }
+        if ending == Some(Ending::Asking) || path.keep_alive_at.is_some_and(|at| at <= now) {
+            self.keep_alive(now, number);
+            return true;
+        }
+        if path.pause_until.is_some_and(|until| until > now) {
+            return false;
+        }
+        path.pause_until = None;
+        let Some(task) = &mut path.task else { return self.next_task(number) };
+        match task.poll(now) {
+            Step::Ask(ask) => self.ask(now, number, ask, false),
+            Step::Until(until) => {
+                path.pause_until = Some(until);
+                return false;
+            }
+            Step::Asked => return false,
+            Step::Ended(done) => {
+                path.task = None;
+                self.finished(now, number, done);
+            }
+        }
+        true
+    }
+
+    fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
+        let (what, is_connect) = match &ask {
+            Ask::Open { .. } => ("connection", false),
+            Ask::Run { qid, command } => {
+                let sqe = &command.sqe;
+                let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
+                (command.what, *qid == 0 && is_connect)
+            }
+        };
+        let until = now + self.config.wants.timeout;
+        self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
+        self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
+    }
+
+    fn keep_alive(&mut self, now: Instant, number: usize) {
+        self.paths[number].keep_alive_at = self.keep_alive_after(now);
+        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
+        self.ask(now, number, Ask::Run { qid: 0, command }, true);
+    }
+
+    fn connect(&mut self, now: Instant, number: usize) {
+        let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
+        let path = &mut self.paths[number];
+        (path.state, path.began_at) = (State::Connecting, now);
+        path.task = Some(Procedure::new(|port| async move {
+            let enabled = bringup::connect(&port, &wants).await?;
+            let info = bringup::information(&port, enabled, lanes).await?;
+            if info.io_queues < lanes {
+                let text = format!("the target grants only {} I/O queues now", info.io_queues);
+                return Err(Failure::Controller(text));
+            }
+            Ok(Done::Information(Box::new(info)))
+        }));
+    }
+
+    fn connect_lanes(&mut self, number: usize, info: ControllerInfo) {
+        self.pins.look(&info.namespaces); // lanes hear of it when they are attached
+        let info = Arc::new(info);
+        self.info = Some(info.clone());
+        self.actions.push_back(Action::Changed);
+        let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
+        self.paths[number].task = Some(Procedure::new(|port| async move {
+            for lane in 0..lanes {
+                bringup::connect_lane(&port, &wants, &info, lane as u16 + 1).await?;
+            }
+            Ok(Done::Lanes)
+        }));
+    }
+
+    fn finished(&mut self, now: Instant, number: usize, done: Result<Done, Failure<E>>) {
+        let path = PathId(number as u16);
+        match done {
+            Err(failure) if self.ending == Some(Ending::ShuttingDown) => {
+                self.end(Some(Err(failure)))
+            }
+            Err(failure) => self.lose(now, path, Reason::Path(failure)),
+            Ok(Done::Information(info)) => self.connect_lanes(number, *info),
+            Ok(Done::Lanes) => self.attach(number),
+            Ok(Done::Namespaces(namespaces)) => {
+                self.look_at(namespaces);
+                let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+                self.actions.push_back(Action::Listen { path, sqe });
+            }
+            Ok(Done::Nothing) => {}
+            Ok(Done::ShutDown) => self.end(Some(Ok(()))),
+        }
+    }
+
+    /// All connections of the path are there.
+    fn attach(&mut self, number: usize) {
+        let Some(info) = self.info.clone() else { return };
+        let crdt = info.identify.crdt.map(|units| units.get());
+        let rules = RetryRules::new(crdt, self.config.controller_loss_timeout);
+        let (path, barred) = (PathId(number as u16), self.pins.barred());
+        self.actions.push_back(Action::Attach { path, rules, barred });
+        (self.lost_at, self.failing) = (None, false);
+        let path = &mut self.paths[number];
+        path.state = State::Live;
+        path.task = Some(Procedure::new(|port| async move {
+            if !bringup::switch_events_on(&port, &info.identify).await? {
+                return Ok(Done::Nothing);
+            }
+            // What changed before events were switched on has none.
+            bringup::namespaces(&port).await.map(Done::Namespaces)
+        }));
+    }
+
+    /// The next thing to do on a live path.
+    fn next_task(&mut self, number: usize) -> bool {
+        let path = &mut self.paths[number];
+        if path.state != State::Live {
+            return false;
+        }
+        if let Some((lane, cid)) = path.overdue.pop_front() {
+            path.task = Some(Procedure::new(|port| async move {
+                bringup::abort(&port, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
+            }));
+        } else if let Some(event) = path.event.take() {
+            path.task = Some(Procedure::new(|port| async move {
+                bringup::acknowledge(&port, &event).await?;
+                bringup::namespaces(&port).await.map(Done::Namespaces)
+            }));
+        }
+        path.task.is_some()
+    }
+
+    fn look_at(&mut self, namespaces: Vec<NamespaceInfo>) {
+        // Before anybody hears of them.
+        if self.pins.look(&namespaces) {
+            self.actions.push_back(Action::Bar(self.pins.barred()));
+        }
+        if let Some(info) = &self.info
+            && info.namespaces != namespaces
+        {
+            self.info =
+                Some(Arc::new(ControllerInfo { namespaces, ..ControllerInfo::clone(info) }));
+            self.actions.push_back(Action::Changed);
+        }
+    }
+}
+
+impl<E> Path<E> {
+    /// Nothing of what was under way counts any more.
+    fn abandon(&mut self) {
+        (self.task, self.asked, self.event) = (None, None, None);
+        (self.pause_until, self.keep_alive_at) = (None, None);
+        self.overdue.clear();
+    }
+}

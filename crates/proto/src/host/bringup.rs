@@ -1,0 +1,418 @@
+//! Brings a controller up (NVMe Base 2.0, section 3.5.1) and shuts it down: Connect, enable, Identify, queues,
+//! namespaces. Each is a part of a [procedure](super::procedure).
+
+use super::procedure::{Command, Failure, Port};
+use crate::policy::Class;
+use core::time::Duration;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::{
+    CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
+};
+use roadtrain_wire::feature::{
+    AsyncEvent, HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid, notice,
+};
+use roadtrain_wire::identify::{
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cns,
+    namespace_descriptors, nsfeat, oaes,
+};
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::little_endian::U16;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// Largest transfer used even if the controller takes more.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Octets of a command capsule without data.
+const CAPSULE_BYTES: u32 = 64;
+/// Octets of the changed namespace list.
+const CHANGED_BYTES: u32 = 4096;
+/// More namespaces than a host follows: their number is the target's to say.
+const NAMESPACES_MAX: usize = 1 << 14;
+/// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
+const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
+/// CC.SHN: normal shutdown.
+const CC_SHUTDOWN: u32 = 1 << 14;
+/// CSTS.SHST: shutdown complete.
+const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
+/// How often CSTS is looked at.
+const CSTS_PAUSE: Duration = Duration::from_millis(10);
+
+/// UUID and EUI-64.
+type Ids = ([u8; 16], [u8; 8]);
+
+/// What a host wants of a controller.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// Subsystem to connect to.
+    pub subsystem_nqn: String,
+    /// Who this host says it is.
+    pub host_nqn: String,
+    /// Host identifier, a UUID.
+    pub host_id: [u8; 16],
+    /// Keep-alive timeout; zero for none.
+    pub keep_alive: Duration,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    /// Entries of an I/O queue.
+    pub queue_entries: u16,
+    /// Class of the I/O queues.
+    pub class: Class,
+    /// Ask for SQ flow control at once; else only where the target insists on it.
+    pub sq_flow_control: bool,
+}
+
+/// A namespace as the host sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// NSID.
+    pub nsid: u32,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Octets of a logical block.
+    pub block_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// NGUID (zeroes: none).
+    pub nguid: [u8; 16],
+    /// UUID (zeroes: none).
+    pub uuid: [u8; 16],
+    /// EUI-64 (zeroes: none).
+    pub eui64: [u8; 8],
+    /// Preferred write granularity in blocks (1: none told), from the peer, so any number.
+    pub preferred_write_blocks: u32,
+    /// Preferred deallocate granularity in blocks, likewise.
+    pub preferred_discard_blocks: u32,
+    /// Optimal write size in blocks, likewise.
+    pub optimal_write_blocks: u32,
+}
+
+impl NamespaceInfo {
+    /// Whether both are the same blocks under the same addresses, as far as the target tells: a namespace may grow
+    /// and shrink, but what identifies it stays.
+    #[must_use]
+    pub fn is_same(&self, other: &NamespaceInfo) -> bool {
+        let ids = |n: &NamespaceInfo| (n.nguid, n.uuid, n.eui64, n.block_bytes);
+        ids(self) == ids(other)
+    }
+}
+
+/// What a controller said about itself.
+#[derive(Clone, Debug)]
+pub struct ControllerInfo {
+    /// Controller identifier.
+    pub cntlid: u16,
+    /// Most octets of a read or write.
+    pub transfer_bytes_max: u32,
+    /// In-capsule data of an I/O command.
+    pub in_capsule_bytes: u32,
+    /// Entries of an I/O queue at most.
+    pub queue_entries_max: u16,
+    /// I/O queues granted.
+    pub io_queues: u32,
+    /// The Identify Controller page.
+    pub identify: Box<IdentifyController>,
+    /// Active namespaces.
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// A controller that is enabled.
+#[derive(Clone, Copy, Debug)]
+pub struct Enabled {
+    /// Controller identifier.
+    pub cntlid: u16,
+    /// Its capabilities (CAP).
+    pub cap: u64,
+    /// Most octets of a command's data that the admin queue's connection takes.
+    pub data_bytes_max: u32,
+}
+
+/// Connects the admin queue and enables the controller.
+///
+/// # Errors
+/// Anything that keeps the controller from being ready.
+pub async fn connect<E>(port: &Port<E>, wants: &Wants) -> Result<Enabled, Failure<E>> {
+    let data_bytes_max = port.open(0, ADMIN_ENTRIES).await?;
+    let kato_ms = u32::try_from(wants.keep_alive.as_millis()).unwrap_or(u32::MAX);
+    let connect = Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
+    let cqe = connect_queue(port, wants, &connect, CNTLID_DYNAMIC).await?;
+    let cap = get_property(port, property::CAP, PropertySize::Eight).await?;
+    set_cc(port, CC_ENABLE).await?;
+    // CAP.TO is in units of 500 ms.
+    let ready_within = Duration::from_millis((cap >> 24 & 0xff) * 500).max(wants.timeout);
+    let deadline = port.now() + ready_within;
+    loop {
+        match get_property(port, property::CSTS, PropertySize::Four).await? {
+            csts if csts & 2 != 0 => {
+                return Err(Failure::Controller("the controller has a fatal status".into()));
+            }
+            csts if csts & 1 != 0 => break,
+            _ if port.now() > deadline => {
+                let text = format!("the controller is not ready after {ready_within:?}");
+                return Err(Failure::Controller(text));
+            }
+            _ => port.pause(CSTS_PAUSE).await,
+        }
+    }
+    Ok(Enabled { cntlid: cqe.dw0.get() as u16, cap, data_bytes_max })
+}
+
+async fn connect_queue<E>(
+    port: &Port<E>,
+    wants: &Wants,
+    connect: &Connect,
+    cntlid: u16,
+) -> Result<Cqe, Failure<E>> {
+    let qid = connect.qid;
+    let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
+    let command =
+        Command { out: data.as_bytes().to_vec(), ..Command::new("Connect", connect.emit()) };
+    let (cqe, _) = port.command(qid, command).await?;
+    let status = cqe.status();
+    if !status.is_success() {
+        return Err(Failure::Refused { qid, status });
+    }
+    // Bits 17 and 18 of the result ask for authentication (AUTHREQ).
+    let authreq = cqe.dw0.get() >> 17 & 3;
+    if qid == 0 && authreq != 0 && wants.subsystem_nqn != DISCOVERY_NQN {
+        return Err(Failure::Refused { qid, status: Status::AUTHENTICATION_REQUIRED });
+    }
+    Ok(cqe)
+}
+
+async fn get_property<E>(
+    port: &Port<E>,
+    offset: u32,
+    size: PropertySize,
+) -> Result<u64, Failure<E>> {
+    let get = Command::new("Property Get", Property::get(offset, size));
+    Ok(port.run(get).await?.0.result())
+}
+
+async fn set_cc<E>(port: &Port<E>, cc: u32) -> Result<(), Failure<E>> {
+    port.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
+}
+
+/// Shuts the controller down in order.
+///
+/// # Errors
+/// The connection's, or the controller's refusal: what was written last may be lost then.
+pub async fn shut_down<E>(port: &Port<E>, timeout: Duration) -> Result<(), Failure<E>> {
+    set_cc(port, CC_ENABLE | CC_SHUTDOWN).await?;
+    let deadline = port.now() + timeout;
+    while get_property(port, property::CSTS, PropertySize::Four).await? & 0xc
+        != CSTS_SHUTDOWN_COMPLETE
+        && port.now() < deadline
+    {
+        port.pause(CSTS_PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn identify<E>(port: &Port<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Failure<E>> {
+    let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
+    sqe.cdw10 = u32::from(cns).into();
+    let command = Command { bytes_in: IDENTIFY_BYTES as u32, ..Command::new("Identify", sqe) };
+    Ok(port.run(command).await?.1)
+}
+
+/// Asks what the controller can do, for `io_queues` I/O queues.
+///
+/// # Errors
+/// The connection's, or a command's.
+pub async fn information<E>(
+    port: &Port<E>,
+    enabled: Enabled,
+    io_queues: u32,
+) -> Result<ControllerInfo, Failure<E>> {
+    let page = identify(port, cns::CONTROLLER, 0).await?;
+    let page = IdentifyController::read_from_bytes(&page);
+    let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
+    heed_retry_delays(port, &identify).await?;
+    let wanted = NumberOfQueues { submission: io_queues, completion: io_queues };
+    let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
+    let (cqe, _) = port.run(Command::new("Set Features (queues)", set)).await?;
+    let granted = NumberOfQueues::parse(cqe.dw0.get())
+        .map_or(1, |queues| queues.submission.min(queues.completion));
+    // MDTS is in pages of CAP.MPSMIN; 0 is no limit.
+    let page_bytes = 4096u64 << (enabled.cap >> 48 & 0xf);
+    let transfer_bytes_max = match identify.mdts {
+        0 => TRANSFER_BYTES_MAX,
+        mdts => (page_bytes << mdts.min(20)).min(TRANSFER_BYTES_MAX.into()) as u32,
+    };
+    Ok(ControllerInfo {
+        cntlid: enabled.cntlid,
+        transfer_bytes_max: transfer_bytes_max.min(enabled.data_bytes_max),
+        in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
+        queue_entries_max: ((enabled.cap & 0xffff) + 1).min(1024) as u16,
+        io_queues: io_queues.min(granted),
+        identify: Box::new(identify),
+        namespaces: namespaces(port).await?,
+    })
+}
+
+/// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
+async fn heed_retry_delays<E>(
+    port: &Port<E>,
+    identify: &IdentifyController,
+) -> Result<(), Failure<E>> {
+    if identify.crdt.iter().all(|units| units.get() == 0) {
+        return Ok(());
+    }
+    let mut out = vec![0; HOST_BEHAVIOR_BYTES];
+    out[0] = 1; // ACRE
+    let set = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
+    let command = Command { out, ..Command::new("Set Features (host behavior)", set) };
+    port.command(0, command).await.map(|_| ()) // a controller that refuses it tells none
+}
+
+/// The active namespaces.
+///
+/// # Errors
+/// The connection's, or a command's.
+pub async fn namespaces<E>(port: &Port<E>) -> Result<Vec<NamespaceInfo>, Failure<E>> {
+    let mut found = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = identify(port, cns::ACTIVE_NAMESPACES, after).await?;
+        let (ids, _) = page.as_chunks::<4>();
+        let ids: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
+        let listed = ids.iter().take_while(|&&id| id != 0).count();
+        for &nsid in &ids[..listed] {
+            if nsid <= after {
+                return Err(Failure::Controller("namespace list out of order".into()));
+            }
+            after = nsid;
+            found.extend(namespace(port, nsid).await?);
+        }
+        if found.len() > NAMESPACES_MAX {
+            return Err(Failure::Controller("too many namespaces".into()));
+        }
+        if listed < ids.len() {
+            return Ok(found);
+        }
+    }
+}
+
+async fn namespace<E>(port: &Port<E>, nsid: u32) -> Result<Option<NamespaceInfo>, Failure<E>> {
+    let page = identify(port, cns::NAMESPACE, nsid).await?;
+    let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
+    let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
+        return Ok(None); // gone meanwhile, or of a format without use here
+    };
+    let Some((uuid, eui64)) = descriptors(port, nsid, identify.eui64).await? else {
+        return Ok(None);
+    };
+    let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
+    let blocks = |field: U16| if told { u32::from(field.get()) + 1 } else { 1 };
+    Ok(Some(NamespaceInfo {
+        nsid,
+        blocks: identify.nsze.get(),
+        block_bytes,
+        read_only: identify.is_read_only(),
+        nguid: identify.nguid,
+        uuid,
+        eui64,
+        preferred_write_blocks: blocks(identify.npwg),
+        preferred_discard_blocks: blocks(identify.npdg),
+        optimal_write_blocks: blocks(identify.nows),
+    }))
+}
+
+/// The namespace's UUID, and its EUI-64 where Identify Namespace has not told it; `None` when it is gone.
+async fn descriptors<E>(
+    port: &Port<E>,
+    nsid: u32,
+    eui64: [u8; 8],
+) -> Result<Option<Ids>, Failure<E>> {
+    let page = match identify(port, cns::NAMESPACE_DESCRIPTORS, nsid).await {
+        Ok(page) => page,
+        Err(Failure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
+            return Ok(None);
+        }
+        // An older controller has no such list, and says so for good.
+        Err(Failure::Command { status, .. }) if status.is_dnr() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut ids = ([0; 16], eui64);
+    for descriptor in namespace_descriptors(&page) {
+        match descriptor {
+            NamespaceDescriptor::Uuid(uuid) => ids.0 = uuid,
+            NamespaceDescriptor::Eui64(eui64) => ids.1 = eui64,
+            _ => {}
+        }
+    }
+    Ok(Some(ids))
+}
+
+/// Connects I/O queue `qid`, ready for a lane.
+///
+/// # Errors
+/// The target's refusal, or the connection's.
+pub async fn connect_lane<E>(
+    port: &Port<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    qid: u16,
+) -> Result<(), Failure<E>> {
+    let entries = wants.queue_entries.min(info.queue_entries_max);
+    let class = wants.class.to_cattr();
+    let mut flow_control = if wants.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
+    loop {
+        let data_bytes_max = port.open(qid, entries).await?;
+        let cattr = flow_control | class;
+        let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
+        match connect_queue(port, wants, &connect, info.cntlid).await {
+            Ok(_) if data_bytes_max < info.transfer_bytes_max => {
+                let text = "the target gives an I/O queue less room for data than the admin queue";
+                return Err(Failure::Controller(text.into()));
+            }
+            // A target that insists on flow control.
+            Err(Failure::Refused { .. }) if flow_control != 0 => flow_control = 0,
+            done => return done.map(|_| ()),
+        }
+    }
+}
+
+/// Switches events on; `false`: the controller has none, and works all the same.
+///
+/// # Errors
+/// The connection's.
+pub async fn switch_events_on<E>(
+    port: &Port<E>,
+    identify: &IdentifyController,
+) -> Result<bool, Failure<E>> {
+    let wanted = identify.oaes.get() & oaes::NAMESPACE_ATTRIBUTE;
+    if wanted == 0 {
+        return Ok(false);
+    }
+    let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
+    let (cqe, _) = port.command(0, Command::new("Set Features (events)", set)).await?;
+    Ok(cqe.status().is_success())
+}
+
+/// Takes notice of an event, so that the controller tells the next one.
+///
+/// # Errors
+/// The connection's, or the command's.
+pub async fn acknowledge<E>(port: &Port<E>, event: &AsyncEvent) -> Result<(), Failure<E>> {
+    if event.information != notice::NAMESPACE_ATTRIBUTE {
+        return Ok(());
+    }
+    let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
+    let command = Command::new("Get Log Page (changed)", log);
+    port.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
+}
+
+/// Asks for the command `cid` of queue `qid` to be aborted. Whether it is, its own completion says: the controller may
+/// not know it, or not be able to.
+///
+/// # Errors
+/// The connection's.
+pub async fn abort<E>(port: &Port<E>, qid: u16, cid: u16) -> Result<Status, Failure<E>> {
+    let mut sqe = Sqe::new(opcode::ABORT, 0);
+    sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
+    Ok(port.command(0, Command::new("Abort", sqe)).await?.0.status())
+}

@@ -1,0 +1,259 @@
+//! A *procedure*: admin commands one after the other, each depending on the answers before it, written from top to
+//! bottom.
+//!
+//! It is an `async fn` without a runtime: what it awaits are answers, and its driver supplies them. The driver calls
+//! [`Procedure::poll`], does what it is asked for ([`Ask`]) in whatever way it likes, blocking or not, and gives the
+//! answer back.
+
+use crate::time::Instant;
+use core::fmt;
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A command of the control plane.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Its name, for messages.
+    pub what: &'static str,
+    /// The command.
+    pub sqe: Sqe,
+    /// Data that goes with it.
+    pub out: Vec<u8>,
+    /// Octets of data that come back.
+    pub bytes_in: u32,
+}
+
+impl Command {
+    /// A command without data.
+    #[must_use]
+    pub fn new(what: &'static str, sqe: Sqe) -> Self {
+        Command { what, sqe, out: Vec::new(), bytes_in: 0 }
+    }
+}
+
+/// What a driver is asked for.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Connect queue `qid` of the path (0: its admin queue), over a new connection.
+    Open {
+        /// Which.
+        qid: u16,
+        /// Its entries.
+        entries: u16,
+    },
+    /// Run a command there.
+    Run {
+        /// Where.
+        qid: u16,
+        /// What.
+        command: Command,
+    },
+}
+
+/// What the driver answers.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The connection is there.
+    Opened {
+        /// Most octets of a command's data there.
+        data_bytes_max: u32,
+    },
+    /// The command was completed.
+    Completed {
+        /// How.
+        cqe: Cqe,
+        /// With which data.
+        data: Vec<u8>,
+    },
+}
+
+/// Why a procedure has failed; `E` is what went wrong with a connection.
+#[derive(Clone, Debug)]
+pub enum Failure<E> {
+    /// There is no connection.
+    Unreachable(E),
+    /// The connection was lost meanwhile.
+    Lost {
+        /// During what.
+        what: &'static str,
+        /// Why.
+        source: E,
+    },
+    /// There was no answer in time.
+    Silent {
+        /// To what.
+        what: &'static str,
+    },
+    /// The target refuses Connect of a queue.
+    Refused {
+        /// Which.
+        qid: u16,
+        /// Its answer.
+        status: Status,
+    },
+    /// A command failed.
+    Command {
+        /// Which.
+        what: &'static str,
+        /// How.
+        status: Status,
+    },
+    /// The controller does not become ready, or says things that make no sense.
+    Controller(String),
+}
+
+impl<E: fmt::Display> fmt::Display for Failure<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unreachable(source) => write!(f, "no connection: {source}"),
+            Failure::Lost { what, source } => write!(f, "{what}: {source}"),
+            Failure::Silent { what } => write!(f, "{what}: no answer in time"),
+            Failure::Refused { qid, status } => {
+                write!(f, "Connect of queue {qid} refused: {status}")
+            }
+            Failure::Command { what, status } => write!(f, "{what} failed: {status}"),
+            Failure::Controller(text) => f.write_str(text),
+        }
+    }
+}
+
+/// How far a procedure is.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// Do this, once, and [`Procedure::answer`].
+    Ask(Ask),
+    /// The answer is awaited.
+    Asked,
+    /// Nothing to do before then.
+    Until(Instant),
+    /// It has ended.
+    Ended(T),
+}
+
+/// Between a procedure and its driver.
+#[derive(Debug)]
+struct Desk<E> {
+    now: Instant,
+    ask: Option<Ask>,
+    until: Option<Instant>,
+    answer: Option<Result<Answer, E>>,
+}
+
+/// The procedure's side of it.
+#[derive(Debug)]
+pub struct Port<E>(Arc<Mutex<Desk<E>>>);
+
+impl<E> Port<E> {
+    fn desk(&self) -> MutexGuard<'_, Desk<E>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.desk().now
+    }
+
+    /// Goes on after a while.
+    pub async fn pause(&self, time: Duration) {
+        let until = self.now() + time;
+        poll_fn(|_| {
+            let mut desk = self.desk();
+            desk.until = (desk.now < until).then_some(until);
+            if desk.until.is_some() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<Answer, E> {
+        self.desk().ask = Some(ask);
+        poll_fn(|_| self.desk().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// Connects a queue: most octets of a command's data there.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub async fn open(&self, qid: u16, entries: u16) -> Result<u32, Failure<E>> {
+        match self.ask(Ask::Open { qid, entries }).await.map_err(Failure::Unreachable)? {
+            Answer::Opened { data_bytes_max } => Ok(data_bytes_max),
+            Answer::Completed { .. } => Err(Failure::Controller("no connection".into())),
+        }
+    }
+
+    /// Runs a command of whatever status: its completion, and its data.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub async fn command(&self, qid: u16, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
+        let (what, bytes) = (command.what, command.bytes_in);
+        let answer = self.ask(Ask::Run { qid, command }).await;
+        match answer.map_err(|source| Failure::Lost { what, source })? {
+            Answer::Completed { cqe, mut data } => {
+                data.resize(bytes as usize, 0);
+                Ok((cqe, data))
+            }
+            Answer::Opened { .. } => Err(Failure::Controller("no completion".into())),
+        }
+    }
+
+    /// Runs a command of the admin queue that must succeed.
+    ///
+    /// # Errors
+    /// The connection's, or its status.
+    pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
+        let what = command.what;
+        let (cqe, data) = self.command(0, command).await?;
+        match cqe.status() {
+            status if status.is_success() => Ok((cqe, data)),
+            status => Err(Failure::Command { what, status }),
+        }
+    }
+}
+
+/// A procedure that ends with a `T`.
+pub struct Procedure<E, T> {
+    body: Pin<Box<dyn Future<Output = T> + Send>>,
+    desk: Port<E>,
+}
+
+impl<E, T> fmt::Debug for Procedure<E, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Procedure")
+    }
+}
+
+impl<E, T> Procedure<E, T> {
+    /// A procedure that has not begun.
+    pub fn new<F: Future<Output = T> + Send + 'static>(body: impl FnOnce(Port<E>) -> F) -> Self {
+        let desk = Desk { now: Instant::default(), ask: None, until: None, answer: None };
+        let desk = Arc::new(Mutex::new(desk));
+        Procedure { body: Box::pin(body(Port(desk.clone()))), desk: Port(desk) }
+    }
+
+    /// Goes on as far as it can. Not to be called again once it has ended.
+    pub fn poll(&mut self, now: Instant) -> Step<T> {
+        self.desk.desk().now = now;
+        if let Poll::Ready(ended) = self.body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return Step::Ended(ended);
+        }
+        let mut desk = self.desk.desk();
+        match (desk.ask.take(), desk.until) {
+            (Some(ask), _) => Step::Ask(ask),
+            (None, Some(until)) => Step::Until(until),
+            (None, None) => Step::Asked,
+        }
+    }
+
+    /// The answer to what it has asked for last.
+    pub fn answer(&mut self, answer: Result<Answer, E>) {
+        self.desk.desk().answer = Some(answer);
+    }
+}

@@ -1,0 +1,439 @@
+//! An association against the target's control plane, without a network: each action is carried out at once.
+
+use core::time::Duration;
+use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
+use roadtrain_proto::host::bringup::Wants;
+use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::{
+    NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig, Target, TargetConfig,
+    TargetEvent,
+};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::fctype;
+use roadtrain_wire::sqe::opcode;
+use roadtrain_wire::status::Status;
+use std::net::{Ipv4Addr, SocketAddr};
+
+const NQN: &str = "nqn.2026-11.test:association";
+const PATH: PathId = PathId(0);
+const LANES: u32 = 3;
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(10);
+const LOSS: Duration = Duration::from_secs(60);
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+
+fn target(store: u128) -> Target {
+    let mut namespace = NamespaceConfig::new(1, 100, 9);
+    namespace.id = Some(NamespaceId::of_store(store));
+    let mut subsystem = SubsystemConfig::new(NQN);
+    subsystem.namespaces.push(namespace);
+    let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    Target::new(Instant(0), &config).expect("the configuration is valid")
+}
+
+/// An association, its driver, and what it has done.
+struct Rig {
+    association: Association<&'static str>,
+    target: Option<Target>,
+    /// Each command takes so long.
+    takes: Duration,
+    now: Instant,
+    cntlid: u16,
+    listening: bool,
+    log: Vec<String>,
+}
+
+impl Rig {
+    fn new(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config {
+            wants: Wants {
+                subsystem_nqn: NQN.into(),
+                host_nqn: "nqn.2026-11.test:host".into(),
+                host_id: [7; 16],
+                keep_alive: KEEP_ALIVE,
+                timeout: TIMEOUT,
+                queue_entries: 32,
+                class: Class::Normal,
+                sq_flow_control: false,
+            },
+            lanes: LANES,
+            reconnect_delay: FIRST,
+            reconnect_delay_max: LONGEST,
+            controller_loss_timeout: Some(LOSS),
+        };
+        change(&mut config);
+        Rig {
+            association: Association::new(Instant(0), config),
+            target: Some(target(1)),
+            takes: Duration::ZERO,
+            now: Instant(0),
+            cntlid: 0,
+            listening: false,
+            log: Vec::new(),
+        }
+    }
+
+    /// Everything that is to be done now.
+    fn act(&mut self) -> Vec<String> {
+        for _ in 0..10_000 {
+            let Some(action) = self.association.poll(self.now) else {
+                return std::mem::take(&mut self.log);
+            };
+            self.carry_out(action);
+        }
+        panic!("it does not come to rest: {:?}", &self.log[..20]);
+    }
+
+    /// The same, at the next time when something is due.
+    fn act_when_due(&mut self) -> Vec<String> {
+        self.now = self.association.deadline().expect("something is due").max(self.now);
+        self.act()
+    }
+
+    fn carry_out(&mut self, action: Action<&'static str>) {
+        match action {
+            Action::Ask { ask: Ask::Open { qid, .. }, .. } => {
+                self.log.push(format!("open {qid}"));
+                let there =
+                    self.target.as_ref().map(|_| Answer::Opened { data_bytes_max: 1 << 30 });
+                self.association.answer(self.now, PATH, there.ok_or("refused"));
+            }
+            Action::Ask { ask: Ask::Run { qid, command }, .. } => {
+                self.log.push(format!("{} {qid}", command.what));
+                self.now += self.takes;
+                let answer = self.run(qid, &command);
+                self.association.answer(self.now, PATH, answer.ok_or("gone"));
+            }
+            Action::Listen { .. } => {
+                self.listening = true;
+                self.log.push("listen".into());
+            }
+            Action::Attach { barred, .. } => self.log.push(format!("attach, barred {barred:?}")),
+            Action::Bar(barred) => self.log.push(format!("bar {barred:?}")),
+            Action::Changed => self.log.push("changed".into()),
+            Action::Reset { why, was_live, .. } => {
+                let why = match why {
+                    Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
+                    Reason::Path(failure) => failure.to_string(),
+                };
+                self.log.push(format!("reset ({why}), was live: {was_live}"));
+                self.association.reset(self.now, PATH);
+            }
+            Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
+            Action::Finish => self.log.push("finish".into()),
+            Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
+        }
+    }
+
+    fn run(&mut self, qid: u16, command: &Command) -> Option<Answer> {
+        let (now, target) = (self.now, self.target.as_mut()?);
+        let mut sqe = command.sqe;
+        match (command.out.len() as u32, command.bytes_in) {
+            (0, 0) => {}
+            (0, bytes) => sqe.set_transport(bytes),
+            (bytes, _) => sqe.set_in_capsule(bytes),
+        }
+        let sqe = &sqe;
+        if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT {
+            let (status, result) = match target.connect(now, sqe, &command.out, LOCAL) {
+                Ok(connected) => {
+                    self.cntlid = connected.cntlid;
+                    (Status::SUCCESS, u32::from(connected.cntlid))
+                }
+                Err(error) => (error.status, error.result),
+            };
+            return Some(completed(status, result.into(), Vec::new()));
+        }
+        let mut page = Vec::new();
+        let outcome = match qid {
+            0 => target.admin_command(now, self.cntlid, sqe, &command.out, &mut page),
+            _ => target.fabrics_command(now, self.cntlid, qid, sqe),
+        };
+        match outcome {
+            Outcome::Complete { status, result } => Some(completed(status, result, page)),
+            Outcome::Disconnected => Some(completed(Status::SUCCESS, 0, page)),
+            Outcome::Pending => loop {
+                match target.poll_event()? {
+                    TargetEvent::Completion { status, result, .. } => {
+                        return Some(completed(status, result, page));
+                    }
+                    TargetEvent::Abort { cntlid, id, .. } => target.aborted(cntlid, id, false),
+                    TargetEvent::Quiesce { cntlid, qid } => target.quiesced(cntlid, qid),
+                    _ => {}
+                }
+            },
+        }
+    }
+
+    /// A live association.
+    fn live(change: impl FnOnce(&mut Config)) -> Self {
+        let mut rig = Rig::new(change);
+        rig.act();
+        assert!(rig.association.is_idle() && rig.listening);
+        rig
+    }
+}
+
+fn completed(status: Status, result: u64, data: Vec<u8>) -> Answer {
+    let mut cqe = Cqe::new(0, status);
+    cqe.dw0 = (result as u32).into();
+    cqe.dw1 = ((result >> 32) as u32).into();
+    Answer::Completed { cqe, data }
+}
+
+fn count(log: &[String], what: &str) -> usize {
+    log.iter().filter(|line| line.starts_with(what)).count()
+}
+
+fn position(log: &[String], what: &str) -> usize {
+    log.iter().position(|line| line.starts_with(what)).unwrap_or_else(|| panic!("{what}: {log:?}"))
+}
+
+#[test]
+fn lanes_are_attached_when_all_are_connected() {
+    let mut rig = Rig::new(|_| ());
+    let log = rig.act();
+    let expected = [
+        "open 0",
+        "Connect 0",
+        "Property Get 0",
+        "Property Set CC 0",
+        "Property Get 0",
+        "Identify 0",
+        "Set Features (queues) 0",
+        "Identify 0", // which namespaces, and what they are
+        "Identify 0",
+        "Identify 0",
+        "changed",
+        "open 1",
+        "Connect 1",
+        "open 2",
+        "Connect 2",
+        "open 3",
+        "Connect 3",
+        "attach, barred []",
+        "Set Features (events) 0",
+        "Identify 0",
+        "Identify 0",
+        "Identify 0",
+        "listen",
+    ];
+    assert_eq!(log, expected);
+    assert_eq!(rig.association.deadline(), Some(Instant(0) + KEEP_ALIVE / 2));
+}
+
+#[test]
+fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
+    let mut rig = Rig::live(|_| ());
+    rig.now += LONGEST;
+    rig.association.lane_lost(rig.now, PATH, 1, "cut");
+    rig.association.lane_lost(rig.now, PATH, 2, "cut, too");
+    let log = rig.act();
+    assert_eq!(log[0], "reset (lane 1: cut), was live: true");
+    assert_eq!(
+        (log[1].as_str(), count(&log, "reset")),
+        ("open 0", 1),
+        "at once, and once: {log:?}"
+    );
+    assert_eq!(count(&log, "attach"), 1);
+}
+
+#[test]
+fn nothing_is_opened_before_the_old_connections_are_gone() {
+    let mut rig = Rig::live(|_| ());
+    rig.now += LONGEST;
+    rig.association.admin_lost(rig.now, PATH, "cut");
+    let action = rig.association.poll(rig.now);
+    assert!(matches!(action, Some(Action::Reset { was_live: true, .. })), "{action:?}");
+    // Some reactor takes its time.
+    for _ in 0..3 {
+        rig.now += LONGEST;
+        assert!(rig.association.poll(rig.now).is_none());
+    }
+    rig.association.lane_lost(rig.now, PATH, 0, "of the past");
+    rig.association.overdue(PATH, 0, [1, 2, 3]);
+    rig.association.reset(rig.now, PATH);
+    let log = rig.act();
+    assert_eq!((log[0].as_str(), count(&log, "Abort")), ("open 0", 0));
+}
+
+#[test]
+fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
+    let mut rig = Rig::live(|_| ());
+    rig.now += LONGEST;
+    let (mut lost_at, target) = (rig.now, rig.target.take());
+    rig.association.lane_lost(rig.now, PATH, 0, "cut");
+    let mut log = rig.act();
+    let (mut tries, mut failed_at) = (Vec::new(), Vec::new());
+    while tries.len() < 16 {
+        if count(&log, "open") > 0 {
+            tries.push(rig.now.since(lost_at));
+        }
+        if count(&log, "fail None") > 0 {
+            failed_at.push(rig.now.since(lost_at));
+        }
+        log = rig.act_when_due();
+    }
+    assert_eq!(failed_at, [LOSS], "once, at its time");
+    assert!(tries.contains(&LOSS), "the last try is at its end: {tries:?}");
+    let pauses: Vec<Duration> = tries.windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(pauses[..6], [1, 2, 4, 8, 16, 32].map(|times| FIRST * times));
+    assert!(pauses.iter().all(|pause| *pause <= LONGEST), "{pauses:?}");
+    rig.target = target;
+    assert_eq!(count(&rig.act_when_due(), "attach"), 1, "it may come back");
+    // All counts from the beginning again.
+    (lost_at, rig.target) = (rig.now + LONGEST, None);
+    rig.now = lost_at;
+    rig.association.lane_lost(rig.now, PATH, 0, "cut");
+    rig.act();
+    assert_eq!(rig.association.deadline(), Some(lost_at + FIRST));
+}
+
+#[test]
+fn an_association_that_is_lost_again_and_again_does_not_hurry() {
+    let mut rig = Rig::live(|_| ());
+    let mut attached = Vec::new();
+    for _ in 0..10 {
+        rig.association.lane_lost(rig.now, PATH, 0, "a poisonous request");
+        let mut log = rig.act();
+        if count(&log, "attach") == 0 {
+            log = rig.act_when_due();
+        }
+        assert_eq!(count(&log, "attach"), 1);
+        attached.push(rig.now);
+    }
+    assert!(attached.windows(2).all(|two| two[1].since(two[0]) >= FIRST), "{attached:?}");
+}
+
+#[test]
+fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
+    let mut rig = Rig::new(|config| config.lanes = 40);
+    rig.takes = Duration::from_millis(400);
+    let log = rig.act();
+    let (from, to) = (position(&log, "open 1"), position(&log, "attach"));
+    let between = count(&log[from..to], "Keep Alive");
+    assert!((6..=8).contains(&between), "{between} in 16 s, one each 2.5 s: {log:?}");
+}
+
+#[test]
+fn a_silent_controller_is_given_up() {
+    let mut rig = Rig::live(|_| ());
+    rig.now = rig.association.deadline().unwrap();
+    let action = rig.association.poll(rig.now);
+    assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
+    assert_eq!(rig.association.deadline(), Some(rig.now + TIMEOUT));
+    let log = rig.act_when_due();
+    assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
+    rig.association.answer(rig.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
+    rig.act();
+    assert!(rig.association.is_live(), "an answer that is too late means nothing");
+}
+
+#[test]
+fn overdue_commands_are_aborted_one_by_one() {
+    let mut rig = Rig::live(|_| ());
+    rig.association.overdue(PATH, 2, [5, 6]);
+    assert!(!rig.association.is_idle());
+    assert_eq!(rig.act(), ["Abort 0", "Abort 0"]);
+    assert!(rig.association.is_idle());
+}
+
+#[test]
+fn another_namespace_is_barred_before_anybody_hears_of_it() {
+    let mut rig = Rig::live(|_| ());
+    rig.now += LONGEST;
+    rig.target = Some(target(2));
+    rig.association.lane_lost(rig.now, PATH, 0, "the target was restarted");
+    let log = rig.act();
+    assert_eq!(count(&log, "attach, barred [1]"), 1, "{log:?}");
+    // The first one is back, and an event tells.
+    rig.now += LONGEST;
+    rig.target = Some(target(1));
+    rig.cntlid = 0;
+    rig.association.lane_lost(rig.now, PATH, 0, "again");
+    assert_eq!(count(&rig.act(), "attach, barred []"), 1);
+}
+
+#[test]
+fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
+    let mut rig = Rig::live(|_| ());
+    let target = rig.target.as_mut().unwrap();
+    let namespace = NamespaceConfig::new(2, 50, 9);
+    target.apply(&[Operation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
+    // The event is told to whoever listens: type notice, namespace attribute changed.
+    let mut cqe = Cqe::new(0, Status::SUCCESS);
+    cqe.dw0 = 0x0004_0002.into();
+    rig.association.event(PATH, &cqe);
+    let log = rig.act();
+    assert_eq!(log[0], "Get Log Page (changed) 0");
+    assert!(position(&log, "changed") < position(&log, "listen"), "{log:?}");
+    let nsids: Vec<u32> =
+        rig.association.info().unwrap().namespaces.iter().map(|namespace| namespace.nsid).collect();
+    assert_eq!(nsids, [1, 2]);
+}
+
+#[test]
+fn it_ends_in_order_when_its_users_have() {
+    let mut rig = Rig::live(|_| ());
+    rig.association.stop(rig.now);
+    assert_eq!(rig.act(), ["finish", "Keep Alive 0"]);
+    assert!(rig.association.ends_in_order());
+    rig.now += KEEP_ALIVE / 2;
+    assert_eq!(rig.act(), ["Keep Alive 0"], "its users take their time");
+    rig.association.lane_lost(rig.now, PATH, 1, "cut");
+    assert_eq!(rig.act(), ["fail Some(1)"], "nobody connects again");
+    rig.association.ended(rig.now);
+    let log = rig.act();
+    assert_eq!(log[0], "Property Set CC 0");
+    assert_eq!(log.last().unwrap(), "end Some(Ok(()))");
+    rig.now += LOSS;
+    assert!(rig.act().is_empty());
+}
+
+#[test]
+fn users_that_do_not_end_are_failed() {
+    let mut rig = Rig::live(|_| ());
+    rig.association.stop(rig.now);
+    rig.act();
+    let begin = rig.now;
+    while count(&rig.act_when_due(), "fail None") == 0 {}
+    assert_eq!(rig.now.since(begin), TIMEOUT);
+}
+
+#[test]
+fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
+    for is_lost_before in [false, true] {
+        let mut rig = Rig::live(|_| ());
+        rig.now += LONGEST;
+        rig.target = None;
+        if is_lost_before {
+            rig.association.lane_lost(rig.now, PATH, 0, "cut");
+            rig.act();
+        }
+        rig.association.stop(rig.now);
+        let log = rig.act();
+        assert_eq!(log.last().unwrap(), "fail None", "{log:?}");
+        rig.association.ended(rig.now);
+        assert_eq!(rig.act(), ["end None"]);
+    }
+}
+
+#[test]
+fn a_controller_that_grants_fewer_queues_is_not_used() {
+    let mut rig = Rig::new(|config| config.lanes = 60_000);
+    let log = rig.act();
+    let why = &log[position(&log, "reset")];
+    assert!(why.contains("grants only"), "{why}");
+    assert!(!rig.association.is_live());
+}
+
+#[test]
+fn failures_say_what_has_failed() {
+    let status = Status::CONNECT_CONTROLLER_BUSY;
+    let refused: Failure<&str> = Failure::Refused { qid: 0, status };
+    assert_eq!(refused.to_string(), format!("Connect of queue 0 refused: {status}"));
+}
