@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 const LINE_CHARS: usize = 110;
 /// Pages that must stay short, and their lines.
 const SHORT: &[(&str, usize)] = &[("README.md", 150)];
+/// What each crate from elsewhere is for.
+const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// A backticked word that begins so is a path of this repository.
 const ROOTS: &[&str] =
     &["crates/", "docs/", "examples/", "fuzz/", "lab/", "scripts/", "systemd/", "tests/", "xtask/"];
@@ -38,11 +40,23 @@ pub(crate) fn check(root: &Path) -> Result<()> {
             faults.push(format!("{name}: {lines} lines, more than {most}"));
         }
     }
+    faults.extend(unexplained(root)?);
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
     println!("docs: {} pages, all links and paths lead somewhere", pages.len());
     Ok(())
+}
+
+/// Crates that the workspace depends on and [`DEPENDENCIES`] does not name.
+fn unexplained(root: &Path) -> Result<Vec<String>> {
+    let (manifest, page) = (read(&root.join("Cargo.toml"))?, read(&root.join(DEPENDENCIES))?);
+    let (_, rest) = manifest.split_once("[workspace.dependencies]").unwrap_or_default();
+    let ours = rest.split("\n[").next().unwrap_or_default();
+    let names = ours.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let foreign = names.filter(|name| !name.starts_with("roadtrain-"));
+    let unexplained = foreign.filter(|name| !page.contains(*name));
+    Ok(unexplained.map(|name| format!("{DEPENDENCIES}: does not say what {name} is for")).collect())
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -61,13 +75,15 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Lines outside of code, with their numbers from 0.
+/// Lines outside of code and of what is generated, with their numbers from 0.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut is_code = false;
+    let (mut is_code, mut is_generated) = (false, false);
     text.lines().enumerate().filter(move |(_, line)| {
         let fence = line.trim_start().starts_with("```");
         is_code ^= fence;
-        !is_code && !fence && !line.starts_with("    ")
+        is_generated |= line.starts_with("<!-- begin");
+        is_generated &= !line.starts_with("<!-- end");
+        !is_code && !is_generated && !fence && !line.starts_with("    ")
     })
 }
 
@@ -81,7 +97,8 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 fn paths(line: &str) -> impl Iterator<Item = &str> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_path = |word: &&str| ROOTS.iter().any(|root| word.starts_with(root));
-    quoted.filter(is_path).filter(|word| !word.contains(['*', '<', ' ', '{']))
+    let is_result = |word: &&str| word.starts_with("lab/results/"); // made by a run
+    quoted.filter(is_path).filter(move |w| !is_result(w) && !w.contains(['*', '<', ' ', '{']))
 }
 
 fn leads_somewhere(page: &Path, link: &str) -> bool {

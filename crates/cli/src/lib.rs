@@ -1,5 +1,30 @@
 //! The `roadtrain` program as a library: command line, configuration, commands.
 //!
+//! ```text
+//!   args, config                       what is wanted: words, or a file
+//!     serve                              -> a target         (roadtrain-engine)
+//!     attach, detach, status, list       -> local devices    (roadtrain-front), and the registry of them
+//!     discover, identify, list -a        -> what a target has
+//!     bench                              -> a load, and what it reached
+//! ```
+//!
+//! ```
+//! use roadtrain_cli::config::ServeConfig;
+//!
+//! let file = r#"
+//!     address = "127.0.0.1"
+//!     [[subsystem]]
+//!     nqn = "nqn.2026-11.org.example:disk"
+//!     [[subsystem.namespace]]
+//!     nsid = 1
+//!     kind = "mem"
+//!     size = "1GiB"
+//! "#;
+//! let config = ServeConfig::parse(file)?;
+//! assert_eq!(config.subsystems[0].namespaces[0].size, Some(1 << 30));
+//! # Ok::<(), String>(())
+//! ```
+//!
 //! [`args`] is the one source of the command line, also for man pages and completions.
 
 pub mod addresses;

@@ -1,4 +1,40 @@
-//! One io_uring reactor per core: lanes, buffers, storage backends.
+//! The host and the target on real machines: reactors on io_uring that drive the machines of `roadtrain-proto`.
+//!
+//! ```text
+//!   your program, a local block device           files, block devices, memory
+//!            |  Client, or a Front                          |  backend
+//!   +--------v-----------+                        +---------v----------+
+//!   | host: Controller   |   lanes: TCP, Ethernet | target: Server     |
+//!   |  reactor per core  |=======================>|  reactor per core  |
+//!   +--------------------+                        +--------------------+
+//! ```
+//!
+//! A reactor is one thread with one ring, its buffers and its lanes; they share nothing. [`host`] connects to any
+//! NVMe/TCP target, [`target`] serves any NVMe/TCP host.
+//!
+//! ```
+//! use roadtrain_engine::backend::{BackendKind, BackendSpec};
+//! use roadtrain_engine::buffer::Buffer;
+//! use roadtrain_engine::host::{Client, HostConfig};
+//! use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
+//!
+//! let nqn = "nqn.2026-11.org.example:disk";
+//! let kind = BackendKind::Memory { size: 1 << 20 };
+//! let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
+//! let namespaces = vec![Export::new(1, backend)];
+//! let subsystem = Subsystem { namespaces, ..Subsystem::new(nqn) };
+//! let server = Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![subsystem]))?;
+//!
+//! let host_nqn = "nqn.2026-11.org.example:host";
+//! let client = Client::connect(HostConfig::new(server.addresses()[0], nqn, host_nqn, [7; 16]))?;
+//! let mut block = Buffer::alloc(512);
+//! block.fill(0x42);
+//! client.write(1, 0, block, false)?;
+//! assert_eq!(client.read(1, 0, Buffer::alloc(512))?[0], 0x42);
+//! drop(client);
+//! server.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod connection;
 mod digest;

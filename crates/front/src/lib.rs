@@ -1,7 +1,32 @@
 //! Ways to show a remote namespace as a local block device.
 //!
-//! A front-end has its place in [`spec`] (how `--as` names it), implements [`attachment::Attachment`], and adds
+//! ```text
+//!   programs     kernel (ublk, FUSE)     virtual machine (vhost-user)     NBD clients
+//!                        |                          |                         |
+//!                    ublk, fuse                vhost_user                    nbd
+//!                        +--------------------------+-------------------------+
+//!                                       disk: any range of octets
+//!                                           |  whole blocks, in pool buffers
+//!                                       a lane of the same reactor (roadtrain-engine)
+//! ```
+//!
+//! Each front-end has its place in [`spec`] (how `--as` names it), implements [`attachment::Attachment`], and adds
 //! what it leaves behind when it is killed to [`leftover`].
+//!
+//! ```no_run
+//! use roadtrain_engine::host::HostConfig;
+//! use roadtrain_front::attachment::Attachment;
+//! use roadtrain_front::nbd::{NbdAttachment, NbdConfig};
+//! use std::net::SocketAddr;
+//!
+//! let target: SocketAddr = "192.0.2.7:4420".parse()?;
+//! let host_nqn = "nqn.2026-11.org.example:host";
+//! let config = HostConfig::new(target, "nqn.2026-11.org.example:disk", host_nqn, [7; 16]);
+//! let nbd = NbdConfig::new(1, "nbd:unix:/run/disk.sock".parse()?);
+//! let attachment = Box::new(NbdAttachment::start(config, &nbd)?);
+//! println!("{}", attachment.devices()[0].names[0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 pub mod attachment;

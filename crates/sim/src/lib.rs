@@ -1,6 +1,17 @@
 //! Deterministic simulation of a host and a target: the real state machines of `roadtrain-proto` on a
 //! simulated network, disk and clock. One seed is one run, the same everywhere.
 //!
+//! ```text
+//!   load -> host's machines ==== network: splits, delays, resets ====> target's machines -> disk: loses power
+//!    |                              one clock, one seed                                      |
+//!    +--------------------------> history: what was asked, what was answered <---------------+
+//! ```
+//!
+//! ```
+//! let summary = roadtrain_sim::run(7).expect("a seed that passes");
+//! assert!(summary.moments > 0);
+//! ```
+//!
 //! What a run checks:
 //! - data: each block is a register that reads and writes are linearisable on ([`history`]); what was
 //!   acknowledged and flushed, or written with FUA, survives a power loss;
@@ -12,8 +23,8 @@
 //! The host retries what was in flight when its association was lost. That is safe only because the
 //! target holds a new association back until what lost ones have started has ended (*the fence*, see
 //! [`target`]): without it an old write may come after a newer one, which the simulation finds (see
-//! [`plan::Sabotage`]). What cannot be saved: a flush that is retried over a power loss of the target says nothing about
-//! writes acknowledged before the loss; NVMe has no word for it, so runs do not ask for it either.
+//! [`plan::Sabotage`]). One thing cannot be checked: a flush that is retried over a power loss of the target says
+//! nothing about writes acknowledged before the loss. NVMe has no word for it, so runs do not ask for it.
 
 pub mod disk;
 pub mod ether;

@@ -8,6 +8,21 @@
 //! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
 //! | [`clock`], [`random`], [`machine`] | the time, numbers that nobody can guess, which machine this is |
 //!
+//! ```text
+//!   other threads --mailbox--> +---------------- a reactor's thread ----------------+
+//!                              |  ring: waits for sockets, files, timers, mailboxes |
+//!   sockets, files <---------> |  pool: buffers <- chunks <- huge pages of its node |
+//!                              +----------------------------------------------------+
+//! ```
+//!
+//! ```
+//! use roadtrain_system::buffer::Buffer;
+//!
+//! let buffer = Buffer::alloc(8192); // page-aligned, as direct I/O wants it
+//! assert_eq!(buffer.len(), 8192);
+//! assert_eq!(buffer.as_ptr() as usize % 4096, 0);
+//! ```
+//!
 //! Nothing here knows of queues, commands or connections.
 
 pub mod buffer;

@@ -1,9 +1,27 @@
-//! Octets <-> values: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, frames
-//! straight on Ethernet, NBD, FUSE, virtio-blk.
+//! What goes over the wire, octet for octet: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP
+//! PDUs, frames straight on Ethernet; and what local block devices speak: NBD, FUSE, virtio-blk.
 //!
-//! Every format is a `#[repr(C)]` struct of little-endian fields that is viewed in place
-//! (`T::ref_from_prefix(bytes)`) and written with `as_bytes()`. Viewing never panics and never
-//! allocates; what the octets *mean* is checked by the functions beside each struct.
+//! ```text
+//!   received octets --ref_from_prefix--> &CapsuleCmd        a view: nothing is copied, nothing allocated
+//!                                           | layout(), from_value(), checks beside each struct
+//!                                           v
+//!                                        what they mean
+//!   octets to send  <----as_bytes()----- CapsuleCmd
+//! ```
+//!
+//! Every format is a `#[repr(C)]` struct of little-endian fields, with its size asserted when it is compiled.
+//! Viewing never panics; what the octets *mean* is checked by the functions beside each struct.
+//!
+//! ```
+//! use roadtrain_wire::sqe::{Sqe, opcode};
+//! use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+//!
+//! let read = Sqe::rw(opcode::READ, 1, 4096, 8); // of namespace 1, from block 4096 on, 8 blocks
+//! let octets = read.as_bytes();
+//! let (viewed, rest) = Sqe::ref_from_prefix(octets).expect("64 octets are a command");
+//! assert_eq!((viewed.opcode, viewed.slba(), viewed.blocks()), (opcode::READ, 4096, 8));
+//! assert!(rest.is_empty());
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 
