@@ -21,6 +21,7 @@
 //! | [`DiskStore`] | in a file or on a block device | by the ring |
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
 
+pub mod conformance;
 mod disk;
 mod due;
 mod executor;

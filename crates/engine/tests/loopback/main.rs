@@ -21,6 +21,7 @@ mod scarce;
 #[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;
 mod ssd;
+mod store;
 mod transfers;
 mod unsent;
 mod whole_blocks;

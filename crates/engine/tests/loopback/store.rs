@@ -1,0 +1,145 @@
+//! Stores of an embedding program's own, under the real target.
+
+#[path = "../../../store/tests/common/late.rs"]
+mod late;
+#[path = "../../examples/toy_store.rs"]
+mod toy_store;
+
+use crate::rig::*;
+use late::LateStore;
+use roadtrain_engine::backend::{BackendKind, BackendSpec, SsdStore, Store, conformance, open};
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, Op};
+use roadtrain_engine::target::{Export, Server};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use toy_store::XorStore;
+
+const BYTES: usize = 4096;
+const BLOCKS: u32 = 8;
+const SLOTS: u64 = 200;
+
+/// A target with two reactors that serves `store`, and a host with five lanes.
+fn pair(store: Arc<dyn Store>) -> (Server, Client) {
+    let mut config = server_config(vec![Export::with_store(1, store)]);
+    config.cores = reactors(2);
+    let server = Server::start(config).unwrap();
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores, config.queue_entries) = (5, reactors(2), 64);
+    let client = Client::connect(config).unwrap();
+    (server, client)
+}
+
+/// Reads or writes all of `slots` at once; those that failed. Each ends once, and what was read is right.
+fn run(client: &Client, op: Op, slots: &[u64], seed: u64) -> Vec<u64> {
+    let (done, completions) = channel();
+    for &slot in slots {
+        let buffer =
+            if op == Op::Write { pattern(BYTES, slot ^ seed) } else { Buffer::alloc(BYTES) };
+        let request = request(op, slot * u64::from(BLOCKS), BLOCKS, Some(buffer), slot);
+        client.submit_to(request, &done);
+    }
+    let (mut open, mut failed) = (slots.to_vec(), Vec::new());
+    while !open.is_empty() {
+        let completion = completions.recv_timeout(LONG).expect("every request ends");
+        let slot = completion.token;
+        let index = open.iter().position(|open| *open == slot).expect("once");
+        open.swap_remove(index);
+        match completion.status.is_success() {
+            true => assert!(*completion.buffer.unwrap() == *pattern(BYTES, slot ^ seed), "{slot}"),
+            false => failed.push(slot),
+        }
+    }
+    failed
+}
+
+fn slots() -> Vec<u64> {
+    (0..SLOTS).collect()
+}
+
+#[test]
+fn a_store_may_answer_from_a_thread_late_and_out_of_order() {
+    let late = LateStore::new(SLOTS * u64::from(BLOCKS), 0);
+    let (server, client) = pair(Arc::new(late));
+    for seed in 0..3 {
+        assert!(run(&client, Op::Write, &slots(), seed << 32).is_empty());
+        assert!(run(&client, Op::Read, &slots(), seed << 32).is_empty());
+    }
+    client.flush(1).unwrap();
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn errors_of_a_store_reach_the_command_that_they_are_of() {
+    let late = LateStore::new(SLOTS * u64::from(BLOCKS), 5);
+    let (server, client) = pair(Arc::new(late));
+    for op in [Op::Write, Op::Read] {
+        let (mut left, mut rounds) = (slots(), 0);
+        while !left.is_empty() {
+            let failed = run(&client, op, &left, 7);
+            assert!(failed.len() <= left.len() / 5 + 1, "only one of five fails");
+            assert!(rounds > 0 || failed.len() >= left.len() / 5 - 1, "{} fail", failed.len());
+            (left, rounds) = (failed, rounds + 1);
+            assert!(rounds < 100);
+        }
+    }
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+/// The target waits for what the store still has, and no answer is lost or comes to somebody else.
+#[test]
+fn hosts_leave_while_a_store_has_their_commands() {
+    let late = Arc::new(LateStore::new(SLOTS * u64::from(BLOCKS), 0));
+    let (server, client) = pair(late.clone());
+    for _ in 0..5 {
+        let (done, completions) = channel();
+        let other = connect(&server);
+        for slot in slots() {
+            let buffer = Some(pattern(BYTES, slot));
+            other.submit_to(
+                request(Op::Write, slot * u64::from(BLOCKS), BLOCKS, buffer, slot),
+                &done,
+            );
+        }
+        drop((other, completions));
+        assert!(run(&client, Op::Write, &slots(), 1 << 40).is_empty());
+    }
+    drop(client);
+    assert_nothing_left(&server);
+    server.stop();
+}
+
+#[test]
+fn a_store_on_top_of_a_file_changes_what_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    let kind = BackendKind::File { path: path.clone(), size: Some(16 * MIB), create: true };
+    let file = open(&BackendSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
+    let (server, client) = pair(Arc::new(XorStore::new(file, 0x5a)));
+    assert!(run(&client, Op::Write, &slots(), 0).is_empty());
+    assert!(run(&client, Op::Read, &slots(), 0).is_empty());
+    client.flush(1).unwrap();
+    let kept = std::fs::read(&path).unwrap();
+    let plain = pattern(BYTES, 1);
+    let slot = &kept[BYTES..2 * BYTES];
+    assert!(slot != &plain[..], "it is not kept as it was written");
+    let changed = |(kept, plain): (&u8, &u8)| kept == plain || kept ^ plain == 0x5a;
+    assert!(slot.iter().zip(&plain[..]).all(changed));
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn the_toy_store_keeps_the_contract() {
+    let memory = || {
+        let kind = BackendKind::Memory { size: MIB };
+        open(&BackendSpec { kind, lba_bytes: 512, read_only: false }).unwrap()
+    };
+    conformance::run(|| Arc::new(XorStore::new(memory(), 0x5a)));
+    conformance::run(|| Arc::new(XorStore::new(Arc::new(LateStore::new(256, 0)), 0xff)));
+    let paced = || SsdStore::new(memory(), Duration::from_micros(20), 4);
+    conformance::run(|| Arc::new(XorStore::new(Arc::new(paced()), 1)));
+}

@@ -1,0 +1,111 @@
+//! A store that answers from a thread of its own: late, out of order, and with errors if told so.
+
+use roadtrain_store::{Completion, Completions, Geometry, Io, Op, OpenError, Store, Token};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::status::Status;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Operations that are shuffled with each other.
+const BATCH: usize = 8;
+
+type Job = (Op, Option<Buffer>, Token, Completions);
+
+/// Dropping it ends the thread, which answers before.
+#[derive(Debug)]
+pub(crate) struct LateStore {
+    geometry: Geometry,
+    jobs: Mutex<Sender<Job>>,
+}
+
+impl LateStore {
+    /// One of `blocks`, of 512 bytes; of each `fails_each` operations that move data one fails (0: none).
+    pub(crate) fn new(blocks: u64, fails_each: u64) -> LateStore {
+        let (jobs, inbox) = channel();
+        let geometry = Geometry { lba_shift: 9, blocks, read_only: false, volatile_cache: true };
+        let bytes = vec![0; geometry.bytes() as usize];
+        let worker = Worker { bytes, geometry, fails_each, moved: 0, random: 0x9e37_79b9 };
+        thread::spawn(move || worker.run(&inbox));
+        LateStore { geometry, jobs: Mutex::new(jobs) }
+    }
+}
+
+impl Store for LateStore {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(0x1a7e)
+    }
+
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let job = (op, buffer, token, io.completions());
+        self.jobs.lock().unwrap().send(job).expect("the thread lives as long as this");
+    }
+}
+
+struct Worker {
+    bytes: Vec<u8>,
+    geometry: Geometry,
+    fails_each: u64,
+    moved: u64,
+    random: u64,
+}
+
+impl Worker {
+    fn run(mut self, inbox: &Receiver<Job>) {
+        while let Ok(first) = inbox.recv() {
+            // Long enough for others to come.
+            thread::sleep(Duration::from_micros(300));
+            let mut batch: Vec<Job> =
+                std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect();
+            while !batch.is_empty() {
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let chosen = (self.random >> 33) as usize % batch.len();
+                let (op, mut buffer, token, completions) = batch.swap_remove(chosen);
+                let result = self.execute(&op, buffer.as_mut());
+                completions.send(Completion::new(token, result, buffer));
+            }
+        }
+    }
+
+    fn execute(&mut self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
+        op.check(&self.geometry, buffer.as_deref())?;
+        match (op, buffer) {
+            (Op::Read { offset }, Some(buffer)) => {
+                self.may_fail(Status::UNRECOVERED_READ_ERROR)?;
+                let at = *offset as usize;
+                let end = at + buffer.len();
+                buffer.copy_from_slice(&self.bytes[at..end]);
+            }
+            (Op::Write { offset, .. }, Some(buffer)) => {
+                self.may_fail(Status::WRITE_FAULT)?;
+                let at = *offset as usize;
+                self.bytes[at..at + buffer.len()].copy_from_slice(buffer);
+            }
+            (Op::Compare { offset }, Some(buffer)) => {
+                let at = *offset as usize;
+                if self.bytes[at..at + buffer.len()] != buffer[..] {
+                    return Err(Status::COMPARE_FAILURE.dnr());
+                }
+            }
+            (Op::WriteZeroes { range, .. }, _) => {
+                let at = range.offset as usize;
+                self.bytes[at..at + range.len as usize].fill(0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn may_fail(&mut self, status: Status) -> Result<(), Status> {
+        self.moved += 1;
+        match self.fails_each != 0 && self.moved.is_multiple_of(self.fails_each) {
+            true => Err(status.dnr()),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Every store keeps the contract.
+
+#[path = "common/late.rs"]
+mod late;
+
+use late::LateStore;
+use roadtrain_store::{BackendKind, BackendSpec, DiskStore, SsdStore, Store, conformance, open};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SIZE: u64 = 1 << 20;
+const SERVICE: Duration = Duration::from_micros(20);
+
+fn opened(kind: BackendKind, lba_bytes: u32) -> Arc<dyn Store> {
+    open(&BackendSpec { kind, lba_bytes, read_only: false }).unwrap()
+}
+
+#[test]
+fn memory() {
+    for lba_bytes in [512, 4096] {
+        conformance::run(|| opened(BackendKind::Memory { size: SIZE }, lba_bytes));
+    }
+}
+
+/// New files below one directory.
+fn files(lba_bytes: u32) -> impl Fn() -> Arc<dyn Store> {
+    let directory = tempfile::tempdir().unwrap();
+    let count = std::cell::Cell::new(0);
+    move || {
+        count.set(count.get() + 1);
+        let path = directory.path().join(count.get().to_string());
+        opened(BackendKind::File { path, size: Some(SIZE), create: true }, lba_bytes)
+    }
+}
+
+#[test]
+fn file() {
+    for lba_bytes in [512, 4096] {
+        conformance::run(files(lba_bytes));
+    }
+}
+
+#[test]
+fn a_file_that_was_opened_elsewhere() {
+    conformance::run(|| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(SIZE).unwrap();
+        Arc::new(DiskStore::from_file(file, SIZE, 512).unwrap())
+    });
+}
+
+/// A loop device, until it is dropped.
+struct Loop(PathBuf);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn block_device() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("backing");
+    File::create(&backing).unwrap().set_len(SIZE).unwrap();
+    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&backing).output();
+    let node = match &attached {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
+        _ => return eprintln!("SKIPPED block_device: no loop devices here"),
+    };
+    let device = Loop(node.trim().into());
+    conformance::run(|| opened(BackendKind::Block { path: device.0.clone() }, 512));
+}
+
+#[test]
+fn emulated_ssd() {
+    conformance::run(|| {
+        opened(BackendKind::Ssd { size: SIZE, service: SERVICE, parallel: 4 }, 512)
+    });
+}
+
+#[test]
+fn emulated_ssd_over_a_file() {
+    let make = files(4096);
+    conformance::run(|| Arc::new(SsdStore::new(make(), SERVICE, 4)));
+}
+
+#[test]
+fn emulated_ssd_over_an_emulated_ssd_over_a_thread() {
+    conformance::run(|| {
+        let late = Arc::new(LateStore::new(256, 0));
+        let below = Arc::new(SsdStore::new(late, SERVICE, 4));
+        Arc::new(SsdStore::new(below, SERVICE, 2))
+    });
+}
+
+#[test]
+fn a_thread_that_answers_late_and_out_of_order() {
+    conformance::run(|| Arc::new(LateStore::new(256, 0)));
+}
+
+/// It can fail.
+#[test]
+#[should_panic(expected = "fails")]
+fn errors_are_found() {
+    conformance::run(|| Arc::new(LateStore::new(256, 3)));
+}
+
+/// Null keeps nothing: it is not a store in this sense.
+#[test]
+#[should_panic(expected = "block 0")]
+fn losing_data_is_found() {
+    conformance::run(|| opened(BackendKind::Null { size: SIZE }, 512));
+}
