@@ -15,7 +15,6 @@ mod workload;
 
 use crate::interrupt;
 use crate::machine::Machine;
-use crate::report;
 use anyhow::{Context, ensure};
 use plan::{Extent, Row};
 use result::Applications;
@@ -56,12 +55,6 @@ pub(crate) struct Args {
     /// Render this JSON again instead of measuring
     #[arg(long, value_name = "JSON", conflicts_with = "output")]
     from: Option<PathBuf>,
-    /// Put the tables into this page, too: docs/PERFORMANCE.md
-    #[arg(long)]
-    page: Option<PathBuf>,
-    /// Say whether the page is up to date instead of writing anything
-    #[arg(long, requires = "page", requires = "from")]
-    check: bool,
 }
 
 impl Args {
@@ -88,12 +81,17 @@ impl Args {
     }
 }
 
-/// What the page says of them.
+/// What the page for users says of them.
+pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
+    Ok(page::short(&serde_json::from_str(json).context("JSON of apps")?))
+}
+
+/// All of it.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     Ok(page::markdown(&serde_json::from_str(json).context("JSON of apps")?))
 }
 
-/// Measures or reads what was measured; writes JSON, report and page.
+/// Measures or reads what was measured; writes JSON and report.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     if args.list {
         list(args);
@@ -107,12 +105,6 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         }
         None => (measure(args)?, &args.output),
     };
-    if let Some(page) = &args.page {
-        report::update(page, "apps", &page::markdown(&applications), args.check)?;
-    }
-    if args.check {
-        return Ok(());
-    }
     if args.from.is_none() {
         crate::eval::write(path, &(serde_json::to_string_pretty(&applications)? + "\n"))?;
     }

@@ -49,9 +49,6 @@ pub(crate) struct Args {
     /// Where the JSON goes, check by check; those that are not run keep what is there
     #[arg(long, default_value = "lab/results/ether.json")]
     output: PathBuf,
-    /// Put the table into this page, too: docs/PERFORMANCE.md
-    #[arg(long)]
-    page: Option<PathBuf>,
     /// Measure nothing: read what is in the output file
     #[arg(long)]
     render: bool,
@@ -76,12 +73,12 @@ const CHECKS: [Check; 10] = [
     ("links", "1 to 6 links of 1 Gbit/s", rates::links),
     ("floor", "beside frames without a protocol", against::floor),
     ("tcp", "beside NVMe/TCP over the same link", against::tcp),
-    ("loss", "with frames lost at random", trouble::loss),
-    ("heavy", "with very many frames lost", trouble::heavy_loss),
-    ("cut", "a link of two cut and restored", trouble::cut),
+    ("loss", "with 1 % of the frames lost", trouble::loss),
+    ("heavy", "errors with very many frames lost", trouble::heavy_loss),
+    ("cut", "errors while a link of two is cut and restored", trouble::cut),
     ("fair", "beside a TCP stream on the same link", fair::beside_stream),
-    ("hostile", "beside a hostile peer", trouble::hostile),
-    ("cost", "what a request costs by component", cost::components),
+    ("hostile", "errors, and memory, beside a hostile peer", trouble::hostile),
+    ("cost", "what a 4 KiB request costs, by component", cost::components),
 ];
 
 /// The product over frames, as it comes.
@@ -96,9 +93,6 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let report = if args.render { read(args)? } else { measure(args)? };
-    if let Some(page) = &args.page {
-        crate::report::update(page, "ether", &report.markdown(), false)?;
-    }
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", report.markdown()),
@@ -106,7 +100,16 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the page says of it.
+/// What the page for users says of it.
+pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
+    let report: Report = serde_json::from_str(json).context("JSON of ether")?;
+    let about = |wanted: &str| {
+        CHECKS.iter().find(|(name, ..)| *name == wanted).map_or("", |(_, about, _)| *about)
+    };
+    Ok(report.short(about))
+}
+
+/// All of it.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let report: Report = serde_json::from_str(json).context("JSON of ether")?;
     Ok(report.markdown())

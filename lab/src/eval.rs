@@ -16,7 +16,6 @@ pub(crate) mod xml;
 
 use crate::interrupt;
 use crate::machine::Machine;
-use crate::report;
 use anyhow::{Context, ensure};
 use plan::{Extent, Figure, Point};
 use result::{Data, Evaluation, ProfileResult};
@@ -97,15 +96,6 @@ pub(crate) struct RenderArgs {
     /// An evaluation's JSON
     #[arg(default_value = "lab/results/eval.json")]
     input: PathBuf,
-    /// Put the claims into this page, too: docs/PERFORMANCE.md
-    #[arg(long)]
-    page: Option<PathBuf>,
-    /// The part of the page that it is put into
-    #[arg(long, default_value = "eval")]
-    section: String,
-    /// Say whether the page is up to date instead of writing anything
-    #[arg(long, requires = "page")]
-    check: bool,
 }
 
 /// Measures, judges, writes JSON, charts and report.
@@ -209,13 +199,6 @@ pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
     let json = fs::read_to_string(&args.input)
         .with_context(|| format!("read {}", args.input.display()))?;
     let (figures, evaluation) = read(&json)?;
-    if let Some(page) = &args.page {
-        let measured = page::markdown(&figures, &Data::new(&evaluation));
-        report::update(page, &args.section, &measured, args.check)?;
-    }
-    if args.check {
-        return Ok(());
-    }
     render(&args.input, &figures, &evaluation)
 }
 
@@ -227,7 +210,13 @@ fn read(json: &str) -> anyhow::Result<(Vec<Figure>, Evaluation)> {
     Ok((figures::all(extent).into_iter().filter(is_in).collect(), evaluation))
 }
 
-/// What the page says of an evaluation.
+/// What the page for users says of evaluations.
+pub(crate) fn short_of(results: &[String]) -> anyhow::Result<String> {
+    let evaluations = results.iter().map(|json| read(json)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(page::short(&evaluations))
+}
+
+/// What the journal says of an evaluation.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let (figures, evaluation) = read(json)?;
     Ok(page::markdown(&figures, &Data::new(&evaluation)))

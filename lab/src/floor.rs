@@ -13,6 +13,7 @@ mod link;
 mod memory;
 mod outbox;
 mod result;
+mod sizes;
 mod target;
 
 pub(crate) use args::{Args, Direction, parse_bytes};
@@ -24,11 +25,6 @@ use anyhow::Context;
 use roadtrain_engine::tuning;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
-
-/// Bytes of a request header: a CapsuleCmd.
-const REQUEST_BYTES: usize = 72;
-/// Bytes of an answer header: a CapsuleResp or the head of a C2HData.
-const ANSWER_BYTES: usize = 24;
 
 /// Runs the floor and prints its result.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 //! records, then a completion. As a real target and host must, the target reads and writes random blocks of a large
 //! memory, the host moves data to its caller's buffers, and both check each frame's header.
 
+mod args;
 mod case;
 mod end;
 mod host;
@@ -13,68 +14,16 @@ mod pack;
 mod result;
 mod target;
 
-use crate::floor::{Direction, Probe, parse_bytes};
+use crate::floor::Probe;
 use anyhow::Context;
-use case::{Case, Kind};
+pub(crate) use args::Args;
+use case::Case;
 use end::End;
 use result::EtherResult;
 use roadtrain_engine::tuning;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-
-/// The limit of the Ethernet transport on this machine (as root; in a network namespace of its own)
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
-    /// What the ports are made of
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "packet,xdp")]
-    kind: Vec<Kind>,
-    /// Octets of a frame behind Ethernet's header
-    #[arg(long, value_delimiter = ',', default_value = "1500,9000,65535")]
-    mtu: Vec<usize>,
-    /// Direction of the data
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "randread,randwrite")]
-    rw: Vec<Direction>,
-    /// Bytes per request (k and m suffixes)
-    #[arg(long, default_value = "4k", value_parser = parse_bytes)]
-    bs: usize,
-    /// Requests in flight
-    #[arg(long, value_delimiter = ',', default_value = "1,128")]
-    depth: Vec<usize>,
-    /// Most payloads that a frame carries (as many as fit, where that is fewer)
-    #[arg(long, value_delimiter = ',', default_value = "1,2,64")]
-    payloads: Vec<usize>,
-    /// Seconds to measure, after a warm-up
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// Seconds of warm-up
-    #[arg(long, default_value_t = 0.2)]
-    warmup: f64,
-    /// Runs of each case, in turns; the median counts
-    #[arg(long, default_value_t = 1)]
-    rounds: usize,
-    /// Core of the target's thread
-    #[arg(long, default_value_t = 1)]
-    target_core: usize,
-    /// Core of the host's thread
-    #[arg(long, default_value_t = 0)]
-    host_core: usize,
-    /// Both ends spin this long before they sleep
-    #[arg(long, default_value_t = 0)]
-    spin_us: u64,
-    /// Bytes of the target's memory
-    #[arg(long, default_value = "1g", value_parser = parse_bytes)]
-    memory: usize,
-    /// Memory of each port for frames that arrive [default: as the product]
-    #[arg(long, value_parser = parse_bytes)]
-    receive: Option<usize>,
-    /// Use these two interfaces, which reach each other, instead of a veth pair
-    #[arg(long, value_names = ["HOST", "TARGET"], num_args = 2)]
-    interfaces: Option<Vec<String>>,
-    /// Print one JSON array
-    #[arg(long)]
-    json: bool,
-}
 
 /// Runs all cases and prints them.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {

@@ -49,6 +49,20 @@ pub(crate) fn write(out: &mut String, grid: &Grid) {
     }
 }
 
+/// The same without padding, for long cells. A cell that begins with `!` is missed, and bold.
+pub(crate) fn write_plain(out: &mut String, grid: &Grid) {
+    for (number, line) in grid.iter().enumerate() {
+        let cells = line.iter().map(|cell| match cell.strip_prefix('!') {
+            Some(missed) => format!("**{}**", missed.replace('|', "\\|")),
+            None => cell.replace('|', "\\|"),
+        });
+        *out += &format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "));
+        if number == 0 {
+            *out += &format!("|---{}|\n", "|---:".repeat(line.len() - 1));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

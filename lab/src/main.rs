@@ -16,6 +16,7 @@ mod links;
 mod machine;
 mod measure;
 mod noise;
+mod noted;
 mod packet;
 mod process;
 mod procfs;
@@ -66,7 +67,7 @@ enum Command {
     Scan(apps::ScanArgs),
     /// Run `roadtrain` with TCP connections that carry the frames of -t ether, to compare
     Tsockets(tsockets::Args),
-    /// Put committed results into docs/PERFORMANCE.md again, or check that they are there
+    /// Put committed results into docs/PERFORMANCE.md and lab/JOURNAL.md again, or check that they are there
     Report(report::Args),
 }
 

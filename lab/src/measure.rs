@@ -4,7 +4,9 @@ use crate::floor::FloorResult;
 use serde::{Deserialize, Serialize};
 
 /// What a run measured. Figures that a program does not report are absent.
+/// So are, in committed results, those that no page quotes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Measure {
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,

@@ -1,11 +1,15 @@
-//! docs/PERFORMANCE.md: what stands between its markers comes from committed results, the text around is by hand.
+//! docs/PERFORMANCE.md and lab/JOURNAL.md: what stands between their markers comes from committed results, the text
+//! around is by hand.
 
-use crate::{apps, ether, eval, table};
+mod prune;
+
+use crate::{apps, ether, eval, noted, table};
 use anyhow::{Context, ensure};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Puts committed results into the page again, without measuring.
+/// Puts committed results into the pages again, without measuring.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the results are
@@ -14,31 +18,132 @@ pub(crate) struct Args {
     /// The page
     #[arg(long, default_value = "docs/PERFORMANCE.md")]
     page: PathBuf,
-    /// Say whether the page is up to date instead of writing it
+    /// The journal
+    #[arg(long, default_value = "lab/JOURNAL.md")]
+    journal: PathBuf,
+    /// Say whether the pages are up to date instead of writing it
     #[arg(long)]
     check: bool,
+    /// Leave out of the results what the pages do not quote, instead of writing them
+    #[arg(long, conflicts_with = "check")]
+    prune: bool,
 }
 
-/// A section of the page, the file of its results, and how they are told.
-type Section = (&'static str, &'static str, fn(&str) -> anyhow::Result<String>);
+/// A part of a page that committed results tell.
+struct Section {
+    page: Page,
+    name: &'static str,
+    /// The results' files.
+    files: &'static [&'static str],
+    tell: Tell,
+}
 
-const SECTIONS: [Section; 7] = [
-    ("eval", "reference-eval.json", eval::page_of),
-    ("later", "reference-later.json", eval::page_of),
-    ("modes", "reference-modes.json", eval::page_of),
-    ("apps", "reference-apps.json", apps::page_of),
-    ("ether", "reference-ether.json", ether::page_of),
-    ("ether-eval", "reference-ether-eval.json", eval::page_of),
-    ("measured", "reference.json", table::page_of),
+/// The pages that quote results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    /// What users read.
+    Performance,
+    /// All of it, with what was tried.
+    Journal,
+}
+
+/// How results are told.
+#[derive(Clone, Copy)]
+enum Tell {
+    One(fn(&str) -> anyhow::Result<String>),
+    Several(fn(&[String]) -> anyhow::Result<String>),
+}
+
+const TABLE: &str = "reference.json";
+const EVAL: &str = "reference-eval.json";
+const LATER: &str = "reference-later.json";
+const MODES: &str = "reference-modes.json";
+const APPS: &str = "reference-apps.json";
+const ETHER: &str = "reference-ether.json";
+const ETHER_EVAL: &str = "reference-ether-eval.json";
+const FUSE: &str = "reference-fuse.json";
+
+const fn section(
+    page: Page,
+    name: &'static str,
+    files: &'static [&'static str],
+    tell: Tell,
+) -> Section {
+    Section { page, name, files, tell }
+}
+
+const SECTIONS: [Section; 13] = [
+    section(Page::Performance, "tcp", &[TABLE], Tell::One(table::short_of)),
+    section(
+        Page::Performance,
+        "policies",
+        &[EVAL, LATER, MODES, ETHER_EVAL],
+        Tell::Several(eval::short_of),
+    ),
+    section(Page::Performance, "apps", &[APPS], Tell::One(apps::short_of)),
+    section(Page::Performance, "ether", &[ETHER], Tell::One(ether::short_of)),
+    section(Page::Performance, "fuse", &[FUSE], Tell::One(noted::page_of)),
+    section(Page::Journal, "measured", &[TABLE], Tell::One(table::page_of)),
+    section(Page::Journal, "eval", &[EVAL], Tell::One(eval::page_of)),
+    section(Page::Journal, "later", &[LATER], Tell::One(eval::page_of)),
+    section(Page::Journal, "modes", &[MODES], Tell::One(eval::page_of)),
+    section(Page::Journal, "fuse", &[FUSE], Tell::One(noted::page_of)),
+    section(Page::Journal, "apps", &[APPS], Tell::One(apps::page_of)),
+    section(Page::Journal, "ether", &[ETHER], Tell::One(ether::page_of)),
+    section(Page::Journal, "ether-eval", &[ETHER_EVAL], Tell::One(eval::page_of)),
 ];
 
 /// Updates all sections, or checks them.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    for (section, file, render) in SECTIONS {
+    let read = |file: &&str| {
         let path = args.results.join(file);
-        let json = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let measured = render(&json).with_context(|| format!("read {}", path.display()))?;
-        update(&args.page, section, &measured, args.check)?;
+        fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    };
+    if args.prune {
+        return prune_all(args);
+    }
+    for section in &SECTIONS {
+        let results = section.files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+        let told = section.told(&results)?;
+        let page = match section.page {
+            Page::Performance => &args.page,
+            Page::Journal => &args.journal,
+        };
+        update(page, section.name, &told, args.check)?;
+    }
+    Ok(())
+}
+
+impl Section {
+    fn told(&self, results: &[String]) -> anyhow::Result<String> {
+        let told = match self.tell {
+            Tell::One(tell) => tell(&results[0]),
+            Tell::Several(tell) => tell(results),
+        };
+        told.with_context(|| format!("tell {}", self.files.join(", ")))
+    }
+}
+
+/// Leaves out of each file of runs what none of its sections quotes.
+fn prune_all(args: &Args) -> anyhow::Result<()> {
+    for file in [MODES, APPS, ETHER_EVAL, LATER, EVAL] {
+        let read = |file: &str| Ok(fs::read_to_string(args.results.join(file))?);
+        let sections: Vec<&Section> =
+            SECTIONS.iter().filter(|section| section.files.contains(&file)).collect();
+        let quoted = |json: &str| -> anyhow::Result<Vec<String>> {
+            let told = |section: &&Section| {
+                let of = |one: &&str| if *one == file { Ok(json.to_owned()) } else { read(one) };
+                let results: anyhow::Result<Vec<String>> = section.files.iter().map(of).collect();
+                section.told(&results?)
+            };
+            sections.iter().map(told).collect()
+        };
+        let json = read(file)?;
+        let before = quoted(&json)?;
+        let is_same = |results: &Value| quoted(&results.to_string()).is_ok_and(|q| q == before);
+        let pruned = prune::prune(serde_json::from_str(&json)?, &is_same).to_string() + "\n";
+        println!("{file}: {} of {} octets", pruned.len(), json.len());
+        fs::write(args.results.join(file), pruned)?;
     }
     Ok(())
 }
@@ -80,19 +185,41 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
     }
 
+    fn page_of(page: Page) -> PathBuf {
+        checkout().join(match page {
+            Page::Performance => "docs/PERFORMANCE.md",
+            Page::Journal => "lab/JOURNAL.md",
+        })
+    }
+
     #[test]
-    fn the_page_says_what_was_measured() {
-        let page = checkout().join("docs/PERFORMANCE.md");
-        let args = Args { results: checkout().join("lab/results"), page, check: true };
+    fn the_pages_say_what_was_measured() {
+        let (page, journal) = (page_of(Page::Performance), page_of(Page::Journal));
+        let args = Args {
+            results: checkout().join("lab/results"),
+            page,
+            journal,
+            check: true,
+            prune: false,
+        };
         main(&args).expect("they agree");
     }
 
     #[test]
     fn every_marked_section_is_generated() {
-        let page = fs::read_to_string(checkout().join("docs/PERFORMANCE.md")).expect("the page");
-        let marked = page.lines().filter_map(|line| line.strip_prefix("<!-- begin "));
-        let marked: Vec<&str> = marked.filter_map(|rest| rest.strip_suffix(" -->")).collect();
-        assert_eq!(marked, SECTIONS.map(|(section, ..)| section));
+        for page in [Page::Performance, Page::Journal] {
+            let text = fs::read_to_string(page_of(page)).expect("the page");
+            let marked = text.lines().filter_map(|line| line.strip_prefix("<!-- begin "));
+            let marked: Vec<&str> = marked.filter_map(|rest| rest.strip_suffix(" -->")).collect();
+            let told = SECTIONS.iter().filter(|section| section.page == page);
+            assert_eq!(marked, told.map(|section| section.name).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_page_for_users_is_short() {
+        let text = fs::read_to_string(page_of(Page::Performance)).expect("the page");
+        assert!(text.lines().count() <= 200, "{} lines", text.lines().count());
     }
 
     #[test]

@@ -90,7 +90,12 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     write(&args.output, &table)
 }
 
-/// What the page says of it.
+/// What the page for users says of it.
+pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
+    Ok(render::short(&serde_json::from_str(json).context("a table's JSON")?))
+}
+
+/// All of it.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     Ok(markdown(&serde_json::from_str(json).context("a table's JSON")?))
 }
@@ -141,7 +146,7 @@ impl Runs {
         let floor_args = floor::Args {
             gather: self.row.floor_gather?,
             seconds: args.seconds,
-            ..floor::Args::of(load, direction, setup.waiting)
+            ..load.floor(direction, setup.waiting)
         };
         let run = || floor::run(&floor_args).map(|result| Measure::from(&result));
         quiet(args.retries, run).inspect_err(|e| eprintln!("floor: {e:#}")).ok()

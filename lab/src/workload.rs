@@ -1,7 +1,7 @@
 //! What is run: a load, and how the product is set for it. Both have a short name that tells them
 //! apart in results.
 
-use crate::floor::Direction;
+use crate::floor::{self, Direction};
 use std::fmt;
 
 pub(crate) const KIB: usize = 1024;
@@ -205,6 +205,16 @@ impl Load {
 
     pub(crate) const fn beside(self, stream: Stream) -> Self {
         Self { beside: Some(stream), ..self }
+    }
+
+    /// What has the floor move the same octets.
+    pub(crate) fn floor(&self, rw: Direction, waiting: Waiting) -> floor::Args {
+        let (spin_us, busy_poll) = match waiting {
+            Waiting::Sleep => (0, false),
+            Waiting::SpinUs(us) => (us, false),
+            Waiting::BusyPoll => (0, true),
+        };
+        floor::Args { rw, bs: self.bs, depth: self.depth, spin_us, busy_poll, ..Default::default() }
     }
 
     /// The direction, if there is but one.

@@ -2,11 +2,11 @@
 
 use super::chart;
 use super::judge::{self, Judged, Verdict};
-use super::plan::{Extent, Row};
+use super::plan::{Extent, Filesystem, Row};
 use super::result::{Applications, Measure, RunResult};
 use super::side::{ALTERNATIVES, OURS};
 use crate::eval::html;
-use crate::grid::{Grid, strings};
+use crate::grid::{self, Grid, strings};
 use std::fmt::Write;
 
 /// Of a failure so much is told in tables; the JSON has it all.
@@ -23,12 +23,23 @@ pub(super) fn markdown(applications: &Applications) -> String {
     let judged = judge::all(applications);
     if !judged.is_empty() {
         writeln!(out, "\n### Goals\n\n{}.\n", judge::tally(&judged)).expect("a string takes all");
-        table(&mut out, &goals(&judged));
+        grid::write_plain(&mut out, &goals(&judged));
     }
     for row in rows(applications) {
         writeln!(out, "\n### {}\n", capital(&row.to_string())).expect("a string takes all");
-        table(&mut out, &grid(row, applications));
+        grid::write_plain(&mut out, &grid(row, applications));
     }
+    out
+}
+
+/// The goals without file systems and on one, and how they were measured.
+pub(super) fn short(applications: &Applications) -> String {
+    let mut judged = judge::all(applications);
+    let mut out = introduction(applications).join("\n");
+    write!(out, "\n{}, on all file systems.\n\n", judge::tally(&judged))
+        .expect("a string takes all");
+    judged.retain(|goal| goal.bar.row.filesystem != Some(Filesystem::Xfs));
+    grid::write_plain(&mut out, &goals(&judged));
     out
 }
 
@@ -197,27 +208,12 @@ fn capital(text: &str) -> String {
     }
 }
 
-/// Markdown; what is missed is bold.
-fn table(out: &mut String, grid: &Grid) {
-    for (number, line) in grid.iter().enumerate() {
-        let cells = line.iter().map(|cell| match cell.strip_prefix('!') {
-            Some(missed) => format!("**{}**", missed.replace('|', "\\|")),
-            None => cell.replace('|', "\\|"),
-        });
-        writeln!(out, "| {} |", cells.collect::<Vec<_>>().join(" | ")).expect("a string takes all");
-        if number == 0 {
-            writeln!(out, "|---{}", "|---:".repeat(line.len() - 1) + "|")
-                .expect("a string takes all");
-        }
-    }
-}
-
 /// How it went, for a terminal.
 pub(super) fn summary(applications: &Applications) -> String {
     let mut out = String::new();
     for row in rows(applications) {
         writeln!(out, "{row}").expect("a string takes all");
-        crate::grid::write(&mut out, &grid(row, applications));
+        grid::write(&mut out, &grid(row, applications));
     }
     let judged = judge::all(applications);
     for Judged { bar, ratio, verdict } in &judged {

@@ -28,6 +28,7 @@ pub(super) struct Loads {
 
 /// A run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Measure {
     pub(super) operations_per_second: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,9 +80,12 @@ pub(super) struct Skipped {
 pub(super) struct RunResult {
     pub(super) row: String,
     pub(super) side: String,
+    #[serde(default)]
     /// The last failure.
     pub(super) error: Option<String>,
+    #[serde(default)]
     pub(super) median: Option<Measure>,
+    #[serde(default)]
     /// Each round's, none where it failed.
     pub(super) rounds: Vec<Option<Measure>>,
 }

@@ -1,9 +1,11 @@
 //! What the applications' file system lies on.
 
-use super::stack::FUSE;
 use crate::command;
 use std::fmt;
 use std::path::Path;
+
+/// Without it there are no file systems in user space.
+const FUSE: &str = "/dev/fuse";
 
 /// A device, and all that is behind it. The data is in memory at the far end of every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Without it there are no file systems in user space.
-pub(super) const FUSE: &str = "/dev/fuse";
 /// QEMU's export (7.2) mixes up the data of concurrent requests of 512 KiB and more.
 const QEMU_REQUEST_KIB: usize = 128;
 /// What tgt calls its target.

@@ -136,6 +136,42 @@ impl Report {
         out += &format!("\n{kept} of {} bars kept.\n\n", judged.len());
         out + &stamp::told(self.measured())
     }
+
+    /// A line for each check that has bars: how many were kept, and all that were not.
+    pub(super) fn short(&self, about: impl Fn(&str) -> &'static str) -> String {
+        let mut out = self.machine.as_ref().map_or_else(String::new, |m| format!("{m}\n\n"));
+        let heading = ["check", "what it asks", "measured", "bars kept", "missed"];
+        let mut lines: Grid = vec![grid::strings(&heading)];
+        for (check, _) in self.measured() {
+            let asked = |row: &&Row| row.check == check && row.bound.is_some();
+            let rows: Vec<&Row> = self.rows.iter().filter(asked).collect();
+            let Some(first) = rows.first() else { continue };
+            let values = || rows.iter().filter_map(|row| row.measured);
+            let least = values().reduce(f64::min).map_or_else(|| "-".into(), digits);
+            let most = values().reduce(f64::max).map_or_else(|| "-".into(), digits);
+            let missed: Vec<&&Row> = rows.iter().filter(|r| r.passes() == Some(false)).collect();
+            let said = missed.iter().map(|row| {
+                let measured = row.measured.map_or_else(|| "-".into(), digits);
+                let bound = row.bound.map(Bound::show).unwrap_or_default();
+                format!("{}: {measured} ({bound})", row.what)
+            });
+            lines.push(vec![
+                check.to_owned(),
+                about(check).to_owned(),
+                match rows.iter().all(|row| row.unit == first.unit) {
+                    false => "-".into(),
+                    true if least == most => {
+                        format!("{least} {}", first.unit).trim_end().to_owned()
+                    }
+                    true => format!("{least} to {most} {}", first.unit),
+                },
+                format!("{} of {}", rows.len() - missed.len(), rows.len()),
+                said.collect::<Vec<_>>().join("; "),
+            ]);
+        }
+        grid::write_plain(&mut out, &lines);
+        out + "\n" + &stamp::told(self.measured())
+    }
 }
 
 fn line(row: &Row) -> Vec<String> {

@@ -61,6 +61,14 @@ impl Limit {
         }
     }
 
+    /// How far beyond itself a missed bar's figure is.
+    fn distance(self, value: f64) -> f64 {
+        match self {
+            Self::Min(bound) => bound / value,
+            Self::Max(bound) | Self::Above(bound) | Self::AtMost(bound) => value / bound,
+        }
+    }
+
     /// What is compared: a ratio, a difference, or nothing.
     fn value(self, data: &Data, metric: Metric, pair: &Pair) -> Option<f64> {
         match self {
@@ -233,8 +241,17 @@ pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
 
 /// How many claims came to what, in words.
 pub(crate) fn tally(figures: &[Figure], data: &Data) -> String {
+    count(&verdicts(figures, data))
+}
+
+/// What all claims came to.
+pub(crate) fn verdicts(figures: &[Figure], data: &Data) -> Vec<Verdict> {
     let claims = figures.iter().flat_map(|figure| &figure.claims);
-    let verdicts: Vec<Verdict> = claims.map(|c| claim(c, data).verdict).collect();
+    claims.map(|c| claim(c, data).verdict).collect()
+}
+
+/// How many of each there are, in words.
+pub(crate) fn count(verdicts: &[Verdict]) -> String {
     let count = |verdict| verdicts.iter().filter(|&&v| v == verdict).count();
     let all = [Verdict::Reproduced, Verdict::Partly, Verdict::Not, Verdict::Unmeasured];
     let counts = all.map(|verdict| format!("{} {}", count(verdict), verdict.name()));
@@ -244,6 +261,17 @@ pub(crate) fn tally(figures: &[Figure], data: &Data) -> String {
 /// Bars kept and bars in all.
 pub(crate) fn score(bars: &[Bar], data: &Data) -> (usize, usize) {
     (bars.iter().filter(|b| bar(b, data).pass).count(), bars.len())
+}
+
+/// The missed bar whose figure is farthest from it, as a share of the bar.
+pub(crate) fn farthest<'a>(bars: &'a [Bar], data: &Data) -> Option<&'a Bar> {
+    let distance = |one: &Bar| {
+        let judged = bar(one, data);
+        let far = judged.value.map_or(f64::INFINITY, |value| one.limit.distance(value));
+        (!judged.pass).then_some(far)
+    };
+    let missed = bars.iter().filter_map(|one| Some((one, distance(one)?)));
+    missed.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
 /// Whether a bar is missed.

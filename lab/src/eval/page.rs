@@ -2,7 +2,7 @@
 
 use super::judge;
 use super::plan::Figure;
-use super::result::Data;
+use super::result::{Data, Evaluation};
 use super::tables;
 use crate::grid::{self, strings};
 use std::fmt::Write;
@@ -23,6 +23,40 @@ pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
     out
 }
 
+/// Goals by how far they were missed, and how the claims came out by publication.
+pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> String {
+    let mut lines = vec![strings(&["goal", "bars kept", "farthest from its bar"])];
+    let mut verdicts = Vec::new();
+    // With the goals that were measured on it.
+    let mut machines: Vec<(String, Vec<&str>)> = Vec::new();
+    for (figures, evaluation) in evaluations {
+        let data = Data::new(evaluation);
+        let machine = evaluation.machine.to_string();
+        let known = machines.iter().position(|(name, _)| *name == machine);
+        let known = known.unwrap_or_else(|| {
+            machines.push((machine, Vec::new()));
+            machines.len() - 1
+        });
+        for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
+            let (kept, all) = judge::score(&figure.bars, &data);
+            let farthest = judge::farthest(&figure.bars, &data);
+            let farthest = farthest.map_or_else(String::new, |bar| tables::missed(bar, &data));
+            lines.push(vec![figure.title.to_owned(), format!("{kept} of {all}"), farthest]);
+            machines[known].1.push(figure.title);
+        }
+        verdicts.extend(judge::verdicts(figures, &data));
+    }
+    let mut out = String::new();
+    for (number, (machine, titles)) in machines.iter().enumerate() {
+        let what = if number == 0 { String::new() } else { format!("{}: ", titles.join(", ")) };
+        writeln!(out, "{what}{machine}.").expect("a string takes all");
+    }
+    out.push('\n');
+    grid::write_plain(&mut out, &lines);
+    writeln!(out, "\n{}", judge::count(&verdicts)).expect("a string takes all");
+    out
+}
+
 fn claims(out: &mut String, figures: &[Figure], data: &Data) {
     let mut lines = vec![strings(&["source", "claim", "published", "here", "verdict", "why"])];
     for figure in figures {
@@ -39,7 +73,7 @@ fn claims(out: &mut String, figures: &[Figure], data: &Data) {
         }
     }
     writeln!(out, "{}\n", judge::tally(figures, data)).expect("a string takes all");
-    table(out, &lines);
+    grid::write_plain(out, &lines);
 }
 
 fn goals(out: &mut String, figures: &[Figure], data: &Data) {
@@ -51,13 +85,7 @@ fn goals(out: &mut String, figures: &[Figure], data: &Data) {
             figure.title, figure.how
         )
         .expect("a string takes all");
-        let mut matrix = tables::matrix(&figure.bars, data);
-        for cell in matrix.iter_mut().flatten() {
-            if let Some(missed) = cell.strip_prefix('!') {
-                *cell = format!("**{missed}**");
-            }
-        }
-        table(out, &matrix);
+        grid::write_plain(out, &tables::matrix(&figure.bars, data));
         if judge::missed(&figure.bars, data) && !figure.why.is_empty() {
             writeln!(out, "\nWhat is missed: {}", figure.why).expect("a string takes all");
         }
@@ -69,7 +97,7 @@ fn points(out: &mut String, figures: &[Figure], data: &Data) {
     for figure in figures.iter().filter(|figure| !figure.tabled.is_empty()) {
         for panel in &figure.panels {
             writeln!(out, "\n{}:\n", panel.title).expect("a string takes all");
-            table(out, &tables::side_by_side(panel, figure.tabled, data));
+            grid::write_plain(out, &tables::side_by_side(panel, figure.tabled, data));
         }
     }
 }
@@ -98,17 +126,6 @@ pub(crate) fn summary(figures: &[Figure], data: &Data) -> String {
         }
     }
     out
-}
-
-/// Long cells: no padding.
-fn table(out: &mut String, lines: &grid::Grid) {
-    for (number, line) in lines.iter().enumerate() {
-        let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        writeln!(out, "| {} |", cells.join(" | ")).expect("a string takes all");
-        if number == 0 {
-            writeln!(out, "|{}", "---|".repeat(line.len())).expect("a string takes all");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -37,11 +37,15 @@ pub(crate) struct Evaluation {
 pub(crate) struct RunResult {
     pub(crate) load: String,
     pub(crate) side: String,
+    #[serde(default)]
     /// How it was run.
     pub(crate) command: String,
+    #[serde(default)]
     /// The last failure.
     pub(crate) error: Option<String>,
+    #[serde(default)]
     pub(crate) median: Option<Measure>,
+    #[serde(default)]
     /// Each round's, none where it failed.
     pub(crate) rounds: Vec<Option<Measure>>,
 }

@@ -213,7 +213,7 @@ impl Manner {
                     seconds: self.seconds,
                     warmup: self.ramp_seconds,
                     memory: MIB << 20,
-                    ..floor::Args::of(load, direction, crate::workload::Waiting::Sleep)
+                    ..load.floor(direction, crate::workload::Waiting::Sleep)
                 };
                 self.quiet(|| floor::run(&args).map(|result| Measure::from(&result)))
             }

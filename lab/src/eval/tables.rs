@@ -89,6 +89,12 @@ pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
     grid
 }
 
+/// A missed bar in a line.
+pub(crate) fn missed(bar: &Bar, data: &Data) -> String {
+    let reached = reached(bar.limit, &judge::bar(bar, data));
+    format!("{}, {}: {} {reached} ({})", bar.column, bar.row, bar.metric.title(), bar.limit)
+}
+
 fn reached(limit: Limit, result: &BarResult) -> String {
     match (limit, result.value) {
         (_, None) => "-".into(),

@@ -1,6 +1,5 @@
 //! What the floor can be asked for.
 
-use crate::workload::{Load, Waiting};
 use clap::ValueEnum;
 use roadtrain_engine::tuning;
 use serde::{Deserialize, Serialize};
@@ -105,16 +104,6 @@ impl Default for Args {
 }
 
 impl Args {
-    /// The same bytes as a load's.
-    pub(crate) fn of(load: &Load, rw: Direction, waiting: Waiting) -> Self {
-        let (spin_us, busy_poll) = match waiting {
-            Waiting::Sleep => (0, false),
-            Waiting::SpinUs(us) => (us, false),
-            Waiting::BusyPoll => (0, true),
-        };
-        Self { rw, bs: load.bs, depth: load.depth, spin_us, busy_poll, ..Self::default() }
-    }
-
     /// Refuses what cannot be run.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.bs >= 512, "--bs is at least 512");

@@ -5,7 +5,7 @@ use super::inbox::Inbox;
 use super::link::Link;
 use super::memory::Memory;
 use super::outbox::{Message, Outbox};
-use super::{ANSWER_BYTES, REQUEST_BYTES};
+use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
 use roadtrain_engine::tuning;
 use std::io;
 use std::net::TcpStream;

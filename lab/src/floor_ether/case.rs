@@ -1,34 +1,13 @@
 //! What is measured, and how its frames are filled.
 
-use super::Args;
+use super::args::{Args, Kind};
 use crate::floor::Direction;
-use clap::ValueEnum;
-use roadtrain_engine::ether::port::PortKind;
 use roadtrain_wire::ether::{
     COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, DATA_RECORD_BYTES, FRAME_HEADER_BYTES,
     PAGE_BYTES, RECORDS_MAX,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// What a port is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    /// AF_PACKET
-    Packet,
-    /// AF_XDP
-    Xdp,
-}
-
-impl Kind {
-    pub(super) fn port(self) -> PortKind {
-        match self {
-            Kind::Packet => PortKind::Packet,
-            Kind::Xdp => PortKind::Xdp,
-        }
-    }
-}
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! One end: a port, how it waits, what it has counted.
 
-use super::Args;
+use super::args::Args;
 use super::case::Case;
 use super::pack::{Packer, Record, unpack};
 use anyhow::Context;

@@ -1,6 +1,6 @@
 //! The host's end: keeps `depth` requests in flight and takes the time of each.
 
-use super::Args;
+use super::args::Args;
 use super::case::Case;
 use super::end::{Counts, End};
 use super::pack::{Record, What};

@@ -100,7 +100,7 @@ pub(super) fn print(results: &[EtherResult]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::Kind;
+    use super::super::args::Kind;
     use super::*;
     use crate::floor::{Direction, Sample};
     use hdrhistogram::Histogram;

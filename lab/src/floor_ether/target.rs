@@ -1,6 +1,6 @@
 //! The target's end: answers each request from a large memory.
 
-use super::Args;
+use super::args::Args;
 use super::case::Case;
 use super::end::{Counts, End};
 use super::pack::{Record, What};

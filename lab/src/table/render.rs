@@ -36,6 +36,38 @@ pub(crate) fn markdown(table: &Table) -> String {
     out
 }
 
+/// What is reached, beside the floor, in one table; and what is used at rest.
+pub(super) fn short(table: &Table) -> String {
+    let mut out = String::new();
+    machine(&mut out, table);
+    out.push('\n');
+    let heading =
+        ["", "unit", "reached", "floor", "ratio", "p99 us", "floor", "CPU-us/IO", "ratio"];
+    let mut lines = vec![strings(&heading)];
+    for group in [Group::Throughput, Group::Bandwidth, Group::RoundTrip] {
+        let rows: Vec<&RowResult> = table.rows.iter().filter(|row| row.group == group).collect();
+        let compared = comparison(group, &rows);
+        let unit = compared[0][1].clone();
+        for (line, row) in compared.into_iter().skip(1).zip(&rows) {
+            let [_, reached, floor, ratio, p99, floor_p99, cpu, _, cpu_ratio, _] =
+                <[String; 10]>::try_from(line).expect("a cell for each column");
+            let what = match group {
+                Group::Throughput => format!("4 KiB {}", row.title),
+                Group::RoundTrip => format!("4 KiB reads, depth 1, {}", row.title),
+                _ => row.title.clone(),
+            };
+            let unit = unit.clone();
+            lines.push(vec![what, unit, reached, floor, ratio, p99, floor_p99, cpu, cpu_ratio]);
+        }
+    }
+    grid::write(&mut out, &lines);
+    out.push('\n');
+    grid::write(&mut out, &checks(&table.checks));
+    let (kept, all) = table.score();
+    writeln!(out, "\n{kept} of {all} goals kept.").expect("a string takes all");
+    out
+}
+
 fn machine(out: &mut String, table: &Table) {
     let foreign = table.rows.iter().flat_map(|row| [&row.product, &row.floor]).flatten();
     let foreign = foreign.map(|m| m.foreign_cores).fold(0.0, f64::max);

@@ -1,0 +1,43 @@
+//! Figures that were read off a command's output by hand, and are committed as they were noted.
+
+use crate::grid::{self, Grid};
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use std::fmt::Write;
+
+#[derive(Debug, Deserialize)]
+struct Noted {
+    /// On which machine, how.
+    conditions: String,
+    command: String,
+    /// The first line is the heading.
+    table: Grid,
+}
+
+/// What a page says of them.
+pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
+    let noted: Noted = serde_json::from_str(json).context("JSON of noted figures")?;
+    let columns = noted.table.first().context("no heading")?.len();
+    ensure!(noted.table.iter().all(|line| line.len() == columns), "lines of different lengths");
+    let mut out = String::new();
+    writeln!(out, "{}\nCommand: `{}`.\n", noted.conditions, noted.command)?;
+    grid::write(&mut out, &noted.table);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page_of;
+
+    #[test]
+    fn a_table_is_told_with_its_conditions() {
+        let page = page_of(
+            r#"{"conditions": "Here.", "command": "x", "table": [["a", "b"], ["1", "2"]]}"#,
+        );
+        let page = page.expect("complete");
+        assert!(page.starts_with("Here.\nCommand: `x`.\n\n| a   | b   |\n"), "{page}");
+        assert!(
+            page_of(r#"{"conditions": "", "command": "", "table": [["a"], ["1", "2"]]}"#).is_err()
+        );
+    }
+}
