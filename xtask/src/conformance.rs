@@ -39,7 +39,7 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
 /// Names of all functions in the sources and in the shell tests.
 fn functions(root: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for folder in ["crates", "bench", "fuzz/fuzz_targets"] {
+    for folder in ["crates", "fuzz/fuzz_targets"] {
         for source in source::files(root, folder)? {
             names.extend(source.code.split("fn ").skip(1).map(|rest| identifier(rest).to_owned()));
         }
