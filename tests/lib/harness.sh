@@ -100,7 +100,7 @@ free_port() {
 # serve [OPTIONS]: a target on 127.0.0.1:$port (chosen unless set) with $nqn; leaves its process in $target
 serve() {
     port=${port:-$(free_port)} nqn=${nqn:-nqn.2026-11.test:e2e}
-    background "$work/target.log" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" "$@"
+    background "$work/target.log" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" "$@"
     target=$pid
     until_line "$work/target.log" '^ready' "$target"
 }
@@ -116,7 +116,7 @@ configure() {
 
 # serve_configured: a target as target.toml says; leaves its process in $target
 serve_configured() {
-    background "$work/target.log" "$ROADTRAIN" serve --config target.toml
+    background "$work/target.log" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve --config target.toml
     target=$pid
     until_line "$work/target.log" '^ready' "$target"
 }

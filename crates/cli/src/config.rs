@@ -266,7 +266,8 @@ fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>
 }
 
 impl SubsystemSpec {
-    fn check(&self) -> Result<(), String> {
+    /// Whether it can be.
+    pub(crate) fn check(&self) -> Result<(), String> {
         check_nqn(&self.nqn)?;
         if self.nqn == DISCOVERY_NQN {
             return Err("this NQN belongs to discovery, which is always there".into());

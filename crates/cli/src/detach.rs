@@ -1,8 +1,9 @@
 //! `roadtrain detach`: ends attachments, and removes what dead ones have left.
 
 use crate::args::{DetachArgs, GlobalArgs};
+use crate::control::socket;
 use crate::failure::{Failure, Outcome};
-use crate::registry::{Cleared, Entry, Registry, control};
+use crate::registry::{Cleared, Entry, Registry};
 use crate::signals::{Signal, Signals};
 use crate::{logs, output};
 use roadtrain_front::leftover::Leftover;
@@ -115,7 +116,7 @@ fn end_all(
         *how = How::Stuck;
     }
     let last_words = |(how, asking): (How, Option<UnixStream>)| match (how, asking) {
-        (How::Clean, Some(asking)) => (how, control::last_words(asking)),
+        (How::Clean, Some(asking)) => (how, socket::last_words(&asking)),
         _ => (how, Vec::new()),
     };
     ends.into_iter().zip(askings).map(last_words).collect()
@@ -128,7 +129,7 @@ fn called(id: &str, devices: &[String]) -> String {
 
 /// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
 fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
-    let asked = control::ask_to_stop(&registry.control_socket(&entry.id));
+    let asked = socket::ask_to_stop(&registry.control_socket(&entry.id));
     if asked.is_err() {
         entry.process.signal(libc::SIGTERM);
     }

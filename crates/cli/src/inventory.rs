@@ -3,7 +3,7 @@
 use crate::args::{Transport, word};
 use crate::identity::show_uuid;
 use crate::output::columns;
-use crate::registry::{Entry, Phase};
+use crate::registry::{Entry, Phase, TargetEntry};
 use crate::units::show_bytes;
 use roadtrain_engine::host::{ControllerInfo, EtherOffer, NamespaceInfo};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype, treq, trtype};
@@ -309,6 +309,28 @@ impl ListedHere {
         };
         ListedHere { state, entry }
     }
+}
+
+/// A row of `list` for what is served on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ServedHere {
+    /// `target`: attachments are in the same list.
+    pub kind: &'static str,
+    /// What is written about it.
+    #[serde(flatten)]
+    pub entry: TargetEntry,
+}
+
+/// Its rows as a table.
+#[must_use]
+pub(crate) fn served_table(rows: &[ServedHere]) -> String {
+    let cells = |ServedHere { entry, .. }: &ServedHere| {
+        let config = entry.config.as_ref().map_or("-".into(), |path| path.display().to_string());
+        let pid = entry.process.pid.to_string();
+        vec![entry.id.clone(), pid, entry.listeners.join(" "), config]
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    columns(&["target", "pid", "listens", "file"], &rows)
 }
 
 /// Its rows as a table, one for each namespace.

@@ -33,6 +33,7 @@ mod attach;
 mod bench;
 pub mod config;
 mod connect;
+mod control;
 mod detach;
 mod failure;
 mod generate;
@@ -44,10 +45,10 @@ mod notify;
 mod output;
 mod query;
 mod registry;
-mod remote_control;
 mod serve;
 mod signals;
 mod status;
+mod target;
 pub mod units;
 
 pub use failure::{Failure, Kind, Outcome};
@@ -90,6 +91,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Attach(args) => attach::run(args, global),
         Command::Detach(args) => detach::run(args, global),
         Command::Status(args) => status::run(args, global),
+        Command::Target(args) => target::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),

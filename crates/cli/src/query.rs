@@ -4,11 +4,15 @@ use crate::args::{
     ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
 };
 use crate::failure::{Failure, Outcome};
-use crate::inventory::{Discovery, Identified, Listed, ListedHere, Record, here_table, list_table};
-use crate::registry::Registry;
+use crate::inventory::{
+    Discovery, Identified, Listed, ListedHere, Record, ServedHere, here_table, list_table,
+    served_table,
+};
+use crate::registry::{Registry, Targets};
 use crate::{connect, logs, output};
 use roadtrain_engine::host::{Admin, HostConfig, look_around};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use serde_json::json;
 use std::time::Duration;
 use tracing::warn;
 
@@ -43,7 +47,7 @@ pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
 pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let Some(asked) = args.portal() else {
-        return attached(args.nqn.as_deref(), global);
+        return here(args.nqn.as_deref(), global);
     };
     let places = match &args.nqn {
         Some(nqn) => vec![(asked, nqn.clone())],
@@ -61,12 +65,24 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&rows) } else { output::line(&list_table(&rows)) }
 }
 
-/// What is attached on this machine, as far as it is written down.
-fn attached(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
+/// What is attached and served on this machine, as far as it is written down.
+fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
     let mut entries = Registry::of_user().entries()?;
     entries.retain(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
     let rows: Vec<ListedHere> = entries.into_iter().map(ListedHere::new).collect();
-    if global.json { output::json(&rows) } else { output::line(&here_table(&rows)) }
+    // What they serve is known by themselves: `status` asks them.
+    let served = if nqn.is_some() { Vec::new() } else { Targets::of_user().entries()? };
+    let served: Vec<ServedHere> =
+        served.into_iter().map(|entry| ServedHere { kind: "target", entry }).collect();
+    if global.json {
+        let rows = rows.iter().map(|row| json!(row));
+        return output::json(&rows.chain(served.iter().map(|row| json!(row))).collect::<Vec<_>>());
+    }
+    let attached =
+        if rows.is_empty() && !served.is_empty() { None } else { Some(here_table(&rows)) };
+    let served = (!served.is_empty()).then(|| served_table(&served));
+    let tables: Vec<String> = attached.into_iter().chain(served).collect();
+    output::line(&tables.join("\n"))
 }
 
 /// Places that a discovery log leads to, each subsystem once, preferring the address asked.

@@ -39,19 +39,22 @@ pub struct DetachArgs {
 const STATUS_EXAMPLES: &str = "\
 IOPS and bandwidth are those since somebody looked last.
 
-Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all, 3 when
-one has no connection to its target.
+Shows attachments, then targets with their subsystems, namespaces and controllers.
+
+Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all or a
+target silent, 3 when an attachment has no connection to its target.
 
 Examples:
   roadtrain status
   roadtrain status fuse0 --json
+  roadtrain status target0
   roadtrain status /dev/ublkb0 --watch=5";
 
 /// Options of `roadtrain status`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
-    /// Only these: an ID, a path, a device, or an NQN [default: all].
+    /// Only these: an ID, a path, a device, or the NQN of attachments [default: all].
     #[arg(value_name = "ID|PATH|DEVICE|NQN")]
     pub names: Vec<String>,
     /// Look again and again, until interrupted; with --json one line each time.

@@ -13,6 +13,7 @@ mod policy;
 mod query;
 mod serve;
 mod stream;
+mod target;
 
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs, ReadWrite};
@@ -27,6 +28,7 @@ pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
 pub use stream::{LaneChoice, StepSpec, StreamSpec};
+pub use target::{TargetArgs, TargetCommand};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
@@ -89,14 +91,16 @@ pub enum Command {
     Discover(DiscoverArgs),
     /// Show a controller and its namespaces.
     Identify(IdentifyArgs),
-    /// List what is attached here, or the namespaces that can be reached at an address.
+    /// List what is attached and served here, or the namespaces that can be reached at an address.
     List(ListArgs),
     /// Show a remote namespace as a local block device.
     Attach(Box<AttachArgs>),
     /// End attachments, and remove what dead ones have left.
     Detach(DetachArgs),
-    /// Show how it stands with what is attached here.
+    /// Show how it stands with what is attached and served here.
     Status(StatusArgs),
+    /// Change what a running target exports.
+    Target(TargetArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
     /// Print or write shell completions.

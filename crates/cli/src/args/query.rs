@@ -46,8 +46,8 @@ pub struct IdentifyArgs {
 }
 
 const LIST_EXAMPLES: &str = "\
-Without an address: what this user has attached here, also when its process is gone (`roadtrain
-status` asks the processes). With one: the namespaces that a target has there.
+Without an address: what this user has attached and serves here, also when its process is gone
+(`roadtrain status` asks the processes). With one: the namespaces that a target has there.
 
 Examples:
   roadtrain list
@@ -62,7 +62,7 @@ pub struct ListArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of a target; with -t ether interfaces [default: list what is attached here].
+    /// Address or name of a target; with -t ether interfaces [default: list what is attached and served here].
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Option<String>,
     /// TCP port.

@@ -20,7 +20,8 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
            uuid=UUID, nguid=NGUID (who it is to hosts; without them it follows from the blocks)
 
 Signals: SIGTERM and SIGINT stop it; SIGHUP reads the configuration file again: namespaces appear,
-disappear and grow, hosts are allowed and refused. A file with an error changes nothing.
+disappear and grow, hosts are allowed and refused. A file with an error changes nothing. `roadtrain
+target` changes one thing by itself.
 
 Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk \\
@@ -70,9 +71,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "LEVEL", help_heading = "Output",
           value_parser = ["error", "warn", "info", "debug", "trace"])]
     pub log_level: Option<String>,
-    /// Answer `stats` on stdin; stop at its end.
+    /// Name of the target here, for `roadtrain status` and `roadtrain target` [default: target0, target1, ...].
+    #[arg(long, value_name = "NAME")]
+    pub id: Option<String>,
+    /// Answer requests on stdin instead of at a control socket; stop at its end.
     #[arg(long, hide = true)]
-    pub remote_control: bool,
+    pub control_stdin: bool,
 }
 
 /// What to export, and where.

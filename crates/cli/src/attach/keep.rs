@@ -1,13 +1,14 @@
 //! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
 
+use crate::control::{Call, Refusal, socket};
 use crate::failure::{Failure, Outcome};
-use crate::registry::{DeviceEntry, Registration, control};
+use crate::registry::{DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
 use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
 use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
+use serde_json::json;
 use std::collections::VecDeque;
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,17 +86,17 @@ impl Kept {
     /// The socket cannot be made.
     pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome {
         let kept = self.clone();
-        let answer = move |question: &str, asker: &UnixStream| match question {
-            control::STATUS => serde_json::to_string(&kept.report()).unwrap_or_default(),
-            control::STOP => {
+        let answers = move |call: Call, asker: &UnixStream| match call {
+            Call::Status => Some(Ok(json!(kept.report()))),
+            Call::Stop => {
                 let mut askers = kept.askers.lock().unwrap_or_else(PoisonError::into_inner);
                 askers.extend(asker.try_clone());
                 signals::stop_self();
-                "stopping".into()
+                None
             }
-            _ => "unknown".into(),
+            _ => Some(Err(Refusal::not_for("an attachment"))),
         };
-        control::serve(socket, answer)
+        socket::serve(socket, answers)
             .map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
     }
 
@@ -134,15 +135,12 @@ impl Kept {
             attachment.stop();
         }
         let lost = self.view.lost();
-        if lost.is_empty() {
-            return Ok(());
-        }
         let askers =
             std::mem::take(&mut *self.askers.lock().unwrap_or_else(PoisonError::into_inner));
-        for mut asker in askers {
-            let _ = asker.write_all(format!("\n{}\n", lost.join("\n")).as_bytes()); // may be gone
+        for asker in askers {
+            let _ = socket::reply_to(&asker, Ok(json!({ "lost": lost }))); // may be gone
         }
-        Err(Failure::failed(lost.join("; ")))
+        if lost.is_empty() { Ok(()) } else { Err(Failure::failed(lost.join("; "))) }
     }
 
     fn report(&self) -> Report {

@@ -3,16 +3,19 @@
 
 use super::usage::Usage;
 use crate::args::BenchArgs;
+use crate::control::counters::Counters;
+use crate::control::{Call, socket};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
-use crate::remote_control::{Counters, STATS};
 use crate::signals::stop_child;
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::target::Limits;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What it is called.
@@ -23,8 +26,8 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// A target on loopback. Dropping it stops it.
 pub(super) struct OwnTarget {
     child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+    /// Its end of this is its stdin; `None`: it is to end.
+    control: Option<UnixStream>,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -38,20 +41,21 @@ impl OwnTarget {
         let failed =
             |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find this program", e))?;
+        let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
         let mut child = Command::new(program)
             .args(arguments(args))
-            .stdin(Stdio::piped())
+            .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::piped())
             .process_group(0) // Ctrl-C is for us alone: the target is asked for its counters after it
             .spawn()
             .map_err(|e| failed("start", e))?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Failure::failed("own target: no pipe"));
-        };
+        let stdout = child.stdout.take();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let stdout = BufReader::new(stdout);
-        let mut target = OwnTarget { child, stdin: Some(stdin), stdout, address };
-        let line = target.read_line()?;
+        let mut target = OwnTarget { child, control: Some(control), address };
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
         let address = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
         target.address = address
             .filter(|_| line.starts_with("ready"))
@@ -72,26 +76,18 @@ impl OwnTarget {
     /// # Errors
     /// It has died.
     pub(super) fn stats(&mut self) -> Outcome<LaneStats> {
-        let gone = |e| Failure::failed(format!("own target: {e}"));
-        if let Some(stdin) = &mut self.stdin {
-            writeln!(stdin, "{STATS}").map_err(gone)?;
-        }
-        let line = self.read_line()?;
-        let counters: Counters = serde_json::from_str(&line)
-            .map_err(|e| Failure::failed(format!("own target: counters: {e}")))?;
+        let failed =
+            |e: &dyn std::fmt::Display| Failure::failed(format!("own target: counters: {e}"));
+        let control = self.control.as_ref().ok_or_else(|| failed(&"it ends"))?;
+        let reply = socket::ask_over(control, &Call::Counters).map_err(|e| failed(&e))?;
+        let counters: Counters = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
         Ok(counters.into())
-    }
-
-    fn read_line(&mut self) -> Outcome<String> {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line)?;
-        Ok(line)
     }
 }
 
 impl Drop for OwnTarget {
     fn drop(&mut self) {
-        self.stdin = None;
+        self.control = None;
         stop_child(&self.child);
         let deadline = Instant::now() + STOP_WAIT;
         while Instant::now() < deadline {
@@ -117,7 +113,7 @@ pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
 fn arguments(args: &BenchArgs) -> Vec<String> {
     let mut words: Vec<String> = [
         "serve",
-        "--remote-control",
+        "--control-stdin",
         "--log-level",
         "warn",
         "-a",
@@ -184,7 +180,7 @@ mod tests {
         assert_eq!(serve.export.placement, args.lanes.placement);
         assert_eq!(serve.dispatch, crate::args::DispatchName::Rec);
         assert_eq!(serve.limits.max_queues, Some(512));
-        assert!(serve.remote_control);
+        assert!(serve.control_stdin);
         assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);
     }
 }

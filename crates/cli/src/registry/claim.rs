@@ -125,7 +125,7 @@ fn taken(other: &Entry, claim: &Claim) -> Failure {
 }
 
 /// A name is also a folder's.
-fn check_id(id: &str) -> Outcome {
+pub(super) fn check_id(id: &str) -> Outcome {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     if id.is_empty() || id.len() > ID_LENGTH_MAX || id.starts_with('.') || !id.chars().all(good) {
         let rule = "write up to 64 letters, digits and -_.:@, no dot first";

@@ -12,17 +12,18 @@
 //! | `entry` | what is written about an attachment |
 //! | `process` | whether the one that wrote it still runs |
 //! | `claim` | a place of its own for a new attachment |
-//! | `control` | questions to the process, and its answers |
+//! | `target` | the same for what is served here |
 
 mod claim;
-pub(crate) mod control;
 mod entry;
 mod place;
 mod process;
+mod target;
 
 pub(crate) use claim::{Claim, Registration};
 pub(crate) use entry::{DeviceEntry, Entry, Phase};
 pub(crate) use process::Process;
+pub(crate) use target::{TargetClaim, TargetEntry, TargetPlace, Targets};
 
 use crate::failure::{Failure, Outcome};
 use std::fs::{self, File};

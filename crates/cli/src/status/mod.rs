@@ -1,60 +1,102 @@
-//! `roadtrain status`: how it stands with what is attached here.
+//! `roadtrain status`: how it stands with what is attached and served here.
 
 pub(crate) mod report;
+pub(crate) mod target;
 
 use crate::args::{GlobalArgs, StatusArgs};
+use crate::control::{Call, socket};
 use crate::failure::{Failure, Outcome};
-use crate::registry::{Entry, Phase, Registry, control};
+use crate::registry::{Entry, Phase, Registry, TargetEntry, Targets};
 use crate::{logs, output};
 use report::{Report, State};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{ErrorKind, IsTerminal};
+use std::path::Path;
 use std::thread;
+use target::{TargetReport, TargetState};
 
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
+/// Whatever runs here.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Attachment(Report),
+    Target(TargetReport),
+}
+
+impl Shown {
+    fn text(&self) -> String {
+        match self {
+            Shown::Attachment(report) => report.text(),
+            Shown::Target(report) => report.text(),
+        }
+    }
+}
+
 /// `roadtrain status`
 pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let registry = Registry::of_user();
     let Some(period) = args.watch else {
-        let reports = look(&registry, &args.names)?;
-        if global.json { output::json(&reports) } else { output::line(&text(&reports)) }?;
-        return judge(&reports);
+        let shown = look(&args.names)?;
+        if global.json { output::json(&shown) } else { output::line(&text(&shown)) }?;
+        return judge(&shown);
     };
-    let mut before: Vec<Report> = Vec::new();
+    let mut before: Vec<Shown> = Vec::new();
     loop {
-        let mut reports = look(&registry, &args.names)?;
-        for report in &mut reports {
-            if let Some(before) = before.iter().find(|before| before.pid == report.pid) {
-                report.since(before);
-            }
+        let mut shown = look(&args.names)?;
+        for one in &mut shown {
+            since(one, &before);
         }
         let text = if global.json {
-            serde_json::to_string(&reports).map_err(std::io::Error::from)?
+            serde_json::to_string(&shown).map_err(std::io::Error::from)?
         } else {
             let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
-            format!("{clear}{}", text(&reports))
+            format!("{clear}{}", text(&shown))
         };
         if !output::line_is_read(&text)? {
             return Ok(());
         }
-        before = reports;
+        before = shown;
         thread::sleep(period);
     }
 }
 
-fn look(registry: &Registry, names: &[String]) -> Outcome<Vec<Report>> {
+/// Shows the rates of an attachment since the look `before`.
+fn since(shown: &mut Shown, before: &[Shown]) {
+    let Shown::Attachment(report) = shown else { return };
+    for before in before {
+        if let Shown::Attachment(before) = before
+            && before.pid == report.pid
+        {
+            report.since(before);
+        }
+    }
+}
+
+/// Attachments, then targets.
+fn look(names: &[String]) -> Outcome<Vec<Shown>> {
+    let (registry, targets) = (Registry::of_user(), Targets::of_user());
+    let mut served = targets.entries()?;
     let mut entries = Vec::new();
     for name in names {
-        entries.extend(registry.find_some(name)?);
+        match served.iter().any(|target| target.id == *name) {
+            true => entries.extend(registry.find(name)?),
+            false => entries.extend(registry.find_some(name)?),
+        }
     }
     if names.is_empty() {
         entries = registry.entries()?;
+    } else {
+        served.retain(|target| names.contains(&target.id));
     }
     entries.sort_by(|a, b| a.id.cmp(&b.id));
     entries.dedup_by(|a, b| a.id == b.id);
-    Ok(entries.iter().map(|entry| ask(registry, entry)).collect())
+    let attachments = entries.iter().map(|entry| Shown::Attachment(ask(&registry, entry)));
+    let served = served.iter().map(|target| Shown::Target(ask_target(&targets, target)));
+    Ok(attachments.chain(served).collect())
 }
 
 fn ask(registry: &Registry, entry: &Entry) -> Report {
@@ -64,33 +106,44 @@ fn ask(registry: &Registry, entry: &Entry) -> Report {
     if entry.phase == Phase::Starting {
         return Report::outside(entry, State::Starting);
     }
-    let answer = control::ask(&registry.control_socket(&entry.id), control::STATUS);
-    match answer.map(|text| serde_json::from_str(&text)) {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => {
-            let error = Some(format!("an answer that makes no sense: {error}"));
-            Report { error, ..Report::outside(entry, State::Silent) }
-        }
-        Err(error) => {
-            let error = match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => "its process does not answer".into(),
-                _ => error.to_string(),
-            };
-            let error = Some(error);
-            Report { error, ..Report::outside(entry, State::Silent) }
-        }
-    }
+    let silent = |error| Report { error: Some(error), ..Report::outside(entry, State::Silent) };
+    status_at(&registry.control_socket(&entry.id)).unwrap_or_else(silent)
 }
 
-fn text(reports: &[Report]) -> String {
-    if reports.is_empty() {
-        return "nothing is attached here".into();
+fn ask_target(targets: &Targets, entry: &TargetEntry) -> TargetReport {
+    let silent = |error| TargetReport::silent(entry, error);
+    status_at(&targets.control_socket(&entry.id)).unwrap_or_else(silent)
+}
+
+/// What a process says of itself, or why it does not.
+fn status_at<T: DeserializeOwned>(socket: &Path) -> Result<T, String> {
+    let reply = socket::ask(socket, &Call::Status).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "its process does not answer".into(),
+        _ => error.to_string(),
+    })?;
+    let status = reply.map_err(|refusal| refusal.message.into_string())?;
+    serde_json::from_value(status).map_err(|e| format!("an answer that makes no sense: {e}"))
+}
+
+fn text(shown: &[Shown]) -> String {
+    if shown.is_empty() {
+        return "nothing is attached or served here".into();
     }
-    reports.iter().map(Report::text).collect::<Vec<_>>().join("\n")
+    shown.iter().map(Shown::text).collect::<Vec<_>>().join("\n")
 }
 
 /// The exit status: the worst of what was seen.
-fn judge(reports: &[Report]) -> Outcome {
+fn judge(shown: &[Shown]) -> Outcome {
+    let bad = shown.iter().filter_map(|one| match one {
+        Shown::Target(target) if target.state != TargetState::Serving => Some(target),
+        _ => None,
+    });
+    let bad: Vec<String> = bad.map(|target| format!("{} is {}", target.id, target.state)).collect();
+    let reports = shown.iter().filter_map(|one| match one {
+        Shown::Attachment(report) => Some(report),
+        Shown::Target(_) => None,
+    });
+    let reports: Vec<&Report> = reports.collect();
     let all = |states: &[State]| {
         let bad = reports.iter().filter(|report| states.contains(&report.state));
         let bad: Vec<String> = bad.map(|r| format!("{} is {}", r.id, r.state)).collect();
@@ -98,6 +151,9 @@ fn judge(reports: &[Report]) -> Outcome {
     };
     if let Some(bad) = all(&[State::Gone, State::Silent]) {
         return Err(Failure::failed(format!("{bad}: `roadtrain detach` removes what is left")));
+    }
+    if !bad.is_empty() {
+        return Err(Failure::failed(bad.join(", ")));
     }
     match all(&[State::Reconnecting, State::Failing]) {
         Some(bad) => Err(Failure::connect(format!("{bad}: is the target running?"))),
@@ -124,7 +180,8 @@ mod tests {
         let _place = registry.claim(&claim).unwrap();
         let entry = registry.entries().unwrap().remove(0);
         let judged = |states: &[State]| {
-            let reports: Vec<_> = states.iter().map(|s| Report::outside(&entry, *s)).collect();
+            let reports: Vec<_> =
+                states.iter().map(|s| Shown::Attachment(Report::outside(&entry, *s))).collect();
             judge(&reports).map_err(|failure| failure.kind)
         };
         assert_eq!(judged(&[]), Ok(()));

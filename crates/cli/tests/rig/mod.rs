@@ -3,16 +3,19 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_roadtrain");
 pub const NQN: &str = "nqn.2025-01.io.example:test";
 
+/// Not where this user's attachments and targets are.
+const RUNTIME_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
+
 pub fn roadtrain(line: &str) -> Output {
     let mut command = Command::new(PROGRAM);
     command.args(line.split_whitespace()).stdin(Stdio::null());
-    // Not where this user's attachments are.
-    command.env("ROADTRAIN_RUNTIME_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/run"));
+    command.env("ROADTRAIN_RUNTIME_DIR", RUNTIME_DIR);
     command.output().unwrap()
 }
 
@@ -34,9 +37,15 @@ pub struct Target {
 
 impl Target {
     pub fn start(arguments: &[&str]) -> Target {
+        Target::start_in(RUNTIME_DIR.as_ref(), arguments)
+    }
+
+    /// With a folder of its own for what runs.
+    pub fn start_in(runtime: &Path, arguments: &[&str]) -> Target {
         let mut child = Command::new(PROGRAM)
             .arg("serve")
             .args(arguments)
+            .env("ROADTRAIN_RUNTIME_DIR", runtime)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -11,8 +11,8 @@ use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Session};
 use roadtrain_proto::target::{
-    ConfigError, Connected, Limits, Operation, Outcome, Place, Target, TargetConfig, TargetEvent,
-    host_name,
+    ConfigError, Connected, ControllerView, Limits, Operation, Outcome, Place, Target,
+    TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -352,6 +352,17 @@ impl Control {
         closed
             .filter_map(|(nqn, nsid, result)| Some((nqn.to_owned(), nsid, result.err()?)))
             .collect()
+    }
+
+    /// What is exported, as it was asked for.
+    pub(super) fn exports(&self) -> TargetConfig<Export> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What hosts see of it, and the controllers that there are.
+    pub(super) fn view(&self) -> (TargetConfig, Vec<ControllerView>) {
+        let state = self.lock();
+        (state.target.config().clone(), state.target.controllers().collect())
     }
 
     /// New exports, all of them or none.

@@ -21,8 +21,8 @@ use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, Description, Limits, Listener, NamespaceId, Operation,
-    SubsystemConfig, Target, TargetConfig,
+    ConfigError, ConnectionLimits, ControllerView, Description, Limits, Listener, NamespaceId,
+    Operation, SubsystemConfig, Target, TargetConfig,
 };
 use roadtrain_store::{BackendSpec, Store};
 use roadtrain_wire::pdu::Digests;
@@ -356,6 +356,18 @@ impl Server {
     /// The first thing that cannot be; nothing has changed then.
     pub fn apply(&self, operations: &[Operation<Export>]) -> Result<Vec<Operation>, ConfigError> {
         self.change(|control| control.apply(operations))
+    }
+
+    /// What is exported, as it was asked for.
+    #[must_use]
+    pub fn exports(&self) -> TargetConfig<Export> {
+        self.control.exports()
+    }
+
+    /// What hosts see of it, and the controllers that there are.
+    #[must_use]
+    pub fn view(&self) -> (TargetConfig, Vec<ControllerView>) {
+        self.control.view()
     }
 
     fn change<T>(&self, change: impl FnOnce(&Control) -> T) -> T {

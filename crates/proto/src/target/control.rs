@@ -1,7 +1,7 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
 use super::config::{Limits, TargetConfig};
-use super::controller::{Controller, ControllerKind, NOT_ABORTED};
+use super::controller::{Controller, ControllerKind, ControllerView, NOT_ABORTED};
 use super::events::Notice;
 use super::namespace::NamespaceTable;
 use super::operations::{ConfigError, Operation};
@@ -127,6 +127,18 @@ impl Target {
     /// The next thing to do; call until `None` after any other call.
     pub fn poll_event(&mut self) -> Option<TargetEvent> {
         self.outbox.pop_front()
+    }
+
+    /// The controllers that there are.
+    pub fn controllers(&self) -> impl Iterator<Item = ControllerView> {
+        self.controllers.values().map(|controller| ControllerView {
+            cntlid: controller.cntlid,
+            kind: controller.kind,
+            subnqn: controller.subnqn.clone(),
+            hostnqn: controller.hostnqn.clone(),
+            hostid: controller.hostid,
+            io_queues: controller.queues.len(),
+        })
     }
 
     /// The active namespaces of a subsystem.

@@ -24,6 +24,23 @@ pub enum ControllerKind {
     Discovery,
 }
 
+/// What there is to say about a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerView {
+    /// Controller identifier.
+    pub cntlid: u16,
+    /// What it serves.
+    pub kind: ControllerKind,
+    /// The subsystem.
+    pub subnqn: Arc<str>,
+    /// The host's NQN.
+    pub hostnqn: Arc<str>,
+    /// The host's identifier.
+    pub hostid: [u8; 16],
+    /// I/O queues connected.
+    pub io_queues: usize,
+}
+
 /// A controller: admin queue, I/O queues, and the state that admin commands see and change.
 #[derive(Debug)]
 pub(super) struct Controller {

@@ -48,7 +48,7 @@ pub use config::{
 };
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::{CloseReason, Target, TargetEvent};
-pub use controller::{ControllerKind, ControllerShared, Usage};
+pub use controller::{ControllerKind, ControllerShared, ControllerView, Usage};
 pub use identity::{NamespaceId, digest};
 pub use namespace::NamespaceTable;
 pub use operations::{ConfigError, Operation, Place};

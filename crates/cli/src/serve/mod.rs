@@ -1,11 +1,15 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
+mod control;
+
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::{EtherSpec, ServeConfig, SubsystemSpec};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::{Kind, NamespaceSpec};
+use crate::registry::{TargetClaim, TargetPlace, Targets};
 use crate::signals::{self, Signal, Signals};
-use crate::{connect, logs, notify, output, remote_control};
+use crate::{connect, logs, notify, output};
+use control::Served;
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::target::{
@@ -13,7 +17,6 @@ use roadtrain_engine::target::{
 };
 use roadtrain_proto::target::{ConfigError, Limits};
 use roadtrain_wire::pdu::Digests;
-use std::path::Path;
 use std::sync::Arc;
 use tracing::{error, info, warn};
 
@@ -37,13 +40,23 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block()?;
     let server = Arc::new(Server::start(engine_config)?);
     server.on_failure(signals::stop_self);
-    output::ready(&ready(&server, &config))?;
+    let listeners = listeners(&server, &config);
+    let ready = ready(&listeners, &config);
+    let place = if args.control_stdin { None } else { claim(args, &listeners)? };
+    let file = args.config.as_deref();
+    let served = Served::new(server.clone(), place.as_ref(), listeners, (config, file));
+    let served = Arc::new(served);
+    match &place {
+        Some(place) => served
+            .answer_at(&place.control_socket())
+            .unwrap_or_else(|error| warn!("no control socket: {error}")),
+        None if args.control_stdin => served.answer_on_stdin()?,
+        None => {}
+    }
+    output::ready(&ready)?;
     notify::tell(notify::READY);
     let watchdog = notify::watch(server.pulse())?;
-    if args.remote_control {
-        remote_control::serve(server.clone());
-    }
-    until_stopped(&signals, &server, config, args.config.as_deref());
+    until_stopped(&signals, &served);
     drop(watchdog);
     let ended = server.shut_down();
     match server.failure() {
@@ -55,43 +68,45 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-fn ready(server: &Server, config: &ServeConfig) -> String {
+/// A place where others find it. What has no name of its own does without when there is none.
+fn claim(args: &ServeArgs, listeners: &[String]) -> Outcome<Option<TargetPlace>> {
+    let config = args.config.as_deref().map(std::path::absolute).transpose()?;
+    let (id, listeners) = (args.id.as_deref(), listeners.to_vec());
+    let claim = TargetClaim { id, listeners, config: config.as_deref() };
+    match (Targets::of_user().claim(&claim), id) {
+        (Ok(place), _) => Ok(Some(place)),
+        (Err(failure), Some(_)) => Err(failure),
+        (Err(failure), None) => {
+            warn!("no control socket: {}", failure.message);
+            Ok(None)
+        }
+    }
+}
+
+/// Where it listens.
+fn listeners(server: &Server, config: &ServeConfig) -> Vec<String> {
     let listed = |ether: &EtherSpec| {
         let names = ether.interfaces.0.iter();
         names.map(|name| format!("ether:{name}")).collect::<Vec<_>>()
     };
     let interfaces = config.ether.iter().flat_map(listed);
     let addresses = server.addresses().iter().map(ToString::to_string);
-    let addresses: Vec<String> = addresses.chain(interfaces).collect();
-    let nqns: Vec<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
-    format!("ready {} {}", addresses.join(" "), nqns.join(","))
+    addresses.chain(interfaces).collect()
 }
 
-fn until_stopped(signals: &Signals, server: &Server, mut config: ServeConfig, file: Option<&Path>) {
-    loop {
-        match (signals.wait(), file) {
-            (Signal::Stop, _) => {
-                notify::tell(notify::STOPPING);
-                return info!("stopping");
-            }
-            (Signal::Reload, None) => warn!("SIGHUP: there is no configuration file to read again"),
-            (Signal::Reload, Some(file)) => match reload(server, &config, file) {
-                Ok(new) => config = new,
-                Err(failure) => error!("not reloaded: {}", failure.message),
-            },
+fn ready(listeners: &[String], config: &ServeConfig) -> String {
+    let nqns: Vec<&str> = config.subsystems.iter().map(|s| s.nqn.as_str()).collect();
+    format!("ready {} {}", listeners.join(" "), nqns.join(","))
+}
+
+fn until_stopped(signals: &Signals, served: &Served) {
+    while signals.wait() == Signal::Reload {
+        if let Err(failure) = served.reload() {
+            error!("not reloaded: {}", failure.message);
         }
     }
-}
-
-fn reload(server: &Server, old: &ServeConfig, file: &Path) -> Outcome<ServeConfig> {
-    let new = ServeConfig::read(file)?;
-    if old.needs_restart(&new) {
-        warn!("{}: only subsystems are reloaded; the other changes need a restart", file.display());
-    }
-    let changes = server.reload(&subsystems(&new.subsystems)?).map_err(ServerError::from)?;
-    info!(changes = changes.len(), "reloaded {}", file.display());
-    // What needs a restart stays what it was, so that the next reload says so again.
-    Ok(ServeConfig { subsystems: new.subsystems, ..old.clone() })
+    notify::tell(notify::STOPPING);
+    info!("stopping");
 }
 
 impl From<ServerError> for Failure {
@@ -145,15 +160,16 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
 }
 
 fn subsystems(specs: &[SubsystemSpec]) -> Outcome<Vec<Subsystem>> {
-    let subsystem = |spec: &SubsystemSpec| {
-        Ok(Subsystem {
-            serial: spec.serial.clone(),
-            allowed_hosts: spec.allow_hosts.clone(),
-            namespaces: spec.namespaces.iter().map(export).collect::<Outcome<_>>()?,
-            ..Subsystem::new(spec.nqn.clone())
-        })
-    };
     specs.iter().map(subsystem).collect()
+}
+
+fn subsystem(spec: &SubsystemSpec) -> Outcome<Subsystem> {
+    Ok(Subsystem {
+        serial: spec.serial.clone(),
+        allowed_hosts: spec.allow_hosts.clone(),
+        namespaces: spec.namespaces.iter().map(export).collect::<Outcome<_>>()?,
+        ..Subsystem::new(spec.nqn.clone())
+    })
 }
 
 fn export(spec: &NamespaceSpec) -> Outcome<Export> {

@@ -1,17 +1,7 @@
-//! A line protocol between `bench` and the target it starts: on stdin `stats`, on stdout one line of JSON;
-//! end of input stops the target, so that it never outlives its parent.
+//! The counters of a target in JSON.
 
-use crate::signals;
 use roadtrain_engine::stats::LaneStats;
-use roadtrain_engine::target::Server;
 use serde::{Deserialize, Serialize};
-use std::io::BufRead;
-use std::sync::Arc;
-use std::thread;
-use tracing::warn;
-
-/// The word that asks for the counters.
-pub(crate) const STATS: &str = "stats";
 
 /// The engine's counters as JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,24 +54,3 @@ convert!(
     doorbells_drained,
     reconnects
 );
-
-/// Answers on a thread of its own.
-pub(crate) fn serve(server: Arc<Server>) {
-    let answer = move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if line.trim() != STATS {
-                warn!("unknown request '{line}' on stdin");
-                continue;
-            }
-            let counters = Counters::from(server.stats());
-            let text = serde_json::to_string(&counters).unwrap_or_default();
-            if !matches!(crate::output::line_is_read(&text), Ok(true)) {
-                break;
-            }
-        }
-        signals::stop_self();
-    };
-    if let Err(error) = thread::Builder::new().name("roadtrain-stdin".into()).spawn(answer) {
-        warn!("no thread for stdin: {error}");
-    }
-}

@@ -1,0 +1,82 @@
+//! `roadtrain target`
+
+use super::NO_HEADING;
+use crate::namespace::NamespaceSpec;
+use crate::units::parse_size;
+use clap::{Args, Subcommand};
+
+const EXAMPLES: &str = "\
+Each change is checked, and made as a whole or not at all. Hosts that are connected see it at
+once. It is not written to the configuration file: a reload and a restart go back to what the
+file says.
+
+Exit status: 0 when it is done, 1 when a file or device cannot be had or the work failed, 2 when
+the change cannot be, 3 when no target answers.
+
+Examples:
+  roadtrain target add-namespace file:/srv/b.img,size=100GiB
+  roadtrain target resize-namespace 2 200GiB
+  roadtrain target remove-namespace 2 -n nqn.2025-01.io.example:disk
+  roadtrain target allow-host nqn.2025-01.io.example:host7
+  roadtrain target reload --id target0 --json";
+
+/// Options of `roadtrain target`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct TargetArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TargetCommand,
+    /// The target's name, as `roadtrain status` shows it [default: the only one].
+    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING)]
+    pub id: Option<String>,
+    /// The subsystem [default: the only one].
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
+    pub nqn: Option<String>,
+}
+
+/// What a target can be told.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TargetCommand {
+    /// Read the configuration file again, as at SIGHUP.
+    Reload,
+    /// Add a namespace; `roadtrain serve --help` says what SPEC is.
+    AddNamespace {
+        /// Such as file:/srv/b.img,size=100GiB or mem:1GiB,nsid=3.
+        #[arg(value_name = "SPEC")]
+        namespace: NamespaceSpec,
+    },
+    /// Put other blocks under a number (nsid=N in SPEC); hosts see one namespace go, and another come.
+    ReplaceNamespace {
+        /// Such as file:/srv/b.img,nsid=3.
+        #[arg(value_name = "SPEC")]
+        namespace: NamespaceSpec,
+    },
+    /// Remove a namespace; its file stays.
+    RemoveNamespace {
+        /// Its number.
+        nsid: u32,
+    },
+    /// Give a namespace another size, or look at its file or device again.
+    ResizeNamespace {
+        /// Its number.
+        nsid: u32,
+        /// Its new size [default: that of its file or device].
+        #[arg(value_parser = parse_size)]
+        size: Option<u64>,
+    },
+    /// Let a host connect.
+    AllowHost {
+        /// Its NQN.
+        host: String,
+    },
+    /// Let a host connect no more, and end its connections.
+    DisallowHost {
+        /// Its NQN.
+        host: String,
+    },
+    /// Let any host connect.
+    AllowAnyHost,
+    /// Let only hosts connect that are named with allow-host, and end the connections of all others.
+    DisallowAnyHost,
+}

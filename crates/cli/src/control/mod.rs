@@ -1,0 +1,379 @@
+//! The control socket: how a running `serve` or `attach` is asked and told.
+//!
+//! One line of JSON is a request, one line is its answer; docs/reference/control-socket.md has them all. These types
+//! are the schema; `socket` carries them.
+
+pub(crate) mod counters;
+pub(crate) mod socket;
+
+use crate::config::SubsystemSpec;
+use crate::failure::Failure;
+use crate::namespace::NamespaceSpec;
+use crate::units::size_field;
+use roadtrain_engine::target::{ConfigError, Operation};
+use roadtrain_proto::target::{Description, Place};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Of the schema. Another one is another number.
+pub(crate) const VERSION: u32 = 1;
+
+/// A request as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    version: u32,
+    method: String,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    params: Value,
+}
+
+/// What a process can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "method", content = "params", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Call {
+    /// How it stands.
+    Status,
+    /// An attachment ends; the answer comes when it has.
+    Stop,
+    /// A target's counters.
+    Counters,
+    /// A target reads its configuration file again.
+    Reload,
+    /// A target does all of this, or nothing.
+    Apply {
+        /// In this order.
+        operations: Vec<Change>,
+    },
+}
+
+/// A change to what a target exports. Where `nqn` may be left out, it means the target's only subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Change {
+    /// Adds a subsystem.
+    AddSubsystem {
+        /// As in the configuration file.
+        subsystem: SubsystemSpec,
+    },
+    /// Removes a subsystem; its hosts are disconnected.
+    RemoveSubsystem {
+        /// The subsystem.
+        nqn: String,
+    },
+    /// Adds a namespace; without an `nsid` it gets the first free one.
+    AddNamespace {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// As in the configuration file.
+        namespace: NamespaceSpec,
+    },
+    /// Puts other blocks under an NSID, or the same in another way.
+    ReplaceNamespace {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// As in the configuration file.
+        namespace: NamespaceSpec,
+    },
+    /// Removes a namespace.
+    RemoveNamespace {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// Gives a namespace another size; without one it gets that of its file or device now.
+    ResizeNamespace {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The namespace.
+        nsid: u32,
+        /// Octets.
+        #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+    },
+    /// Lets a host use a subsystem.
+    AllowHost {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The host's NQN.
+        host: String,
+    },
+    /// Lets a host use a subsystem no more; it is disconnected.
+    DisallowHost {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The host's NQN.
+        host: String,
+    },
+    /// Lets any host use a subsystem, or only those that are named.
+    AllowAnyHost {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// Whether any host may.
+        allow: bool,
+    },
+}
+
+impl Change {
+    /// The same for a process that runs in another folder.
+    pub(crate) fn with_absolute_path(mut self) -> Change {
+        if let Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. } =
+            &mut self
+            && let Some(path) = &mut namespace.path
+            && let Ok(absolute) = std::path::absolute(&*path)
+        {
+            *path = absolute;
+        }
+        self
+    }
+}
+
+/// An answer as it is written: a result, or why there is none.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Refusal>,
+}
+
+/// What comes of a request.
+pub(crate) type Reply = Result<Value, Refusal>;
+
+/// Why a request was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Why {
+    /// It is no request of this schema, or not one for this process.
+    Request,
+    /// A value that cannot be.
+    Invalid,
+    /// It is there already.
+    Exists,
+    /// There is none.
+    Unknown,
+    /// Two namespaces would have one identity.
+    Conflict,
+    /// A file or device cannot be had, or cannot have that size.
+    Store,
+    /// The work failed.
+    Failed,
+}
+
+/// Why a request was not done, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    /// For programs.
+    pub why: Why,
+    /// For people.
+    pub message: Box<str>,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Box<str>>,
+    /// What is wrong there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<Box<str>>,
+    /// As it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Box<str>>,
+    /// What to give instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Box<str>>,
+}
+
+/// What a reload or a list of changes has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Done {
+    /// What has changed for hosts.
+    pub changes: Vec<Changed>,
+    /// What to know about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Something has changed for hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Changed {
+    /// For people.
+    pub what: String,
+    /// The subsystem.
+    pub nqn: Option<String>,
+    /// The namespace.
+    pub nsid: Option<u32>,
+}
+
+impl<N: Description> From<&Operation<N>> for Changed {
+    fn from(operation: &Operation<N>) -> Changed {
+        let (nqn, nsid) = match operation.place() {
+            Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid)),
+            Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None),
+            Place::Limits | Place::Listener(_) => (None, None),
+        };
+        Changed { what: operation.to_string(), nqn, nsid }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn new(why: Why, message: impl fmt::Display) -> Refusal {
+        let message = message.to_string().into();
+        Refusal { why, message, place: None, field: None, value: None, hint: None }
+    }
+
+    /// For a request that this process does not know.
+    pub(crate) fn not_for(what: &str) -> Refusal {
+        Refusal::new(Why::Request, format!("{what} does not do that"))
+    }
+}
+
+impl From<ConfigError> for Refusal {
+    fn from(error: ConfigError) -> Refusal {
+        let why = match &error {
+            ConfigError::Invalid { .. } => Why::Invalid,
+            ConfigError::Exists(_) => Why::Exists,
+            ConfigError::Unknown(_) => Why::Unknown,
+            ConfigError::SameIdentity { .. } => Why::Conflict,
+            ConfigError::Store { .. } => Why::Store,
+        };
+        let place = Some(error.place().to_string().into());
+        let refusal = Refusal { place, ..Refusal::new(why, &error) };
+        match error {
+            ConfigError::Invalid { field, value, hint, .. } => Refusal {
+                field: Some(field.into()),
+                value: Some(value.into()),
+                hint: Some(hint.into()),
+                ..refusal
+            },
+            _ => refusal,
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        let why = if failure.kind == crate::Kind::Usage { Why::Invalid } else { Why::Failed };
+        Refusal::new(why, failure.message)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        match refusal.why {
+            Why::Store | Why::Failed => Failure::failed(refusal.message),
+            _ => Failure::usage(refusal.message),
+        }
+    }
+}
+
+/// A request in one line.
+fn write_call(call: &Call) -> Vec<u8> {
+    let mut line = json!(call);
+    line["version"] = VERSION.into();
+    format!("{line}\n").into_bytes()
+}
+
+/// The request of a line.
+fn read_call(line: &[u8]) -> Result<Call, Refusal> {
+    let refuse = |message: String| Refusal::new(Why::Request, message);
+    let request: Request = serde_json::from_slice(line).map_err(|e| refuse(e.to_string()))?;
+    let Request { version, method, params } = request;
+    if version != VERSION {
+        return Err(refuse(format!("version {version}: this program speaks version {VERSION}")));
+    }
+    let mut call = json!({ "method": method });
+    let is_empty = params.as_object().is_some_and(serde_json::Map::is_empty);
+    if !params.is_null() && !is_empty {
+        call["params"] = params;
+    }
+    serde_json::from_value(call).map_err(|e| refuse(format!("{method}: {e}")))
+}
+
+/// An answer in one line.
+fn write_reply(reply: Reply) -> Vec<u8> {
+    let (result, error) = match reply {
+        Ok(result) => (Some(result), None),
+        Err(error) => (None, Some(error)),
+    };
+    format!("{}\n", json!(Answer { version: VERSION, result, error })).into_bytes()
+}
+
+/// The answer of a line.
+fn read_reply(line: &[u8]) -> Result<Reply, serde_json::Error> {
+    let answer: Answer = serde_json::from_slice(line)?;
+    Ok(match answer.error {
+        Some(error) => Err(error),
+        None => Ok(answer.result.unwrap_or_default()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        let host = || "nqn.x:h".to_owned();
+        let namespace: NamespaceSpec = "file:a.img,size=2GiB,lba=4096,nsid=3".parse().unwrap();
+        let operations = vec![
+            Change::AddNamespace { nqn: None, namespace },
+            Change::ResizeNamespace { nqn: Some(host()), nsid: 3, size: Some(1 << 30) },
+            Change::ResizeNamespace { nqn: None, nsid: 3, size: None },
+            Change::AllowAnyHost { nqn: None, allow: false },
+            Change::AllowHost { nqn: None, host: host() },
+        ];
+        for call in
+            [Call::Status, Call::Stop, Call::Counters, Call::Reload, Call::Apply { operations }]
+        {
+            assert_eq!(read_call(&write_call(&call)), Ok(call));
+        }
+        let plain = br#"{"version":1,"method":"status","params":{}}"#;
+        assert_eq!(read_call(plain), Ok(Call::Status));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_a_reason() {
+        let deep = format!("{{\"version\":1,\"method\":\"x\",\"params\":{}", "[".repeat(100_000));
+        for (line, why) in [
+            ("", "EOF"),
+            ("status", "expected"),
+            (deep.as_str(), "recursion"),
+            ("{}", "version"),
+            (r#"{"version":2,"method":"status"}"#, "speaks version 1"),
+            (r#"{"version":1,"method":"eat"}"#, "eat"),
+            (r#"{"version":1,"method":"status","id":3}"#, "id"),
+            (r#"{"version":1,"method":"status","method":"stop"}"#, "duplicate"),
+            (r#"{"version":1,"method":"apply"}"#, "params"),
+            (
+                r#"{"version":1,"method":"apply","params":{"operations":[{"operation":"add_namespace"}]}}"#,
+                "namespace",
+            ),
+            (
+                r#"{"version":1,"method":"apply","params":{"operations":[{"operation":"remove_namespace","nsid":-1}]}}"#,
+                "apply",
+            ),
+        ] {
+            let refusal = read_call(line.as_bytes()).unwrap_err();
+            assert_eq!(refusal.why, Why::Request, "{line:.99}");
+            assert!(refusal.message.contains(why), "{line:.99}: {}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong_and_where() {
+        let place = Place::Namespace("nqn.x:y".into(), 7);
+        let error = ConfigError::invalid(place, "nsid", 7000, "choose a number from 1 to 1024");
+        let refusal = Refusal::from(error);
+        let back = read_reply(&write_reply(Err(refusal.clone()))).unwrap();
+        assert_eq!(back, Err(refusal.clone()));
+        let json = json!(refusal);
+        assert_eq!((&json["why"], &json["field"]), (&json!("invalid"), &json!("nsid")));
+        assert_eq!(
+            (&json["place"], &json["value"]),
+            (&json!("namespace 7 of nqn.x:y"), &json!("7000"))
+        );
+        assert_eq!(Failure::from(refusal).kind, crate::Kind::Usage);
+        assert_eq!(read_reply(&write_reply(Ok(json!([1])))).unwrap(), Ok(json!([1])));
+    }
+}

@@ -1,0 +1,170 @@
+//! What is served on this machine: a folder for each running `serve`, beside those of attachments.
+//!
+//! ```text
+//! /run/roadtrain/targets/target0/entry.json     what it is, and which process
+//!                               /control.sock   where that process answers
+//! ```
+
+use super::process::Process;
+use super::{Registry, claim, remove_folder};
+use crate::failure::{Failure, Outcome};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "entry.json";
+
+/// A running `serve`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TargetEntry {
+    /// Its name here.
+    pub id: String,
+    /// Where it listens: addresses, and interfaces as `ether:NAME`.
+    pub listeners: Vec<String>,
+    /// Who serves.
+    #[serde(flatten)]
+    pub process: Process,
+    /// Its configuration file.
+    pub config: Option<PathBuf>,
+}
+
+/// The folder of this user's targets.
+pub(crate) struct Targets(Registry);
+
+impl Targets {
+    /// The one of this user, which may not exist yet.
+    #[must_use]
+    pub(crate) fn of_user() -> Targets {
+        Targets::of(&Registry::of_user())
+    }
+
+    fn of(registry: &Registry) -> Targets {
+        Targets(Registry { directory: registry.directory.join("targets") })
+    }
+
+    /// All running targets, by ID. One that is gone has left nothing to be told of.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn entries(&self) -> Outcome<Vec<TargetEntry>> {
+        let mut entries = self.written()?;
+        entries.retain(|entry| entry.process.is_alive());
+        entries.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(entries)
+    }
+
+    fn written(&self) -> Outcome<Vec<TargetEntry>> {
+        let folders = match fs::read_dir(&self.0.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            folders => folders.map_err(|e| self.0.failure(&e))?,
+        };
+        let read = |folder: io::Result<fs::DirEntry>| {
+            let folder = folder.ok()?.path();
+            let entry: TargetEntry =
+                serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
+            (folder.file_name()? == entry.id.as_str()).then_some(entry)
+        };
+        Ok(folders.filter_map(read).collect())
+    }
+
+    /// Where the process of a target answers.
+    pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
+        self.0.control_socket(id)
+    }
+
+    /// Takes a place; those of processes that are gone are removed.
+    ///
+    /// # Errors
+    /// The name is taken, or the folder cannot be written to.
+    pub(crate) fn claim(&self, claim: &TargetClaim) -> Outcome<TargetPlace> {
+        claim.id.map_or(Ok(()), claim::check_id)?;
+        let _lock = self.0.lock()?;
+        let mut taken = self.written()?;
+        for gone in taken.extract_if(.., |entry| !entry.process.is_alive()) {
+            remove_folder(&self.0.folder(&gone.id)).map_err(|e| self.0.failure(&e))?;
+        }
+        let is_free = |id: &String| taken.iter().all(|entry| entry.id != *id);
+        let mut free = (0..).map(|number| format!("target{number}")).filter(is_free);
+        let id = match claim.id {
+            Some(id) if !is_free(&id.to_owned()) => {
+                let message = format!("--id {id}: another target has that name: choose another");
+                return Err(Failure::failed(message));
+            }
+            Some(id) => id.to_owned(),
+            None => free.next().unwrap_or_default(),
+        };
+        let (listeners, config) = (claim.listeners.clone(), claim.config.map(Path::to_owned));
+        let entry = TargetEntry { id, listeners, process: Process::this(), config };
+        let folder = self.0.folder(&entry.id);
+        let make = || -> io::Result<()> {
+            remove_folder(&folder)?; // what was never finished
+            DirBuilder::new().mode(0o700).create(&folder)?;
+            fs::write(folder.join(FILE), serde_json::to_vec_pretty(&entry)?)
+        };
+        make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
+        Ok(TargetPlace { id: entry.id, folder })
+    }
+}
+
+/// What a target says about itself.
+pub(crate) struct TargetClaim<'a> {
+    /// Its name; `None`: one is made up.
+    pub id: Option<&'a str>,
+    /// Where it listens.
+    pub listeners: Vec<String>,
+    /// Its configuration file.
+    pub config: Option<&'a Path>,
+}
+
+/// A target's place. It is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct TargetPlace {
+    /// The target's name.
+    pub id: String,
+    folder: PathBuf,
+}
+
+impl TargetPlace {
+    /// Where its process answers.
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.folder.join("control.sock")
+    }
+}
+
+impl Drop for TargetPlace {
+    fn drop(&mut self) {
+        let _ = remove_folder(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_places_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let targets = Targets::of(&Registry::at(&directory.path().join("run")));
+        let claim = |id| {
+            let listeners = vec!["127.0.0.1:4420".to_owned()];
+            targets.claim(&TargetClaim { id, listeners, config: None })
+        };
+        let ids = || -> Vec<String> {
+            targets.entries().unwrap().into_iter().map(|entry| entry.id).collect()
+        };
+        assert!(ids().is_empty(), "no folder yet");
+        let (first, disk) = (claim(None).unwrap(), claim(Some("disk")).unwrap());
+        assert_eq!((ids(), first.id.as_str()), (vec!["disk".into(), "target0".into()], "target0"));
+        assert!(claim(Some("disk")).unwrap_err().message.contains("choose another"));
+        assert_eq!(claim(Some("../x")).unwrap_err().kind, crate::Kind::Usage);
+        let mut gone = targets.entries().unwrap().remove(0);
+        gone.process.started += 1;
+        fs::write(disk.folder.join(FILE), serde_json::to_vec(&gone).unwrap()).unwrap();
+        let again = claim(Some("disk")).unwrap();
+        assert_eq!(again.control_socket(), targets.control_socket("disk"));
+        drop((first, again));
+        assert!(ids().is_empty());
+    }
+}

@@ -1,0 +1,275 @@
+//! The state of a target, as its process tells it and as it is shown.
+
+use crate::identity::show_uuid;
+use crate::output::columns;
+use crate::registry::TargetEntry;
+use crate::units::show_bytes;
+use roadtrain_engine::backend::BackendKind;
+use roadtrain_engine::target::{Blocks, Export};
+use roadtrain_proto::target::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How it stands with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TargetState {
+    /// Hosts can use it.
+    Serving,
+    /// Its process does not answer.
+    Silent,
+}
+
+impl std::fmt::Display for TargetState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TargetState::Serving => "serving",
+            TargetState::Silent => "silent",
+        })
+    }
+}
+
+/// A target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TargetReport {
+    /// `target`: attachments are in the same list.
+    pub kind: String,
+    /// Its name.
+    pub id: String,
+    /// Who serves.
+    pub pid: u32,
+    /// How it stands.
+    pub state: TargetState,
+    /// Why it is silent.
+    pub error: Option<String>,
+    /// Where it listens.
+    pub listeners: Vec<String>,
+    /// Its configuration file.
+    pub config: Option<PathBuf>,
+    /// What only its process knows; none when that does not answer.
+    #[serde(flatten)]
+    pub inside: Option<Inside>,
+}
+
+/// What only the process knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Inside {
+    /// What it does.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// What it exports.
+    pub subsystems: Vec<SubsystemReport>,
+}
+
+/// What a target does.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Traffic {
+    /// Since it can be used.
+    pub uptime_seconds: f64,
+    /// Connections, and lanes over Ethernet.
+    pub connections: usize,
+    /// Commands that a backend has.
+    pub in_backends: usize,
+    /// Memory of data in flight.
+    pub buffer_bytes: usize,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SubsystemReport {
+    /// Its NQN.
+    pub nqn: String,
+    /// Hosts that may use it; none: any host.
+    pub allow_hosts: Option<Vec<String>>,
+    /// Its namespaces.
+    pub namespaces: Vec<NamespaceReport>,
+    /// Its controllers.
+    pub controllers: Vec<ControllerReport>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NamespaceReport {
+    /// Its number.
+    pub nsid: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// Octets of a block.
+    pub block_bytes: u32,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// UUID.
+    pub uuid: Option<String>,
+    /// NGUID, as a UUID.
+    pub nguid: Option<String>,
+    /// Where its blocks are.
+    pub store: String,
+}
+
+/// A controller.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ControllerReport {
+    /// Its number.
+    pub cntlid: u16,
+    /// Its host's NQN.
+    pub host_nqn: String,
+    /// Its host's identifier.
+    pub host_id: String,
+    /// I/O queues connected.
+    pub io_queues: usize,
+}
+
+impl TargetReport {
+    /// What can be said when its process does not.
+    pub(crate) fn silent(entry: &TargetEntry, error: String) -> TargetReport {
+        let TargetEntry { id, listeners, process, config } = entry.clone();
+        TargetReport {
+            kind: "target".into(),
+            id,
+            pid: process.pid,
+            state: TargetState::Silent,
+            error: Some(error),
+            listeners,
+            config,
+            inside: None,
+        }
+    }
+
+    /// What its process says.
+    pub(crate) fn serving(
+        (id, listeners, config): (String, Vec<String>, Option<PathBuf>),
+        traffic: Traffic,
+        exports: &TargetConfig<Export>,
+        seen: &TargetConfig,
+        controllers: &[ControllerView],
+    ) -> TargetReport {
+        let subsystems = seen.subsystems.iter().map(|subsystem| {
+            let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
+            SubsystemReport::new(subsystem, asked, controllers)
+        });
+        TargetReport {
+            kind: "target".into(),
+            id,
+            pid: std::process::id(),
+            state: TargetState::Serving,
+            error: None,
+            listeners,
+            config,
+            inside: Some(Inside { traffic, subsystems: subsystems.collect() }),
+        }
+    }
+
+    /// As text.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{}  serve  {}\n", self.id, self.state);
+        let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<9}{value}\n"));
+        line("listens", self.listeners.join("  "));
+        if let Some(error) = &self.error {
+            line("error", error.clone());
+        }
+        if let Some(config) = &self.config {
+            line("file", config.display().to_string());
+        }
+        line("process", self.pid.to_string());
+        let Some(Inside { traffic, subsystems }) = &self.inside else { return text };
+        let Traffic { connections, in_backends, buffer_bytes, requests, data_bytes, .. } = traffic;
+        let buffers = show_bytes(*buffer_bytes as u64);
+        line(
+            "load",
+            format!("{connections} connections, {in_backends} in backends, {buffers} of buffers"),
+        );
+        line("total", format!("{requests} requests, {}", show_bytes(*data_bytes)));
+        for subsystem in subsystems {
+            text.push_str(&subsystem.text());
+        }
+        text
+    }
+}
+
+impl SubsystemReport {
+    fn new(
+        seen: &SubsystemConfig,
+        asked: Option<&SubsystemConfig<Export>>,
+        controllers: &[ControllerView],
+    ) -> SubsystemReport {
+        let namespace = |namespace: &NamespaceConfig| {
+            let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+            let export = exports.iter().find(|export| export.nsid == namespace.nsid);
+            let id = namespace.id;
+            NamespaceReport {
+                nsid: namespace.nsid,
+                bytes: namespace.blocks << namespace.lba_shift,
+                block_bytes: 1 << namespace.lba_shift,
+                read_only: namespace.read_only,
+                uuid: id.map(|id| show_uuid(&id.uuid)),
+                nguid: id.map(|id| show_uuid(&id.nguid)),
+                store: export.map_or_else(String::new, |export| store(&export.blocks)),
+            }
+        };
+        let controller = |controller: &ControllerView| ControllerReport {
+            cntlid: controller.cntlid,
+            host_nqn: controller.hostnqn.to_string(),
+            host_id: show_uuid(&controller.hostid),
+            io_queues: controller.io_queues,
+        };
+        let attached = controllers.iter().filter(|controller| *controller.subnqn == *seen.nqn);
+        SubsystemReport {
+            nqn: seen.nqn.clone(),
+            allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
+            namespaces: seen.namespaces.iter().map(namespace).collect(),
+            controllers: attached.map(controller).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let hosts = match &self.allow_hosts {
+            None => "any host".to_owned(),
+            Some(hosts) if hosts.is_empty() => "no host".to_owned(),
+            Some(hosts) => hosts.join(", "),
+        };
+        let mut text = format!("  {}  for {hosts}\n", self.nqn);
+        let rows: Vec<Vec<String>> = self.namespaces.iter().map(NamespaceReport::cells).collect();
+        let namespaces = columns(&["    nsid", "size", "block", "access", "store"], &rows);
+        let cells = |c: &ControllerReport| {
+            vec![format!("    {}", c.cntlid), c.io_queues.to_string(), c.host_nqn.clone()]
+        };
+        let rows: Vec<Vec<String>> = self.controllers.iter().map(cells).collect();
+        let controllers = match rows.is_empty() {
+            true => String::new(),
+            false => columns(&["    controller", "I/O queues", "host"], &rows),
+        };
+        for row in namespaces.lines().chain(controllers.lines()) {
+            text.push_str(&format!("{row}\n"));
+        }
+        text
+    }
+}
+
+impl NamespaceReport {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            format!("    {}", self.nsid),
+            show_bytes(self.bytes),
+            self.block_bytes.to_string(),
+            if self.read_only { "read-only" } else { "read-write" }.to_owned(),
+            self.store.clone(),
+        ]
+    }
+}
+
+/// Where blocks are, as the command line begins to say it.
+fn store(blocks: &Blocks) -> String {
+    let Blocks::Spec(spec) = blocks else { return "the program's own".into() };
+    match &spec.kind {
+        BackendKind::Memory { .. } => "mem".into(),
+        BackendKind::Ssd { .. } => "ssd".into(),
+        BackendKind::Null { .. } => "null".into(),
+        BackendKind::File { path, .. } => format!("file:{}", path.display()),
+        BackendKind::Block { path } => format!("block:{}", path.display()),
+    }
+}

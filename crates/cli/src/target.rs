@@ -1,0 +1,67 @@
+//! `roadtrain target`: changes what a running target exports.
+
+use crate::args::{GlobalArgs, TargetArgs, TargetCommand};
+use crate::control::{Call, Change, Done, socket};
+use crate::failure::{Failure, Outcome};
+use crate::registry::{TargetEntry, Targets};
+use crate::{logs, output};
+
+/// `roadtrain target`
+pub(crate) fn run(args: &TargetArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    let targets = Targets::of_user();
+    let target = choose(targets.entries()?, args.id.as_deref())?;
+    let reply = socket::ask(&targets.control_socket(&target.id), &call(args)).map_err(|error| {
+        let (id, pid) = (&target.id, target.process.pid);
+        Failure::connect(format!("{id} (process {pid}) does not answer: {error}"))
+    })?;
+    let done: Done = serde_json::from_value(reply?).map_err(|e| {
+        Failure::failed(format!("{}: an answer that makes no sense: {e}", target.id))
+    })?;
+    if global.json {
+        return output::json(&done);
+    }
+    let changes = done.changes.into_iter().map(|change| change.what);
+    let lines: Vec<String> = changes.chain(done.hint.map(|hint| format!("note: {hint}"))).collect();
+    output::line(&if lines.is_empty() { "nothing has changed".into() } else { lines.join("\n") })
+}
+
+fn choose(mut targets: Vec<TargetEntry>, id: Option<&str>) -> Outcome<TargetEntry> {
+    targets.retain(|target| id.is_none_or(|id| target.id == id));
+    match (targets.len(), id) {
+        (1, _) => Ok(targets.remove(0)),
+        (0, Some(id)) => Err(Failure::connect(format!(
+            "no target {id} runs here: `roadtrain status` shows those that do"
+        ))),
+        (0, None) => Err(Failure::connect("no target runs here: start one with `roadtrain serve`")),
+        _ => {
+            let ids: Vec<&str> = targets.iter().map(|target| target.id.as_str()).collect();
+            Err(Failure::usage(format!(
+                "several targets run here: choose one with --id {}",
+                ids.join(" or ")
+            )))
+        }
+    }
+}
+
+fn call(args: &TargetArgs) -> Call {
+    let nqn = args.nqn.clone();
+    let change = match args.command.clone() {
+        TargetCommand::Reload => return Call::Reload,
+        TargetCommand::AddNamespace { namespace } => Change::AddNamespace { nqn, namespace },
+        TargetCommand::ReplaceNamespace { namespace } => {
+            Change::ReplaceNamespace { nqn, namespace }
+        }
+        TargetCommand::RemoveNamespace { nsid } => Change::RemoveNamespace { nqn, nsid },
+        TargetCommand::ResizeNamespace { nsid, size } => {
+            Change::ResizeNamespace { nqn, nsid, size }
+        }
+        TargetCommand::AllowHost { host } => Change::AllowHost { nqn, host },
+        TargetCommand::DisallowHost { host } => Change::DisallowHost { nqn, host },
+        TargetCommand::AllowAnyHost => Change::AllowAnyHost { nqn, allow: true },
+        TargetCommand::DisallowAnyHost => Change::AllowAnyHost { nqn, allow: false },
+    };
+    // A path means what it means here, not where the target was started.
+    let operations = vec![change.with_absolute_path()];
+    Call::Apply { operations }
+}
