@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_front::disk::DiskInfo;
-use roadtrain_front::nbd::{Event, Export, ExportInfo, Outbox, Session};
+use roadtrain_front::nbd::{Event, Export, ExportInfo, ReplyQueue, Session};
 use roadtrain_wire::nbd::Command;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn export(read_only: bool) -> Arc<Export> {
 
 /// What is handed out and how many octets are answered, with the input in portions of `step`.
 fn play(input: &[u8], step: usize, read_only: bool) -> (Vec<Event>, usize) {
-    let mut out = Outbox::default();
+    let mut out = ReplyQueue::default();
     let mut session = Session::new(export(read_only), &mut out);
     let (mut from, mut events) = (0, Vec::new());
     let mut to = 0;

@@ -6,7 +6,7 @@ use common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{
-    Batcher, Class, Freight, Kind, Load, Outbox, Parcel, PolicyConfig, PolicyKind, Role, Urgency,
+    Batcher, Class, Freight, Kind, Load, Parcel, PolicyConfig, PolicyKind, Role, SendQueue, Urgency,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -220,7 +220,7 @@ proptest! {
         rounds in prop::collection::vec(prop::collection::vec(push(), 0..4), 1..60),
     ) {
         let mut now = Instant(0);
-        let mut outbox = Outbox::new(&policy, Role::Target);
+        let mut outbox = SendQueue::new(&policy, Role::Target);
         let mut twin = Batcher::new(&policy, Role::Target); // says which freight it is
         let (mut waiting, mut passed) = ([0u32; 3], [0u32; 3]);
         for pushes in rounds {

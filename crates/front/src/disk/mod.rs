@@ -9,7 +9,7 @@
 //! | `info` | what the namespace is like: [`DiskInfo`] |
 //! | `live` | the same while it is served, with its changes: [`Disk`] |
 //! | `watch` | follows the namespace's changes |
-//! | `looks` | a thread that looks from time to time |
+//! | `poller` | a thread that looks from time to time |
 //! | `request` | what a front asks for, and whether that can be |
 //! | `plan` | a range of octets as pieces of whole blocks |
 //! | `guard` | keeps read-modify-write apart from other writes |
@@ -28,9 +28,9 @@ mod guard;
 mod info;
 mod jobs;
 mod live;
-mod looks;
 mod nothing;
 mod plan;
+mod poller;
 mod request;
 #[cfg(test)]
 pub(crate) mod rig;
@@ -42,7 +42,7 @@ pub(crate) use info::test_info;
 pub use info::{DiskInfo, NoNamespace};
 pub(crate) use jobs::{JobKey, Jobs, PartKey, Started, tag_of};
 pub use live::Disk;
-pub(crate) use looks::Looks;
 pub(crate) use nothing::Nothing;
+pub(crate) use poller::Poller;
 pub(crate) use request::{DiskOp, DiskRequest};
 pub(crate) use watch::Watch;

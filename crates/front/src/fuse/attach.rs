@@ -4,7 +4,7 @@ use super::loop_device::{self, LoopDevice};
 use super::service::{FuseMount, FuseService};
 use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{DiskInfo, Looks, NoNamespace, Nothing};
+use crate::disk::{DiskInfo, NoNamespace, Nothing, Poller};
 use crate::leftover::Leftover;
 use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LinkState};
 use std::io;
@@ -33,7 +33,7 @@ pub struct FuseConfig {
 /// controller, in this order.
 pub struct FuseAttachment {
     /// Tells loop devices of other sizes; does I/O to the mount.
-    resizer: Option<Looks>,
+    resizer: Option<Poller>,
     loops: Vec<LoopDevice>,
     mount: FuseMount,
     controller: Controller,
@@ -86,7 +86,7 @@ impl FuseAttachment {
         }
         let view = self.controller.view().clone();
         let resize = move || followed.iter_mut().for_each(|device| device.follow(&view));
-        let resizer = Looks::start("roadtrain-loop", resize);
+        let resizer = Poller::start("roadtrain-loop", resize);
         self.resizer = Some(resizer.map_err(show("cannot follow the sizes"))?);
         Ok(())
     }

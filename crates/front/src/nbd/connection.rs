@@ -1,7 +1,7 @@
 //! One client's connection: its socket, what came in and what goes out.
 
 use super::export::Export;
-use super::outbox::Outbox;
+use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
 use super::translate::{disk_request, errno_of};
 use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     socket: Socket,
     owner: Owner,
     session: Session,
-    outbox: Outbox,
+    replies: ReplyQueue,
     inbox: Box<[u8]>,
     /// The octets of `inbox` that are not used yet: from, to.
     unused: (usize, usize),
@@ -82,7 +82,7 @@ pub(crate) struct Connection {
     waits: Waits,
     /// Requests under way.
     jobs: u32,
-    /// Octets of buffers in jobs and in the outbox.
+    /// Octets of buffers in jobs and in the reply queue.
     held_bytes: usize,
     /// The socket may have more to read.
     pub(crate) readable: bool,
@@ -96,13 +96,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(socket: Socket, owner: Owner, export: Arc<Export>) -> Self {
-        let mut outbox = Outbox::default();
-        let session = Session::new(export, &mut outbox);
+        let mut replies = ReplyQueue::default();
+        let session = Session::new(export, &mut replies);
         Connection {
             socket,
             owner,
             session,
-            outbox,
+            replies,
             inbox: vec![0; INBOX_BYTES].into_boxed_slice(),
             unused: (0, 0),
             payload: None,
@@ -152,7 +152,7 @@ impl Connection {
 
     /// Whether everything is over: lost, or closed and answered.
     pub(crate) fn has_ended(&self) -> bool {
-        self.lost || self.closing.is_some() && self.jobs == 0 && self.outbox.is_empty()
+        self.lost || self.closing.is_some() && self.jobs == 0 && self.replies.is_empty()
     }
 
     /// Why it ends.
@@ -281,7 +281,7 @@ impl Connection {
 
     /// Whether the client must wait for its own earlier requests.
     fn is_full(&self, jobs: &Jobs) -> bool {
-        self.outbox.header_bytes() >= HEADER_BYTES_MAX
+        self.replies.header_bytes() >= HEADER_BYTES_MAX
             || self.jobs >= JOBS_MAX
             || self.held_bytes >= HELD_BYTES_MAX
             || self.jobs > 0 && jobs.is_congested()
@@ -293,7 +293,7 @@ impl Connection {
         if start == end {
             return None;
         }
-        let (used, event) = self.session.handle(&self.inbox[start..end], &mut self.outbox);
+        let (used, event) = self.session.handle(&self.inbox[start..end], &mut self.replies);
         self.unused.0 += used;
         match event {
             Event::More => None,
@@ -329,7 +329,7 @@ impl Connection {
                 return Some(Waits::Buffers);
             }
             Started::Done => {
-                self.session.reply_done(request.cookie, &mut self.outbox);
+                self.session.reply_done(request.cookie, &mut self.replies);
                 return None;
             }
             Started::Running(job) => job,
@@ -377,17 +377,17 @@ impl Connection {
         self.jobs -= 1;
         if !status.is_success() {
             let errno = errno_of(Fault::of(status, request.op));
-            self.session.reply_error(cookie, errno, &status.to_string(), &mut self.outbox);
+            self.session.reply_error(cookie, errno, &status.to_string(), &mut self.replies);
         } else if request.op == DiskOp::Read {
-            let (session, outbox) = (&self.session, &mut self.outbox);
-            session.reply_data(cookie, request.offset, request.length, outbox);
+            let (session, replies) = (&self.session, &mut self.replies);
+            session.reply_data(cookie, request.offset, request.length, replies);
             // Its buffers stay ours until they are sent.
             return jobs.remove(key, |buffer, range| {
-                outbox.push_data(buffer, range);
+                replies.push_data(buffer, range);
                 None
             });
         } else {
-            self.session.reply_done(cookie, &mut self.outbox);
+            self.session.reply_done(cookie, &mut self.replies);
         }
         self.held_bytes -= held_bytes;
         jobs.remove(key, |buffer, _| Some(buffer));
@@ -395,14 +395,14 @@ impl Connection {
 
     /// Sends what waits, as far as the socket takes it.
     pub(crate) fn send(&mut self, jobs: &mut Jobs) {
-        while self.writable && !self.outbox.is_empty() && !self.lost {
+        while self.writable && !self.replies.is_empty() && !self.lost {
             let mut slices = [IoSlice::new(&[]); GATHER_MAX];
-            let filled = self.outbox.gather(&mut slices);
+            let filled = self.replies.gather(&mut slices);
             let sent = self.socket.send_vectored_with_flags(&slices[..filled], libc::MSG_NOSIGNAL);
             match sent {
                 Ok(count) => {
                     let held_bytes = &mut self.held_bytes;
-                    self.outbox.advance(count, |buffer| {
+                    self.replies.advance(count, |buffer| {
                         *held_bytes -= buffer.capacity();
                         jobs.give(buffer);
                     });
@@ -416,13 +416,13 @@ impl Connection {
 
     /// Whether something waits to be sent.
     pub(crate) fn has_output(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.replies.is_empty()
     }
 
     /// Ends the connection now. Its requests in the lane end without it.
     pub(crate) fn end(mut self, jobs: &mut Jobs) {
         self.close(Close::Disconnect, jobs);
-        self.outbox.clear(|buffer| jobs.give(buffer));
+        self.replies.clear(|buffer| jobs.give(buffer));
     }
 }
 

@@ -7,7 +7,7 @@
 //!          disk::Jobs               requests -> whole blocks -> the lane       (inline, one reactor)
 //!               |
 //!               v
-//!             outbox -> socket      replies and their buffers, one gather send
+//!            replies -> socket      replies and their buffers, one gather send
 //! ```
 //!
 //! | file | purpose |
@@ -15,7 +15,7 @@
 //! | `session` | the protocol of a connection, without its socket |
 //! | `export` | what is exported |
 //! | `translate` | NBD's terms and the disk's |
-//! | `outbox` | what is to be sent |
+//! | `reply_queue` | what is to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
 //! | `endpoint`, `listener`, `address` | where clients knock |
@@ -27,7 +27,7 @@ mod connection;
 mod endpoint;
 mod export;
 mod listener;
-mod outbox;
+mod reply_queue;
 mod server;
 mod session;
 mod translate;
@@ -37,6 +37,6 @@ pub use attach::{NbdAttachment, NbdConfig};
 pub use endpoint::Endpoint;
 pub use export::{Export, ExportInfo};
 pub(crate) use listener::Listener;
-pub use outbox::Outbox;
+pub use reply_queue::ReplyQueue;
 pub use server::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, NbdServer};
 pub use session::{Close, Event, PeerMisbehaved, Session};

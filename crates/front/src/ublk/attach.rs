@@ -6,12 +6,12 @@ use super::device::{self, Prepared, Wanted};
 use super::end::{self, HowItGoes};
 use super::follow;
 use super::params;
-use super::seat::Seat;
+use super::pending::PendingServer;
 use super::server::UblkServer;
 use super::shared::Shared;
 use super::tags::Tags;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{Disk, DiskInfo, Looks};
+use crate::disk::{Disk, DiskInfo, Poller};
 use crate::leftover::Leftover;
 use roadtrain_engine::host::{Controller, HostConfig};
 use std::fs::File;
@@ -60,13 +60,13 @@ pub struct UblkAttachment {
     disk: Arc<Disk>,
     shared: Arc<Shared>,
     file: Option<Arc<File>>,
-    follower: Option<Looks>,
+    follower: Option<Poller>,
 }
 
 /// A reactor that waits for its server.
-struct Vacancy {
+struct ReactorLink {
     lanes: usize,
-    seat: Sender<UblkServer>,
+    server: Sender<UblkServer>,
 }
 
 impl UblkAttachment {
@@ -79,14 +79,14 @@ impl UblkAttachment {
         let show = |source| AttachError::Show { what: what.clone(), source };
         let mut control = Control::open().map_err(show)?;
         let nqn = host.subsystem_nqn.clone();
-        let mut vacancies = Vec::new();
+        let mut reactors = Vec::new();
         let controller = Controller::connect(host, |reactor, _| {
-            let (seat, coming) = channel();
-            vacancies.push(Vacancy { lanes: reactor.lanes, seat });
-            Box::new(Seat::new(coming))
+            let (server, coming) = channel();
+            reactors.push(ReactorLink { lanes: reactor.lanes, server });
+            Box::new(PendingServer::new(coming))
         })?;
         let info = DiskInfo::of(&controller.view().info(), config.nsid)?;
-        let wanted = wanted(config, &info, &nqn, vacancies.len());
+        let wanted = wanted(config, &info, &nqn, reactors.len());
         let disk = Arc::new(Disk::new(info).map_err(show)?);
         let prepared = device::prepare(&mut control, &wanted).map_err(show)?;
         let mut attachment = UblkAttachment {
@@ -100,7 +100,7 @@ impl UblkAttachment {
             file: None,
             follower: None,
         };
-        attachment.begin(&mut control, &prepared, vacancies).map_err(show)?;
+        attachment.begin(&mut control, &prepared, reactors).map_err(show)?;
         Ok(attachment)
     }
 
@@ -121,13 +121,13 @@ impl UblkAttachment {
         &mut self,
         control: &mut Control,
         prepared: &Prepared,
-        vacancies: Vec<Vacancy>,
+        reactors: Vec<ReactorLink>,
     ) -> io::Result<()> {
         let file = Arc::new(device::open(self.id)?);
         self.file = Some(Arc::clone(&file));
-        let servers = self.servers(&file, prepared, &vacancies, control.is_encoded())?;
-        for (vacancy, server) in vacancies.into_iter().zip(servers) {
-            vacancy.seat.send(server).map_err(|_| io::Error::other("a reactor has ended"))?;
+        let servers = self.servers(&file, prepared, &reactors, control.is_encoded())?;
+        for (reactor, server) in reactors.into_iter().zip(servers) {
+            reactor.server.send(server).map_err(|_| io::Error::other("a reactor has ended"))?;
         }
         let pending = control.begin_start(self.id, self.recovered);
         loop {
@@ -153,19 +153,19 @@ impl UblkAttachment {
         &self,
         file: &Arc<File>,
         prepared: &Prepared,
-        vacancies: &[Vacancy],
+        reactors: &[ReactorLink],
         encoded: bool,
     ) -> io::Result<Vec<UblkServer>> {
         let info = &prepared.info;
         let io_bytes = info.max_io_buf_bytes;
         let mut servers = Vec::new();
-        for (index, vacancy) in vacancies.iter().enumerate().take(info.nr_hw_queues.into()) {
-            let queues = (index as u16..info.nr_hw_queues).step_by(vacancies.len());
+        for (index, reactor) in reactors.iter().enumerate().take(info.nr_hw_queues.into()) {
+            let queues = (index as u16..info.nr_hw_queues).step_by(reactors.len());
             let queues: io::Result<Vec<Tags>> = queues
                 .map(|q| Tags::new(Arc::clone(file), q, info.queue_depth, io_bytes, encoded))
                 .collect();
             let (disk, shared) = (Arc::clone(&self.disk), Arc::clone(&self.shared));
-            let server = UblkServer::new(disk, shared, queues?, io_bytes, vacancy.lanes);
+            let server = UblkServer::new(disk, shared, queues?, io_bytes, reactor.lanes);
             servers.push(server);
         }
         Ok(servers)

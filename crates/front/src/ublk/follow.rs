@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use super::params::sectors;
-use crate::disk::{Disk, Looks, Watch};
+use crate::disk::{Disk, Poller, Watch};
 use roadtrain_engine::clock;
 use roadtrain_engine::host::ControllerView;
 use std::io;
@@ -13,10 +13,10 @@ use tracing::{info, warn};
 ///
 /// # Errors
 /// No thread to be had.
-pub(crate) fn follow(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Result<Looks> {
+pub(crate) fn follow(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Result<Poller> {
     let mut watch = Watch::new(view);
     watch.look(clock::now(), &disk);
-    Looks::start("roadtrain-ublk", move || {
+    Poller::start("roadtrain-ublk", move || {
         if watch.look(clock::now(), &disk) {
             tell(id, &disk);
         }

@@ -20,7 +20,7 @@
 //! | `tags` | a queue: whose each tag is, and its buffer |
 //! | `request` | the system's request -> a disk's |
 //! | `server` | the reactor's front: its queues |
-//! | `seat` | the reactor's front before there are queues |
+//! | `pending` | the reactor's front before there are queues |
 //! | `shared` | what queues and attachment tell each other |
 //! | `follow` | changes of the namespace's size |
 //! | `end` | a device is taken away |
@@ -35,8 +35,8 @@ mod device;
 mod end;
 mod follow;
 mod params;
+mod pending;
 mod request;
-mod seat;
 mod server;
 mod shared;
 mod tags;

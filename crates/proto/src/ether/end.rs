@@ -5,7 +5,7 @@ use super::links::Links;
 use super::pack::{Item, Loading, Packer, Requests, Tx};
 use super::rejected::Rejected;
 use super::train::Train;
-use crate::policy::{Load, Outbox};
+use crate::policy::{Load, SendQueue};
 use crate::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType};
@@ -15,13 +15,13 @@ use roadtrain_wire::zerocopy::FromBytes;
 pub(super) struct End {
     pub(super) links: Links<Item>,
     pub(super) packer: Packer,
-    pub(super) out: Outbox<Tx>,
+    pub(super) out: SendQueue<Tx>,
     pub(super) rejected: Rejected,
     ended: Option<Reason>,
 }
 
 impl End {
-    pub(super) fn new(links: Links<Item>, packer: Packer, out: Outbox<Tx>) -> Self {
+    pub(super) fn new(links: Links<Item>, packer: Packer, out: SendQueue<Tx>) -> Self {
         End { links, packer, out, rejected: Rejected::default(), ended: None }
     }
 

@@ -4,7 +4,7 @@ use super::channel::ACK_BODY_MAX;
 use super::cut::Cut;
 use super::links::{LINKS_MAX, Links};
 use super::train::Train;
-use crate::policy::{Freight, Load, Outbox};
+use crate::policy::{Freight, Load, SendQueue};
 use crate::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason};
 use roadtrain_wire::ether::{
@@ -130,7 +130,7 @@ pub(super) struct Packer {
     body_crc: bool,
     /// The next of what was lost.
     lost: Option<Item>,
-    /// Parts taken from the outbox: the last is being sent; it may have passed the one before.
+    /// Parts taken from the send queue: the last is being sent; it may have passed the one before.
     begun: Vec<Tx>,
     records: [Item; RECORDS_MAX],
     leave: Option<Reason>,
@@ -157,7 +157,7 @@ impl Packer {
     }
 
     /// Whether a frame may leave now.
-    pub(super) fn has_tx(&self, now: Instant, links: &Links<Item>, out: &Outbox<Tx>) -> bool {
+    pub(super) fn has_tx(&self, now: Instant, links: &Links<Item>, out: &SendQueue<Tx>) -> bool {
         if self.is_closed {
             return self.leave.is_some();
         }
@@ -174,7 +174,7 @@ pub(super) struct Loading<'a, R, T> {
     pub(super) now: Instant,
     pub(super) packer: &'a mut Packer,
     pub(super) links: &'a mut Links<Item>,
-    pub(super) out: &'a mut Outbox<Tx>,
+    pub(super) out: &'a mut SendQueue<Tx>,
     pub(super) requests: &'a mut R,
     pub(super) train: &'a mut T,
     pub(super) load: Load,

@@ -8,7 +8,9 @@ use super::slots::FreeSlots;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::policy::{Batcher, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency};
+use crate::policy::{
+    Batcher, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+};
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -166,7 +168,7 @@ pub struct Qpair {
     maxh2cdata: u32,
     slots: Vec<Slot>,
     free: FreeSlots,
-    out: Outbox<Tx>,
+    out: SendQueue<Tx>,
 }
 
 impl Qpair {
@@ -186,7 +188,7 @@ impl Qpair {
             maxh2cdata: 4096,
             slots: Vec::new(),
             free: FreeSlots::default(),
-            out: Outbox::new(&config.policy, Role::Host),
+            out: SendQueue::new(&config.policy, Role::Host),
         };
         qpair.out.push(now, Tx::IcReq, &Parcel::control());
         qpair
@@ -213,7 +215,7 @@ impl Qpair {
     pub fn set_policy(&mut self, policy: PolicyConfig) {
         debug_assert!(self.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
-        self.out = Outbox::new(&policy, Role::Host);
+        self.out = SendQueue::new(&policy, Role::Host);
     }
 
     /// Commands that may be submitted now.

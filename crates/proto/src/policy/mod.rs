@@ -9,10 +9,10 @@ mod batcher;
 mod custom;
 mod i10;
 mod none;
-mod outbox;
 mod parcel;
 mod pinof;
 mod reactor_load;
+mod send_queue;
 mod tyche;
 
 pub use auto::Auto;
@@ -20,10 +20,10 @@ pub use batcher::{Batcher, Doorbells};
 pub use custom::CustomPolicy;
 pub use i10::I10;
 pub use none::Unbatched;
-pub use outbox::{Load, Outbox};
 pub use parcel::{Class, Freight, Kind, Parcel, Urgency};
 pub use pinof::{FreightSettings, Pinof, PinofSettings};
 pub use reactor_load::{LoadShare, ReactorLoad};
+pub use send_queue::{Load, SendQueue};
 pub use tyche::{Tyche, TycheSettings};
 
 use crate::caravan::Limits;

@@ -11,7 +11,7 @@ use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
 use crate::host::qpair::SLOTS_MAX;
 use crate::policy::{
-    Batcher, Class, Doorbells, Kind, Load, Outbox, Parcel, PolicyConfig, Role, Urgency,
+    Batcher, Class, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
 };
 use crate::time::Instant;
 use crate::view::view;
@@ -150,7 +150,7 @@ pub struct Qpair {
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
-    out: Outbox<Tx>,
+    out: SendQueue<Tx>,
 }
 
 impl Qpair {
@@ -172,7 +172,7 @@ impl Qpair {
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
-            out: Outbox::new(&config.policy, Role::Target),
+            out: SendQueue::new(&config.policy, Role::Target),
         }
     }
 

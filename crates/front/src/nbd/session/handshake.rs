@@ -1,8 +1,8 @@
 //! The handshake: client flags and options.
 
 use super::{
-    Close, Event, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, Outbox, PeerMisbehaved, Session, Stage,
-    unparsed,
+    Close, Event, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue, Session,
+    Stage, unparsed,
 };
 use roadtrain_wire::nbd::{
     BASE_ALLOCATION, CLIENT_FLAGS_OCTETS, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
@@ -31,7 +31,7 @@ impl Session {
         (CLIENT_FLAGS_OCTETS, Event::Handled)
     }
 
-    pub(super) fn handle_option(&mut self, input: &[u8], out: &mut Outbox) -> (usize, Event) {
+    pub(super) fn handle_option(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
         let header = match OptionHeader::parse(input) {
             Ok(header) => header,
             Err(error) => return unparsed(error),
@@ -47,7 +47,12 @@ impl Session {
         }
     }
 
-    fn refuse_long_option(&mut self, option: OptionCode, length: u32, out: &mut Outbox) -> Event {
+    fn refuse_long_option(
+        &mut self,
+        option: OptionCode,
+        length: u32,
+        out: &mut ReplyQueue,
+    ) -> Event {
         if length > OPTION_SKIP_BYTES_MAX || option == OptionCode::EXPORT_NAME {
             return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::OptionLength(length)));
         }
@@ -56,7 +61,7 @@ impl Session {
         Event::Handled
     }
 
-    fn option(&mut self, option: OptionCode, data: &[u8], out: &mut Outbox) -> Event {
+    fn option(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) -> Event {
         match option {
             OptionCode::EXPORT_NAME => return self.export_name(data, out),
             OptionCode::ABORT => {
@@ -85,7 +90,7 @@ impl Session {
     }
 
     /// EXPORT_NAME: any name is the one namespace; there is no way to refuse but to hang up.
-    fn export_name(&mut self, data: &[u8], out: &mut Outbox) -> Event {
+    fn export_name(&mut self, data: &[u8], out: &mut ReplyQueue) -> Event {
         if let Err(error) = check_string(data) {
             return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)));
         }
@@ -102,7 +107,7 @@ impl Session {
         Event::Handled
     }
 
-    fn list(&self, data: &[u8], out: &mut Outbox) {
+    fn list(&self, data: &[u8], out: &mut ReplyQueue) {
         let option = OptionCode::LIST;
         if !data.is_empty() {
             return refuse(option, OptionReplyCode::ERR_INVALID, "LIST takes no data", out);
@@ -117,7 +122,7 @@ impl Session {
     }
 
     /// INFO and GO; returns whether the client got what it wanted.
-    fn info(&mut self, option: OptionCode, data: &[u8], out: &mut Outbox) -> bool {
+    fn info(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) -> bool {
         let Ok(query) = InfoQuery::parse(data) else {
             refuse(option, OptionReplyCode::ERR_INVALID, "malformed", out);
             return false;
@@ -142,8 +147,8 @@ impl Session {
         true
     }
 
-    fn optional_info(&self, option: OptionCode, code: InfoCode, out: &mut Outbox) {
-        let text = |text: &str, out: &mut Outbox| {
+    fn optional_info(&self, option: OptionCode, code: InfoCode, out: &mut ReplyQueue) {
+        let text = |text: &str, out: &mut ReplyQueue| {
             let octets = [&code.0.to_be_bytes(), text.as_bytes()];
             reply(option, OptionReplyCode::INFO, &octets, out);
         };
@@ -160,7 +165,7 @@ impl Session {
         }
     }
 
-    fn structured_reply(&mut self, data: &[u8], out: &mut Outbox) {
+    fn structured_reply(&mut self, data: &[u8], out: &mut ReplyQueue) {
         let option = OptionCode::STRUCTURED_REPLY;
         if !data.is_empty() {
             let what = "STRUCTURED_REPLY takes no data";
@@ -170,7 +175,7 @@ impl Session {
         ack(option, out);
     }
 
-    fn meta_context(&mut self, option: OptionCode, data: &[u8], out: &mut Outbox) {
+    fn meta_context(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) {
         let setting = option == OptionCode::SET_META_CONTEXT;
         if setting {
             // A failed choice leaves none chosen.
@@ -199,7 +204,7 @@ impl Session {
     }
 }
 
-fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut Outbox) {
+fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut ReplyQueue) {
     let length: usize = data.iter().map(|octets| octets.len()).sum();
     // Names and messages are bounded far below 32 bits.
     out.push(OptionReplyHeader::new(option, code, length as u32).as_octets());
@@ -208,10 +213,10 @@ fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut Ou
     }
 }
 
-fn ack(option: OptionCode, out: &mut Outbox) {
+fn ack(option: OptionCode, out: &mut ReplyQueue) {
     reply(option, OptionReplyCode::ACK, &[], out);
 }
 
-fn refuse(option: OptionCode, code: OptionReplyCode, message: &str, out: &mut Outbox) {
+fn refuse(option: OptionCode, code: OptionReplyCode, message: &str, out: &mut ReplyQueue) {
     reply(option, code, &[message.as_bytes()], out);
 }

@@ -8,7 +8,7 @@ mod handshake;
 mod transmission;
 
 use super::export::Export;
-use super::outbox::Outbox;
+use super::reply_queue::ReplyQueue;
 use roadtrain_wire::nbd::{self, Greeting, Request, handshake_flag};
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub enum Event {
     Handled,
     /// A valid request. The payload of a Write follows and is not for the session.
     Request(Request),
-    /// The session is over; what waits in the outbox is still to be sent.
+    /// The session is over; what waits in the reply queue is still to be sent.
     Close(Close),
 }
 
@@ -106,7 +106,7 @@ pub struct Session {
 
 impl Session {
     /// Greets a client.
-    pub fn new(export: Arc<Export>, out: &mut Outbox) -> Self {
+    pub fn new(export: Arc<Export>, out: &mut ReplyQueue) -> Self {
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         out.push(Greeting::new(flags).as_octets());
         Session {
@@ -123,7 +123,7 @@ impl Session {
     /// Deals with the message at the start of `input`; returns the octets used and what it was.
     ///
     /// One message at a time, so that the caller can stop when too many replies wait.
-    pub fn handle(&mut self, input: &[u8], out: &mut Outbox) -> (usize, Event) {
+    pub fn handle(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
         if self.skip > 0 {
             let skipped = self.skip.min(input.len() as u64);
             self.skip -= skipped;

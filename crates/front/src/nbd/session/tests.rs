@@ -10,7 +10,7 @@ use roadtrain_wire::nbd::{
 struct Pair {
     session: Session,
     export: Arc<Export>,
-    out: Outbox,
+    out: ReplyQueue,
 }
 
 /// A reply to an option: what it says, and its data.
@@ -26,7 +26,7 @@ impl Pair {
 
     fn greeted() -> Self {
         let export = Arc::new(Export::new(test_info()).unwrap());
-        let mut out = Outbox::default();
+        let mut out = ReplyQueue::default();
         let session = Session::new(export.clone(), &mut out);
         assert_eq!(Greeting::parse(&out.take()).unwrap().flags(), 3);
         Pair { session, export, out }
@@ -261,9 +261,9 @@ fn long_options_are_skipped_and_absurd_ones_end_the_session() {
 #[test]
 fn wrong_magics_end_the_session() {
     let misbehaved = |event| matches!(event, Event::Close(Close::PeerMisbehaved(_)));
-    let (_, event) = Pair::new(3).session.handle(&[0; 16], &mut Outbox::default());
+    let (_, event) = Pair::new(3).session.handle(&[0; 16], &mut ReplyQueue::default());
     assert!(misbehaved(event));
-    let (_, event) = Pair::ready(true).session.handle(&[0; 28], &mut Outbox::default());
+    let (_, event) = Pair::ready(true).session.handle(&[0; 28], &mut ReplyQueue::default());
     assert!(misbehaved(event));
 }
 
@@ -329,7 +329,7 @@ fn read_only_and_missing_commands_are_refused() {
     (disk.read_only, disk.trim, disk.write_zeroes) = (true, false, false);
     let export = Arc::new(Export::new(info.clone()).unwrap());
     let enter = |export: Arc<Export>| {
-        let mut out = Outbox::default();
+        let mut out = ReplyQueue::default();
         let session = Session::new(export.clone(), &mut out);
         out.take();
         let mut pair = Pair { session, export, out };

@@ -1,7 +1,7 @@
 //! The transmission phase: checks of requests, and replies.
 
 use super::handshake::ALLOCATION_CONTEXT;
-use super::{Close, Event, Outbox, Session, unparsed};
+use super::{Close, Event, ReplyQueue, Session, unparsed};
 use crate::disk::Fault;
 use crate::nbd::translate::{disk_request, errno_of};
 use roadtrain_wire::nbd::{
@@ -13,7 +13,7 @@ use roadtrain_wire::nbd::{
 type Refusal = (Errno, &'static str);
 
 impl Session {
-    pub(super) fn handle_request(&mut self, input: &[u8], out: &mut Outbox) -> (usize, Event) {
+    pub(super) fn handle_request(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
         let request = match Request::parse(input) {
             Ok(request) => request,
             Err(error) => return unparsed(error),
@@ -99,12 +99,12 @@ impl Session {
     /// Answers success of a request that returns no data.
     ///
     /// The simple form is allowed with structured replies too, and shorter.
-    pub fn reply_done(&self, cookie: u64, out: &mut Outbox) {
+    pub fn reply_done(&self, cookie: u64, out: &mut ReplyQueue) {
         out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());
     }
 
     /// Answers failure; `message` reaches clients that agreed on structured replies.
-    pub fn reply_error(&self, cookie: u64, errno: Errno, message: &str, out: &mut Outbox) {
+    pub fn reply_error(&self, cookie: u64, errno: Errno, message: &str, out: &mut ReplyQueue) {
         if !self.structured {
             return out.push(&SimpleReply { errno, cookie }.emit());
         }
@@ -116,7 +116,7 @@ impl Session {
     }
 
     /// Heads the answer to a Read; its `length` octets of data must follow.
-    pub fn reply_data(&self, cookie: u64, offset: u64, length: u32, out: &mut Outbox) {
+    pub fn reply_data(&self, cookie: u64, offset: u64, length: u32, out: &mut ReplyQueue) {
         if !self.structured {
             return out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());
         }
@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// NVMe names no allocation of blocks here, so everything is data, in one extent.
-    fn reply_block_status(&self, request: &Request, out: &mut Outbox) {
+    fn reply_block_status(&self, request: &Request, out: &mut ReplyQueue) {
         let (code, cookie) = (ChunkCode::BLOCK_STATUS, request.cookie);
         let length = (size_of::<u32>() + Extent::OCTETS) as u32;
         out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());

@@ -16,7 +16,7 @@ use crate::ether::rejected::Rejected;
 use crate::ether::train::Train;
 use crate::host::qpair::{Data, SLOTS_MAX};
 use crate::host::slots::FreeSlots;
-use crate::policy::{Batcher, Doorbells, Kind, Outbox, Parcel, PolicyConfig, Role, Urgency};
+use crate::policy::{Batcher, Doorbells, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
 use crate::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::setup::Reason;
@@ -101,7 +101,7 @@ impl Qpair {
         let unused = Slot::new(Sqe::default(), Data::None, Urgency::Normal);
         Qpair {
             slots: Slots(vec![unused; usize::from(slots)]),
-            end: End::new(links, packer, Outbox::new(&config.policy, Role::Host)),
+            end: End::new(links, packer, SendQueue::new(&config.policy, Role::Host)),
             free,
             damq,
             waiting: VecDeque::new(),
@@ -114,7 +114,7 @@ impl Qpair {
     pub fn set_policy(&mut self, policy: PolicyConfig) {
         debug_assert!(self.end.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
-        self.end.out = Outbox::new(&policy, Role::Host);
+        self.end.out = SendQueue::new(&policy, Role::Host);
     }
 
     /// Most octets of a command's data.

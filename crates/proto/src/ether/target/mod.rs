@@ -13,7 +13,7 @@ use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
 use crate::ether::rejected::Rejected;
 use crate::ether::train::Train;
-use crate::policy::{Batcher, Class, Doorbells, Kind, Outbox, Parcel, PolicyConfig, Role};
+use crate::policy::{Batcher, Class, Doorbells, Kind, Parcel, PolicyConfig, Role, SendQueue};
 use crate::target::qpair::SQHD_NO_FLOW_CONTROL;
 use crate::time::Instant;
 use roadtrain_wire::ether::PAGE_BYTES;
@@ -109,7 +109,7 @@ impl Qpair {
         };
         let packer = Packer::new(cut, config.packing, config.body_crc);
         Qpair {
-            end: End::new(links, packer, Outbox::new(&config.policy, Role::Target)),
+            end: End::new(links, packer, SendQueue::new(&config.policy, Role::Target)),
             slots,
             arrived: Arrived::new(config.slots, cut.pieces(data_bytes_max)),
             damq_bytes: u64::from(config.pages) * PAGE_BYTES as u64,

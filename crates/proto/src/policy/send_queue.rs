@@ -32,19 +32,19 @@ impl Load {
 }
 
 /// PDUs of type `T` that wait.
-pub struct Outbox<T> {
+pub struct SendQueue<T> {
     fifos: [VecDeque<T>; 3],
     batcher: Batcher,
     /// Caravans that have left without each freight while it was due.
     passed: [u8; 3],
 }
 
-impl<T: Copy> Outbox<T> {
+impl<T: Copy> SendQueue<T> {
     /// Nothing waits.
     #[must_use]
     pub fn new(policy: &PolicyConfig, role: Role) -> Self {
         let batcher = Batcher::new(policy, role);
-        Outbox { fifos: Default::default(), batcher, passed: [0; 3] }
+        SendQueue { fifos: Default::default(), batcher, passed: [0; 3] }
     }
 
     /// One more waits.
@@ -110,7 +110,7 @@ impl<T: Copy> Outbox<T> {
         load.has[freight as usize] = true;
     }
 
-    /// Whether something released may leave; `blocked` as for [`Outbox::next`].
+    /// Whether something released may leave; `blocked` as for [`SendQueue::next`].
     #[must_use]
     pub fn is_due(&self, blocked: impl Fn(&T) -> bool) -> bool {
         self.batcher.released() > 0

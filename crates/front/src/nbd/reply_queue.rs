@@ -10,7 +10,7 @@ const COMPACT_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 enum Segment {
-    /// So many octets of `Outbox::octets`.
+    /// So many octets of `ReplyQueue::octets`.
     Octets(usize),
     /// This range of the buffer.
     Data(Buffer, Range<usize>),
@@ -18,14 +18,14 @@ enum Segment {
 
 /// Octets to send, small ones copied and buffers owned until they are sent.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct ReplyQueue {
     octets: Vec<u8>,
     /// Octets of `octets` that are sent.
     sent: usize,
     segments: VecDeque<Segment>,
 }
 
-impl Outbox {
+impl ReplyQueue {
     /// Whether everything is sent.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn headers_in_a_row_are_one_segment() {
-        let mut outbox = Outbox::default();
-        outbox.push(b"one");
-        outbox.push(b"two");
-        outbox.push(b"");
-        assert_eq!(outbox.segments.len(), 1);
-        assert_eq!(outbox.header_bytes(), 6);
-        assert_eq!(outbox.take(), b"onetwo");
-        assert!(outbox.is_empty());
+        let mut replies = ReplyQueue::default();
+        replies.push(b"one");
+        replies.push(b"two");
+        replies.push(b"");
+        assert_eq!(replies.segments.len(), 1);
+        assert_eq!(replies.header_bytes(), 6);
+        assert_eq!(replies.take(), b"onetwo");
+        assert!(replies.is_empty());
     }
 
     proptest! {
@@ -160,31 +160,31 @@ mod tests {
             parts in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 1..200)), 1..40),
             steps in prop::collection::vec((1usize..300, 1usize..8), 1..400),
         ) {
-            let (mut outbox, mut wanted, mut datas) = (Outbox::default(), Vec::new(), 0);
+            let (mut replies, mut wanted, mut datas) = (ReplyQueue::default(), Vec::new(), 0);
             for (data, octets) in &parts {
                 wanted.extend_from_slice(octets);
                 if *data {
                     datas += 1;
-                    outbox.push_data(buffer(octets), 0..octets.len());
+                    replies.push_data(buffer(octets), 0..octets.len());
                 } else {
-                    outbox.push(octets);
+                    replies.push(octets);
                 }
             }
             let (mut sent, mut given) = (Vec::new(), 0);
             for (most, slices_max) in steps.into_iter().chain(std::iter::repeat((1 << 20, 3))) {
-                if outbox.is_empty() {
+                if replies.is_empty() {
                     break;
                 }
                 let mut slices = vec![IoSlice::new(&[]); slices_max];
-                let filled = outbox.gather(&mut slices);
+                let filled = replies.gather(&mut slices);
                 let octets: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
                 let accepted = octets.len().min(most);
                 sent.extend_from_slice(&octets[..accepted]);
-                outbox.advance(accepted, |_| given += 1);
+                replies.advance(accepted, |_| given += 1);
             }
             prop_assert_eq!(sent, wanted);
             prop_assert_eq!(given, datas);
-            prop_assert_eq!(outbox.header_bytes(), 0);
+            prop_assert_eq!(replies.header_bytes(), 0);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 /// The thread. Dropping it ends it.
-pub(crate) struct Looks {
+pub(crate) struct Poller {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Looks {
+impl Poller {
     /// Looks from now on, on a thread called `name`.
     ///
     /// # Errors
@@ -24,11 +24,11 @@ impl Looks {
             }
         };
         let thread = thread::Builder::new().name(name.into()).spawn(body)?;
-        Ok(Looks { end: Some(end), thread: Some(thread) })
+        Ok(Poller { end: Some(end), thread: Some(thread) })
     }
 }
 
-impl Drop for Looks {
+impl Drop for Poller {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! A reactor's place for a server that comes when its controller is connected.
+//! The front of a reactor whose server comes when its controller is connected.
 
 use super::server::UblkServer;
 use crate::disk::Nothing;
@@ -11,19 +11,19 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs the server that comes, if one does.
-pub(crate) struct Seat {
+pub(crate) struct PendingServer {
     coming: Option<Receiver<UblkServer>>,
     server: Option<UblkServer>,
     now: Instant,
 }
 
-impl Seat {
+impl PendingServer {
     pub(crate) fn new(coming: Receiver<UblkServer>) -> Self {
-        Seat { coming: Some(coming), server: None, now: Instant(0) }
+        PendingServer { coming: Some(coming), server: None, now: Instant(0) }
     }
 }
 
-impl Front for Seat {
+impl Front for PendingServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         if let Some(server) = &mut self.server {
             return server.turn(turn);
