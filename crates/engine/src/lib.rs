@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   your program, a local block device           files, block devices, memory
-//!            |  Client, or a Front                          |  backend
+//!            |  Client, or a Front                          |  Store
 //!   +--------v-----------+                        +---------v----------+
 //!   | host: Controller   |   lanes: TCP, Ethernet | target: Server     |
 //!   |  reactor per core  |=======================>|  reactor per core  |

@@ -20,6 +20,15 @@
 //! | [`NullStore`] | nowhere | at once |
 //! | [`DiskStore`] | in a file or on a block device | by the ring |
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
+//!
+//! ```
+//! use roadtrain_store::{BackendKind, BackendSpec, open};
+//!
+//! let kind = BackendKind::Memory { size: 1 << 20 };
+//! let store = open(&BackendSpec { kind, lba_bytes: 4096, read_only: false })?;
+//! assert_eq!(store.geometry().blocks, 256);
+//! # Ok::<(), roadtrain_store::OpenError>(())
+//! ```
 
 pub mod conformance;
 mod disk;
