@@ -83,7 +83,7 @@ fn the_service_manager_is_told() {
     let told = || {
         let mut text = [0; 64];
         let length = manager.recv(&mut text).unwrap();
-        String::from_utf8_lossy(&text[..length]).into_owned()
+        String::from_utf8_lossy(&text[..length]).trim_end().to_owned()
     };
     let mut command = user.attach(&user.path("s"), "");
     command.env("NOTIFY_SOCKET", user.path("notify"));

@@ -287,7 +287,7 @@ fn the_service_manager_hears_that_reactors_live() {
         .map(|_| {
             let mut text = [0; 64];
             let length = socket.recv(&mut text).unwrap_or(0);
-            String::from_utf8_lossy(&text[..length]).into_owned()
+            String::from_utf8_lossy(&text[..length]).trim_end().to_owned()
         })
         .collect();
     child.kill().unwrap();

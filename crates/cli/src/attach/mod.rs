@@ -65,7 +65,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
         let _watchdog = notify::watch(pulse)?;
         kept.until_stopped(&signals, &mut place)
     });
-    notify::tell(notify::STOPPING);
+    notify::tell(notify::NotifyState::Stopping);
     info!("stopping");
     let stopped = signals.guard_with(GRACE, || give_up(&place), || kept.stop());
     end.and(stopped)
@@ -85,7 +85,7 @@ fn announce(
     if args.daemon {
         background::let_go(log)?;
     }
-    notify::tell(notify::READY);
+    notify::tell(notify::NotifyState::Ready);
     Ok(())
 }
 

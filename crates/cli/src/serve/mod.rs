@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         None => {}
     }
     output::ready(&ready)?;
-    notify::tell(notify::READY);
+    notify::tell(notify::NotifyState::Ready);
     let watchdog = notify::watch(server.pulse())?;
     until_stopped(&signals, &served);
     drop(watchdog);
@@ -105,7 +105,7 @@ fn until_stopped(signals: &Signals, served: &Served) {
             error!("not reloaded: {}", failure.message);
         }
     }
-    notify::tell(notify::STOPPING);
+    notify::tell(notify::NotifyState::Stopping);
     info!("stopping");
 }
 
