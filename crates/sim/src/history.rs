@@ -67,6 +67,8 @@ pub struct History {
     hosts: BTreeMap<u64, u8>,
     /// The last request of all when a host was told that a flush has failed.
     told: BTreeMap<u8, u64>,
+    /// Of hosts that were killed: writes that may happen until a successor is connected.
+    orphans: BTreeMap<u8, Vec<u64>>,
 }
 
 impl History {
@@ -84,6 +86,7 @@ impl History {
             loses: false,
             hosts: BTreeMap::new(),
             told: BTreeMap::new(),
+            orphans: BTreeMap::new(),
         }
     }
 
@@ -165,6 +168,33 @@ impl History {
     pub fn fail(&mut self, id: u64) {
         self.tick();
         self.pending.remove(&id);
+    }
+
+    /// The host of request `id` was killed: it may have its effect until [`History::succeed`], and not later.
+    pub fn orphan(&mut self, id: u64) {
+        if let Some(&host) = self.hosts.get(&id) {
+            self.orphans.entry(host).or_default().push(id);
+        }
+        self.fail(id);
+    }
+
+    /// A new process of `host` is connected: what the one before has written is written, or never will be.
+    pub fn succeed(&mut self, host: u8) {
+        let tick = self.tick();
+        let Some(orphans) = self.orphans.remove(&host) else { return };
+        for register in &mut self.registers {
+            for candidate in register.current.iter_mut().chain(&mut register.stable) {
+                if orphans.contains(&candidate.write) {
+                    candidate.ended = Some(tick);
+                }
+            }
+        }
+    }
+
+    /// Whose request `id` is.
+    #[must_use]
+    pub fn is_of(&self, id: u64, host: u8) -> bool {
+        self.hosts.get(&id) == Some(&host)
     }
 
     /// Request `id` has succeeded; `read` is what a read has shown.
@@ -312,6 +342,21 @@ mod tests {
         written(&mut history, 2, 20);
         assert!(read(&mut history, 3, 20).is_ok());
         assert!(read(&mut history, 4, 10).is_ok());
+    }
+
+    #[test]
+    fn a_write_of_a_killed_host_happens_before_its_successor_or_never() {
+        let mut history = History::new(1);
+        for id in [1, 2] {
+            history.belongs(id, 7);
+            history.begin_write(id, 0..1, id * 10, false);
+            history.orphan(id);
+        }
+        assert!(read(&mut history, 3, 20).is_ok());
+        assert!(read(&mut history, 4, 10).is_ok(), "the other one may come later");
+        history.succeed(7);
+        assert!(read(&mut history, 5, 20).is_ok());
+        assert!(read(&mut history, 6, 10).is_err(), "but not behind its successor's back");
     }
 
     #[test]

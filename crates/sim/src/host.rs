@@ -41,6 +41,8 @@ pub struct Past {
     pub surrenders: u64,
     /// Asynchronous events.
     pub events: u64,
+    /// Times its process was killed.
+    pub kills: u64,
 }
 
 impl AddAssign for Past {
@@ -50,6 +52,7 @@ impl AddAssign for Past {
         self.aborts += other.aborts;
         self.surrenders += other.surrenders;
         self.events += other.events;
+        self.kills += other.kills;
     }
 }
 
@@ -104,6 +107,17 @@ impl Host {
         }
     }
 
+    /// Its process dies: the kernel resets its connections, and nobody hears of its requests again. Another one begins
+    /// at `until`.
+    pub fn kill(&mut self, now: Instant, network: &mut Network, load: &mut Load, until: Instant) {
+        self.end_connections(now, network, false);
+        load.kill(self.hostid[0]);
+        let (number, rng, past) = (self.hostid[0] - 1, self.rng.fork(), self.past);
+        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
+        self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
+        self.past.kills += 1;
+    }
+
     /// One turn: everything that has arrived or is due by now.
     ///
     /// # Errors
@@ -117,6 +131,12 @@ impl Host {
         self.receive_answers(now, network);
         self.receive(now, network, load)?;
         while let Some(action) = self.association.poll(now) {
+            if matches!(action, Action::Attach { .. }) {
+                load.history.succeed(self.hostid[0]);
+            }
+            if let (Action::Changed, Some(info)) = (&action, self.association.info()) {
+                load.sees(self.hostid[0], &info.namespaces);
+            }
             self.carry_out(now, network, action);
         }
         for number in 0..self.lanes.len() {

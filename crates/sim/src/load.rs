@@ -3,9 +3,11 @@
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::History;
 use crate::rng::Rng;
+use roadtrain_proto::host::bringup::NamespaceInfo;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Addressed;
 use roadtrain_proto::policy::{Class, Urgency};
+use roadtrain_proto::target::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
@@ -13,6 +15,8 @@ use std::ops::{AddAssign, Range};
 
 /// Octets of a Dataset Management range.
 const RANGE_BYTES: usize = 16;
+/// Stores that may be behind the namespace that changes: 1 to that number.
+pub const STORES: u8 = 3;
 /// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
 const FAILURES: [Status; 4] = [
     Status::HOST_PATH_ERROR,
@@ -50,8 +54,11 @@ enum Kind {
     /// Write, zero or discard.
     Write,
     Flush,
-    /// On the namespace that changes: any honest answer will do.
-    Elsewhere,
+    /// On the namespace that changes: any honest answer will do, but not another namespace's data.
+    Elsewhere {
+        /// The store that the request means, if its host has seen one.
+        meant: Option<u8>,
+    },
 }
 
 /// What has become of the requests.
@@ -84,6 +91,8 @@ pub struct Load {
     blocks: u64,
     rng: Rng,
     open: BTreeMap<u64, Kind>,
+    /// By host, the store of the namespace that changes when the host first saw it.
+    pinned: BTreeMap<u8, u8>,
     /// The judge of what is read.
     pub history: History,
     /// Counts.
@@ -96,7 +105,7 @@ impl Load {
     pub fn new(blocks: u64, rng: Rng) -> Self {
         let history = History::new(blocks);
         let tally = Tally::default();
-        Load { blocks, rng, open: BTreeMap::new(), history, tally }
+        Load { blocks, rng, open: BTreeMap::new(), pinned: BTreeMap::new(), history, tally }
     }
 
     /// Requests that have not completed.
@@ -122,7 +131,10 @@ impl Load {
             }
             _ => {
                 let sqe = Sqe::rw(opcode::READ, 2, 0, 1);
-                (Kind::Elsewhere, request(token, sqe, Data::In(512), vec![0; 512], Urgency::Normal))
+                (
+                    Kind::Elsewhere { meant: self.pinned.get(&host).copied() },
+                    request(token, sqe, Data::In(512), vec![0; 512], Urgency::Normal),
+                )
             }
         };
         if self.rng.chance(3) {
@@ -135,6 +147,29 @@ impl Load {
         }
         self.open.insert(token, kind);
         request
+    }
+
+    /// A host sees what is under the NSID that changes; what it saw first is what its requests mean.
+    pub fn sees(&mut self, host: u8, namespaces: &[NamespaceInfo]) {
+        let Some(namespace) = namespaces.iter().find(|namespace| namespace.nsid == 2) else {
+            return;
+        };
+        let is_it = |store: &u8| NamespaceId::of_store((*store).into()).nguid == namespace.nguid;
+        if let Some(store) = (1..=STORES).find(is_it) {
+            self.pinned.entry(host).or_insert(store);
+        }
+    }
+
+    /// The process of `host` was killed, with all its requests.
+    pub fn kill(&mut self, host: u8) {
+        let tokens: Vec<u64> =
+            self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
+        self.pinned.remove(&host);
+        for token in tokens {
+            self.open.remove(&token);
+            self.tally.failed += 1;
+            self.history.orphan(token);
+        }
     }
 
     fn lbas(&mut self) -> Range<u64> {
@@ -197,9 +232,14 @@ impl Load {
             if status.is_success() { &mut self.tally.succeeded } else { &mut self.tally.failed };
         *count += 1;
         match kind {
-            Kind::Elsewhere => {
-                let answers = [Status::SUCCESS, Status::INVALID_NAMESPACE];
-                if answers.iter().chain(&FAILURES).any(|&s| status.is(s)) {
+            Kind::Elsewhere { meant } if status.is_success() => match (meant, buffer.first()) {
+                (Some(meant), Some(&store)) if meant != store => {
+                    Err(format!("a read meant namespace {meant} and shows namespace {store}"))
+                }
+                _ => Ok(()),
+            },
+            Kind::Elsewhere { .. } => {
+                if status.is(Status::INVALID_NAMESPACE) || FAILURES.iter().any(|&s| status.is(s)) {
                     Ok(())
                 } else {
                     Err(format!("namespace 2 answers {status}"))

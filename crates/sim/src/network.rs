@@ -74,11 +74,13 @@ struct Pipe {
     writable_at: Option<Instant>,
     /// The receiver is gone: what arrives is lost.
     dead: bool,
+    /// The network loses everything, and nobody knows.
+    swallows: bool,
 }
 
 impl Pipe {
     fn push(&mut self, at: Instant, arrival: Arrival) {
-        if self.dead {
+        if self.dead || self.swallows {
             return;
         }
         let last = self.flight.back().map_or(at, |(last, _)| *last);
@@ -166,7 +168,7 @@ impl Network {
         let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
             return octets.len();
         };
-        if pipe.dead {
+        if pipe.dead || pipe.swallows {
             return octets.len();
         }
         pipe.writable_at = None;
@@ -238,6 +240,20 @@ impl Network {
             let pipe = connection.pipe(receiver);
             pipe.cut(&mut self.rng);
             pipe.push(at, Arrival::Closed);
+        }
+    }
+
+    /// From now on the network swallows what is sent over the connection, in both directions, and what is under way:
+    /// neither end is told, not even when the other one ends it.
+    pub fn swallow(&mut self, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        for end in [End::Host, End::Target] {
+            let pipe = connection.pipe(end);
+            // A target has accepted it, or never will.
+            pipe.swallows = true;
+            pipe.flight.clear();
+            pipe.octets = 0;
+            pipe.sender_blocked = false;
         }
     }
 

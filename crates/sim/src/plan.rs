@@ -44,6 +44,16 @@ pub enum Fault {
         /// How long it is away.
         time: Duration,
     },
+    /// A host's process dies, whatever it has under way, and another takes its place: its connections are reset.
+    KillHost {
+        /// Which.
+        host: u8,
+        /// How long it is away.
+        time: Duration,
+    },
+    /// The network swallows all that is sent over a connection from then on, its end as well. Both ends find out
+    /// because nothing comes.
+    Swallow,
     /// The network changes a bit: with both digests on, whatever it is must be found.
     Corrupt,
     /// A namespace changes.
@@ -185,6 +195,24 @@ impl Plan {
             faults: faults(rng, chaos, host.digests),
             sabotage: None,
         }
+        .with_host_faults(rng)
+    }
+
+    /// What happens to hosts and to connections that nobody hears of.
+    fn with_host_faults(mut self, rng: &mut Rng) -> Self {
+        for _ in 0..rng.below(4) {
+            let host = rng.below(self.hosts.into()) as u8;
+            let fault = Fault::KillHost { host, time: rng.micros(0, 20_000) };
+            self.faults.push((rng.moment(self.chaos), fault));
+        }
+        // Without a Keep Alive Timer a target keeps such a connection for ever.
+        if !self.keep_alive.is_zero() {
+            for _ in 0..rng.below(4) {
+                self.faults.push((rng.moment(self.chaos), Fault::Swallow));
+            }
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
+        self
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::disk::{Disk, Done, Work};
 use crate::lane::{Command, Lane};
+use crate::load::STORES;
 use crate::network::{ConnId, End, Lost, Network};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
@@ -10,7 +11,7 @@ use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
 use roadtrain_proto::target::{
-    CloseReason, Connected, NamespaceConfig, Operation, Outcome, SubsystemConfig,
+    CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
     Target as Control, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
@@ -60,15 +61,23 @@ pub struct Target {
     down_until: Option<Instant>,
     /// Sizes of the namespace that changes: 0 when it is not there.
     extra_blocks: u64,
+    /// Which store that namespace has: another one each time the process dies.
+    extra_store: u8,
     /// Queues closed because the keep alive timer ran out.
     pub expired: u64,
 }
 
-fn control(now: Instant, plan: &Plan, extra_blocks: u64) -> Control {
+/// The namespace that changes.
+fn extra(blocks: u64, store: u8) -> NamespaceConfig {
+    let id = Some(NamespaceId::of_store(store.into()));
+    NamespaceConfig { id, ..NamespaceConfig::new(2, blocks, 9) }
+}
+
+fn control(now: Instant, plan: &Plan, extra_blocks: u64, extra_store: u8) -> Control {
     let mut subsystem = SubsystemConfig::new(NQN);
     subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks, 9));
     if extra_blocks > 0 {
-        subsystem.namespaces.push(NamespaceConfig::new(2, extra_blocks, 9));
+        subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
     let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
     Control::new(now, &config).expect("the configuration is valid")
@@ -79,7 +88,7 @@ impl Target {
     #[must_use]
     pub fn new(plan: &Plan, disk: Disk, rng: Rng) -> Self {
         Target {
-            control: control(Instant(0), plan, 0),
+            control: control(Instant(0), plan, 0, 1),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -94,6 +103,7 @@ impl Target {
             rng,
             down_until: None,
             extra_blocks: 0,
+            extra_store: 1,
             expired: 0,
         }
     }
@@ -134,7 +144,7 @@ impl Target {
     fn accept(&mut self, now: Instant, network: &mut Network) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
-            self.control = control(now, &self.plan, self.extra_blocks);
+            self.control = control(now, &self.plan, self.extra_blocks, self.extra_store);
         }
         while let Some(conn) = network.accept(now) {
             if self.down_until.is_some() {
@@ -241,7 +251,8 @@ impl Target {
                 let task = self.disk.start(now, work);
                 self.owners.insert(task, Owner { conn, slot, began });
             }
-            None => lane.finish(now, slot, Ok(vec![0; read_bytes(io)])),
+            // Each of its octets says which store it is.
+            None => lane.finish(now, slot, Ok(vec![self.extra_store; read_bytes(io)])),
         }
     }
 
@@ -442,6 +453,7 @@ impl Target {
         self.presences = Presences::default();
         self.sweeps.clear();
         self.down_until = Some(until);
+        self.extra_store = self.rng.between(1, STORES.into()) as u8;
     }
 
     /// Adds, removes or resizes the namespace that no data is kept in.
@@ -451,7 +463,7 @@ impl Target {
         let operation = match (self.extra_blocks, blocks) {
             (0, 0) => None,
             (0, _) => {
-                let namespace = NamespaceConfig::new(2, blocks, 9);
+                let namespace = extra(blocks, self.extra_store);
                 Some(Operation::AddNamespace { nqn, namespace })
             }
             (_, 0) => Some(Operation::RemoveNamespace { nqn, nsid: 2 }),

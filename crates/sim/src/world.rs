@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More moments than any run has.
 const MOMENTS_MAX: u64 = 3_000_000;
 
+/// Connections of a host that the target has at most: those that it does not know to be dead, too.
+const CONNECTIONS_MAX: usize = 60;
+
 /// What went wrong in a run.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -90,6 +93,8 @@ pub struct World {
     target: Target,
     hosts: Vec<Host>,
     load: Load,
+    /// Requests that hosts have under way at most.
+    requests_max: usize,
     faults: VecDeque<(Instant, Fault)>,
     moments: u64,
 }
@@ -106,8 +111,9 @@ impl World {
             Fault::Stall { time, .. }
             | Fault::Hold { time }
             | Fault::Kill { time }
+            | Fault::KillHost { time, .. }
             | Fault::PowerLoss { time } => time,
-            Fault::Reset | Fault::Corrupt | Fault::Namespace => Duration::ZERO,
+            Fault::Reset | Fault::Swallow | Fault::Corrupt | Fault::Namespace => Duration::ZERO,
         };
         let last = plan.faults.iter().map(|(at, fault)| *at + longest(fault)).max();
         World {
@@ -120,6 +126,7 @@ impl World {
                 .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
                 .collect(),
             load: load(&plan, rng.fork()),
+            requests_max: usize::from(plan.hosts) * plan.lanes * plan.depth,
             faults: plan.faults.iter().copied().collect(),
             moments: 0,
         }
@@ -162,6 +169,16 @@ impl World {
             for host in &mut self.hosts {
                 host.turn(self.now, &mut self.network, &mut self.load)?;
             }
+            self.check_bounds()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing grows without bounds, whatever happens.
+    fn check_bounds(&self) -> Result<(), String> {
+        let (connections, open) = (self.target.leftovers().1, self.load.open());
+        if open > self.requests_max || connections > CONNECTIONS_MAX * self.hosts.len() {
+            return Err(format!("{open} requests, {connections} connections: {}", self.state()));
         }
         Ok(())
     }
@@ -208,6 +225,16 @@ impl World {
                 Fault::PowerLoss { time } => {
                     self.target.crash(now, &mut self.network, true, now + time);
                     self.load.history.lose_power();
+                }
+                Fault::KillHost { host, time } => {
+                    if let Some(host) = self.hosts.get_mut(usize::from(host)) {
+                        host.kill(now, &mut self.network, &mut self.load, now + time);
+                    }
+                }
+                Fault::Swallow => {
+                    if let Some(conn) = self.network.any() {
+                        self.network.swallow(conn);
+                    }
                 }
                 Fault::Corrupt => self.network.corrupt(),
                 Fault::Namespace => self.target.change_namespace(),

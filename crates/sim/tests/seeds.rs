@@ -11,12 +11,13 @@ use roadtrain_wire::status::Status;
 
 #[test]
 fn every_seed_ends_well() {
-    let Some(sum) = sum_of_seeds(400, run) else { return };
+    let Some(sum) = sum_of_seeds(1000, run) else { return };
     // The runs went through what they are for.
     assert!(sum.tally.succeeded > 50_000, "{sum:?}");
     assert!(sum.tally.failed > 100 && sum.past.surrenders > 10, "{sum:?}");
     assert!(sum.past.retries > 1000 && sum.past.associations > 1000, "{sum:?}");
     assert!(sum.past.events > 50 && sum.expired > 10, "{sum:?}");
+    assert!(sum.past.kills > 300, "{sum:?}");
 }
 
 /// The judge can say no: what it says about targets that do wrong.
@@ -61,8 +62,9 @@ fn losing(plan: &mut Plan) {
     plan.manners.losing_percent = 25;
     plan.hosts = 3;
     plan.blocks = 64;
-    // A flush that is tried again after the target's process has died is not told of what that one was told.
-    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. }));
+    // A flush that is tried again after the target's process has died is not told of what that one was told; nor does
+    // a host's process know what the one before was told.
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. } | Fault::KillHost { .. }));
     for part in 1..8 {
         let time = Duration::from_millis(1);
         plan.faults.push((Instant(0) + plan.chaos * part / 8, Fault::PowerLoss { time }));
@@ -125,6 +127,81 @@ fn a_namespace_that_cannot_be_reached_is_waited_for() {
         // The load takes none of these for an answer.
         assert!(sum.tally.repeated > 100, "{status}: {sum:?}");
     }
+}
+
+/// Faults of one kind, `count` of them, all over the run.
+fn only(plan: &mut Plan, count: u32, fault: impl Fn(u32) -> Fault) {
+    let at = |part| Instant(0) + plan.chaos * (part + 1) / (count + 2);
+    plan.faults = (0..count).map(|part| (at(part), fault(part))).collect();
+}
+
+/// Three hosts on few blocks; their processes die one after the other, in the middle of everything.
+fn killing(plan: &mut Plan) {
+    (plan.hosts, plan.blocks) = (3, 16);
+    plan.manners.slow_percent = 20;
+    let time = Duration::from_micros(100);
+    only(plan, 9, |part| Fault::KillHost { host: (part % 3) as u8, time });
+}
+
+#[test]
+fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, killing)) else { return };
+    assert!(sum.past.kills == 150 * 9 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+#[test]
+fn what_comes_behind_a_successor_is_found() {
+    let found = (0..500).find_map(|seed| {
+        let wrong = |plan: &mut Plan| {
+            killing(plan);
+            plan.manners.slow_percent = 50;
+            plan.sabotage = Some(Sabotage::NoFence);
+        };
+        run_changed(seed, wrong).err()
+    });
+    let what = found.expect("it goes wrong with some seed").what;
+    assert!(what.contains("which is none of"), "{what}");
+}
+
+/// Connections fall silent one after the other, and no end of any is heard of.
+#[test]
+fn half_open_connections_are_survived() {
+    let swallow = |plan: &mut Plan| {
+        plan.keep_alive = Duration::from_millis(100);
+        only(plan, 6, |_| Fault::Swallow);
+    };
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, swallow)) else { return };
+    assert!(sum.expired > 30 && sum.past.associations > 300, "{sum:?}");
+    assert!(sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+/// Another namespace is there when the target comes back: no request that meant the first one gets to it.
+#[test]
+fn requests_do_not_go_to_another_namespace() {
+    let change = |plan: &mut Plan| {
+        (plan.hosts, plan.controller_loss_timeout) = (2, None);
+        only(plan, 24, |part| match part % 4 {
+            3 => Fault::Kill { time: Duration::from_micros(200) },
+            _ => Fault::Namespace,
+        });
+    };
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, change)) else { return };
+    assert!(sum.past.associations > 500 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+/// Everything stands still for about as long as the keep-alive timeout, or half of it: some associations live, some
+/// end, at either end first.
+#[test]
+fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
+    let pause = |plan: &mut Plan| {
+        plan.keep_alive = Duration::from_millis(100);
+        plan.chaos = Duration::from_millis(800);
+        plan.pause *= 4;
+        let ms = [49, 50, 51, 99, 100, 101];
+        only(plan, 6, |part| Fault::Hold { time: Duration::from_millis(ms[part as usize]) });
+    };
+    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, pause)) else { return };
+    assert!(sum.expired > 10 && sum.tally.succeeded > 5_000, "{sum:?}");
 }
 
 #[test]

@@ -288,7 +288,7 @@ impl Control {
         for nsid in barred.iter().filter(|nsid| !self.barred.contains(nsid)) {
             warn!(
                 nsid,
-                "another namespace is there now: requests for the first one fail until it is back"
+                "it is gone, or another namespace is there now: requests for the first one fail until it is back"
             );
         }
         self.barred = barred.clone();

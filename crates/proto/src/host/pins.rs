@@ -3,7 +3,8 @@
 //! Requests name an NSID, but mean blocks: those that were there when the NSID was first seen. When another
 //! namespace is there (a target that has lost its memory, another file), an older write would destroy it and what
 //! it holds would be taken for what was read before. So the NSID is *barred*: its requests fail, also those that
-//! wait for a connection, until the namespace they mean is back.
+//! wait for a connection, until the namespace they mean is back. An NSID that was there and is not there now is barred
+//! as well: the target would refuse its requests only until something else comes there.
 
 use super::bringup::NamespaceInfo;
 use super::requests::Barred;
@@ -19,14 +20,14 @@ pub struct Pins {
 impl Pins {
     /// Looks at the namespaces that there are; whether other NSIDs are barred now.
     pub fn look(&mut self, namespaces: &[NamespaceInfo]) -> bool {
-        let mut barred = Vec::new();
         for now in namespaces {
-            let pinned = self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
-            if !pinned.is_same(now) {
-                barred.push(now.nsid);
-            }
+            self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
         }
-        barred.sort_unstable();
+        let is_there = |pinned: &NamespaceInfo| {
+            namespaces.iter().any(|now| now.nsid == pinned.nsid && now.is_same(pinned))
+        };
+        let pinned = self.by_nsid.values().filter(|pinned| !is_there(pinned));
+        let barred: Vec<u32> = pinned.map(|pinned| pinned.nsid).collect();
         let has_changed = *self.barred != *barred;
         if has_changed {
             self.barred = barred.into();
@@ -59,12 +60,12 @@ mod tests {
         let none: [u32; 0] = [];
         assert_eq!(look(&[namespace(1, 1), namespace(2, 2)]), none);
         assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
-        assert_eq!(look(&[namespace(1, 1)]), none, "what is not there is refused by the target");
-        assert_eq!(look(&[namespace(1, 8), namespace(2, 9)]), [1, 2], "it is remembered");
+        assert_eq!(look(&[namespace(1, 1)]), [2, 3], "something else may come there");
+        assert_eq!(look(&[namespace(1, 8), namespace(2, 9)]), [1, 2, 3], "it is remembered");
         assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
         let grown = NamespaceInfo { blocks: 7, ..namespace(1, 1) };
         let coarse = NamespaceInfo { block_bytes: 4096, ..namespace(2, 2) };
-        assert_eq!(look(&[grown, coarse]), [2], "another block is another place");
+        assert_eq!(look(&[grown, coarse, namespace(3, 3)]), [2], "another block is another place");
     }
 
     #[test]

@@ -16,10 +16,10 @@ use roadtrain_wire::status::Status;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// NSIDs that stand for other namespaces than requests mean.
+/// NSIDs whose namespace is not there, or where another one is than requests mean.
 pub type Barred = Arc<[u32]>;
 
-/// Of requests to a namespace that is there no more, though another is.
+/// Of requests to a namespace that is there no more.
 const BARRED: Status = Status::INVALID_NAMESPACE.dnr();
 
 /// What a request is for.
