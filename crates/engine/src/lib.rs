@@ -36,8 +36,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+// What only Ethernet uses is checked for use where it is built.
+#![cfg_attr(not(feature = "ether"), allow(dead_code))]
+
 mod connection;
 mod digest;
+#[cfg(feature = "ether")]
 pub mod ether;
 mod gather;
 pub mod host;
@@ -54,5 +58,5 @@ pub mod tuning;
 
 /// Where blocks are kept.
 pub use roadtrain_store as backend;
+use roadtrain_system::machine;
 pub use roadtrain_system::{buffer, clock, mailbox, memory, ring};
-use roadtrain_system::{machine, random};

@@ -128,9 +128,9 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
     let ether = config.ether.as_ref().map(|ether| EtherConfig {
         interfaces: ether.interfaces.0.clone(),
         port: ether.frames.port(),
+        packing: ether.frames.packing(),
     });
     Ok(ServerConfig {
-        packing: config.ether.as_ref().map_or_else(Default::default, |e| e.frames.packing()),
         ether,
         limits: Limits {
             io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),

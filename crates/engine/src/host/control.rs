@@ -143,9 +143,7 @@ impl Control {
             return;
         }
         let Some(admin) = &mut self.queues.admin else { return };
-        for Found { endpoint, path, addresses } in self.found.drain(..) {
-            admin.offer(&endpoint, path, &addresses);
-        }
+        self.found.drain(..).for_each(|found| admin.offer(&found));
         if let (Some(survey), Some(scout)) = (admin.take_survey(), &self.scout) {
             scout.tell(survey);
         }
@@ -173,7 +171,7 @@ impl Control {
                 }
                 Report::Found(found) => {
                     self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
-                    self.past.add_route(&found.endpoint, found.path.route);
+                    self.past.add_route(&found);
                     self.found.push(found);
                 }
                 Report::Stop => self.association.stop(now),

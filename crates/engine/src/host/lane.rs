@@ -7,9 +7,9 @@
 mod tests;
 
 use super::api::{Class, Completion, Request};
-use super::ether::{Found, Heard as HeardFrame, Ports};
+use super::ether::Ports;
 use super::link::{Link, LinkError};
-use super::meter::{LaneReading, Meter};
+use super::meter::LaneReading;
 use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
@@ -33,10 +33,10 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct Lane {
-    link: Option<Link>,
+    pub(in crate::host) link: Option<Link>,
     /// Of requests that are of none.
     class: Class,
-    requests: LaneRequests,
+    pub(in crate::host) requests: LaneRequests,
     timeout: Option<Duration>,
     /// Command identifiers of those to be aborted.
     overdue: Vec<u16>,
@@ -66,38 +66,6 @@ impl Lane {
     /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
     pub(crate) fn bar(&mut self, barred: Barred) {
         self.requests.core.bar(barred);
-    }
-
-    /// A frame for the lane has come.
-    pub(crate) fn deliver(
-        &mut self,
-        now: Instant,
-        heard: &HeardFrame<'_>,
-        completions: &mut VecDeque<Completion>,
-        in_flight: &mut u32,
-    ) {
-        if let Some(Link::Ether(link)) = &mut self.link
-            && link.lane.token() == heard.header.token.get()
-        {
-            let before = link.lane.qpair.in_flight();
-            link.deliver(now, heard, &mut self.requests, completions);
-            let ended = before.saturating_sub(link.lane.qpair.in_flight());
-            *in_flight = in_flight.saturating_sub(ended);
-        }
-    }
-
-    /// A path to that target was found: perhaps one more link.
-    pub(crate) fn offer(&mut self, now: Instant, found: &Found) {
-        if let Some(Link::Ether(link)) = &mut self.link {
-            link.lane.offer(now, &found.endpoint, found.path, &found.addresses);
-        }
-    }
-
-    /// Interfaces have come or gone.
-    pub(crate) fn look_at_carriers(&mut self, shared: &Shared) {
-        if let Some(Link::Ether(link)) = &mut self.link {
-            link.lane.look_at_carriers(shared.now, &shared.ports);
-        }
     }
 
     /// The connection is gone: its requests wait for the next one.
@@ -244,13 +212,9 @@ impl Lane {
         }
     }
 
-    /// Whether what it could send had better wait for what the next frames will add. Over TCP one receive takes
-    /// all that has come, so there is nothing to wait for.
+    /// Whether it had better wait with what it could send: see [`Link::gathers`].
     pub(crate) fn gathers(&mut self) -> bool {
-        match &mut self.link {
-            Some(Link::Ether(link)) => link.lane.qpair.batcher().gathers(),
-            _ => false,
-        }
+        self.link.as_mut().is_some_and(Link::gathers)
     }
 
     /// Whether a full caravan waits.
@@ -286,13 +250,6 @@ impl Lane {
             shared.completions.extend(self.requests.take_held_back(shared.now));
         }
         link.flush(&self.requests, shared)
-    }
-
-    /// Its parts of links, for other threads.
-    pub(crate) fn write_paths(&self, ports: &Ports, meter: &Meter) {
-        if let Some(Link::Ether(link)) = &self.link {
-            meter.write_paths(link.lane.paths(ports));
-        }
     }
 
     /// For other threads.

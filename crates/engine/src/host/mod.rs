@@ -9,6 +9,7 @@ mod control;
 mod controller;
 mod discovery;
 mod error;
+#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod hurry;
 mod lane;

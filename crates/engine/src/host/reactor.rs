@@ -1,7 +1,7 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
+#[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
-mod gathering;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::ether::{Found, Ports};
@@ -15,7 +15,7 @@ use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
-use gathering::Gathering;
+use frames::Frames;
 use roadtrain_proto::host::requests::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
@@ -29,8 +29,6 @@ use std::time::Duration;
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
-/// How often others are told how it stands with links.
-const PATHS_EVERY: Duration = Duration::from_millis(50);
 /// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
 const YIELDING_RX_BYTES: usize = 192 << 10;
 /// Busy turns between two looks at the ring.
@@ -131,13 +129,7 @@ pub(crate) struct Reactor {
     ring: Ring,
     lanes: Vec<LaneSlot>,
     shared: Shared,
-    /// By port, which of its descriptors the ring watches.
-    ports_polling: Vec<Option<u32>>,
-    /// In the last turn: there may be more.
-    frames_came: bool,
-    gathering: Gathering,
-    /// When others were told how it stands with links.
-    paths_at: Instant,
+    frames: Frames,
     /// Away during a turn.
     rx: Option<RxBuffers>,
     watches: Vec<Watch>,
@@ -174,7 +166,7 @@ impl Reactor {
             polling_out: false,
         };
         let lanes = parts.lanes.iter().map(slot).collect();
-        let ports_polling = vec![None; parts.ports.len()];
+        let frames = Frames::new(&parts.ports);
         let shared = Shared {
             gather: Box::default(),
             ports: parts.ports,
@@ -186,10 +178,7 @@ impl Reactor {
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             shared,
-            ports_polling,
-            frames_came: false,
-            gathering: Gathering::default(),
-            paths_at: Instant::default(),
+            frames,
             rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             watches: Vec::new(),
             watch_serial: 0,
@@ -213,7 +202,7 @@ impl Reactor {
         self.arm_carrier();
         let mut turns = 0u32;
         while !self.stop {
-            let busy = self.frames_came || self.lanes.iter().any(|slot| slot.hot);
+            let busy = self.frames.came || self.lanes.iter().any(|slot| slot.hot);
             turns = turns.wrapping_add(1);
             if !busy
                 || self.lanes.len() > 1
@@ -333,15 +322,7 @@ impl Reactor {
                     self.ready.push_back(self.watches.swap_remove(position).key);
                 }
             }
-            k if k == Kind::Port as u8 && index < self.ports_polling.len() => {
-                if self.ports_polling[index] != Some(user_data.generation) {
-                    return; // of a descriptor that the port has no more
-                }
-                self.ports_polling[index] = None;
-                if cqe.result & i32::from(libc::POLLERR) != 0 {
-                    self.shared.ports.port(index).take_error();
-                }
-            }
+            k if k == Kind::Port as u8 => self.port_polled(&user_data, cqe.result),
             k if k == Kind::Carrier as u8 => {
                 self.look_at_carriers();
                 self.arm_carrier();
@@ -392,7 +373,7 @@ impl Reactor {
             }
             Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
-                self.lanes[index].lane.offer(self.shared.now, &found);
+                self.offer(index, &found);
             }
             Order::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {
@@ -509,9 +490,7 @@ impl Reactor {
             }
             errors = 0; // counted once
         }
-        if self.shared.ports.len() > 0 && self.shared.now.since(self.paths_at) >= PATHS_EVERY {
-            self.write_paths();
-        }
+        self.write_paths();
     }
 
     /// Whether a lane carries latency-critical requests, and there are others.

@@ -1,13 +1,11 @@
 //! The reactors' threads: their beginning and their end.
 
-use super::address::Address;
 use super::api::Front;
 use super::config::HostConfig;
 use super::error::HostError;
 use super::ether::Ports;
 use super::meter::Meter;
 use super::reactor::{Order, Parts, Reactor, Report};
-use crate::ether::port::{PortConfig, PortKind};
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Seat, numa};
 use crate::tuning;
@@ -66,7 +64,8 @@ pub(super) fn spawn(
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
     let core = seat.cpus.single();
     let near = numa::take_from(seat.node.into_iter().collect());
-    let ports = ports(config, reactors)?;
+    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
+    let ports = Ports::of_reactor(&config.address, reactors).map_err(unreachable)?;
     drop(near);
     let parts = Parts {
         lanes: lanes.clone(),
@@ -103,17 +102,6 @@ pub(super) fn spawn(
     let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
     begun.map_err(system("reactor"))?;
     Ok(handle)
-}
-
-/// The ports of a reactor; none where every lane has a connection of its own.
-fn ports(config: &HostConfig, reactors: usize) -> Result<Ports, HostError> {
-    let Address::Ether(address) = &config.address else { return Ok(Ports::default()) };
-    let kind = match address.port.kind {
-        PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that shares an interface
-        kind => kind,
-    };
-    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
-    Ports::open(address, &PortConfig { kind, ..address.port.clone() }).map_err(unreachable)
 }
 
 /// A reactor and its front, which lives as long as drivers may use its memory.

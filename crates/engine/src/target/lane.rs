@@ -2,8 +2,8 @@
 
 mod abort;
 mod admin;
-mod arrivals;
-mod ether;
+#[cfg(feature = "ether")]
+pub(super) mod ether;
 mod io;
 mod payload;
 mod tcp;
@@ -11,19 +11,18 @@ mod transport;
 
 use super::control::Control;
 use super::dispatch::Dispatcher;
+use super::ether::Port;
 use super::namespace::NamespaceTable;
 use super::slot::{Data, Slot, Work};
 use super::tickets::Ticket;
 use crate::buffer::{Buffer, Pool};
 use crate::connection::RxBuffer;
-use crate::ether::port::Port;
 use crate::gather::Gather;
 use crate::ring::Ring;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use crate::target::flushes::Unflushed;
 use abort::Abort;
-pub(super) use ether::{Ether, EtherParts, Link};
 use payload::Payload;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
@@ -188,7 +187,7 @@ impl Lane {
             self.fail(shared, slot, status, &payload);
             return Ok(());
         }
-        let payload = self.place(shared.now, payload);
+        let payload = self.transport.place(shared.now, payload);
         self.handle_admin(shared, slot, sqe, payload)
     }
 

@@ -5,6 +5,7 @@ mod control;
 #[cfg(test)]
 mod crowd;
 mod dispatch;
+#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 #[cfg(test)]
 mod failing;
@@ -26,6 +27,8 @@ mod tests;
 mod tickets;
 
 pub use dispatch::Dispatch;
-pub use ether::{Drop, Drops, EtherConfig};
+pub use ether::EtherConfig;
+#[cfg(feature = "ether")]
+pub use ether::{Drop, Drops};
 pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Operation, Place};
 pub use server::{Blocks, Export, Server, ServerConfig, ServerError, Subsystem, Usage};

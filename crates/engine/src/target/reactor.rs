@@ -1,19 +1,16 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
 
 mod accept;
+#[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
-mod join;
 mod report;
 mod timers;
-mod watched;
 
 use super::control::Control;
 use super::dispatch::{Dispatch, Dispatcher};
-use super::ether::Drops;
+use super::ether::{Drops, EtherParts, Request};
 pub(super) use accept::ListenSocket;
-pub(super) use watched::PortState;
 
-use super::ether::listener::Request;
 use super::lane::{Lane, LaneError, Shared};
 use super::server::Usage;
 use super::tasks::{self, Outcome, Owner};
@@ -21,13 +18,11 @@ use super::tickets::{Ticket, Tickets};
 use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::{Heard, RxBuffer};
-use crate::ether::port::Port;
 use crate::mailbox::{Inbox, Outbox};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use frames::Frames;
-use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
@@ -151,7 +146,6 @@ pub(super) struct Reactor {
     shared: Shared,
     listeners: Vec<ListenSocket>,
     frames: Frames,
-    packing: Packing,
     inbox: Inbox<Order>,
     peers: Vec<Outbox<Order>>,
     next_peer: usize,
@@ -176,13 +170,7 @@ pub(super) struct Reactor {
 pub(super) struct Parts {
     pub(super) number: usize,
     pub(super) listeners: Vec<ListenSocket>,
-    /// For lanes over Ethernet, one at each interface.
-    pub(super) ports: Vec<Port>,
-    /// At the same interfaces, of the reactor that listens: door 0.
-    pub(super) doors: Vec<Port>,
-    /// Names the target, the same at all its interfaces.
-    pub(super) endpoint: [u8; 16],
-    pub(super) packing: Packing,
+    pub(super) ether: EtherParts,
     pub(super) inbox: Inbox<Order>,
     /// Every reactor, this one too: connections are dealt out in turn.
     pub(super) peers: Vec<Outbox<Order>>,
@@ -200,8 +188,7 @@ pub(super) struct Parts {
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let damq_bytes = parts.pool_bytes;
-        let frames = Frames::new(&parts.ports, parts.doors, parts.endpoint, damq_bytes);
+        let (ports, frames) = Frames::new(parts.ether, parts.pool_bytes);
         Ok(Reactor {
             number: parts.number,
             seats: Vec::new(),
@@ -227,11 +214,10 @@ impl Reactor {
                 now: clock::now(),
                 load: ReactorLoad::default(),
                 control: parts.control,
-                ports: parts.ports,
+                ports,
             },
             listeners: parts.listeners,
             frames,
-            packing: parts.packing,
             inbox: parts.inbox,
             peers: parts.peers,
             next_peer: 0,
@@ -678,10 +664,7 @@ impl Reactor {
             }
         }
         self.past = self.past + seat.lane.stats();
-        if let Some(ether) = seat.lane.ether() {
-            self.frames.by_host.remove(&ether.qpair.links().peer_token());
-            self.frames.damq_left += ether.damq.len();
-        }
+        self.frames.forget(&seat.lane);
         seat.lane.close(&mut self.shared);
         self.vacate(index);
     }

@@ -3,7 +3,7 @@
 use super::backends::Backends;
 use super::control::Control;
 use super::dispatch::Dispatch;
-use super::ether::{Drops, EtherConfig, EtherPorts};
+use super::ether::{EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
 use super::reactor::{ListenSocket, Order, Parts, Reactor};
 use super::tickets::Tickets;
@@ -16,7 +16,6 @@ use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
-use roadtrain_proto::ether::Packing;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Settings;
@@ -167,8 +166,6 @@ pub struct ServerConfig {
     pub maxh2cdata: u32,
     /// When responses are sent.
     pub policy: PolicyConfig,
-    /// What a frame carries.
-    pub packing: Packing,
     /// Cores of the reactors. Empty: one reactor, not pinned.
     pub cores: Vec<usize>,
     /// What is kept on one NUMA node: memory namespaces, too.
@@ -202,7 +199,6 @@ impl ServerConfig {
             digests: Digests { header: true, data: true },
             maxh2cdata: 1 << 20,
             policy: PolicyConfig::auto(),
-            packing: Packing::default(),
             cores: Vec::new(),
             placement: Placement::default(),
             pool_bytes: 256 << 20,
@@ -379,37 +375,28 @@ impl Server {
         changed
     }
 
+    /// What each reactor answers, in time.
+    pub(super) fn ask<T: Default>(
+        &self,
+        order: impl Fn(SyncSender<T>) -> Order,
+    ) -> impl Iterator<Item = T> {
+        self.reactors.0.iter().map(move |(orders, _)| {
+            let (reply, answer) = sync_channel(1);
+            orders.send(order(reply));
+            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
+        })
+    }
+
     /// The sum of all lanes' counters since the start.
     #[must_use]
     pub fn stats(&self) -> LaneStats {
-        let ask = |(orders, _): &Handle| {
-            let (reply, answer) = sync_channel(1);
-            orders.send(Order::Stats(reply));
-            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
-        };
-        self.reactors.0.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
-    }
-
-    /// Frames that all reactors have dropped since the start.
-    #[must_use]
-    pub fn drops(&self) -> Drops {
-        let ask = |(orders, _): &Handle| {
-            let (reply, answer) = sync_channel(1);
-            orders.send(Order::Drops(reply));
-            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
-        };
-        self.reactors.0.iter().map(ask).fold(Drops::default(), |sum, drops| sum + drops)
+        self.ask(Order::Stats).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
     /// What all reactors hold now.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let ask = |(orders, _): &Handle| {
-            let (reply, answer) = sync_channel(1);
-            orders.send(Order::Usage(reply));
-            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
-        };
-        self.reactors.0.iter().map(ask).fold(Usage::default(), |sum, usage| Usage {
+        self.ask(Order::Usage).fold(Usage::default(), |sum, usage| Usage {
             connections: sum.connections + usage.connections,
             backend_commands: sum.backend_commands + usage.backend_commands,
             buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
@@ -544,7 +531,7 @@ fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
 fn seats(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Seat> {
     let count = config.cores.len().max(1);
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
-    let names = config.ether.as_ref().map(|ether| ether.interfaces.clone()).unwrap_or_default();
+    let names = config.ether.as_ref().map(|ether| ether.interfaces().to_vec()).unwrap_or_default();
     target_seats(Wish { placement, count, cores, allowed }, addresses, names)
 }
 
@@ -569,10 +556,7 @@ fn spawn(
     for (number, (seat, (inbox, orders))) in seats.into_iter().zip(mailboxes).enumerate() {
         let parts = Parts {
             number,
-            ports: std::mem::take(&mut ports.lanes[number]),
-            doors: std::mem::take(&mut ports.doors),
-            endpoint: ports.endpoint,
-            packing: config.packing,
+            ether: ports.take(number),
             listeners: listeners.take().unwrap_or_default().into_iter().map(plain).collect(),
             inbox,
             peers: outboxes.clone(),

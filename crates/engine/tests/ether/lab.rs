@@ -2,7 +2,6 @@
 
 use crate::skipped::{skipped_test, this_test};
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
-use roadtrain_engine::ether::port::PortConfig;
 use roadtrain_engine::host::{EtherAddress, HostConfig};
 use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use std::process::Command;
@@ -66,7 +65,7 @@ impl Lab {
         let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, backend) }];
         let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
         let interfaces = self.interfaces("target");
-        let ether = Some(EtherConfig { interfaces, port: PortConfig::default() });
+        let ether = Some(EtherConfig::new(interfaces));
         let config = ServerConfig { ether, ..ServerConfig::new(Vec::new(), vec![subsystem]) };
         Server::start(config).expect("a target")
     }

@@ -1,19 +1,20 @@
 //! The same straight on Ethernet, over ports of its own.
 
+use super::{Completed, Transport, Wire};
 use crate::clock;
 use crate::host::address::Address;
 use crate::host::config::HostConfig;
 use crate::host::ether::{
-    EtherAddress, EtherLane, Heard, Joining, Past, Path, Ports, Source, Survey, Target,
+    EtherAddress, EtherLane, Found, Heard, Joining, Past, Path, Ports, Source, Survey, Target,
     Whereabouts, beside, find, join, probe,
 };
-use crate::host::link::{EtherLink, Link, LinkError};
+use crate::host::link::ether::EtherLink;
+use crate::host::link::{Link, LinkError};
 use crate::platform::Route;
 use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
-use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::{FrameType, MacAddress};
+use roadtrain_wire::ether::FrameType;
 use roadtrain_wire::sqe::Sqe;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub(super) struct Way {
 }
 
 /// A lane, and ports that it has for itself.
-pub(super) struct EtherWire {
+pub(in crate::host) struct EtherWire {
     ports: Ports,
     /// `None`: handed over.
     lane: Option<EtherLane>,
@@ -58,6 +59,18 @@ impl Source for OutData<'_> {
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let data = self.data.get(offset as usize..)?.get(..length as usize)?;
         (Some(slot) == self.slot).then_some(data)
+    }
+}
+
+impl EtherAddress {
+    /// Connects the admin queue, having ended what the target has left of the `past`.
+    pub(in crate::host) fn connect(
+        &self,
+        config: &HostConfig,
+        entries: u16,
+        past: &mut Past,
+    ) -> Result<Wire, LinkError> {
+        Ok(Wire::Ether(EtherWire::connect(self, config, entries, None, None, past)?))
     }
 }
 
@@ -95,38 +108,7 @@ impl EtherWire {
         Ok(EtherWire { ports, lane: Some(made), way, interfaces, is_admin: lane.is_none() })
     }
 
-    pub(super) fn way(&self) -> Way {
-        self.way.clone()
-    }
-
-    /// Which target it is.
-    pub(super) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
-        let Address::Ether(address) = &config.address else { return None };
-        let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
-        Some(Whereabouts { address, nqn, endpoint: self.way.endpoint })
-    }
-
-    /// What has become of the target's addresses and of links to them.
-    pub(super) fn take_survey(&mut self) -> Option<Survey> {
-        self.lane.as_mut()?.take_survey()
-    }
-
-    /// A path that was found since.
-    pub(super) fn offer(&mut self, endpoint: &[u8; 16], path: Path, addresses: &[MacAddress]) {
-        if let Some(lane) = &mut self.lane {
-            lane.offer(clock::now(), endpoint, path, addresses);
-        }
-    }
-
-    pub(super) fn data_bytes_max(&self) -> u32 {
-        self.lane.as_ref().map_or(0, |lane| lane.qpair.data_bytes_max())
-    }
-
-    pub(super) fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
-        self.lane.as_mut()?.qpair.submit(clock::now(), sqe, data, Urgency::Urgent)
-    }
-
-    pub(super) fn flush(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
+    fn send(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
         let EtherWire { ports, lane: Some(lane), .. } = self else { return Ok(()) };
         let now = clock::now();
         lane.look_at_carriers(now, ports);
@@ -137,31 +119,11 @@ impl EtherWire {
         lane.check(now)
     }
 
-    /// Waits until something has come, or is to be sent; `false`: it is too late.
-    pub(super) fn receive(
-        &mut self,
-        deadline: Instant,
-        slot: Option<u16>,
-        input: &mut [u8],
-        completed: &mut Vec<(u16, Cqe)>,
-    ) -> Result<bool, LinkError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        if self.take_frames(slot, input, completed) == 0 {
-            let wait = self.until_due().map_or(left, |due| due.min(left));
-            self.ports.wait(None, wait)?;
-            self.take_frames(slot, input, completed);
-        }
-        Ok(true)
-    }
-
     fn take_frames(
         &mut self,
         slot: Option<u16>,
         input: &mut [u8],
-        completed: &mut Vec<(u16, Cqe)>,
+        completed: &mut Completed,
     ) -> usize {
         let EtherWire { ports, lane: Some(lane), .. } = self else { return 0 };
         let now = clock::now();
@@ -189,28 +151,90 @@ impl EtherWire {
         let due = self.lane.as_ref()?.deadline(self.is_admin)?;
         Some(due.since(clock::now()))
     }
+}
+
+impl Transport for EtherWire {
+    fn beside(&self, config: &HostConfig, entries: u16, number: u16) -> Result<Wire, LinkError> {
+        let Address::Ether(address) = &config.address else { return Err(LinkError::Closed) };
+        let (number, way) = (Some(number), Some(self.way.clone()));
+        let none = &mut Past::default();
+        Ok(Wire::Ether(EtherWire::connect(address, config, entries, number, way, none)?))
+    }
+
+    /// Which target it is.
+    fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
+        let Address::Ether(address) = &config.address else { return None };
+        let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
+        Some(Whereabouts { address, nqn, endpoint: self.way.endpoint })
+    }
+
+    /// What has become of the target's addresses and of links to them.
+    fn take_survey(&mut self) -> Option<Survey> {
+        self.lane.as_mut()?.take_survey()
+    }
+
+    /// A path that was found since.
+    fn offer(&mut self, found: &Found) {
+        if let Some(lane) = &mut self.lane {
+            lane.offer(clock::now(), &found.endpoint, found.path, &found.addresses);
+        }
+    }
+
+    fn data_bytes_max(&self) -> u32 {
+        self.lane.as_ref().map_or(0, |lane| lane.qpair.data_bytes_max() & !4095)
+    }
+
+    fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
+        self.lane.as_mut()?.qpair.submit(clock::now(), sqe, data, Urgency::Urgent)
+    }
+
+    fn flush(
+        &mut self,
+        slot: Option<u16>,
+        data: &[u8],
+        _timeout: Duration,
+    ) -> Result<(), LinkError> {
+        self.send(slot, data)
+    }
+
+    /// Waits until something has come, or is to be sent; `false`: it is too late.
+    fn receive(
+        &mut self,
+        deadline: Instant,
+        slot: Option<u16>,
+        input: &mut [u8],
+        completed: &mut Completed,
+    ) -> Result<bool, LinkError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        if self.take_frames(slot, input, completed) == 0 {
+            let wait = self.until_due().map_or(left, |due| due.min(left));
+            self.ports.wait(None, wait)?;
+            self.take_frames(slot, input, completed);
+        }
+        Ok(true)
+    }
 
     /// Handles what has come; `false`: nothing of it is left to be waited for.
-    pub(super) fn handle_input(
-        &mut self,
-        completed: &mut Vec<(u16, Cqe)>,
-    ) -> Result<bool, LinkError> {
+    fn has_input(&mut self, completed: &mut Completed) -> Result<bool, LinkError> {
         self.take_frames(None, &mut [], completed);
-        self.flush(None, &[])?;
+        self.send(None, &[])?;
         Ok(false)
     }
 
     /// Waits for `other`, for a completion, or for news about links, and meanwhile does what the lane has to do.
-    pub(super) fn wait(
+    fn wait(
         &mut self,
         other: RawFd,
         timeout: Duration,
-        completed: &mut Vec<(u16, Cqe)>,
+        completed: &mut Completed,
     ) -> Result<(), LinkError> {
         let end = Instant::now() + timeout;
         loop {
             self.take_frames(None, &mut [], completed);
-            self.flush(None, &[])?;
+            self.send(None, &[])?;
             let left = end.saturating_duration_since(Instant::now());
             let has_news = self.lane.as_ref().is_some_and(EtherLane::has_news);
             if !completed.is_empty() || has_news || left.is_zero() {
@@ -223,18 +247,18 @@ impl EtherWire {
         }
     }
 
-    pub(super) fn route(&self) -> Route {
+    fn route(&self) -> Route {
         Route::over(self.interfaces.clone())
     }
 
-    pub(super) fn into_link(mut self, policy: PolicyConfig) -> Result<Link, LinkError> {
+    fn into_link(mut self, _: u32, policy: PolicyConfig) -> Result<Link, LinkError> {
         let Some(mut lane) = self.lane.take() else { return Err(LinkError::Closed) };
         lane.qpair.set_policy(policy);
         Ok(Link::Ether(EtherLink::new(lane)))
     }
 
     /// Adds the lane to those that must be ended before others are made.
-    pub(super) fn remember(&self, past: &mut Past) {
+    fn reset(self, past: &mut Past) {
         past.add(self.lane.as_ref().map(EtherLane::past));
     }
 }

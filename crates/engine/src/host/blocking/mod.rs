@@ -1,21 +1,19 @@
 //! A queue pair driven by blocking calls: connecting, the admin queue, discovery. Control plane only.
 
+#[cfg(feature = "ether")]
 mod ether;
 mod tcp;
 
 use super::address::Address;
 use super::config::HostConfig;
-use super::ether::{Past, Path, Survey, Whereabouts};
+use super::ether::{Found, Past, Survey, Whereabouts};
 use super::hurry;
 use super::link::{Link, LinkError};
 use super::name::TargetName;
-use crate::clock;
 use crate::platform::Route;
-use ether::EtherWire;
 use roadtrain_proto::host::qpair::{Config, Data};
-use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::sqe::Sqe;
 use std::io;
 use std::net::SocketAddr;
@@ -26,19 +24,23 @@ use tcp::TcpWire;
 /// Who has many addresses still gets that long for them all.
 const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
+/// Completions that nobody has taken yet, with their slots.
+type Completed = Vec<(u16, Cqe)>;
+
 /// A connection whose calls wait.
 pub(crate) struct BlockingQpair {
     wire: Wire,
-    /// Completions that nobody has taken yet: of the command that a call waits for, of asynchronous events.
-    completed: Vec<(u16, Cqe)>,
+    /// Of the command that a call waits for, of asynchronous events.
+    completed: Completed,
     timeout: Duration,
 }
 
 /// What it goes over.
 #[allow(clippy::large_enum_variant, reason = "a controller has one")]
-enum Wire {
+pub(super) enum Wire {
     Tcp(TcpWire),
-    Ether(EtherWire),
+    #[cfg(feature = "ether")]
+    Ether(ether::EtherWire),
 }
 
 /// Calls the transport's.
@@ -46,9 +48,55 @@ macro_rules! each {
     ($wire:expr, $w:ident => $call:expr) => {
         match $wire {
             Wire::Tcp($w) => $call,
+            #[cfg(feature = "ether")]
             Wire::Ether($w) => $call,
         }
     };
+}
+
+/// What every transport does: see the functions of [`BlockingQpair`]. What a transport has nothing of is left out.
+trait Transport: Sized {
+    /// One more connection to where it leads, for lane `number`.
+    fn beside(&self, config: &HostConfig, entries: u16, number: u16) -> Result<Wire, LinkError>;
+    fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16>;
+    fn flush(&mut self, slot: Option<u16>, data: &[u8], timeout: Duration)
+    -> Result<(), LinkError>;
+    /// Handles what is there, or says that a receive would not wait.
+    fn has_input(&mut self, completed: &mut Completed) -> Result<bool, LinkError>;
+    /// `false`: nothing has come in time.
+    fn receive(
+        &mut self,
+        deadline: Instant,
+        slot: Option<u16>,
+        input: &mut [u8],
+        completed: &mut Completed,
+    ) -> Result<bool, LinkError>;
+    fn wait(
+        &mut self,
+        other: RawFd,
+        timeout: Duration,
+        completed: &mut Completed,
+    ) -> Result<(), LinkError>;
+    fn route(&self) -> Route;
+    fn into_link(self, in_capsule_bytes: u32, policy: PolicyConfig) -> Result<Link, LinkError>;
+
+    fn data_bytes_max(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn whereabouts(&self, _config: &HostConfig) -> Option<Whereabouts> {
+        None
+    }
+
+    fn take_survey(&mut self) -> Option<Survey> {
+        None
+    }
+
+    fn offer(&mut self, _found: &Found) {}
+
+    fn reset(self, _past: &mut Past) {} // a socket does it when it is closed
+
+    fn close(self) {}
 }
 
 impl BlockingQpair {
@@ -65,9 +113,7 @@ impl BlockingQpair {
         let wire = match &config.address {
             Address::Tcp(address) => Wire::Tcp(tcp(*address, config, entries, config.timeout)?),
             Address::Name(name) => Wire::Tcp(tcp_by_name(name, config, entries)?),
-            Address::Ether(address) => {
-                Wire::Ether(EtherWire::connect(address, config, entries, None, None, past)?)
-            }
+            Address::Ether(address) => address.connect(config, entries, past)?,
         };
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
@@ -82,17 +128,7 @@ impl BlockingQpair {
         entries: u16,
         number: u16,
     ) -> Result<Self, LinkError> {
-        let wire = match (&config.address, &self.wire) {
-            (_, Wire::Tcp(admin)) => {
-                Wire::Tcp(tcp(admin.address(), config, entries, config.timeout)?)
-            }
-            (Address::Ether(address), Wire::Ether(admin)) => {
-                let none = &mut Past::default();
-                let (number, way) = (Some(number), Some(admin.way()));
-                Wire::Ether(EtherWire::connect(address, config, entries, number, way, none)?)
-            }
-            _ => return BlockingQpair::connect_admin(config, entries, &mut Past::default()),
-        };
+        let wire = each!(&self.wire, admin => admin.beside(config, entries, number))?;
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
 
@@ -139,11 +175,7 @@ impl BlockingQpair {
     /// The connection's.
     pub(crate) fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
         let BlockingQpair { wire, completed, .. } = self;
-        let has_input = match wire {
-            Wire::Tcp(wire) => completed.is_empty() && wire.has_input()?,
-            Wire::Ether(wire) => wire.handle_input(completed)?,
-        };
-        if has_input {
+        if each!(wire, wire => wire.has_input(completed))? {
             self.receive(Instant::now() + self.timeout, None, &mut [])?;
         }
         Ok(self.completed.pop())
@@ -154,27 +186,18 @@ impl BlockingQpair {
     /// # Errors
     /// The connection's.
     pub(crate) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
-        match &mut self.wire {
-            Wire::Tcp(wire) => wire.wait(other, timeout),
-            Wire::Ether(wire) => wire.wait(other, timeout, &mut self.completed),
-        }
+        each!(&mut self.wire, wire => wire.wait(other, timeout, &mut self.completed))
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Result<u16, LinkError> {
         let full = || io::Error::other("admin queue full");
-        let slot = match &mut self.wire {
-            Wire::Tcp(wire) => wire.qpair.submit(clock::now(), sqe, data, Urgency::Urgent),
-            Wire::Ether(wire) => wire.submit(sqe, data),
-        };
+        let slot = each!(&mut self.wire, wire => wire.submit(sqe, data));
         Ok(slot.ok_or_else(full)?)
     }
 
     /// Sends what waits; `data` is the command's in `slot`.
     fn flush(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
-        match &mut self.wire {
-            Wire::Tcp(wire) => wire.flush(slot, data, self.timeout),
-            Wire::Ether(wire) => wire.flush(slot, data),
-        }
+        each!(&mut self.wire, wire => wire.flush(slot, data, self.timeout))
     }
 
     /// Waits until something comes and handles it; the data of `slot` goes to `input`.
@@ -197,34 +220,23 @@ impl BlockingQpair {
     /// Most octets of a command's data, in whole pages.
     #[must_use]
     pub(crate) fn data_bytes_max(&self) -> u32 {
-        match &self.wire {
-            Wire::Tcp(_) => u32::MAX,
-            Wire::Ether(wire) => wire.data_bytes_max() & !4095,
-        }
+        each!(&self.wire, wire => wire.data_bytes_max())
     }
 
     /// Which target it leads to, if there may be more links to it.
     #[must_use]
     pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
-        match &self.wire {
-            Wire::Tcp(_) => None,
-            Wire::Ether(wire) => wire.whereabouts(config),
-        }
+        each!(&self.wire, wire => wire.whereabouts(config))
     }
 
     /// What has become of the target's addresses and of links to them, since it was last asked.
     pub(crate) fn take_survey(&mut self) -> Option<Survey> {
-        match &mut self.wire {
-            Wire::Tcp(_) => None,
-            Wire::Ether(wire) => wire.take_survey(),
-        }
+        each!(&mut self.wire, wire => wire.take_survey())
     }
 
     /// A path to that target was found.
-    pub(crate) fn offer(&mut self, endpoint: &[u8; 16], path: Path, addresses: &[MacAddress]) {
-        if let Wire::Ether(wire) = &mut self.wire {
-            wire.offer(endpoint, path, addresses);
-        }
+    pub(crate) fn offer(&mut self, found: &Found) {
+        each!(&mut self.wire, wire => wire.offer(found));
     }
 
     /// The way it takes.
@@ -242,27 +254,18 @@ impl BlockingQpair {
         in_capsule_bytes: u32,
         policy: PolicyConfig,
     ) -> Result<Link, LinkError> {
-        match self.wire {
-            Wire::Tcp(wire) => wire.into_link(in_capsule_bytes, policy),
-            Wire::Ether(wire) => wire.into_link(policy),
-        }
+        each!(self.wire, wire => wire.into_link(in_capsule_bytes, policy))
     }
 
     /// Ends abruptly: nothing sent before reaches the target's application any more, or it is written down in
     /// `past`.
     pub(crate) fn reset(self, past: &mut Past) {
-        match self.wire {
-            Wire::Tcp(wire) => drop(wire), // which resets it
-            Wire::Ether(wire) => wire.remember(past),
-        }
+        each!(self.wire, wire => wire.reset(past));
     }
 
     /// Ends in order, when everything has been answered.
     pub(crate) fn close(self) {
-        match self.wire {
-            Wire::Tcp(wire) => wire.close(),
-            Wire::Ether(wire) => drop(wire), // which takes leave
-        }
+        each!(self.wire, wire => wire.close());
     }
 }
 

@@ -1,17 +1,18 @@
 //! The same over a TCP connection.
 
-use super::{poll, wait_readable};
+use super::{Completed, Transport, Wire, poll, tcp, wait_readable};
 use crate::connection::Connection;
 use crate::gather::{Gather, Sent};
+use crate::host::config::HostConfig;
 use crate::host::link::{Link, LinkError, TcpLink};
 use crate::platform::Route;
 use crate::stream::{Incoming, Stream};
 use crate::{clock, digest, tuning};
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::host::overdue::IoTimer;
-use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
-use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_wire::cqe::Cqe;
+use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_wire::sqe::Sqe;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 const RX_BYTES: usize = 64 << 10;
 
 /// A connection, and the queue pair that it carries.
-pub(super) struct TcpWire {
+pub(in crate::host) struct TcpWire {
     stream: Stream,
     address: SocketAddr,
-    pub(super) qpair: Qpair,
+    qpair: Qpair,
     gather: Gather,
     rx: Vec<u8>,
     filled: usize,
@@ -96,13 +97,18 @@ impl TcpWire {
             None => tuning::probe_silent_peer(&self.stream),
         }
     }
+}
 
-    /// Where it leads.
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+impl Transport for TcpWire {
+    fn beside(&self, config: &HostConfig, entries: u16, _number: u16) -> Result<Wire, LinkError> {
+        Ok(Wire::Tcp(tcp(self.address, config, entries, config.timeout)?))
     }
 
-    pub(super) fn flush(
+    fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
+        self.qpair.submit(clock::now(), sqe, data, Urgency::Urgent)
+    }
+
+    fn flush(
         &mut self,
         slot: Option<u16>,
         data: &[u8],
@@ -120,13 +126,12 @@ impl TcpWire {
         Ok(())
     }
 
-    /// `false`: nothing has come in time.
-    pub(super) fn receive(
+    fn receive(
         &mut self,
         deadline: Instant,
         slot: Option<u16>,
         input: &mut [u8],
-        completed: &mut Vec<(u16, Cqe)>,
+        completed: &mut Completed,
     ) -> Result<bool, LinkError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || !wait_readable(&[self.stream.fd()], left)? {
@@ -159,24 +164,25 @@ impl TcpWire {
         Ok(true)
     }
 
-    pub(super) fn has_input(&self) -> io::Result<bool> {
-        wait_readable(&[self.stream.fd()], Duration::ZERO)
+    fn has_input(&mut self, completed: &mut Completed) -> Result<bool, LinkError> {
+        Ok(completed.is_empty() && wait_readable(&[self.stream.fd()], Duration::ZERO)?)
     }
 
-    pub(super) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
+    fn wait(
+        &mut self,
+        other: RawFd,
+        timeout: Duration,
+        _completed: &mut Completed,
+    ) -> Result<(), LinkError> {
         wait_readable(&[self.stream.fd(), other], timeout)?;
         Ok(())
     }
 
-    pub(super) fn route(&self) -> Route {
+    fn route(&self) -> Route {
         Route::of(&SockRef::from(&self.stream))
     }
 
-    pub(super) fn into_link(
-        mut self,
-        in_capsule_bytes: u32,
-        policy: PolicyConfig,
-    ) -> Result<Link, LinkError> {
+    fn into_link(mut self, in_capsule_bytes: u32, policy: PolicyConfig) -> Result<Link, LinkError> {
         self.qpair.set_in_capsule_bytes(in_capsule_bytes);
         self.qpair.set_policy(policy);
         SockRef::from(&self.stream).set_nonblocking(true)?;
@@ -186,7 +192,7 @@ impl TcpWire {
     }
 
     /// Everything was answered: it is closed, not reset.
-    pub(super) fn close(self) {
+    fn close(self) {
         self.stream.linger_on_close();
     }
 }

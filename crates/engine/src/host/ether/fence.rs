@@ -3,6 +3,7 @@
 use super::ask::{Pace, Question, ask};
 use super::lane::Route;
 use super::ports::{Heard, Ports};
+use super::scout::Found;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::links::LINKS_MAX;
 use roadtrain_wire::ether::setup::{Leave, Query, Reason, endpoint_tag};
@@ -46,10 +47,10 @@ impl Past {
         self.lanes.extend(lane);
     }
 
-    /// One more way to that target.
-    pub(crate) fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
-        let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint);
-        lanes.for_each(|lane| lane.add_route(route));
+    /// One more way to a target was found.
+    pub(crate) fn add_route(&mut self, found: &Found) {
+        let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == found.endpoint);
+        lanes.for_each(|lane| lane.add_route(found.path.route));
     }
 
     /// All ways to that target now. They say nothing to lanes of which one is among them: an offer alone proves nothing.

@@ -4,8 +4,8 @@
 use super::discovery::Path;
 use super::lane::{Linked, Route};
 use super::ports::{Heard, Ports};
-use crate::random;
 use roadtrain_proto::time::Instant;
+use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{Join, Joined};
 use roadtrain_wire::ether::{
     DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress,

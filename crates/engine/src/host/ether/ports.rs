@@ -5,8 +5,9 @@ use crate::ether::carrier::CarrierWatch;
 use crate::ether::port::{
     ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_door_taken, is_missing, missing,
 };
+use crate::host::address::Address;
 use crate::host::link::LinkError;
-use crate::random;
+use roadtrain_system::random;
 use roadtrain_wire::ether::{
     EthernetHeader, FrameError, FrameHeader, FrameType, MacAddress, VERSION, parse,
 };
@@ -61,6 +62,19 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// Those of one of so many reactors; none where every lane has a connection of its own.
+    ///
+    /// # Errors
+    /// As [`Ports::open`].
+    pub(crate) fn of_reactor(address: &Address, reactors: usize) -> Result<Ports, LinkError> {
+        let Address::Ether(address) = address else { return Ok(Ports::default()) };
+        let kind = match address.port.kind {
+            PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that shares an interface
+            kind => kind,
+        };
+        Ports::open(address, &PortConfig { kind, ..address.port.clone() })
+    }
+
     /// Opens one at each interface of the address; some of them may come later.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! What a lane is connected by: a queue pair and what carries it, of whichever transport.
 
-mod ether;
+#[cfg(feature = "ether")]
+pub(crate) mod ether;
 mod tcp;
 
-pub(crate) use ether::EtherLink;
 pub(crate) use tcp::TcpLink;
 
 use super::ether::{PastLane, Ports};
@@ -93,7 +93,8 @@ pub(crate) enum Link {
     /// Over a TCP connection of its own.
     Tcp(TcpLink),
     /// Straight on Ethernet.
-    Ether(EtherLink),
+    #[cfg(feature = "ether")]
+    Ether(ether::EtherLink),
 }
 
 /// Calls the transport's: no dynamic dispatch on the fast path.
@@ -101,57 +102,106 @@ macro_rules! each {
     ($link:expr, $l:ident => $call:expr) => {
         match $link {
             Link::Tcp($l) => $call,
+            #[cfg(feature = "ether")]
             Link::Ether($l) => $call,
         }
     };
 }
 
+/// What every transport does for a lane: see the functions of [`Link`]. What a transport has nothing of is left out.
+trait Transport {
+    fn room(&self) -> u32;
+    fn in_flight(&self) -> u32;
+    fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16>;
+    fn cid(&self, slot: u16) -> u16;
+    fn batcher(&mut self) -> &mut Batcher;
+    fn is_due(&self, now: Instant) -> bool;
+    fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError>;
+    fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError>;
+    fn part(&mut self, shared: &mut Shared);
+    fn stats(&self) -> LaneStats;
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.batcher().deadline()
+    }
+
+    // Of transports whose lanes have a socket of their own.
+
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    fn receive<'a>(
+        &mut self,
+        _requests: &mut LaneRequests,
+        _rx: &'a mut RxBuffer,
+        _limit: usize,
+    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
+        Ok((Heard::default(), None)) // the reactor's ports do
+    }
+
+    fn parse<'a>(
+        &mut self,
+        _requests: &mut LaneRequests,
+        _shared: &mut Shared,
+        _rest: Rest<'a>,
+        _batch: usize,
+    ) -> Result<Option<Rest<'a>>, LinkError> {
+        Ok(None)
+    }
+
+    fn resume(&mut self) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    // Of transports whose lanes share the reactor's ports.
+
+    fn move_to(&mut self, _now: Instant, _ports: &Ports, _lanes: usize) {}
+
+    fn past(&self) -> Option<PastLane> {
+        None
+    }
+
+    fn gathers(&mut self) -> bool {
+        false
+    }
+
+    fn end(&mut self, _shared: &mut Shared) {} // a socket resets when it is closed
+}
+
 impl Link {
     /// A reactor takes it over, with its ports.
     pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
-        if let Link::Ether(link) = self {
-            link.lane.move_to(now, ports, lanes);
-        }
+        each!(self, link => link.move_to(now, ports, lanes))
     }
 
     /// What must be known to end it for good when it was given up; nothing if that needs nothing.
     pub(crate) fn past(&self) -> Option<PastLane> {
-        match self {
-            Link::Tcp(_) => None,
-            Link::Ether(link) => Some(link.lane.past()),
-        }
+        each!(self, link => link.past())
     }
 
     /// A socket of its own, to be watched.
     pub(crate) fn fd(&self) -> Option<RawFd> {
-        match self {
-            Link::Tcp(link) => Some(link.fd()),
-            Link::Ether(_) => None,
-        }
+        each!(self, link => link.fd())
     }
 
     /// Whether it takes nothing more to send now; its socket tells when that is over.
     pub(crate) fn is_blocked(&self) -> bool {
-        match self {
-            Link::Tcp(link) => link.is_blocked(),
-            Link::Ether(_) => false,
-        }
+        each!(self, link => link.is_blocked())
     }
 
     /// Commands that may be submitted now.
     pub(crate) fn room(&self) -> u32 {
-        match self {
-            Link::Tcp(link) => link.qpair.room(),
-            Link::Ether(link) => link.lane.qpair.room(),
-        }
+        each!(self, link => link.room())
     }
 
     /// Commands submitted and not completed.
     pub(crate) fn in_flight(&self) -> u32 {
-        match self {
-            Link::Tcp(link) => link.qpair.in_flight(),
-            Link::Ether(link) => link.lane.qpair.in_flight(),
-        }
+        each!(self, link => link.in_flight())
     }
 
     /// Queues a command: its slot. `None` when the queue is full.
@@ -162,45 +212,27 @@ impl Link {
         data: Data,
         urgency: Urgency,
     ) -> Option<u16> {
-        match self {
-            Link::Tcp(link) => link.qpair.submit(now, sqe, data, urgency),
-            Link::Ether(link) => {
-                link.stats.caravan_requests += 1;
-                link.lane.qpair.submit(now, sqe, data, urgency)
-            }
-        }
+        each!(self, link => link.submit(now, sqe, data, urgency))
     }
 
     /// Command identifier of the command in a slot.
     pub(crate) fn cid(&self, slot: u16) -> u16 {
-        match self {
-            Link::Tcp(link) => link.qpair.cid(slot),
-            Link::Ether(link) => link.lane.qpair.cid(slot),
-        }
+        each!(self, link => link.cid(slot))
     }
 
     /// When to send: doorbells and their timers.
     pub(crate) fn batcher(&mut self) -> &mut Batcher {
-        match self {
-            Link::Tcp(link) => link.qpair.batcher(),
-            Link::Ether(link) => link.lane.qpair.batcher(),
-        }
+        each!(self, link => link.batcher())
     }
 
     /// When [`Link::end_turn`] is due at the latest.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        match self {
-            Link::Tcp(link) => link.qpair.batcher().deadline(),
-            Link::Ether(link) => link.lane.deadline(false),
-        }
+        each!(self, link => link.deadline())
     }
 
     /// Whether something released waits, and may leave.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        match self {
-            Link::Tcp(link) => link.is_due(),
-            Link::Ether(link) => link.lane.qpair.has_tx(now),
-        }
+        each!(self, link => link.is_due(now))
     }
 
     /// One receive; [`Link::parse`] handles what it brought.
@@ -213,10 +245,7 @@ impl Link {
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
-        match self {
-            Link::Tcp(link) => link.receive(requests, rx, limit),
-            Link::Ether(_) => Ok((Heard::default(), None)), // the reactor's ports do
-        }
+        each!(self, link => link.receive(requests, rx, limit))
     }
 
     /// Handles what was received until `batch` commands have ended or the input is used up; what is left then.
@@ -230,10 +259,7 @@ impl Link {
         rest: Rest<'a>,
         batch: usize,
     ) -> Result<Option<Rest<'a>>, LinkError> {
-        match self {
-            Link::Tcp(link) => link.parse(requests, shared, rest, batch),
-            Link::Ether(_) => Ok(None),
-        }
+        each!(self, link => link.parse(requests, shared, rest, batch))
     }
 
     /// The turn is over: rings what the policy lets go.
@@ -241,15 +267,7 @@ impl Link {
     /// # Errors
     /// The connection has ended.
     pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
-        match self {
-            Link::Tcp(link) => {
-                let batcher = link.qpair.batcher();
-                batcher.expire(shared.now);
-                batcher.drained(shared.now);
-                Ok(())
-            }
-            Link::Ether(link) => link.end_turn(shared.now, &mut shared.ports),
-        }
+        each!(self, link => link.end_turn(shared))
     }
 
     /// Sends what doorbells have released. Frames leave when the reactor flushes its ports.
@@ -261,13 +279,7 @@ impl Link {
         requests: &LaneRequests,
         shared: &mut Shared,
     ) -> Result<(), LinkError> {
-        match self {
-            Link::Tcp(link) => link.flush(requests, shared),
-            Link::Ether(link) => {
-                link.flush(shared.now, requests, &mut shared.ports);
-                Ok(())
-            }
-        }
+        each!(self, link => link.flush(requests, shared))
     }
 
     /// The socket is writable again: goes on with what it was too full for.
@@ -275,26 +287,23 @@ impl Link {
     /// # Errors
     /// The connection's.
     pub(crate) fn resume(&mut self) -> Result<(), LinkError> {
-        match self {
-            Link::Tcp(link) => link.resume(),
-            Link::Ether(_) => Ok(()),
-        }
+        each!(self, link => link.resume())
+    }
+
+    /// Whether what it could send had better wait for what the next frames will add. Over TCP one receive takes all
+    /// that has come, so there is nothing to wait for.
+    pub(crate) fn gathers(&mut self) -> bool {
+        each!(self, link => link.gathers())
     }
 
     /// The connection is given up: nothing of it is to reach the target any more, as far as that can be.
     pub(crate) fn end(&mut self, shared: &mut Shared) {
-        match self {
-            Link::Tcp(_) => {} // its socket resets when it is closed
-            Link::Ether(link) => link.lane.leave(shared.now, &mut shared.ports),
-        }
+        each!(self, link => link.end(shared))
     }
 
     /// Nothing is left to be done: says good-bye.
     pub(crate) fn part(&mut self, shared: &mut Shared) {
-        match self {
-            Link::Tcp(link) => link.part(),
-            Link::Ether(link) => link.lane.leave(shared.now, &mut shared.ports),
-        }
+        each!(self, link => link.part(shared))
     }
 
     /// Its counters.

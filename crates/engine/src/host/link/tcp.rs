@@ -1,19 +1,22 @@
 //! A lane's TCP connection.
 
-use super::LinkError;
+use super::{LinkError, Transport};
 use crate::connection::{Connection, Heard, Received, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::host::lane::Shared;
 use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
 use roadtrain_proto::caravan::Caravan;
-use roadtrain_proto::host::qpair::{Qpair, RxEvent};
+use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
+use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::sqe::Sqe;
 use std::os::fd::RawFd;
 
 /// A queue pair over a connection.
 pub(crate) struct TcpLink {
     connection: Connection,
-    pub(super) qpair: Qpair,
+    qpair: Qpair,
 }
 
 struct Filler<'a> {
@@ -47,20 +50,49 @@ impl TcpLink {
     pub(crate) fn new(connection: Connection, qpair: Qpair) -> Self {
         TcpLink { connection, qpair }
     }
+}
 
-    pub(super) fn fd(&self) -> RawFd {
-        self.connection.stream.fd()
+impl Transport for TcpLink {
+    fn room(&self) -> u32 {
+        self.qpair.room()
     }
 
-    pub(super) fn is_blocked(&self) -> bool {
+    fn in_flight(&self) -> u32 {
+        self.qpair.in_flight()
+    }
+
+    fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+        self.qpair.submit(now, sqe, data, urgency)
+    }
+
+    fn cid(&self, slot: u16) -> u16 {
+        self.qpair.cid(slot)
+    }
+
+    fn batcher(&mut self) -> &mut Batcher {
+        self.qpair.batcher()
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.connection.stream.fd())
+    }
+
+    fn is_blocked(&self) -> bool {
         self.connection.is_blocked()
     }
 
-    pub(super) fn is_due(&self) -> bool {
+    fn is_due(&self, _now: Instant) -> bool {
         self.qpair.has_tx() && !self.connection.is_blocked()
     }
 
-    pub(super) fn receive<'a>(
+    fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        let batcher = self.qpair.batcher();
+        batcher.expire(shared.now);
+        batcher.drained(shared.now);
+        Ok(())
+    }
+
+    fn receive<'a>(
         &mut self,
         requests: &mut LaneRequests,
         rx: &'a mut RxBuffer,
@@ -84,7 +116,7 @@ impl TcpLink {
         }
     }
 
-    pub(super) fn parse<'a>(
+    fn parse<'a>(
         &mut self,
         requests: &mut LaneRequests,
         shared: &mut Shared,
@@ -117,12 +149,8 @@ impl TcpLink {
         Ok(Some(rest))
     }
 
-    pub(super) fn flush(
-        &mut self,
-        requests: &LaneRequests,
-        shared: &mut Shared,
-    ) -> Result<(), LinkError> {
-        while self.is_due() {
+    fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
+        while self.is_due(shared.now) {
             let mut filler = Filler { gather: &mut shared.gather, requests, headers: 0 };
             self.qpair.poll_tx(&mut filler);
             self.connection.stats.caravan_requests += filler.headers;
@@ -134,20 +162,20 @@ impl TcpLink {
         Ok(())
     }
 
-    pub(super) fn resume(&mut self) -> Result<(), LinkError> {
+    fn resume(&mut self) -> Result<(), LinkError> {
         self.connection.resume()?;
         Ok(())
     }
 
     /// Nothing of it is under way: it may be closed. With anything left it is reset, as it is however this process
     /// ends.
-    pub(super) fn part(&mut self) {
+    fn part(&mut self, _shared: &mut Shared) {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
             self.connection.stream.linger_on_close();
         }
     }
 
-    pub(super) fn stats(&self) -> LaneStats {
+    fn stats(&self) -> LaneStats {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }
 }

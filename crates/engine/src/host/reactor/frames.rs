@@ -1,10 +1,16 @@
 //! What the reactor does with the ports that its lanes share.
 
+mod gathering;
+
 use super::{Kind, Reactor};
 use crate::clock;
 use crate::host::api::Front;
+use crate::host::ether::{Found, Ports};
 use crate::host::lane::Shared;
 use crate::ring::UserData;
+use gathering::Gathering;
+use roadtrain_proto::time::Instant;
+use std::time::Duration;
 
 /// Frames handled before the front refills and frames leave.
 const FRAMES_PER_ROUND: usize = 64;
@@ -12,14 +18,38 @@ const FRAMES_PER_ROUND: usize = 64;
 const GENERATIONS: u32 = UserData::GENERATION_MASK;
 /// Such rounds before other ports have their turn.
 const FRAME_ROUNDS: usize = 4;
+/// How often others are told how it stands with links.
+const PATHS_EVERY: Duration = Duration::from_millis(50);
+
+/// What a reactor knows of the ports that its lanes share.
+pub(super) struct Frames {
+    /// By port, which of its descriptors the ring watches.
+    polling: Vec<Option<u32>>,
+    /// In the last turn: there may be more.
+    pub(super) came: bool,
+    gathering: Gathering,
+    /// When others were told how it stands with links.
+    paths_at: Instant,
+}
+
+impl Frames {
+    pub(super) fn new(ports: &Ports) -> Self {
+        Frames {
+            polling: vec![None; ports.len()],
+            came: false,
+            gathering: Gathering::default(),
+            paths_at: Instant::default(),
+        }
+    }
+}
 
 impl Reactor {
     /// Before sleeping every port is watched.
     pub(super) fn arm_ports(&mut self) {
-        for port in 0..self.ports_polling.len() {
+        for port in 0..self.frames.polling.len() {
             let (index, generation) = (port as u32, self.shared.ports.serial(port) & GENERATIONS);
             let mark = |generation| UserData { kind: Kind::Port as u8, index, generation }.pack();
-            let before = self.ports_polling[port].replace(generation);
+            let before = self.frames.polling[port].replace(generation);
             if let Some(old) = before.filter(|old| *old != generation) {
                 let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
                 self.ring.poll_remove(mark(old), forget);
@@ -30,6 +60,18 @@ impl Reactor {
         }
     }
 
+    pub(super) fn port_polled(&mut self, data: &UserData, result: i32) {
+        let Some(polling) = self.frames.polling.get_mut(data.index as usize) else { return };
+        if *polling != Some(data.generation) {
+            return; // of a descriptor that the port has no more
+        }
+        *polling = None;
+        if result & i32::from(libc::POLLERR) != 0 {
+            self.shared.ports.port(data.index as usize).take_error();
+        }
+    }
+
+    /// Watches interfaces, if there are any of ours.
     pub(super) fn arm_carrier(&mut self) {
         if let Some(fd) = self.shared.ports.watch_fd() {
             let user_data = UserData { kind: Kind::Carrier as u8, index: 0, generation: 0 }.pack();
@@ -46,16 +88,16 @@ impl Reactor {
 
     /// Handles the frames that the ports have, and lets the front act in between.
     pub(super) fn receive_frames(&mut self, front: &mut dyn Front) {
-        self.frames_came = false;
+        self.frames.came = false;
         for port in 0..self.shared.ports.len() {
             for _ in 0..FRAME_ROUNDS {
                 let got = self.receive_from(port);
                 if got == 0 {
                     break;
                 }
-                self.frames_came = true;
+                self.frames.came = true;
                 self.spinner.worked();
-                self.gathering.heard();
+                self.frames.gathering.heard();
                 self.run_front(front);
                 self.shared.ports.flush();
                 if got < FRAMES_PER_ROUND {
@@ -69,11 +111,11 @@ impl Reactor {
     /// Whether lanes that gather do so for one more turn, which then comes at once.
     pub(super) fn holds_back(&mut self) -> bool {
         let holds = self.lanes.iter_mut().any(|slot| slot.lane.gathers())
-            && self.gathering.goes_on(self.shared.now);
+            && self.frames.gathering.goes_on(self.shared.now);
         if holds {
-            self.frames_came = true;
+            self.frames.came = true;
         } else {
-            self.gathering.ends();
+            self.frames.gathering.ends();
         }
         holds
     }
@@ -93,8 +135,18 @@ impl Reactor {
         })
     }
 
+    /// A path to that target was found: perhaps one more link of the lane.
+    pub(super) fn offer(&mut self, index: usize, found: &Found) {
+        self.lanes[index].lane.offer(self.shared.now, found);
+    }
+
+    /// Tells other threads how it stands with links, if it is time.
     pub(super) fn write_paths(&mut self) {
-        self.paths_at = self.shared.now;
+        let now = self.shared.now;
+        if self.shared.ports.len() == 0 || now.since(self.frames.paths_at) < PATHS_EVERY {
+            return;
+        }
+        self.frames.paths_at = now;
         if self.shared.ports.has_absent() {
             self.look_at_carriers(); // the kernel may still have been taking one away
         }

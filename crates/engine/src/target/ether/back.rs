@@ -16,7 +16,7 @@ fn serve(fifo: &Path, reactors: usize) -> Server {
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();
-    config.ether = Some(EtherConfig { interfaces: vec![TARGET.into()], port });
+    config.ether = Some(EtherConfig { port, ..EtherConfig::new(vec![TARGET.into()]) });
     config.cores = vec![0; reactors];
     Server::start(config).unwrap()
 }

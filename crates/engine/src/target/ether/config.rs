@@ -1,9 +1,11 @@
 //! Where a target listens for frames.
 
 use crate::ether::port::{Port, PortConfig, PortKind, is_door_taken, is_missing, missing};
-use crate::random;
 use crate::target::ServerError;
+use roadtrain_proto::ether::Packing;
+use roadtrain_system::random;
 use std::io;
+use std::mem;
 use std::thread;
 use std::time::Duration;
 use tracing::warn;
@@ -19,17 +21,44 @@ pub struct EtherConfig {
     pub interfaces: Vec<String>,
     /// How ports at them are made.
     pub port: PortConfig,
+    /// What a frame carries.
+    pub packing: Packing,
+}
+
+impl EtherConfig {
+    /// Those interfaces, everything else by default.
+    #[must_use]
+    pub fn new(interfaces: Vec<String>) -> Self {
+        EtherConfig { interfaces, port: PortConfig::default(), packing: Packing::default() }
+    }
+
+    /// Where lanes come in.
+    pub(in crate::target) fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+}
+
+/// What a reactor gets of a target's ports.
+pub(in crate::target) struct EtherParts {
+    /// For lanes, one at each interface.
+    pub(in crate::target) lanes: Vec<Port>,
+    /// At the same interfaces, of the reactor that listens: door 0.
+    pub(in crate::target) doors: Vec<Port>,
+    /// Names the target, the same at all its interfaces.
+    pub(in crate::target) endpoint: [u8; 16],
+    pub(in crate::target) packing: Packing,
 }
 
 /// The ports of a target.
 #[derive(Default)]
 pub(in crate::target) struct EtherPorts {
     /// Of each reactor, one at each interface.
-    pub(in crate::target) lanes: Vec<Vec<Port>>,
+    lanes: Vec<Vec<Port>>,
     /// At each interface, for who looks for a target.
-    pub(in crate::target) doors: Vec<Port>,
+    doors: Vec<Port>,
     /// Names the target.
-    pub(in crate::target) endpoint: [u8; 16],
+    endpoint: [u8; 16],
+    packing: Packing,
 }
 
 impl EtherPorts {
@@ -54,8 +83,18 @@ impl EtherPorts {
         }
     }
 
+    /// Those of a reactor; the first also gets those for who looks for a target.
+    pub(in crate::target) fn take(&mut self, reactor: usize) -> EtherParts {
+        EtherParts {
+            lanes: mem::take(&mut self.lanes[reactor]),
+            doors: mem::take(&mut self.doors),
+            endpoint: self.endpoint,
+            packing: self.packing,
+        }
+    }
+
     fn open_doors(config: &EtherConfig, reactors: usize) -> Result<EtherPorts, ServerError> {
-        let mut ports = EtherPorts::default();
+        let mut ports = EtherPorts { packing: config.packing, ..EtherPorts::default() };
         ports.lanes.resize_with(reactors, Vec::new);
         let system = |source| ServerError::System { what: "random numbers", source };
         ports.endpoint = random::octets().map_err(system)?;

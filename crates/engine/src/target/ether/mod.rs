@@ -21,8 +21,10 @@ pub(super) mod ports;
 #[cfg(test)]
 mod tests;
 
+pub(super) use crate::ether::port::Port;
 pub(super) use bucket::Bucket;
 pub use config::EtherConfig;
-pub(super) use config::EtherPorts;
+pub(super) use config::{EtherParts, EtherPorts};
 pub use drops::{Drop, Drops};
+pub(super) use listener::Request;
 pub(super) use ports::Reply;

@@ -6,6 +6,20 @@ use roadtrain_wire::ether::{
     self, FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameType, MacAddress,
 };
 
+/// What lanes must know about a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::target) struct PortState {
+    pub(in crate::target) has_carrier: bool,
+    /// Octets of the largest frame that its interface takes now.
+    pub(in crate::target) frame_bytes: usize,
+}
+
+impl PortState {
+    pub(in crate::target) fn of(port: &Port) -> Self {
+        PortState { has_carrier: port.has_carrier(), frame_bytes: port.frame_bytes() }
+    }
+}
+
 /// A frame that belongs to no lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::target) struct Reply {

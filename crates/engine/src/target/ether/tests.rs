@@ -90,7 +90,7 @@ fn server_config(interfaces: &[&str]) -> ServerConfig {
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();
     let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();
-    config.ether = Some(EtherConfig { interfaces, port });
+    config.ether = Some(EtherConfig { port, ..EtherConfig::new(interfaces) });
     config.cores = vec![0, 0];
     config
 }

@@ -1,25 +1,28 @@
 //! A lane over Ethernet: its frames come and go by the reactor's ports.
 
-use super::arrivals::{Command, LastPiece, Piece, octets};
+mod arrivals;
+
 use super::payload::Payload;
-use super::transport::Transport;
+use super::transport::{Carry, Transport};
 use super::{Lane, LaneError, Shared};
 use crate::ether::port::Port;
 use crate::stats::LaneStats;
 use crate::target::control::Control;
 use crate::target::ether::damq::Damq;
-use crate::target::ether::ports;
-use crate::target::reactor::PortState;
+use crate::target::ether::ports::{self, PortState};
 use crate::target::slot::Slot;
+use arrivals::{Command, LastPiece, Piece, octets};
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::target::{Qpair, RxEvent};
 use roadtrain_proto::ether::train::Train;
+use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,11 +69,11 @@ pub(in crate::target) struct Ether {
     asked: Option<Instant>,
     /// I/O commands came: they may still be executed.
     has_worked: bool,
-    pub(super) stats: LaneStats,
+    stats: LaneStats,
 }
 
 /// What a lane over Ethernet is made of.
-pub(in crate::target) struct EtherParts {
+pub(in crate::target) struct EtherLane {
     pub(in crate::target) qpair: Qpair,
     pub(in crate::target) damq: Damq,
     pub(in crate::target) token: u64,
@@ -136,8 +139,8 @@ impl Train for Filler<'_> {
 
 impl Ether {
     /// A lane that `join` asks for; its links are to be added.
-    pub(in crate::target) fn new(now: Instant, join: &Join, parts: EtherParts) -> Self {
-        let EtherParts { qpair, damq, token, nqn, slots } = parts;
+    pub(in crate::target) fn new(now: Instant, join: &Join, parts: EtherLane) -> Self {
+        let EtherLane { qpair, damq, token, nqn, slots } = parts;
         Ether {
             qpair,
             damq,
@@ -197,11 +200,61 @@ impl Ether {
         }
     }
 
+    /// Data that the host has placed.
+    fn lend(&self, place: u64, data_bytes: u32) -> Payload<'static> {
+        let lent = if data_bytes > 0 { self.damq.lend(place, data_bytes) } else { None };
+        lent.map_or(Payload::Asked, Payload::Here)
+    }
+}
+
+impl Carry for Ether {
+    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.qpair.respond(now, slot, status, result);
+    }
+
+    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
+        self.qpair.respond_with_data(now, slot, bytes, result);
+    }
+
+    /// Data comes with its command, or there is none.
+    fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
+        self.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.qpair.set_class(slot, class);
+    }
+
+    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
+        self.qpair.set_connected(qid, entries, flow, class);
+    }
+
+    fn set_in_backend(&mut self, commands: u32) {
+        self.qpair.set_in_backend(commands);
+    }
+
+    fn slot_of(&mut self, cid: u16) -> Option<u16> {
+        self.qpair.slot_of(cid)
+    }
+
+    /// Commands come with their data.
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        Some((self.qpair.slot_of(cid)?, false))
+    }
+
+    fn batcher(&mut self) -> &mut Batcher {
+        self.qpair.batcher()
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.qpair.expire(now);
+    }
+
     /// Builds what may leave; ports that are full are flushed, the others later.
-    pub(super) fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) {
+    fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) -> Result<(), LaneError> {
         let Shared { ports, now, .. } = shared;
         if ports.is_empty() {
-            return; // they are receiving: lanes that hear something end their turn after that
+            return Ok(()); // they are receiving: lanes that hear something end their turn after that
         }
         loop {
             let mut filler = Filler {
@@ -215,35 +268,46 @@ impl Ether {
                 records: 0,
             };
             if !self.qpair.poll_tx(*now, &mut filler) {
-                return;
+                return Ok(());
             }
             ports.iter_mut().filter(|port| !port.has_room()).for_each(ports::flush);
         }
     }
 
-    /// The host has disconnected: the lane ends when the host has the answer.
-    pub(super) fn end_soon(&mut self, now: Instant) {
-        self.ending.get_or_insert(now + LAST_ANSWER);
+    fn deadline(&mut self) -> Option<Instant> {
+        [self.qpair.deadline(), self.ending, self.asked].into_iter().flatten().min()
     }
 
-    /// Why the lane ends now, if it does.
-    pub(super) fn is_over(&self, now: Instant) -> Option<&'static str> {
+    fn stats(&self) -> LaneStats {
+        self.stats.with_doorbells(self.qpair.doorbells())
+    }
+
+    /// Tells the host that the lane ends, over each link.
+    fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared) {
+        self.qpair.leave(self.qpair.ended().unwrap_or(Reason::Shutdown));
+        let _ = self.flush(slots, shared); // which cannot fail
+        // What was built before names data that goes back now.
+        shared.ports.iter_mut().for_each(ports::flush);
+    }
+
+    /// The lane ends when the host has the answer.
+    fn ends_at_once(&mut self, now: Instant) -> bool {
+        self.ending.get_or_insert(now + LAST_ANSWER);
+        false
+    }
+
+    fn is_over(&self, now: Instant) -> Option<&'static str> {
         if self.ending.is_some_and(|until| self.held == 0 || until <= now) {
             return Some("disconnected by the host");
         }
         self.asked.is_some_and(|until| until <= now).then_some("its host connects again")
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.qpair.deadline(), self.ending, self.asked].into_iter().flatten().min()
-    }
-
-    /// Tells the host that the lane ends, over each link.
-    pub(super) fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared) {
-        self.qpair.leave(self.qpair.ended().unwrap_or(Reason::Shutdown));
-        self.flush(slots, shared);
-        // What was built before names data that goes back now.
-        shared.ports.iter_mut().for_each(ports::flush);
+    fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
+        let Payload::InFrame { octets, place } = payload else { return payload.without_frame() };
+        let placed = self.damq.put(now, place, octets);
+        debug_assert!(placed, "the queue pair checks places");
+        self.lend(place, octets.len() as u32)
     }
 }
 
@@ -370,32 +434,9 @@ impl Lane {
         }
         let payload = match start {
             Some(start) => Payload::InFrame { octets: octets(body, start, data_bytes), place },
-            None => self.lend(place, data_bytes),
+            None => self.ether().map_or(Payload::Asked, |ether| ether.lend(place, data_bytes)),
         };
         self.handle_command(shared, slot, &sqe, payload)
-    }
-
-    /// Data that the host has placed.
-    fn lend(&self, place: u64, data_bytes: u32) -> Payload<'static> {
-        let lent = match &self.transport {
-            Transport::Ether(ether) if data_bytes > 0 => ether.damq.lend(place, data_bytes),
-            _ => None,
-        };
-        lent.map_or(Payload::Asked, Payload::Here)
-    }
-
-    /// Data that is to stay longer than its frame goes where the host wants it.
-    pub(super) fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
-        match (payload, &mut self.transport) {
-            (Payload::InFrame { octets, place }, Transport::Ether(ether)) => {
-                let placed = ether.damq.put(now, place, octets);
-                debug_assert!(placed, "the queue pair checks places");
-                self.lend(place, octets.len() as u32)
-            }
-            (Payload::Follows(bytes), _) => Payload::Follows(bytes),
-            (Payload::Here(buffer), _) => Payload::Here(buffer),
-            (Payload::Asked | Payload::InFrame { .. }, _) => Payload::Asked,
-        }
     }
 }
 

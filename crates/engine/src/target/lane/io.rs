@@ -41,7 +41,7 @@ impl Lane {
         let Some((start, length)) = in_place(&command, &namespace, staged) else {
             self.slots[usize::from(slot)].work =
                 Work::Io { command, namespace, sqe: *sqe, began: None };
-            let payload = self.place(shared.now, payload);
+            let payload = self.transport.place(shared.now, payload);
             return self.begin(shared, slot, payload);
         };
         let block_bytes = 1 << namespace.geometry.lba_shift;

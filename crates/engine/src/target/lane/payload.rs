@@ -16,6 +16,15 @@ pub(super) enum Payload<'a> {
 }
 
 impl Payload<'_> {
+    /// What of it outlives the frame that brought it.
+    pub(super) fn without_frame(self) -> Payload<'static> {
+        match self {
+            Payload::Follows(bytes) => Payload::Follows(bytes),
+            Payload::Here(buffer) => Payload::Here(buffer),
+            Payload::Asked | Payload::InFrame { .. } => Payload::Asked,
+        }
+    }
+
     /// Octets that came, or come, along with the command.
     pub(super) fn bytes(&self) -> u32 {
         match self {

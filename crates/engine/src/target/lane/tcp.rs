@@ -1,21 +1,25 @@
 //! A lane over a TCP connection of its own.
 
 use super::payload::Payload;
-use super::transport::Transport;
+use super::transport::Carry;
 use super::{Lane, LaneError, Shared};
 use crate::buffer::Pool;
 use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use crate::digest;
 use crate::gather::{Gather, Sent};
+use crate::stats::LaneStats;
 use crate::stream::Stream;
+use crate::target::control::Port;
 use crate::target::slot::{Slot, Work};
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::caravan::Caravan;
+use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::target::session::State;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::task::Poll;
 
 /// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
@@ -31,9 +35,9 @@ const WHOLE_BYTES_MIN: u32 = 32 << 10;
 
 /// Queue pair and connection.
 pub(super) struct Tcp {
-    pub(super) connection: Connection,
-    pub(super) qpair: Qpair,
-    pub(super) local: SocketAddr,
+    connection: Connection,
+    qpair: Qpair,
+    local: SocketAddr,
     /// In-capsule data has arrived for a command that waits for a buffer, since when: nothing is parsed meanwhile.
     stalled: Option<Instant>,
     /// How long it was so before.
@@ -89,30 +93,6 @@ impl Tcp {
         }
     }
 
-    pub(super) fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
-    }
-
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deaf
-    }
-
-    /// So many octets of a buffer are to be sent.
-    pub(super) fn add_unsent(&mut self, bytes: u32) {
-        self.unsent += bytes as usize;
-    }
-
-    /// Data has arrived that there is no buffer for.
-    pub(super) fn stall(&mut self, now: Instant) {
-        self.stalled = Some(now);
-    }
-
-    /// A clock that stands still while the lane is stalled: what the peer sends is not received then, so it is not
-    /// to blame.
-    pub(super) fn patience(&self, now: Instant) -> Instant {
-        Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
-    }
-
     /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
     /// if they are many enough to be worth the question.
     fn wanted_whole(&self) -> Option<(u16, u32, u32)> {
@@ -122,12 +102,68 @@ impl Tcp {
         self.qpair.wanted_whole(self.connection.available())
     }
 
-    /// Sends what doorbells have released, while the socket takes it.
-    pub(super) fn flush(
-        &mut self,
-        slots: &mut [Slot],
-        shared: &mut Shared,
-    ) -> Result<(), LaneError> {
+    fn sent(&mut self, slots: &mut [Slot], pool: &mut Pool) {
+        let (stats, unsent) = (&mut self.connection.stats, &mut self.unsent);
+        self.qpair.sent(|number| {
+            stats.requests += 1;
+            let slot = &mut slots[usize::from(number)];
+            *unsent -= slot.unsent_bytes as usize;
+            slot.release(pool);
+        });
+    }
+}
+
+impl Carry for Tcp {
+    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.qpair.respond(now, slot, status, result);
+    }
+
+    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
+        self.qpair.respond_with_data(now, slot, bytes, result);
+    }
+
+    fn request_data(&mut self, now: Instant, slot: u16, bytes: u32) {
+        self.qpair.request_data(now, slot, bytes);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.qpair.set_class(slot, class);
+    }
+
+    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
+        self.qpair.set_connected(qid, entries, flow, class);
+    }
+
+    fn set_in_backend(&mut self, commands: u32) {
+        self.qpair.set_in_backend(commands);
+    }
+
+    fn slot_of(&mut self, cid: u16) -> Option<u16> {
+        self.qpair.slot_of(cid)
+    }
+
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        self.qpair.unanswered(cid)
+    }
+
+    fn batcher(&mut self) -> &mut Batcher {
+        self.qpair.batcher()
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.qpair.batcher().expire(now);
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.qpair.batcher().deadline()
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.connection.stats.with_doorbells(self.qpair.doorbells())
+    }
+
+    /// Sends while the socket takes it.
+    fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
             let gather = &mut *shared.gather;
             let mut filler = Filler { gather, slots, responses: 0 };
@@ -143,14 +179,65 @@ impl Tcp {
         Ok(())
     }
 
-    fn sent(&mut self, slots: &mut [Slot], pool: &mut Pool) {
-        let (stats, unsent) = (&mut self.connection.stats, &mut self.unsent);
-        self.qpair.sent(|number| {
-            stats.requests += 1;
-            let slot = &mut slots[usize::from(number)];
-            *unsent -= slot.unsent_bytes as usize;
-            slot.release(pool);
-        });
+    fn hang_up(&mut self, _slots: &mut [Slot], _shared: &mut Shared) {
+        self.connection.hang_up();
+    }
+
+    fn ends_at_once(&mut self, _now: Instant) -> bool {
+        true
+    }
+
+    fn tcp(&mut self) -> Option<&mut Tcp> {
+        Some(self)
+    }
+
+    fn port<'a>(&self, peer: &'a str, since: Instant) -> Port<'a> {
+        Port { peer, local: self.local, socket: self.fd(), since }
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.connection.stream.fd())
+    }
+
+    fn has_data_digest(&self) -> bool {
+        self.qpair.digests().data
+    }
+
+    fn is_hung_up(&self) -> bool {
+        self.connection.stream.is_hung_up()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.connection.is_blocked()
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// It stands still while the lane is stalled: what the peer sends is not received then, so it is not to blame.
+    fn patience(&self, now: Instant) -> Instant {
+        Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
+    }
+
+    fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        self.qpair.deliver_whole(slot, block_bytes);
+    }
+
+    fn add_unsent(&mut self, bytes: u32) {
+        self.unsent += bytes as usize;
+    }
+
+    fn stall(&mut self, now: Instant) {
+        self.stalled = Some(now);
+    }
+
+    fn reset_on_close(&self) {
+        self.connection.stream.reset_on_close();
     }
 }
 
@@ -197,7 +284,7 @@ impl Lane {
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport else { return Ok((Heard::default(), None)) };
+        let Some(tcp) = self.transport.tcp() else { return Ok((Heard::default(), None)) };
         if self.session.state() == State::Securing {
             match tcp.connection.stream.handshake()? {
                 Poll::Ready(()) => self.session.secured(),
@@ -253,7 +340,7 @@ impl Lane {
         let mut commands = 0;
         let (input, at) = rest.input();
         loop {
-            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(None) };
+            let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if tcp.is_stalled() {
                 break;
             }
@@ -281,12 +368,12 @@ impl Lane {
                 RxEvent::SplitBlock { slot, offset } => self.stage_rest(shared, slot, offset),
                 RxEvent::DataDone { slot, intact } => self.handle_data(shared, slot, intact)?,
             }
-            let Transport::Tcp(tcp) = &mut self.transport else { return Ok(None) };
+            let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if tcp.qpair.has_tx() {
                 tcp.flush(&mut self.slots, shared)?;
             }
         }
-        if let Transport::Tcp(tcp) = &mut self.transport {
+        if let Some(tcp) = self.transport.tcp() {
             tcp.connection.keep_rest(rest);
         }
         Ok(None)
@@ -298,7 +385,7 @@ impl Lane {
         shared: &mut Shared,
         rx: &mut RxBuffer,
     ) -> Result<(), LaneError> {
-        while let Transport::Tcp(tcp) = &mut self.transport {
+        while let Some(tcp) = self.transport.tcp() {
             let (Some(since), Some(&slot)) = (tcp.stalled, self.starved.back()) else { break };
             let buffer = match &self.slots[usize::from(slot)].work {
                 Work::Failed(_) => None, // aborted meanwhile: its data only passes
@@ -349,7 +436,7 @@ impl Lane {
 
     /// The socket is writable again.
     pub(in crate::target) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        let Transport::Tcp(tcp) = &mut self.transport else { return Ok(()) };
+        let Some(tcp) = self.transport.tcp() else { return Ok(()) };
         tcp.deaf = false; // until it is received from again
         if tcp.connection.resume()? == Sent::All {
             tcp.sent(&mut self.slots, &mut shared.pool);

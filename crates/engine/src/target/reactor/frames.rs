@@ -1,12 +1,16 @@
 //! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
 
-use super::watched::Watched;
+mod join;
+mod watched;
+
 use super::{Order, Reactor};
 use crate::clock;
 use crate::ether::port::Port;
-use crate::target::ether::listener::{Heard, Listener, QueryRequest, Request, answer};
-use crate::target::ether::{Bucket, Drop, Drops, Reply, ports};
+use crate::target::ether::listener::{Heard, Listener, QueryRequest, answer};
+use crate::target::ether::{Bucket, Drop, Drops, EtherParts, Reply, Request, ports};
+use crate::target::lane::ether::Link;
 use crate::target::lane::{Lane, LaneError, Shared};
+use roadtrain_proto::ether::Packing;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
@@ -14,6 +18,7 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::HashMap;
 use std::mem;
 use std::time::Duration;
+use watched::Watched;
 
 /// Frames of a port in one turn, ...
 const FRAMES_PER_TURN: usize = 128;
@@ -27,37 +32,36 @@ const DROPS_LOGGED: Duration = Duration::from_secs(10);
 /// What a reactor keeps for its lanes over Ethernet.
 pub(super) struct Frames {
     /// Of the reactor that listens: ports for door 0, and who answers there.
-    pub(super) doors: Vec<Port>,
-    pub(super) listener: Option<Listener>,
+    doors: Vec<Port>,
+    listener: Option<Listener>,
     /// Names the target.
     endpoint: [u8; 16],
-    pub(super) watched: Watched,
+    packing: Packing,
+    watched: Watched,
     /// Something came in the last turn: there may be more.
     pub(super) has_more: bool,
     /// Seats by their hosts' tokens.
-    pub(super) by_host: HashMap<u64, u32>,
+    by_host: HashMap<u64, u32>,
     /// Octets of data pages that lanes may still get.
-    pub(super) damq_left: usize,
-    pub(super) joins: Bucket,
+    damq_left: usize,
+    joins: Bucket,
     leaves: Bucket,
     pub(super) drops: Drops,
     drops_logged: (Instant, Drops),
     /// While ports are receiving: lanes that got something, those that are to end, and what is to be answered.
     touched: Vec<u32>,
     failed: Vec<(u32, LaneError)>,
-    pub(super) replies: Vec<Reply>,
+    replies: Vec<Reply>,
     requests: Vec<Request>,
 }
 
 impl Frames {
-    pub(super) fn new(
-        lane_ports: &[Port],
-        doors: Vec<Port>,
-        endpoint: [u8; 16],
-        damq: usize,
-    ) -> Self {
-        Frames {
-            watched: Watched::new(lane_ports, doors.len()),
+    /// With the ports that lanes use.
+    pub(super) fn new(parts: EtherParts, damq: usize) -> (Vec<Port>, Self) {
+        let EtherParts { lanes, doors, endpoint, packing } = parts;
+        let frames = Frames {
+            watched: Watched::new(&lanes, doors.len()),
+            packing,
             listener: (!doors.is_empty()).then(|| Listener::new(endpoint)),
             endpoint,
             doors,
@@ -72,6 +76,20 @@ impl Frames {
             failed: Vec::new(),
             replies: Vec::new(),
             requests: Vec::new(),
+        };
+        (lanes, frames)
+    }
+
+    /// When the reactor is to look after its ports and lanes, if it has any.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        self.watched.look_at(self.by_host.is_empty())
+    }
+
+    /// The lane ends.
+    pub(super) fn forget(&mut self, lane: &Lane) {
+        if let Some(ether) = lane.ether() {
+            self.by_host.remove(&ether.qpair.links().peer_token());
+            self.damq_left += ether.damq.len();
         }
     }
 
@@ -137,6 +155,11 @@ impl Reactor {
         self.shared.ports.iter_mut().for_each(ports::flush);
     }
 
+    /// System calls that sent frames.
+    pub(super) fn port_sends(&mut self) -> u64 {
+        self.shared.ports.iter_mut().map(|port| port.counts().send_calls).sum()
+    }
+
     fn send_replies(&mut self) {
         for reply in self.frames.replies.drain(..) {
             reply.put(&mut self.shared.ports);
@@ -174,7 +197,7 @@ impl Reactor {
     }
 
     /// The seat of the lane with that token.
-    pub(super) fn lane_of(&self, header: &FrameHeader) -> Option<u32> {
+    fn lane_of(&self, header: &FrameHeader) -> Option<u32> {
         self.lane_with(header.token.get())
     }
 
@@ -260,9 +283,7 @@ impl Reactor {
                 // From wherever: perhaps none of its links leads here any more. When it is repeated that is answered.
                 return Err(LaneError::Closed);
             }
-            let is_link = |(_, link): &(u8, crate::target::lane::Link)| {
-                (link.port, link.peer) == (port, source)
-            };
+            let is_link = |(_, link): &(u8, Link)| (link.port, link.peer) == (port, source);
             let link = ether.links().find(is_link);
             if let Some((link, _)) = link {
                 ether.qpair.links_mut().acknowledge(now, link);
@@ -290,7 +311,7 @@ impl Reactor {
     /// What changes without a frame.
     pub(super) fn look_after_frames(&mut self) {
         let now = self.shared.now;
-        if self.frames.watched.look_at(self.frames.by_host.is_empty()).is_none_or(|at| now < at) {
+        if self.frames.look_at().is_none_or(|at| now < at) {
             return;
         }
         if self.look_at_ports() {

@@ -9,8 +9,7 @@ impl Reactor {
     pub(super) fn stats(&mut self) -> LaneStats {
         let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
         let sum = lanes.fold(self.past, |sum, lane| sum + lane);
-        let ports = self.shared.ports.iter_mut().map(|port| port.counts().send_calls);
-        LaneStats { waits: self.waits, sends: sum.sends + ports.sum::<u64>(), ..sum }
+        LaneStats { waits: self.waits, sends: sum.sends + self.port_sends(), ..sum }
     }
 
     /// What it holds.

@@ -20,7 +20,7 @@ impl Reactor {
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (!self.starved.is_empty()).then_some(self.transfers_at);
         let due = self.shared.dispatcher.next_due();
-        let look = self.frames.watched.look_at(self.frames.by_host.is_empty());
+        let look = self.frames.look_at();
         let now = clock::now();
         let seats = &mut self.seats;
         let doorbells = self.timed.iter().filter_map(|&index| {

@@ -1,16 +1,17 @@
 //! Makes lanes over Ethernet, and adds links to them.
 
-use super::Reactor;
 use crate::ether::port::Port;
 use crate::platform::numa;
-use crate::random;
 use crate::target::ether::damq::{self, Damq};
 use crate::target::ether::listener::{JoinRequest, answer, refusal};
 use crate::target::ether::{Drop, Reply};
-use crate::target::lane::{Ether, EtherParts, Lane, LaneError, Link};
+use crate::target::lane::ether::{Ether, EtherLane, Link};
+use crate::target::lane::{Lane, LaneError};
+use crate::target::reactor::Reactor;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::target::{Config, Qpair};
+use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{ADDRESSES_MAX, Join, Joined, join_flags};
 use roadtrain_wire::ether::{
     DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, PAGE_BYTES,
@@ -157,10 +158,10 @@ impl Reactor {
             piece_bytes: request.join.piece.get(),
             data_bytes_max: self.shared.control.limits().transfer_bytes_max(),
             policy: self.qpair.policy,
-            packing: self.packing,
+            packing: self.frames.packing,
             body_crc: request.join.flags.get() & join_flags::CRC != 0,
         };
-        let parts = EtherParts {
+        let parts = EtherLane {
             qpair: Qpair::new(config, links),
             damq: Damq::new(pages)?,
             token,

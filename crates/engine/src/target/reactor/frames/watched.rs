@@ -1,9 +1,10 @@
 //! The ports of a reactor, as they come and go: their polls, their interfaces.
 
-use super::{Kind, Reactor, mark};
 use crate::ether::carrier::CarrierWatch;
 use crate::ether::port::Port;
 use crate::ring::UserData;
+use crate::target::ether::ports::PortState;
+use crate::target::reactor::{Kind, Reactor, mark};
 use roadtrain_proto::time::Instant;
 use std::mem;
 use std::time::Duration;
@@ -17,20 +18,6 @@ struct Poll {
     is_under_way: bool,
     /// Which descriptor: the port may have got another one since.
     generation: u32,
-}
-
-/// What lanes must know about a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::target) struct PortState {
-    pub(in crate::target) has_carrier: bool,
-    /// Octets of the largest frame that its interface takes now.
-    pub(in crate::target) frame_bytes: usize,
-}
-
-impl PortState {
-    fn of(port: &Port) -> Self {
-        PortState { has_carrier: port.has_carrier(), frame_bytes: port.frame_bytes() }
-    }
 }
 
 /// What is known about ports.
@@ -69,7 +56,7 @@ impl Watched {
 
 impl Reactor {
     /// Watches ports, before the reactor sleeps.
-    pub(super) fn arm_ports(&mut self) {
+    pub(in crate::target::reactor) fn arm_ports(&mut self) {
         let (watched, ring) = (&mut self.frames.watched, &mut self.shared.ring);
         let ports = self.shared.ports.iter().chain(&self.frames.doors);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
@@ -86,7 +73,7 @@ impl Reactor {
     }
 
     /// A port is readable, or its interface has gone down.
-    pub(super) fn port_polled(&mut self, data: &UserData, result: i32) {
+    pub(in crate::target::reactor) fn port_polled(&mut self, data: &UserData, result: i32) {
         let index = data.index as usize;
         let polls = self.frames.watched.polls.get_mut(index);
         let Some(poll) = polls.filter(|poll| poll.generation == data.generation) else { return };
@@ -104,7 +91,7 @@ impl Reactor {
     }
 
     /// Interfaces have come, gone or changed, perhaps not ours.
-    pub(super) fn interfaces_changed(&mut self) {
+    pub(in crate::target::reactor) fn interfaces_changed(&mut self) {
         let watched = &mut self.frames.watched;
         watched.watch_poll = false;
         watched.watch.iter().for_each(CarrierWatch::clear);
@@ -149,7 +136,7 @@ impl Reactor {
     }
 
     /// Ends the polls of ports.
-    pub(super) fn forget_ports(&mut self) {
+    pub(in crate::target::reactor) fn forget_ports(&mut self) {
         self.frames.doors.clear();
         self.frames.listener = None;
     }
