@@ -72,7 +72,7 @@ pub struct ServeArgs {
           value_parser = ["error", "warn", "info", "debug", "trace"])]
     pub log_level: Option<String>,
     /// Name of the target here, for `roadtrain status` and `roadtrain target` [default: target0, target1, ...].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub id: Option<String>,
     /// Answer requests on stdin instead of at a control socket; stop at its end.
     #[arg(long, hide = true)]
