@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn pair() -> (TcpStream, OwnedFd) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -273,16 +273,20 @@ mod tests {
     /// What the peer sent and nobody has read does not take the last answer along.
     #[test]
     fn an_orderly_end_lets_the_last_octets_arrive() {
+        /// Fits every receive buffer.
+        const UNREAD: usize = 20_000;
         let (mut far, socket) = pair();
         let mut stream = Stream::Plain(socket);
-        far.write_all(&vec![7; 200_000]).unwrap();
+        far.write_all(&[7; UNREAD]).unwrap();
         wait_readable(&stream);
         let mut last = *b"last";
         let iov_base = last.as_mut_ptr().cast();
         // SAFETY: `last` is ours.
         let sent = unsafe { stream.send(&mut [libc::iovec { iov_base, iov_len: 4 }]) };
         assert_eq!(sent.unwrap(), Some(4));
-        while stream.unread() != Some(200_000) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while stream.unread() != Some(UNREAD) {
+            assert!(Instant::now() < deadline, "{:?} octets are unread", stream.unread());
             std::thread::yield_now();
         }
         stream.end();
