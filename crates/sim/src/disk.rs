@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// Octets of a logical block.
 pub const BLOCK_BYTES: usize = 512;
 
+/// Longest time in microseconds until a command goes on after a stall.
+const AFTER_STALL_US: u64 = 5_000;
+
 /// Content of a block: which write it is of; 0 for zeroes.
 pub type Stamp = u64;
 
@@ -125,6 +128,8 @@ pub struct Disk {
     tasks: BTreeMap<u64, Task>,
     serial: u64,
     manners: Manners,
+    /// Nothing happens before.
+    stalled_until: Instant,
     rng: Rng,
 }
 
@@ -133,11 +138,19 @@ impl Disk {
     #[must_use]
     pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
         let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
-        Disk { cells: vec![cell; blocks as usize], tasks: BTreeMap::new(), serial: 0, manners, rng }
+        Disk {
+            cells: vec![cell; blocks as usize],
+            tasks: BTreeMap::new(),
+            serial: 0,
+            manners,
+            stalled_until: Instant::default(),
+            rng,
+        }
     }
 
     /// Starts a command within the namespace; its number comes back in [`Done`].
     pub fn start(&mut self, now: Instant, work: Work) -> u64 {
+        let now = now.max(self.stalled_until);
         let (shortest, longest) = self.manners.latency_us;
         let mut takes = self.rng.micros(shortest, longest);
         if self.rng.chance(self.manners.slow_percent) {
@@ -247,6 +260,16 @@ impl Disk {
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         self.tasks.values().map(|task| task.ends).min()
+    }
+
+    /// Nothing happens before `until`, then what is under way goes on in another order.
+    pub fn stall(&mut self, now: Instant, until: Instant) {
+        self.stalled_until = self.stalled_until.max(until);
+        for task in self.tasks.values_mut() {
+            let later = until.since(now) + self.rng.micros(0, AFTER_STALL_US);
+            task.steps.iter_mut().for_each(|(at, _)| *at += later);
+            task.ends += later;
+        }
     }
 
     /// From now on commands succeed.

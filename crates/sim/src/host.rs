@@ -6,7 +6,7 @@ mod lane;
 use crate::link::{Handling, Link};
 use crate::load::Load;
 use crate::network::{End, Lost, Network};
-use crate::plan::{HOST_NQN, NQN, Plan};
+use crate::plan::{NQN, Plan, host_nqn};
 use crate::rng::Rng;
 use core::iter::Sum;
 use core::ops::AddAssign;
@@ -361,7 +361,7 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
     association::Config {
         wants: Wants {
             subsystem_nqn: NQN.into(),
-            host_nqn: HOST_NQN.into(),
+            host_nqn: host_nqn(host_id),
             host_id,
             keep_alive: plan.keep_alive,
             timeout: TIMEOUT,

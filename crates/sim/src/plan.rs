@@ -17,6 +17,11 @@ pub const NQN: &str = "nqn.2026-11.test:sim";
 /// The host.
 pub const HOST_NQN: &str = "nqn.2026-11.test:host";
 
+/// NQN of one of several hosts.
+pub(crate) fn host_nqn(hostid: [u8; 16]) -> String {
+    format!("{HOST_NQN}-{}", hostid[0])
+}
+
 /// A fault, or another event from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -56,8 +61,15 @@ pub enum Fault {
     Swallow,
     /// The network changes a bit: with both digests on, whatever it is must be found.
     Corrupt,
-    /// A namespace changes.
+    /// A namespace without data changes.
     Namespace,
+    /// The disk does nothing for a while, as one whose path fails over.
+    StallDisk {
+        /// How long.
+        time: Duration,
+    },
+    /// The namespace that is used grows, or shrinks to what it was.
+    Resize,
 }
 
 /// Everything a seed decides.
@@ -118,6 +130,8 @@ pub enum Sabotage {
     UntoldFailure,
     /// It takes no notice of FUA.
     IgnoredFua,
+    /// It does not wait for commands of connections that are over.
+    NoDrain,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }
@@ -230,7 +244,9 @@ fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fau
             40..65 => Fault::Stall { at_target: rng.chance(70), time },
             65..75 => Fault::Hold { time: time * rng.pick(&[1, 20]) },
             75..83 => Fault::Kill { time },
-            83..90 => Fault::PowerLoss { time },
+            83..88 => Fault::PowerLoss { time },
+            88..93 => Fault::StallDisk { time },
+            93..96 => Fault::Resize,
             _ => Fault::Namespace,
         };
         faults.push((rng.moment(chaos), fault));

@@ -22,6 +22,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u32 = 32;
+
 /// Whose command a task of the disk is.
 struct Owner {
     conn: ConnId,
@@ -35,6 +38,22 @@ struct Asked {
     conn: ConnId,
     slot: u16,
     ticket: Ticket,
+}
+
+/// What was met before Connects were answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fence {
+    /// Lanes that had not noticed that their hosts had lost them.
+    pub swept: u64,
+    /// Connects refused as commands of lost connections were on the disk.
+    pub busy: u64,
+}
+
+impl core::ops::AddAssign for Fence {
+    fn add_assign(&mut self, other: Fence) {
+        self.swept += other.swept;
+        self.busy += other.busy;
+    }
 }
 
 /// A target.
@@ -63,6 +82,10 @@ pub struct Target {
     extra_blocks: u64,
     /// Which store that namespace has: another one each time the process dies.
     extra_store: u8,
+    /// Blocks that the namespace in use has beyond those that are used.
+    more_blocks: u64,
+    /// What was met before Connects were answered.
+    pub fence: Fence,
     /// Queues closed because the keep alive timer ran out.
     pub expired: u64,
 }
@@ -73,9 +96,14 @@ fn extra(blocks: u64, store: u8) -> NamespaceConfig {
     NamespaceConfig { id, ..NamespaceConfig::new(2, blocks, 9) }
 }
 
-fn control(now: Instant, plan: &Plan, extra_blocks: u64, extra_store: u8) -> Control {
+fn control(
+    now: Instant,
+    plan: &Plan,
+    more_blocks: u64,
+    (extra_blocks, extra_store): (u64, u8),
+) -> Control {
     let mut subsystem = SubsystemConfig::new(NQN);
-    subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks, 9));
+    subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks + more_blocks, 9));
     if extra_blocks > 0 {
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
@@ -88,7 +116,7 @@ impl Target {
     #[must_use]
     pub fn new(plan: &Plan, disk: Disk, rng: Rng) -> Self {
         Target {
-            control: control(Instant(0), plan, 0, 1),
+            control: control(Instant(0), plan, 0, (0, 1)),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -104,6 +132,8 @@ impl Target {
             down_until: None,
             extra_blocks: 0,
             extra_store: 1,
+            more_blocks: 0,
+            fence: Fence::default(),
             expired: 0,
         }
     }
@@ -144,7 +174,8 @@ impl Target {
     fn accept(&mut self, now: Instant, network: &mut Network) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
-            self.control = control(now, &self.plan, self.extra_blocks, self.extra_store);
+            let extra = (self.extra_blocks, self.extra_store);
+            self.control = control(now, &self.plan, self.more_blocks, extra);
         }
         while let Some(conn) = network.accept(now) {
             if self.down_until.is_some() {
@@ -179,8 +210,10 @@ impl Target {
         if let (Some(user), Some(mark)) = (session.user(), mark) {
             self.stability.leave(now, user, &mark);
         }
-        if let Some(presence) = session.end() {
-            self.presences.drain(presence);
+        match (session.end(), self.plan.sabotage) {
+            (Some(presence), Some(Sabotage::NoDrain)) => self.presences.leave(presence),
+            (Some(presence), _) => self.presences.drain(presence),
+            (None, _) => {}
         }
         self.ended.insert(conn, session);
         self.vacate(conn);
@@ -310,6 +343,7 @@ impl Target {
                         && network.is_closed(now, conn, End::Target)
                 };
                 let lost: Vec<_> = self.lanes.iter().filter(is_lost).map(|(&c, _)| c).collect();
+                self.fence.swept += lost.len() as u64;
                 lost.into_iter().for_each(|conn| self.close(now, network, conn, false));
             }
             if !self.presences.settled() {
@@ -337,6 +371,7 @@ impl Target {
         match verdict {
             Verdict::Go => {}
             Verdict::Busy(_) => {
+                self.fence.busy += 1;
                 lane.session.answered();
                 return lane.respond(now, slot, Status::CONNECT_CONTROLLER_BUSY, 0);
             }
@@ -471,6 +506,45 @@ impl Target {
         };
         self.control.apply(operation.as_slice()).expect("the namespace is as remembered");
         self.extra_blocks = blocks;
+    }
+
+    /// The namespace in use grows, or is what it was.
+    pub fn resize(&mut self) {
+        self.more_blocks = self.rng.pick(&[0, 8, 64]);
+        let bytes = (self.plan.blocks + self.more_blocks) * 512;
+        let resize = Operation::ResizeNamespace { nqn: NQN.to_owned(), nsid: 1, bytes };
+        self.control.apply(&[resize]).expect("the namespace is there");
+    }
+
+    /// What holds after every step: nothing is held for nobody, and nobody holds more than it may.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        let sessions = || self.lanes.values().map(|lane| &lane.session).chain(self.ended.values());
+        let in_store: usize = sessions().map(|session| session.in_store() as usize).sum();
+        let tasks = self.owners.len() + self.asked.len();
+        if in_store != tasks {
+            return Err(format!("{in_store} commands in the store, but {tasks} tasks"));
+        }
+        let present = sessions().filter(|session| session.presence().is_some()).count();
+        let leaves_early = self.plan.sabotage == Some(Sabotage::NoDrain);
+        if present != self.presences.count() && !leaves_early {
+            let count = self.presences.count();
+            return Err(format!("{present} connections with a queue, but {count} presences"));
+        }
+        if self.ended.values().any(Session::is_gone) {
+            return Err("a connection of which nothing is left was not forgotten".into());
+        }
+        for lane in self.lanes.values() {
+            let (held, entries) = (lane.qpair.in_flight(), u32::from(self.plan.queue_entries));
+            // The commands of a caravan that is being sent may be followed by as many.
+            let most = 2 * entries.max(ADMIN_ENTRIES);
+            if held > most {
+                return Err(format!("{held} commands of a connection, {most} are the most"));
+            }
+        }
+        Ok(())
     }
 
     /// Active namespaces.

@@ -6,7 +6,7 @@ use crate::load::{Load, Tally};
 use crate::network::{End, Network};
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
-use crate::target::Target;
+use crate::target::{Fence, Target};
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
@@ -63,6 +63,8 @@ pub struct Summary {
     pub past: Past,
     /// Queues that the target closed because it heard nothing of the host.
     pub expired: u64,
+    /// What connections of lost associations meant for Connects.
+    pub fence: Fence,
     /// Moments at which something happened.
     pub moments: u64,
 }
@@ -72,6 +74,7 @@ impl core::ops::AddAssign for Summary {
         self.tally += other.tally;
         self.past += other.past;
         self.expired += other.expired;
+        self.fence += other.fence;
         self.moments += other.moments;
     }
 }
@@ -112,8 +115,11 @@ impl World {
             | Fault::Hold { time }
             | Fault::Kill { time }
             | Fault::KillHost { time, .. }
+            | Fault::StallDisk { time }
             | Fault::PowerLoss { time } => time,
-            Fault::Reset | Fault::Swallow | Fault::Corrupt | Fault::Namespace => Duration::ZERO,
+            Fault::Reset | Fault::Swallow | Fault::Corrupt | Fault::Namespace | Fault::Resize => {
+                Duration::ZERO
+            }
         };
         let last = plan.faults.iter().map(|(at, fault)| *at + longest(fault)).max();
         World {
@@ -141,7 +147,13 @@ impl World {
             Ok(()) => {
                 let past = self.hosts.iter().map(|host| host.past).sum();
                 let tally = self.load.tally;
-                Ok(Summary { tally, past, expired: self.target.expired, moments: self.moments })
+                Ok(Summary {
+                    tally,
+                    past,
+                    expired: self.target.expired,
+                    fence: self.target.fence,
+                    moments: self.moments,
+                })
             }
             Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
         }
@@ -166,6 +178,7 @@ impl World {
             self.network.begin_turn();
             self.strike();
             self.target.turn(self.now, &mut self.network);
+            self.target.check()?;
             for host in &mut self.hosts {
                 host.turn(self.now, &mut self.network, &mut self.load)?;
             }
@@ -238,6 +251,8 @@ impl World {
                 }
                 Fault::Corrupt => self.network.corrupt(),
                 Fault::Namespace => self.target.change_namespace(),
+                Fault::StallDisk { time } => self.target.disk.stall(now, now + time),
+                Fault::Resize => self.target.resize(),
             }
         }
     }
