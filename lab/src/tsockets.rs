@@ -74,7 +74,7 @@ unsafe impl Send for TSockets {}
 /// Runs the product's program with TCP connections in the place of interfaces.
 #[derive(Debug, Arguments)]
 pub(crate) struct Args {
-    /// Arguments of `roadtrain`: with -t ether, -a takes IPv4 addresses of the target, IP[:PORT],..
+    /// Arguments of `roadtrain`: with -t ether, -a takes IPv4 addresses of the target, IP or IP:PORT, several with commas
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
