@@ -6,6 +6,7 @@ use crate::load::STORES;
 use crate::network::{ConnId, End, Lost, Network};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
+use core::time::Duration;
 use roadtrain_proto::target::io::IoCommand;
 use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Session;
@@ -17,10 +18,13 @@ use roadtrain_proto::target::{
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+
+/// A connection ends that has connected no queue for so long.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u32 = 32;
@@ -66,6 +70,8 @@ pub struct Target {
     presences: Presences<ConnId>,
     /// Hosts whose lost lanes are to be ended.
     sweeps: Vec<String>,
+    /// Connections by age, and until when they have to be some controller's.
+    newcomers: VecDeque<(Instant, ConnId)>,
     /// The disk outlives the target's process.
     pub disk: Disk,
     owners: BTreeMap<u64, Owner>,
@@ -122,6 +128,7 @@ impl Target {
             ended: BTreeMap::new(),
             presences: Presences::default(),
             sweeps: Vec::new(),
+            newcomers: VecDeque::new(),
             disk,
             owners: BTreeMap::new(),
             stability: Stability::default(),
@@ -163,6 +170,7 @@ impl Target {
                 lane.finish(now, slot, done.result.map_err(|()| Status::INTERNAL_ERROR));
             }
         }
+        self.end_newcomers(now, network);
         self.connect_again(now, network);
         self.control.handle_timeout(now);
         self.follow_events(now, network);
@@ -184,6 +192,7 @@ impl Target {
             }
             let placed = self.rng.chance(self.plan.placed_percent);
             self.lanes.insert(conn, Lane::new(&self.plan, placed));
+            self.newcomers.push_back((now + CONNECT_TIMEOUT, conn));
         }
     }
 
@@ -332,6 +341,15 @@ impl Target {
 
     fn forgets(&mut self) -> bool {
         self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
+    }
+
+    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
+    fn end_newcomers(&mut self, now: Instant, network: &mut Network) {
+        while let Some((_, conn)) = self.newcomers.pop_front_if(|(until, _)| *until <= now) {
+            if self.lanes.get(&conn).is_some_and(|lane| lane.session.is_newcomer()) {
+                self.close(now, network, conn, false);
+            }
+        }
     }
 
     /// Ends lanes that their hosts have lost, then tries Connects again that waited for it.
@@ -487,6 +505,7 @@ impl Target {
         self.ended.clear();
         self.presences = Presences::default();
         self.sweeps.clear();
+        self.newcomers.clear();
         self.down_until = Some(until);
         self.extra_store = self.rng.between(1, STORES.into()) as u8;
     }
@@ -561,7 +580,8 @@ impl Target {
             return self.down_until;
         }
         let timers = self.lanes.values_mut().filter_map(|l| l.qpair.batcher().deadline());
-        timers.chain(self.disk.next_at()).chain(self.control.poll_timeout()).min()
+        let newcomers = self.newcomers.front().map(|(until, _)| *until);
+        timers.chain(newcomers).chain(self.disk.next_at()).chain(self.control.poll_timeout()).min()
     }
 
     /// Commands of I/O queues that have not been answered, connections, and tasks.
