@@ -9,7 +9,7 @@ use super::link::LinkError;
 use crate::clock;
 use crate::platform::Route;
 use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled};
-use roadtrain_proto::host::procedure::{Answer, Ask, Failure, Port, Procedure, Step};
+use roadtrain_proto::host::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
@@ -85,7 +85,8 @@ impl Admin {
     /// Anything that keeps the controller from being ready.
     pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
         let (mut queues, wants) = (Queues::default(), config.wants());
-        let connect = Procedure::new(|port| async move { bringup::connect(&port, &wants).await });
+        let connect =
+            Procedure::new(|driver| async move { bringup::connect(&driver, &wants).await });
         let enabled = carry_out(&mut queues, config, connect)?;
         Ok(Admin { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
     }
@@ -141,16 +142,22 @@ impl Admin {
     /// As [`Admin::run`].
     pub fn information(&mut self, io_queues: u32) -> Result<ControllerInfo, HostError> {
         let enabled = self.enabled;
-        self.go_through(|port| async move { bringup::information(&port, enabled, io_queues).await })
+        self.go_through(
+            |driver| async move { bringup::information(&driver, enabled, io_queues).await },
+        )
     }
 
     /// Shuts the controller down in order.
     pub fn shut_down(mut self, timeout: Duration) {
-        let ended = self.go_through(|port| async move { bringup::shut_down(&port, timeout).await });
+        let ended =
+            self.go_through(|driver| async move { bringup::shut_down(&driver, timeout).await });
         close(self.queues, ended);
     }
 
-    fn go_through<T, F>(&mut self, body: impl FnOnce(Port<LinkError>) -> F) -> Result<T, HostError>
+    fn go_through<T, F>(
+        &mut self,
+        body: impl FnOnce(Driver<LinkError>) -> F,
+    ) -> Result<T, HostError>
     where
         F: Future<Output = Result<T, Failure<LinkError>>> + Send + 'static,
     {

@@ -3,8 +3,8 @@
 //! A [`Client`] costs a hand-over to another thread and back for every request. Whoever needs the last
 //! microsecond runs on the lane's own reactor instead: see [`Front`](super::Front).
 
-mod clerk;
-mod desk;
+mod front;
+mod submission_queue;
 
 use super::api::{Class, Completion, Op, Request};
 use super::config::HostConfig;
@@ -14,8 +14,7 @@ use super::view::ControllerView;
 use crate::buffer::Buffer;
 use crate::platform::{Seat, numa};
 use crate::stats::LaneStats;
-use clerk::Clerk;
-use desk::{Desk, Entry, Refused, Reply, own_desk};
+use front::QueueFront;
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
+use submission_queue::{Entry, Refused, Reply, SubmissionQueue, own_queue};
 use thiserror::Error;
 
 /// Most blocks of a Write Zeroes command.
@@ -45,8 +45,8 @@ pub struct Client {
 struct Inner {
     view: ControllerView,
     /// One a reactor.
-    desks: Vec<Arc<Desk>>,
-    /// By core, the desk of the only reactor that is pinned there.
+    queues: Vec<Arc<SubmissionQueue>>,
+    /// By core, the queue of the only reactor that is pinned there.
     by_core: Vec<Option<usize>>,
     /// `None` only while dropping.
     controller: Option<Controller>,
@@ -77,18 +77,18 @@ impl Client {
         let system = |source| HostError::System { what: "eventfd", source };
         let capacity = usize::from(config.queue_entries);
         let count = config.reactor_count(config.lanes as usize);
-        let desks = (0..count).map(|_| Desk::new(capacity).map(Arc::new));
-        let mut desks = desks.collect::<Result<Vec<_>, _>>().map_err(system)?;
+        let queues = (0..count).map(|_| SubmissionQueue::new(capacity).map(Arc::new));
+        let mut queues = queues.collect::<Result<Vec<_>, _>>().map_err(system)?;
         let mut used = 0;
         let controller = Controller::connect(config, |reactor, _| {
             used = used.max(reactor.index + 1);
-            Box::new(Clerk::new(reactor.index, desks[reactor.index].clone(), reactor.lanes))
+            Box::new(QueueFront::new(reactor.index, queues[reactor.index].clone(), reactor.lanes))
         })?;
-        desks.truncate(used);
+        queues.truncate(used);
         let view = controller.view().clone();
         let by_core = by_core(view.seats());
         let controller = Some(controller);
-        Ok(Client { inner: Arc::new(Inner { view, desks, by_core, controller }) })
+        Ok(Client { inner: Arc::new(Inner { view, queues, by_core, controller }) })
     }
 
     /// What is known about the controller and its namespaces; follows their changes.
@@ -100,12 +100,12 @@ impl Client {
     /// The sum of all lanes' counters; asks their reactors. Not for a reactor's own thread (a callback).
     #[must_use]
     pub fn stats(&self) -> LaneStats {
-        let ask = |desk: &Arc<Desk>| {
+        let ask = |queue: &Arc<SubmissionQueue>| {
             let (reply, answer) = sync_channel(1);
-            desk.ask(reply);
+            queue.ask(reply);
             answer.recv_timeout(STATS_WAIT).unwrap_or_default()
         };
-        self.inner.desks.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
+        self.inner.queues.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
     /// Hands a request over; `done` is called once, on the reactor's thread: it must not block there. Waits
@@ -139,17 +139,17 @@ impl Client {
         }
     }
 
-    /// Tries every desk, the thread's own first; `Err`: all are full.
+    /// Tries every queue, the thread's own first; `Err`: all are full.
     fn try_put(&self, mut entry: Entry) -> Result<(), Entry> {
         if !is_sound(&entry.request) {
             entry.reply.fail(entry.request, Status::INVALID_FIELD.dnr());
             return Ok(());
         }
-        let desks = &self.inner.desks;
+        let queues = &self.inner.queues;
         let home = self.home_number();
         let mut full = false;
-        for step in 0..desks.len() {
-            match desks[(home + step) % desks.len()].try_put(entry) {
+        for step in 0..queues.len() {
+            match queues[(home + step) % queues.len()].try_put(entry) {
                 Ok(()) => return Ok(()),
                 Err(Refused::Full(again)) => (full, entry) = (true, again),
                 Err(Refused::Closed(again)) => entry = again,
@@ -162,18 +162,18 @@ impl Client {
         Ok(())
     }
 
-    fn home(&self) -> &Desk {
-        &self.inner.desks[self.home_number() % self.inner.desks.len()]
+    fn home(&self) -> &SubmissionQueue {
+        &self.inner.queues[self.home_number() % self.inner.queues.len()]
     }
 
     /// Requests go to the reactor of the core that they come from; without one, threads are dealt out to the
-    /// desks in turn. A reactor's callbacks stay with it.
+    /// queues in turn. A reactor's callbacks stay with it.
     fn home_number(&self) -> usize {
         let here = || {
-            let core = numa::current_core().filter(|_| self.inner.desks.len() > 1)?;
+            let core = numa::current_core().filter(|_| self.inner.queues.len() > 1)?;
             *self.inner.by_core.get(core)?
         };
-        own_desk().or_else(here).unwrap_or_else(thread_number)
+        own_queue().or_else(here).unwrap_or_else(thread_number)
     }
 
     /// Runs a request and waits for its end.
@@ -184,7 +184,7 @@ impl Client {
     pub fn run(&self, request: Request) -> Result<Option<Buffer>, RequestError> {
         let Request { op, nsid, slba, .. } = request;
         let failed = |status, buffer| RequestError { op, nsid, slba, status, buffer };
-        if own_desk().is_some() {
+        if own_queue().is_some() {
             return Err(failed(Status::COMMAND_SEQUENCE_ERROR, request.buffer));
         }
         let completion = REPLIES.with(|(sender, receiver)| {
@@ -304,7 +304,7 @@ impl Client {
 impl Drop for Inner {
     fn drop(&mut self) {
         let controller = self.controller.take();
-        if own_desk().is_some() {
+        if own_queue().is_some() {
             // A callback held the last clone: its reactor cannot wait for itself.
             thread::spawn(move || drop(controller));
         }
@@ -327,7 +327,7 @@ fn thread_number() -> usize {
 
 fn by_core(seats: &[Seat]) -> Vec<Option<usize>> {
     let pinned = |core| {
-        let mut there = (0..seats.len()).filter(|&desk| seats[desk].cpus.single() == Some(core));
+        let mut there = (0..seats.len()).filter(|&queue| seats[queue].cpus.single() == Some(core));
         there.next().filter(|_| there.next().is_none())
     };
     let last = seats.iter().filter_map(|seat| seat.cpus.single()).max();

@@ -479,8 +479,8 @@ impl<E: Send + 'static> Association<E> {
         if self.has_ended {
             let live = self.paths.iter_mut().find(|path| path.state == State::Live);
             if let Some(path) = live.filter(|_| is_there) {
-                path.task = Some(Procedure::new(|port| async move {
-                    bringup::shut_down(&port, timeout).await.map(|()| Done::ShutDown)
+                path.task = Some(Procedure::new(|driver| async move {
+                    bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
                 }));
                 self.ending = Some(Ending::ShuttingDown);
             } else {
@@ -569,9 +569,9 @@ impl<E: Send + 'static> Association<E> {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let path = &mut self.paths[number];
         (path.state, path.began_at) = (State::Connecting, now);
-        path.task = Some(Procedure::new(|port| async move {
-            let enabled = bringup::connect(&port, &wants).await?;
-            let info = bringup::information(&port, enabled, lanes).await?;
+        path.task = Some(Procedure::new(|driver| async move {
+            let enabled = bringup::connect(&driver, &wants).await?;
+            let info = bringup::information(&driver, enabled, lanes).await?;
             if info.io_queues < lanes {
                 let text = format!("the target grants only {} I/O queues now", info.io_queues);
                 return Err(Failure::Controller(text));
@@ -586,9 +586,9 @@ impl<E: Send + 'static> Association<E> {
         self.info = Some(info.clone());
         self.actions.push_back(Action::Changed);
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
-        self.paths[number].task = Some(Procedure::new(|port| async move {
+        self.paths[number].task = Some(Procedure::new(|driver| async move {
             for lane in 0..lanes {
-                bringup::connect_lane(&port, &wants, &info, lane as u16 + 1).await?;
+                bringup::connect_lane(&driver, &wants, &info, lane as u16 + 1).await?;
             }
             Ok(Done::Lanes)
         }));
@@ -623,12 +623,12 @@ impl<E: Send + 'static> Association<E> {
         (self.lost_at, self.failing) = (None, false);
         let path = &mut self.paths[number];
         path.state = State::Live;
-        path.task = Some(Procedure::new(|port| async move {
-            if !bringup::switch_events_on(&port, &info.identify).await? {
+        path.task = Some(Procedure::new(|driver| async move {
+            if !bringup::switch_events_on(&driver, &info.identify).await? {
                 return Ok(Done::Nothing);
             }
             // What changed before events were switched on has none.
-            bringup::namespaces(&port).await.map(Done::Namespaces)
+            bringup::namespaces(&driver).await.map(Done::Namespaces)
         }));
     }
 
@@ -639,13 +639,13 @@ impl<E: Send + 'static> Association<E> {
             return false;
         }
         if let Some((lane, cid)) = path.overdue.pop_front() {
-            path.task = Some(Procedure::new(|port| async move {
-                bringup::abort(&port, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
+            path.task = Some(Procedure::new(|driver| async move {
+                bringup::abort(&driver, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
             }));
         } else if let Some(event) = path.event.take() {
-            path.task = Some(Procedure::new(|port| async move {
-                bringup::acknowledge(&port, &event).await?;
-                bringup::namespaces(&port).await.map(Done::Namespaces)
+            path.task = Some(Procedure::new(|driver| async move {
+                bringup::acknowledge(&driver, &event).await?;
+                bringup::namespaces(&driver).await.map(Done::Namespaces)
             }));
         }
         path.task.is_some()

@@ -1,7 +1,7 @@
 //! Brings a controller up (NVMe Base 2.0, section 3.5.1) and shuts it down: Connect, enable, Identify, queues,
 //! namespaces. Each is a part of a [procedure](super::procedure).
 
-use super::procedure::{Command, Failure, Port};
+use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
@@ -133,34 +133,34 @@ pub struct Enabled {
 ///
 /// # Errors
 /// Anything that keeps the controller from being ready.
-pub async fn connect<E>(port: &Port<E>, wants: &Wants) -> Result<Enabled, Failure<E>> {
-    let data_bytes_max = port.open(0, ADMIN_ENTRIES).await?;
+pub async fn connect<E>(driver: &Driver<E>, wants: &Wants) -> Result<Enabled, Failure<E>> {
+    let data_bytes_max = driver.open(0, ADMIN_ENTRIES).await?;
     let kato_ms = u32::try_from(wants.keep_alive.as_millis()).unwrap_or(u32::MAX);
     let connect = Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
-    let cqe = connect_queue(port, wants, &connect, CNTLID_DYNAMIC).await?;
-    let cap = get_property(port, property::CAP, PropertySize::Eight).await?;
-    set_cc(port, CC_ENABLE).await?;
+    let cqe = connect_queue(driver, wants, &connect, CNTLID_DYNAMIC).await?;
+    let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
+    set_cc(driver, CC_ENABLE).await?;
     // CAP.TO is in units of 500 ms.
     let ready_within = Duration::from_millis((cap >> 24 & 0xff) * 500).max(wants.timeout);
-    let deadline = port.now() + ready_within;
+    let deadline = driver.now() + ready_within;
     loop {
-        match get_property(port, property::CSTS, PropertySize::Four).await? {
+        match get_property(driver, property::CSTS, PropertySize::Four).await? {
             csts if csts & 2 != 0 => {
                 return Err(Failure::Controller("the controller has a fatal status".into()));
             }
             csts if csts & 1 != 0 => break,
-            _ if port.now() > deadline => {
+            _ if driver.now() > deadline => {
                 let text = format!("the controller is not ready after {ready_within:?}");
                 return Err(Failure::Controller(text));
             }
-            _ => port.pause(CSTS_PAUSE).await,
+            _ => driver.pause(CSTS_PAUSE).await,
         }
     }
     Ok(Enabled { cntlid: cqe.dw0.get() as u16, cap, data_bytes_max })
 }
 
 async fn connect_queue<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     wants: &Wants,
     connect: &Connect,
     cntlid: u16,
@@ -169,7 +169,7 @@ async fn connect_queue<E>(
     let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
     let command =
         Command { out: data.as_bytes().to_vec(), ..Command::new("Connect", connect.emit()) };
-    let (cqe, _) = port.command(qid, command).await?;
+    let (cqe, _) = driver.command(qid, command).await?;
     let status = cqe.status();
     if !status.is_success() {
         return Err(Failure::Refused { qid, status });
@@ -183,39 +183,39 @@ async fn connect_queue<E>(
 }
 
 async fn get_property<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     offset: u32,
     size: PropertySize,
 ) -> Result<u64, Failure<E>> {
     let get = Command::new("Property Get", Property::get(offset, size));
-    Ok(port.run(get).await?.0.result())
+    Ok(driver.run(get).await?.0.result())
 }
 
-async fn set_cc<E>(port: &Port<E>, cc: u32) -> Result<(), Failure<E>> {
-    port.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
+async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
+    driver.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
 }
 
 /// Shuts the controller down in order.
 ///
 /// # Errors
 /// The connection's, or the controller's refusal: what was written last may be lost then.
-pub async fn shut_down<E>(port: &Port<E>, timeout: Duration) -> Result<(), Failure<E>> {
-    set_cc(port, CC_ENABLE | CC_SHUTDOWN).await?;
-    let deadline = port.now() + timeout;
-    while get_property(port, property::CSTS, PropertySize::Four).await? & 0xc
+pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), Failure<E>> {
+    set_cc(driver, CC_ENABLE | CC_SHUTDOWN).await?;
+    let deadline = driver.now() + timeout;
+    while get_property(driver, property::CSTS, PropertySize::Four).await? & 0xc
         != CSTS_SHUTDOWN_COMPLETE
-        && port.now() < deadline
+        && driver.now() < deadline
     {
-        port.pause(CSTS_PAUSE).await;
+        driver.pause(CSTS_PAUSE).await;
     }
     Ok(())
 }
 
-async fn identify<E>(port: &Port<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Failure<E>> {
+async fn identify<E>(driver: &Driver<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Failure<E>> {
     let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
     sqe.cdw10 = u32::from(cns).into();
     let command = Command { bytes_in: IDENTIFY_BYTES as u32, ..Command::new("Identify", sqe) };
-    Ok(port.run(command).await?.1)
+    Ok(driver.run(command).await?.1)
 }
 
 /// Asks what the controller can do, for `io_queues` I/O queues.
@@ -223,17 +223,17 @@ async fn identify<E>(port: &Port<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Fail
 /// # Errors
 /// The connection's, or a command's.
 pub async fn information<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     enabled: Enabled,
     io_queues: u32,
 ) -> Result<ControllerInfo, Failure<E>> {
-    let page = identify(port, cns::CONTROLLER, 0).await?;
+    let page = identify(driver, cns::CONTROLLER, 0).await?;
     let page = IdentifyController::read_from_bytes(&page);
     let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
-    heed_retry_delays(port, &identify).await?;
+    heed_retry_delays(driver, &identify).await?;
     let wanted = NumberOfQueues { submission: io_queues, completion: io_queues };
     let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
-    let (cqe, _) = port.run(Command::new("Set Features (queues)", set)).await?;
+    let (cqe, _) = driver.run(Command::new("Set Features (queues)", set)).await?;
     let granted = NumberOfQueues::parse(cqe.dw0.get())
         .map_or(1, |queues| queues.submission.min(queues.completion));
     // MDTS is in pages of CAP.MPSMIN; 0 is no limit.
@@ -249,13 +249,13 @@ pub async fn information<E>(
         queue_entries_max: ((enabled.cap & 0xffff) + 1).min(1024) as u16,
         io_queues: io_queues.min(granted),
         identify: Box::new(identify),
-        namespaces: namespaces(port).await?,
+        namespaces: namespaces(driver).await?,
     })
 }
 
 /// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
 async fn heed_retry_delays<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     identify: &IdentifyController,
 ) -> Result<(), Failure<E>> {
     if identify.crdt.iter().all(|units| units.get() == 0) {
@@ -265,18 +265,18 @@ async fn heed_retry_delays<E>(
     out[0] = 1; // ACRE
     let set = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
     let command = Command { out, ..Command::new("Set Features (host behavior)", set) };
-    port.command(0, command).await.map(|_| ()) // a controller that refuses it tells none
+    driver.command(0, command).await.map(|_| ()) // a controller that refuses it tells none
 }
 
 /// The active namespaces.
 ///
 /// # Errors
 /// The connection's, or a command's.
-pub async fn namespaces<E>(port: &Port<E>) -> Result<Vec<NamespaceInfo>, Failure<E>> {
+pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Failure<E>> {
     let mut found = Vec::new();
     let mut after = 0;
     loop {
-        let page = identify(port, cns::ACTIVE_NAMESPACES, after).await?;
+        let page = identify(driver, cns::ACTIVE_NAMESPACES, after).await?;
         let (ids, _) = page.as_chunks::<4>();
         let ids: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
         let listed = ids.iter().take_while(|&&id| id != 0).count();
@@ -285,7 +285,7 @@ pub async fn namespaces<E>(port: &Port<E>) -> Result<Vec<NamespaceInfo>, Failure
                 return Err(Failure::Controller("namespace list out of order".into()));
             }
             after = nsid;
-            found.extend(namespace(port, nsid).await?);
+            found.extend(namespace(driver, nsid).await?);
         }
         if found.len() > NAMESPACES_MAX {
             return Err(Failure::Controller("too many namespaces".into()));
@@ -296,13 +296,13 @@ pub async fn namespaces<E>(port: &Port<E>) -> Result<Vec<NamespaceInfo>, Failure
     }
 }
 
-async fn namespace<E>(port: &Port<E>, nsid: u32) -> Result<Option<NamespaceInfo>, Failure<E>> {
-    let page = identify(port, cns::NAMESPACE, nsid).await?;
+async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceInfo>, Failure<E>> {
+    let page = identify(driver, cns::NAMESPACE, nsid).await?;
     let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
     let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
         return Ok(None); // gone meanwhile, or of a format without use here
     };
-    let Some((uuid, eui64)) = descriptors(port, nsid, identify.eui64).await? else {
+    let Some((uuid, eui64)) = descriptors(driver, nsid, identify.eui64).await? else {
         return Ok(None);
     };
     let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
@@ -323,11 +323,11 @@ async fn namespace<E>(port: &Port<E>, nsid: u32) -> Result<Option<NamespaceInfo>
 
 /// The namespace's UUID, and its EUI-64 where Identify Namespace has not told it; `None` when it is gone.
 async fn descriptors<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     nsid: u32,
     eui64: [u8; 8],
 ) -> Result<Option<Ids>, Failure<E>> {
-    let page = match identify(port, cns::NAMESPACE_DESCRIPTORS, nsid).await {
+    let page = match identify(driver, cns::NAMESPACE_DESCRIPTORS, nsid).await {
         Ok(page) => page,
         Err(Failure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
             return Ok(None);
@@ -352,7 +352,7 @@ async fn descriptors<E>(
 /// # Errors
 /// The target's refusal, or the connection's.
 pub async fn connect_lane<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     wants: &Wants,
     info: &ControllerInfo,
     qid: u16,
@@ -361,10 +361,10 @@ pub async fn connect_lane<E>(
     let class = wants.class.to_cattr();
     let mut flow_control = if wants.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
     loop {
-        let data_bytes_max = port.open(qid, entries).await?;
+        let data_bytes_max = driver.open(qid, entries).await?;
         let cattr = flow_control | class;
         let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
-        match connect_queue(port, wants, &connect, info.cntlid).await {
+        match connect_queue(driver, wants, &connect, info.cntlid).await {
             Ok(_) if data_bytes_max < info.transfer_bytes_max => {
                 let text = "the target gives an I/O queue less room for data than the admin queue";
                 return Err(Failure::Controller(text.into()));
@@ -381,7 +381,7 @@ pub async fn connect_lane<E>(
 /// # Errors
 /// The connection's.
 pub async fn switch_events_on<E>(
-    port: &Port<E>,
+    driver: &Driver<E>,
     identify: &IdentifyController,
 ) -> Result<bool, Failure<E>> {
     let wanted = identify.oaes.get() & oaes::NAMESPACE_ATTRIBUTE;
@@ -389,7 +389,7 @@ pub async fn switch_events_on<E>(
         return Ok(false);
     }
     let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
-    let (cqe, _) = port.command(0, Command::new("Set Features (events)", set)).await?;
+    let (cqe, _) = driver.command(0, Command::new("Set Features (events)", set)).await?;
     Ok(cqe.status().is_success())
 }
 
@@ -397,13 +397,13 @@ pub async fn switch_events_on<E>(
 ///
 /// # Errors
 /// The connection's, or the command's.
-pub async fn acknowledge<E>(port: &Port<E>, event: &AsyncEvent) -> Result<(), Failure<E>> {
+pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<(), Failure<E>> {
     if event.information != notice::NAMESPACE_ATTRIBUTE {
         return Ok(());
     }
     let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
     let command = Command::new("Get Log Page (changed)", log);
-    port.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
+    driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
 /// Asks for the command `cid` of queue `qid` to be aborted. Whether it is, its own completion says: the controller may
@@ -411,8 +411,8 @@ pub async fn acknowledge<E>(port: &Port<E>, event: &AsyncEvent) -> Result<(), Fa
 ///
 /// # Errors
 /// The connection's.
-pub async fn abort<E>(port: &Port<E>, qid: u16, cid: u16) -> Result<Status, Failure<E>> {
+pub async fn abort<E>(driver: &Driver<E>, qid: u16, cid: u16) -> Result<Status, Failure<E>> {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
-    Ok(port.command(0, Command::new("Abort", sqe)).await?.0.status())
+    Ok(driver.command(0, Command::new("Abort", sqe)).await?.0.status())
 }

@@ -138,7 +138,7 @@ pub enum Step<T> {
 
 /// Between a procedure and its driver.
 #[derive(Debug)]
-struct Desk<E> {
+struct Exchange<E> {
     now: Instant,
     ask: Option<Ask>,
     until: Option<Instant>,
@@ -147,33 +147,33 @@ struct Desk<E> {
 
 /// The procedure's side of it.
 #[derive(Debug)]
-pub struct Port<E>(Arc<Mutex<Desk<E>>>);
+pub struct Driver<E>(Arc<Mutex<Exchange<E>>>);
 
-impl<E> Port<E> {
-    fn desk(&self) -> MutexGuard<'_, Desk<E>> {
+impl<E> Driver<E> {
+    fn lock(&self) -> MutexGuard<'_, Exchange<E>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.desk().now
+        self.lock().now
     }
 
     /// Goes on after a while.
     pub async fn pause(&self, time: Duration) {
         let until = self.now() + time;
         poll_fn(|_| {
-            let mut desk = self.desk();
-            desk.until = (desk.now < until).then_some(until);
-            if desk.until.is_some() { Poll::Pending } else { Poll::Ready(()) }
+            let mut exchange = self.lock();
+            exchange.until = (exchange.now < until).then_some(until);
+            if exchange.until.is_some() { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
     }
 
     async fn ask(&self, ask: Ask) -> Result<Answer, E> {
-        self.desk().ask = Some(ask);
-        poll_fn(|_| self.desk().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+        self.lock().ask = Some(ask);
+        poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
     /// Connects a queue: most octets of a command's data there.
@@ -220,7 +220,7 @@ impl<E> Port<E> {
 /// A procedure that ends with a `T`.
 pub struct Procedure<E, T> {
     body: Pin<Box<dyn Future<Output = T> + Send>>,
-    desk: Port<E>,
+    driver: Driver<E>,
 }
 
 impl<E, T> fmt::Debug for Procedure<E, T> {
@@ -231,21 +231,21 @@ impl<E, T> fmt::Debug for Procedure<E, T> {
 
 impl<E, T> Procedure<E, T> {
     /// A procedure that has not begun.
-    pub fn new<F: Future<Output = T> + Send + 'static>(body: impl FnOnce(Port<E>) -> F) -> Self {
-        let desk = Desk { now: Instant::default(), ask: None, until: None, answer: None };
-        let desk = Arc::new(Mutex::new(desk));
-        Procedure { body: Box::pin(body(Port(desk.clone()))), desk: Port(desk) }
+    pub fn new<F: Future<Output = T> + Send + 'static>(body: impl FnOnce(Driver<E>) -> F) -> Self {
+        let exchange = Exchange { now: Instant::default(), ask: None, until: None, answer: None };
+        let exchange = Arc::new(Mutex::new(exchange));
+        Procedure { body: Box::pin(body(Driver(exchange.clone()))), driver: Driver(exchange) }
     }
 
     /// Goes on as far as it can. Not to be called again once it has ended.
     pub fn poll(&mut self, now: Instant) -> Step<T> {
-        self.desk.desk().now = now;
+        self.driver.lock().now = now;
         if let Poll::Ready(ended) = self.body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
             return Step::Ended(ended);
         }
-        let mut desk = self.desk.desk();
-        match (desk.ask.take(), desk.until) {
+        let mut exchange = self.driver.lock();
+        match (exchange.ask.take(), exchange.until) {
             (Some(ask), _) => Step::Ask(ask),
             (None, Some(until)) => Step::Until(until),
             (None, None) => Step::Asked,
@@ -254,6 +254,6 @@ impl<E, T> Procedure<E, T> {
 
     /// The answer to what it has asked for last.
     pub fn answer(&mut self, answer: Result<Answer, E>) {
-        self.desk.desk().answer = Some(answer);
+        self.driver.lock().answer = Some(answer);
     }
 }

@@ -15,18 +15,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
 thread_local! {
-    /// The desk of the reactor that runs on this thread.
-    static OWN_DESK: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The queue of the reactor that runs on this thread.
+    static OWN_QUEUE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The desk of this thread's reactor, if it is one. Such a thread must never wait for a desk.
-pub(super) fn own_desk() -> Option<usize> {
-    OWN_DESK.get()
+/// The queue of this thread's reactor, if it is one. Such a thread must never wait for a queue.
+pub(super) fn own_queue() -> Option<usize> {
+    OWN_QUEUE.get()
 }
 
-/// This thread runs the reactor of desk `index` from now on.
-pub(super) fn set_own_desk(index: usize) {
-    OWN_DESK.set(Some(index));
+/// This thread runs the reactor of queue `index` from now on.
+pub(super) fn set_own_queue(index: usize) {
+    OWN_QUEUE.set(Some(index));
 }
 
 /// Who is told of a request's end.
@@ -69,7 +69,7 @@ pub(super) enum Refused {
 }
 
 struct State {
-    queue: VecDeque<Entry>,
+    entries: VecDeque<Entry>,
     /// Who wants to know the lanes' counters.
     asking: Vec<SyncSender<LaneStats>>,
     closed: bool,
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-pub(super) struct Desk {
+pub(super) struct SubmissionQueue {
     state: Mutex<State>,
     room: Condvar,
     event: Event,
@@ -92,12 +92,12 @@ pub(super) struct Desk {
     capacity: usize,
 }
 
-impl Desk {
+impl SubmissionQueue {
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
-        let queue = VecDeque::with_capacity(capacity);
-        let state = Mutex::new(State { queue, asking: Vec::new(), closed: false });
+        let entries = VecDeque::with_capacity(capacity);
+        let state = Mutex::new(State { entries, asking: Vec::new(), closed: false });
         let (room, asked) = (Condvar::new(), AtomicBool::new(false));
-        Ok(Desk { state, room, event: Event::new()?, asked, capacity })
+        Ok(SubmissionQueue { state, room, event: Event::new()?, asked, capacity })
     }
 
     pub(super) fn event(&self) -> &Event {
@@ -111,7 +111,7 @@ impl Desk {
     /// Leaves an entry if there is room.
     pub(super) fn try_put(&self, entry: Entry) -> Result<(), Refused> {
         let state = self.lock();
-        match state.queue.len() < self.capacity {
+        match state.entries.len() < self.capacity {
             _ if state.closed => Err(Refused::Closed(entry)),
             false => Err(Refused::Full(entry)),
             true => {
@@ -124,7 +124,7 @@ impl Desk {
     /// Leaves an entry, waiting for room; a reactor's own thread goes beyond the bound instead.
     pub(super) fn put(&self, entry: Entry) -> Result<(), Refused> {
         let mut state = self.lock();
-        while !state.closed && state.queue.len() >= self.capacity && own_desk().is_none() {
+        while !state.closed && state.entries.len() >= self.capacity && own_queue().is_none() {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
@@ -155,8 +155,8 @@ impl Desk {
 
     /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
     fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
-        let is_first = state.queue.is_empty();
-        state.queue.push_back(entry);
+        let is_first = state.entries.is_empty();
+        state.entries.push_back(entry);
         drop(state);
         if is_first {
             self.event.wake();
@@ -166,9 +166,9 @@ impl Desk {
     /// Moves up to `count` entries to `batch`.
     pub(super) fn take(&self, count: usize, batch: &mut VecDeque<Entry>) {
         let mut state = self.lock();
-        let was_full = state.queue.len() >= self.capacity;
-        let count = count.min(state.queue.len());
-        batch.extend(state.queue.drain(..count));
+        let was_full = state.entries.len() >= self.capacity;
+        let count = count.min(state.entries.len());
+        batch.extend(state.entries.drain(..count));
         drop(state);
         if was_full && count > 0 {
             self.room.notify_all();
@@ -178,7 +178,7 @@ impl Desk {
     /// Takes nothing any more, if nothing is there; whether it is closed.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut state = self.lock();
-        if state.queue.is_empty() {
+        if state.entries.is_empty() {
             state.close();
         }
         let closed = state.closed;
@@ -191,7 +191,7 @@ impl Desk {
     pub(super) fn close(&self) -> VecDeque<Entry> {
         let mut state = self.lock();
         state.close();
-        let left = std::mem::take(&mut state.queue);
+        let left = std::mem::take(&mut state.entries);
         drop(state);
         self.room.notify_all();
         left

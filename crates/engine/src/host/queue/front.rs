@@ -1,14 +1,14 @@
-//! The front that carries requests from a desk to the reactor's lanes, and completions back.
+//! The front that carries requests from a queue to the reactor's lanes, and completions back.
 
 use super::super::api::{Completion, Front, Interest, LaneId, Turn};
-use super::desk::{Desk, Entry, Reply, set_own_desk};
+use super::submission_queue::{Entry, Reply, SubmissionQueue, set_own_queue};
 use crate::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The desk's key among the watched descriptors: the only one.
-const DESK: u64 = 0;
+/// The queue's key among the watched descriptors: the only one.
+const QUEUE: u64 = 0;
 
 /// A request on a lane: the caller's token, and whom to tell.
 struct Pending {
@@ -16,9 +16,9 @@ struct Pending {
     reply: Reply,
 }
 
-pub(super) struct Clerk {
+pub(super) struct QueueFront {
     index: usize,
-    desk: Arc<Desk>,
+    queue: Arc<SubmissionQueue>,
     lanes: usize,
     next_lane: usize,
     watching: bool,
@@ -28,11 +28,11 @@ pub(super) struct Clerk {
     free: Vec<u32>,
 }
 
-impl Clerk {
-    pub(super) fn new(index: usize, desk: Arc<Desk>, lanes: usize) -> Self {
-        Clerk {
+impl QueueFront {
+    pub(super) fn new(index: usize, queue: Arc<SubmissionQueue>, lanes: usize) -> Self {
+        QueueFront {
             index,
-            desk,
+            queue,
             lanes,
             next_lane: 0,
             watching: false,
@@ -58,20 +58,20 @@ impl Clerk {
 
     fn watch(&mut self, turn: &mut dyn Turn) {
         if !self.watching {
-            set_own_desk(self.index);
-            turn.watch(self.desk.event().fd(), Interest::Readable, DESK);
+            set_own_queue(self.index);
+            turn.watch(self.queue.event().fd(), Interest::Readable, QUEUE);
             self.watching = true;
         }
         while turn.next_ready().is_some() {
-            self.desk.event().acknowledge();
-            turn.watch(self.desk.event().fd(), Interest::Readable, DESK);
+            self.queue.event().acknowledge();
+            turn.watch(self.queue.event().fd(), Interest::Readable, QUEUE);
             self.answer(turn);
         }
     }
 
     /// Tells the lanes' counters to those who have asked.
     fn answer(&self, turn: &mut dyn Turn) {
-        let asking = self.desk.take_asking();
+        let asking = self.queue.take_asking();
         if asking.is_empty() {
             return;
         }
@@ -86,7 +86,7 @@ impl Clerk {
         let room: u32 = (0..self.lanes).map(|lane| turn.room(LaneId(lane))).sum();
         let room = (room as usize).saturating_sub(self.batch.len());
         if room > 0 {
-            self.desk.take(room, &mut self.batch);
+            self.queue.take(room, &mut self.batch);
         }
         while let Some(entry) = self.batch.pop_front() {
             if let Err(entry) = self.submit(turn, entry) {
@@ -123,23 +123,23 @@ impl Clerk {
     }
 }
 
-impl Front for Clerk {
+impl Front for QueueFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.watch(turn);
         while let Some(completion) = turn.next_completion() {
             self.complete(completion);
         }
         self.submit_batch(turn);
-        if turn.stopping() && self.is_idle() && self.desk.close_if_empty() {
+        if turn.stopping() && self.is_idle() && self.queue.close_if_empty() {
             turn.stop();
         }
     }
 }
 
-impl Drop for Clerk {
+impl Drop for QueueFront {
     /// In order nothing is left; after the reactor has failed every request still ends.
     fn drop(&mut self) {
-        for entry in self.batch.drain(..).chain(self.desk.close()) {
+        for entry in self.batch.drain(..).chain(self.queue.close()) {
             entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
         }
         for Pending { token, reply } in self.pending.drain(..).flatten() {
