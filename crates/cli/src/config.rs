@@ -343,6 +343,7 @@ mod tests {
         assert_eq!(ServeConfig::parse(&example.to_toml()), Ok(example));
     }
 
+    #[cfg(feature = "ether")]
     #[test]
     fn addresses_and_interfaces_go_together() {
         let line = "-a ether:eth1,ether:eth2 --vlan 7 --no-data-batching --namespace mem:4k";

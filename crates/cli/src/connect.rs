@@ -40,11 +40,7 @@ fn interfaces(list: &str) -> Outcome<Vec<String>> {
 /// # Errors
 /// Options that make no sense.
 pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
-    portal.ether.check().map_err(Failure::usage)?;
-    let interfaces = interfaces(&portal.traddr)?;
-    let port = portal.ether.port();
-    let packing = portal.ether.packing();
-    Ok(EtherAddress { interfaces, port, packing })
+    portal.ether.address(interfaces(&portal.traddr)?).map_err(Failure::usage)
 }
 
 /// An address, or a name: that is looked up for each connection, as it may lead elsewhere later.

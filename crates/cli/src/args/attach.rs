@@ -6,7 +6,8 @@ use clap::Args;
 use roadtrain_front::fuse::Uring;
 use std::path::PathBuf;
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = concat!(
+    "\
 Prints one line beginning `ready` with the names of the devices (for nbd a URI that nbdinfo,
 nbdcopy, qemu-img and fio take), the NQN, the namespaces and the attachment's ID; runs until
 SIGTERM, SIGINT or `roadtrain detach`.
@@ -19,11 +20,13 @@ Examples:
       --background
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 \\
       --as nbd:tcp:127.0.0.1:10809 --lanes 2 --cores 0-1 --policy i10
-  roadtrain attach -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --as ublk
-  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as vhost-user:/run/disk.sock
+",
+    ether!("  roadtrain attach -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --as ublk\n"),
+    "  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as vhost-user:/run/disk.sock
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on \\
       -machine memory-backend=mem -chardev socket,id=disk,path=/run/disk.sock,reconnect=1 \\
-      -device vhost-user-blk-pci,chardev=disk ...";
+      -device vhost-user-blk-pci,chardev=disk ..."
+);
 
 /// What only some front-ends have.
 #[derive(Args, Clone, Debug)]

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Measured time unless `--seconds` or `--ios` say otherwise.
 const SECONDS: Duration = Duration::from_secs(5);
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = concat!(
+    "\
 Without -a it starts a target of its own on loopback and reports that one's CPU time as well.
 Writing destroys what the namespace holds.
 
@@ -50,8 +51,11 @@ Examples:
   roadtrain bench --mode queue --threads 16 --cores 0 --target-cores 1 --rw randread --bs 512k
   roadtrain bench --namespace ssd:1GiB,service-us=100,parallel=64 --step depth=1:128,period-ms=200
   roadtrain bench -a 192.0.2.7 -n nqn.2025-01.io.example:disk --rw write --bs 128k --size 1GiB \\
-      --verify
-  roadtrain bench -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --rw randread --depth 128";
+      --verify",
+    ether!(
+        "\n  roadtrain bench -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --rw randread --depth 128"
+    )
+);
 
 /// What to do with the blocks, in fio's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -88,9 +92,12 @@ pub struct BenchArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target; with -t ether interfaces that lead to it: IF[,IF..]
-    /// [default: start one here].
-    #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn")]
+    /// Address or name of the target.
+    #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn", help = concat!(
+        "Address or name of the target",
+        ether!("; with -t ether interfaces that lead to it: IF[,IF..]"),
+        " [default: start one here]"
+    ))]
     pub traddr: Option<String>,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]

@@ -12,6 +12,7 @@ pub enum Transport {
     #[default]
     Tcp,
     /// Frames, straight on Ethernet.
+    #[cfg_attr(not(feature = "ether"), value(hide = true))]
     Ether,
 }
 
@@ -29,9 +30,11 @@ pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target (a name is looked up for each connection, so it may move); with -t ether this
-    /// machine's interfaces that lead to it: IF[,IF..].
-    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    /// Address or name of the target.
+    #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
+        "Address or name of the target (a name is looked up for each connection, so it may move)",
+        ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
+    ))]
     pub traddr: String,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
@@ -51,8 +54,11 @@ pub struct ConnectArgs {
     /// This host's identifier, a UUID [default: the one in the host NQN].
     #[arg(short = 'I', long, value_name = "UUID", alias = "host-id")]
     pub hostid: Option<String>,
-    /// Protect PDU headers with CRC32C (frames of -t ether always do).
-    #[arg(short = 'g', long, visible_alias = "hdr-digest")]
+    /// Protect PDU headers with CRC32C.
+    #[arg(short = 'g', long, visible_alias = "hdr-digest", help = concat!(
+        "Protect PDU headers with CRC32C",
+        ether!(" (frames of -t ether always do)")
+    ))]
     pub hdgst: bool,
     /// Protect data with CRC32C.
     #[arg(short = 'G', long, visible_alias = "data-digest")]

@@ -3,6 +3,8 @@
 use super::word;
 use clap::{Args, ValueEnum};
 use roadtrain_engine::ether::port::{PortConfig, PortKind};
+use roadtrain_engine::host::EtherAddress;
+use roadtrain_engine::target::EtherConfig;
 use roadtrain_proto::ether::Packing;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -61,6 +63,24 @@ pub struct EtherArgs {
 }
 
 impl EtherArgs {
+    /// A target that these interfaces lead to.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn address(&self, interfaces: Vec<String>) -> Result<EtherAddress, String> {
+        self.check()?;
+        Ok(EtherAddress { port: self.port(), packing: self.packing(), interfaces })
+    }
+
+    /// A target that listens there.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn listen(&self, interfaces: Vec<String>) -> Result<EtherConfig, String> {
+        self.check()?;
+        Ok(EtherConfig { port: self.port(), packing: self.packing(), interfaces })
+    }
+
     /// How ports are made.
     #[must_use]
     pub fn port(&self) -> PortConfig {

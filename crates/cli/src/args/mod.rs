@@ -1,10 +1,25 @@
 //! The command line: one source for parsing, `--help`, man pages and completions.
 
+/// Help about Ethernet, where the program is built with it.
+#[cfg(feature = "ether")]
+macro_rules! ether {
+    ($text:literal) => {
+        $text
+    };
+}
+#[cfg(not(feature = "ether"))]
+macro_rules! ether {
+    ($text:literal) => {
+        ""
+    };
+}
+
 mod attach;
 mod bench;
 mod class;
 mod connect;
 mod dispatch;
+#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod generate;
 mod life;
@@ -20,7 +35,9 @@ pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs, ReadWrite};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use dispatch::DispatchName;
-pub use ether::{EtherArgs, PortKindName};
+pub use ether::EtherArgs;
+#[cfg(feature = "ether")]
+pub use ether::PortKindName;
 pub use generate::{CompletionsArgs, ManArgs};
 pub use life::{DetachArgs, StatusArgs};
 pub use placement::PlacementName;
@@ -54,13 +71,16 @@ Examples:
   roadtrain detach --all
   roadtrain bench --rw randread --bs 4k --depth 128 --seconds 5";
 
+const LONG_ABOUT: &str = concat!(
+    "Remote block storage over NVMe/TCP, in user space.\n\n\
+     Exports files, block devices and memory to any NVMe/TCP host, and connects to any NVMe/TCP target",
+    ether!("; among its own kind also straight on Ethernet (-t ether)"),
+    ". Needs no huge pages; to export, connect and serve NBD or virtual machines over TCP no root and no kernel module."
+);
+
 /// Remote block storage over NVMe/TCP, in user space.
-///
-/// Exports files, block devices and memory to any NVMe/TCP host, and connects to any NVMe/TCP target; among its
-/// own kind also straight on Ethernet (-t ether).
-/// Needs no huge pages; to export, connect and serve NBD or virtual machines over TCP no root and no kernel module.
 #[derive(Debug, Parser)]
-#[command(name = "roadtrain", version, after_help = AFTER_HELP, max_term_width = WIDTH_MAX)]
+#[command(name = "roadtrain", version, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = WIDTH_MAX)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -85,7 +105,8 @@ pub struct GlobalArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Export memory, files and block devices, over NVMe/TCP or straight on Ethernet.
+    /// Export memory, files and block devices.
+    #[command(about = concat!("Export memory, files and block devices, over NVMe/TCP", ether!(" or straight on Ethernet")))]
     Serve(Box<ServeArgs>),
     /// Ask targets what they offer.
     Discover(DiscoverArgs),
@@ -186,6 +207,7 @@ mod tests {
         for line in [
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace mem:1GiB \
              --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1",
+            #[cfg(feature = "ether")]
             "serve -t ether -a eth0,eth1 -a tcp:127.0.0.1 --vlan 7 --ethertype 0x88b6 --port-kind packet -n nqn.x:y \
              --namespace mem:1GiB",
             "bench -t tcp -a 127.0.0.1 -s 4420 -n nqn.x:y --rw randread --bs 4k --depth 128 --lanes 1 \

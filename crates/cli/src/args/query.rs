@@ -3,11 +3,13 @@
 use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Transport};
 use clap::Args;
 
-const DISCOVER_EXAMPLES: &str = "\
+const DISCOVER_EXAMPLES: &str = concat!(
+    "\
 Examples:
   roadtrain discover -a 127.0.0.1
-  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json
-  roadtrain discover -t ether -a eth1,eth2";
+  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json",
+    ether!("\n  roadtrain discover -t ether -a eth1,eth2")
+);
 
 /// `roadtrain discover`
 #[derive(Args, Clone, Debug)]
@@ -62,8 +64,12 @@ pub struct ListArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of a target; with -t ether interfaces [default: list what is attached and served here].
-    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    /// Address or name of a target.
+    #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
+        "Address or name of a target",
+        ether!("; with -t ether interfaces"),
+        " [default: list what is attached and served here]"
+    ))]
     pub traddr: Option<String>,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420, requires = "traddr")]

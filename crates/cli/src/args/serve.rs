@@ -7,7 +7,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = concat!(
+    "\
 Namespaces: KIND:ARGUMENT[,OPTION]...
   mem:1GiB                   memory, gone with the process
   ssd:1GiB,service-us=100    memory as slow as an SSD: every command takes 100 us, at most
@@ -26,17 +27,25 @@ target` changes one thing by itself.
 Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk \\
       --namespace mem:1GiB --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1
-  roadtrain serve -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
-  roadtrain serve --config serve.toml --check-config
-  roadtrain serve --config serve.toml";
+",
+    ether!(
+        "  roadtrain serve -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --namespace mem:1GiB\n"
+    ),
+    "  roadtrain serve --config serve.toml --check-config
+  roadtrain serve --config serve.toml"
+);
 
 /// Options of `roadtrain serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
-    /// Configuration file: takes the place of the options under Export, Ethernet, Limits, Batching and Waiting.
-    #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "transport", "traddr", "ethertype", "vlan", "port_kind", "no_request_batching", "no_data_batching", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+    /// Configuration file.
+    #[arg(long, value_name = "FILE", help = concat!(
+        "Configuration file: takes the place of the options under Export, ",
+        ether!("Ethernet, "),
+        "Limits, Batching and Waiting"
+    ), conflicts_with_all = [
+        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
         "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
@@ -86,12 +95,15 @@ pub struct ExportArgs {
     /// Transport of addresses that do not name theirs.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name to listen on, IPv4 or IPv6; with -t ether interfaces.
-    /// Repeatable; tcp: and ether: before it name the transport.
+    /// Address or name to listen on.
     #[arg(
         short = 'a',
         long,
         value_name = "ADDRESS",
+        help = concat!(
+            "Address or name to listen on, IPv4 or IPv6",
+            ether!("; with -t ether interfaces. Repeatable; tcp: and ether: before it name the transport")
+        ),
         value_delimiter = ',',
         required_unless_present = "config"
     )]

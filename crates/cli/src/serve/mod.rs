@@ -13,7 +13,7 @@ use control::Served;
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::target::{
-    Blocks, ConnectionLimits, EtherConfig, Export, Server, ServerConfig, ServerError, Subsystem,
+    Blocks, ConnectionLimits, Export, Server, ServerConfig, ServerError, Subsystem,
 };
 use roadtrain_proto::target::{ConfigError, Limits};
 use roadtrain_wire::pdu::Digests;
@@ -125,13 +125,9 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
     let (asked, granted) = (&config.limits, Limits::default());
     let base = ServerConfig::new(listen, subsystems(&config.subsystems)?);
     let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
-    let ether = config.ether.as_ref().map(|ether| EtherConfig {
-        interfaces: ether.interfaces.0.clone(),
-        port: ether.frames.port(),
-        packing: ether.frames.packing(),
-    });
+    let ether = config.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
     Ok(ServerConfig {
-        ether,
+        ether: ether.transpose().map_err(Failure::usage)?,
         limits: Limits {
             io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
             queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
