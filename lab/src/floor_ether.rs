@@ -60,10 +60,10 @@ fn measure(args: &Args) -> anyhow::Result<Vec<EtherResult>> {
 
 /// The target and the host each on a pinned thread of their own.
 fn run(args: &Args, case: &Case, links: &links::Links) -> anyhow::Result<EtherResult> {
-    let mut host_end = End::open(args, case, &links.host, end::HOST_DOOR)?;
-    let mut target_end = End::open(args, case, &links.target, end::TARGET_DOOR)?;
-    host_end.meet(&target_end, end::TARGET_DOOR);
-    target_end.meet(&host_end, end::HOST_DOOR);
+    let mut host_end = End::open(args, case, &links.host, end::HOST_SOCKET)?;
+    let mut target_end = End::open(args, case, &links.target, end::TARGET_SOCKET)?;
+    host_end.meet(&target_end, end::TARGET_SOCKET);
+    target_end.meet(&host_end, end::HOST_SOCKET);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();

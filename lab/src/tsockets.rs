@@ -4,9 +4,9 @@
 //! ends name the target's IPv4 addresses. It needs no privileges. It is there to be compared with: the difference is
 //! what frames gain by leaving out TCP and IP.
 //!
-//! An end has its IPv4 address for an Ethernet address, and listens at the TCP port that its door names; a target's
-//! door 0 is the port in the name (4420). A frame for an address and a door takes the connection to them, which
-//! is made when it is needed and used both ways. In a connection frames follow each other without anything between:
+//! An end has its IPv4 address for an Ethernet address. Its socket number is the TCP port that it listens at; a
+//! target's socket number 0 is the port in the name (4420). A frame takes the connection to its address and socket
+//! number, which is made when it is needed and used both ways. In a connection frames follow each other without anything between:
 //! BODY says where the next one begins.
 
 mod epoll;
@@ -42,11 +42,11 @@ const PIECES_MAX: usize = 1024;
 /// Marks the listener among what is ready.
 const LISTENER: usize = usize::MAX;
 
-/// Who is at the other end: an address and a door.
+/// Who is at the other end: an address and a socket number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     ip: Ipv4Addr,
-    door: u16,
+    socket_number: u16,
 }
 
 struct TSockets {
@@ -84,10 +84,10 @@ pub(crate) fn main(args: Args) -> ExitCode {
     roadtrain_cli::main_with([OsString::from("roadtrain")].into_iter().chain(args.arguments))
 }
 
-/// Opens a port if the name is an address. A door that may not be listened at is as good as one that is taken.
-fn open(name: &str, door: u16) -> Option<io::Result<Opened>> {
+/// Opens a port if the name is an address. A socket number that may not be listened at counts as taken.
+fn open(name: &str, socket_number: u16) -> Option<io::Result<Opened>> {
     let target = place_named(name)?;
-    Some(TSockets::open(target, door).map_err(|error| match error.kind() {
+    Some(TSockets::open(target, socket_number).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => io::ErrorKind::AddrInUse.into(),
         _ => error,
     }))
@@ -99,13 +99,13 @@ fn place_named(name: &str) -> Option<SocketAddrV4> {
 }
 
 impl TSockets {
-    /// Listens for `door` where the target can reach us.
-    fn open(target: SocketAddrV4, door: u16) -> io::Result<Opened> {
+    /// Listens for `socket_number` where the target can reach us.
+    fn open(target: SocketAddrV4, socket_number: u16) -> io::Result<Opened> {
         let local = local_towards(*target.ip())?;
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         listener.set_reuse_address(true)?;
         let tcp_port = target.port();
-        listener.bind(&place(End { ip: local, door }, tcp_port).into())?;
+        listener.bind(&place(End { ip: local, socket_number }, tcp_port).into())?;
         listener.listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new()?;
@@ -208,9 +208,9 @@ impl Wires {
             own.first_chunk().map_or_else(MacAddress::default, |mac| MacAddress(*mac));
         let header = own.get(ETHERNET_HEADER_BYTES..);
         let header = header.and_then(|octets| FrameHeader::ref_from_prefix(octets).ok());
-        let door = header.map_or(0, |(header, _)| header.door.get());
+        let socket_number = header.map_or(0, |(header, _)| header.socket_number.get());
         let ip = if destination == GROUP { self.target } else { ip(destination) };
-        End { ip, door }
+        End { ip, socket_number }
     }
 
     /// Sends frames to one end, and forgets their pieces.
@@ -254,7 +254,7 @@ impl Wires {
             socket.set_nonblocking(true)?;
             match socket.connect(&place(end, self.tcp_port).into()) {
                 Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
-                _ => Ok(Pipe::new(socket, end.ip, Some(end.door))),
+                _ => Ok(Pipe::new(socket, end.ip, Some(end.socket_number))),
             }
         };
         dial().and_then(|pipe| self.add(pipe)).map_err(|_| Dropped)
@@ -287,7 +287,7 @@ impl Wires {
 
 /// Where an end listens.
 fn place(end: End, tcp_port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(end.ip, if end.door == 0 { tcp_port } else { end.door })
+    SocketAddrV4::new(end.ip, if end.socket_number == 0 { tcp_port } else { end.socket_number })
 }
 
 fn mac(ip: Ipv4Addr) -> MacAddress {

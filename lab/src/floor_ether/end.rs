@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-pub(super) const HOST_DOOR: u16 = 0x0101;
-pub(super) const TARGET_DOOR: u16 = 0x0202;
+pub(super) const HOST_SOCKET: u16 = 0x0101;
+pub(super) const TARGET_SOCKET: u16 = 0x0202;
 /// Frames taken before answers leave.
 const FRAMES_PER_TURN: usize = 64;
 /// How long an end sleeps before it looks whether all is over.
@@ -39,14 +39,14 @@ impl End {
         args: &Args,
         case: &Case,
         interface: &str,
-        door: u16,
+        socket_number: u16,
     ) -> anyhow::Result<End> {
         let config = PortConfig {
             kind: case.kind.port(),
             receive_bytes: args.receive,
             ..PortConfig::default()
         };
-        let port = Port::open(interface, door, &config)
+        let port = Port::open(interface, socket_number, &config)
             .with_context(|| format!("open a port at {interface}"))?;
         let packer = Packer::new(case.room(), case.payloads);
         let spin = Duration::from_micros(args.spin_us);
@@ -54,8 +54,8 @@ impl End {
         Ok(End { port, packer, spin, zero_copy })
     }
 
-    pub(super) fn meet(&mut self, peer: &End, door: u16) {
-        self.packer.set_peer(peer.port.mac(), door);
+    pub(super) fn meet(&mut self, peer: &End, socket_number: u16) {
+        self.packer.set_peer(peer.port.mac(), socket_number);
     }
 
     /// Appends a record with payload.

@@ -86,7 +86,7 @@ pub(super) struct Packer {
     payloads_left: usize,
     open: bool,
     peer: MacAddress,
-    door: u16,
+    socket_number: u16,
 }
 
 impl Packer {
@@ -99,13 +99,13 @@ impl Packer {
             payloads_left: 0,
             open: false,
             peer: MacAddress::default(),
-            door: 0,
+            socket_number: 0,
         }
     }
 
     /// Where the frames go.
-    pub(super) fn set_peer(&mut self, peer: MacAddress, door: u16) {
-        (self.peer, self.door) = (peer, door);
+    pub(super) fn set_peer(&mut self, peer: MacAddress, socket_number: u16) {
+        (self.peer, self.socket_number) = (peer, socket_number);
     }
 
     /// Whether a record fits into the frame that is being built.
@@ -159,7 +159,7 @@ impl Packer {
             kind: FrameType::Cargo as u8,
             ..FrameHeader::default()
         };
-        header.door.set(self.door);
+        header.socket_number.set(self.socket_number);
         port.end(self.peer, header);
     }
 }

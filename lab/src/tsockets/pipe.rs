@@ -22,7 +22,7 @@ pub(super) struct Pipe {
     socket: Socket,
     ip: Ipv4Addr,
     /// The other end's; `None`: it has called, and not yet said.
-    door: Option<u16>,
+    socket_number: Option<u16>,
     /// With room for Ethernet's header before the first frame; made when something comes.
     input: Vec<u8>,
     /// What is in it that was not shown: from, to.
@@ -37,18 +37,18 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Over `socket`, which may still be connecting if the door is known.
-    pub(super) fn new(socket: Socket, ip: Ipv4Addr, door: Option<u16>) -> Self {
+    /// Over `socket`, which may still be connecting if the socket number is known.
+    pub(super) fn new(socket: Socket, ip: Ipv4Addr, socket_number: Option<u16>) -> Self {
         Pipe {
             socket,
             ip,
-            door,
+            socket_number,
             input: Vec::new(),
             unread: (ETHERNET_HEADER_BYTES, ETHERNET_HEADER_BYTES),
             waiting: Vec::new(),
             waits_from: 0,
-            is_connecting: door.is_some(),
-            is_watched: door.is_some(),
+            is_connecting: socket_number.is_some(),
+            is_watched: socket_number.is_some(),
             is_closed: false,
         }
     }
@@ -58,7 +58,7 @@ impl Pipe {
     }
 
     pub(super) fn leads_to(&self, end: End) -> bool {
-        !self.is_closed && (self.ip, self.door) == (end.ip, Some(end.door))
+        !self.is_closed && (self.ip, self.socket_number) == (end.ip, Some(end.socket_number))
     }
 
     /// Nothing waits for room to send.
@@ -200,7 +200,7 @@ impl Pipe {
                 self.unread = (ETHERNET_HEADER_BYTES, ETHERNET_HEADER_BYTES);
                 break;
             }
-            self.door.get_or_insert(reply);
+            self.socket_number.get_or_insert(reply);
             // Over the end of the frame before, or the room in front of the first.
             let outside = &mut self.input[from - ETHERNET_HEADER_BYTES..end];
             outside[..6].copy_from_slice(&local.0);

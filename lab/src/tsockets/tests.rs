@@ -1,5 +1,5 @@
 use super::*;
-use roadtrain_engine::ether::port::{Port, PortConfig, is_door_taken};
+use roadtrain_engine::ether::port::{Port, PortConfig, is_socket_number_taken};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameType, VERSION, flags, parse};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
@@ -8,41 +8,41 @@ use std::time::{Duration, Instant};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// A port with a free door.
+/// A port with a free socket number.
 fn port() -> Port {
     port_at(TCP_PORT, |number| number as u16 | 1)
 }
 
-fn port_at(tcp_port: u16, door: impl Fn(u64) -> u16) -> Port {
+fn port_at(tcp_port: u16, socket_number: impl Fn(u64) -> u16) -> Port {
     medium::provide(open);
     loop {
         let random = RandomState::new().hash_one(0);
         let name = format!("{HERE}:{tcp_port}");
-        match Port::open(&name, door(random), &PortConfig::default()) {
-            Err(error) if is_door_taken(&error) => {}
+        match Port::open(&name, socket_number(random), &PortConfig::default()) {
+            Err(error) if is_socket_number_taken(&error) => {}
             port => return port.unwrap(),
         }
     }
 }
 
-fn header(from: &Port, door: u16) -> FrameHeader {
+fn header(from: &Port, socket_number: u16) -> FrameHeader {
     FrameHeader {
         version: VERSION,
         kind: FrameType::Cargo as u8,
         flags: flags::CRC.into(),
-        door: door.into(),
-        reply: from.door().into(),
+        socket_number: socket_number.into(),
+        reply: from.socket_number().into(),
         ..FrameHeader::default()
     }
 }
 
 /// Sends a frame of our own octets and payload.
-fn put(from: &mut Port, to: MacAddress, door: u16, octets: &[u8], payload: &[u8]) {
+fn put(from: &mut Port, to: MacAddress, socket_number: u16, octets: &[u8], payload: &[u8]) {
     from.begin();
     from.octets(octets.len()).copy_from_slice(octets);
     // SAFETY: flushed before the payload goes.
     unsafe { from.payload(payload.as_ptr(), payload.len()) };
-    let header = header(from, door);
+    let header = header(from, socket_number);
     from.end(to, header);
     let sent = from.flush().unwrap();
     assert_eq!((sent.frames, sent.refused), (1, 0));
@@ -73,7 +73,7 @@ fn bodies(to: &mut Port, others: &mut [&mut Port], count: usize) -> Vec<Vec<u8>>
 #[test]
 fn frames_go_both_ways_over_one_connection() {
     let (mut a, mut b) = (port(), port());
-    let (from_a, from_b) = (a.door(), b.door());
+    let (from_a, from_b) = (a.socket_number(), b.socket_number());
     put(&mut a, mac(HERE), from_b, b"abc", b"defgh");
     assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"abcdefgh"]);
     put(&mut b, mac(HERE), from_a, b"", b"back");
@@ -83,27 +83,27 @@ fn frames_go_both_ways_over_one_connection() {
 }
 
 /// Connections of this process that are established and have an end of their own at that TCP port.
-fn connections_of(door: u16) -> usize {
+fn connections_of(socket_number: u16) -> usize {
     const ESTABLISHED: &str = "01";
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let ends = table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let (local, remote, state) = (fields.next()?, fields.next()?, fields.next()?);
-        let is_ours = |end: &str| end.ends_with(&format!(":{door:04X}"));
+        let is_ours = |end: &str| end.ends_with(&format!(":{socket_number:04X}"));
         Some(state == ESTABLISHED && (is_ours(local) || is_ours(remote)))
     });
     ends.filter(|is_one| *is_one).count()
 }
 
 #[test]
-fn who_looks_for_a_target_finds_its_door() {
+fn who_looks_for_a_target_finds_its_socket_number() {
     // A free TCP port, most likely.
-    let tcp_port = port().door();
+    let tcp_port = port().socket_number();
     let (mut host, mut target) = (port_at(tcp_port, |n| n as u16 | 1), port_at(tcp_port, |_| 0));
     put(&mut host, GROUP, 0, b"where", b"");
     assert_eq!(bodies(&mut target, &mut [&mut host], 1), [b"where"]);
-    let door = host.door();
-    put(&mut target, mac(HERE), door, b"here", b"");
+    let socket_number = host.socket_number();
+    put(&mut target, mac(HERE), socket_number, b"here", b"");
     assert_eq!(bodies(&mut host, &mut [&mut target], 1), [b"here"]);
 }
 
@@ -113,7 +113,7 @@ fn what_tcp_does_not_take_at_once_follows_in_order() {
     let (mut a, mut b) = (port(), port());
     let body = |number: usize| (number as u64).to_le_bytes().repeat(1000);
     for number in 0..COUNT {
-        put(&mut a, mac(HERE), b.door(), &body(number)[..4000], &body(number)[4000..]);
+        put(&mut a, mac(HERE), b.socket_number(), &body(number)[..4000], &body(number)[4000..]);
     }
     let got = bodies(&mut b, &mut [&mut a], COUNT);
     assert!(got.iter().enumerate().all(|(number, got)| *got == body(number)));
@@ -122,14 +122,14 @@ fn what_tcp_does_not_take_at_once_follows_in_order() {
 #[test]
 fn nobody_there_is_a_loss_and_no_more() {
     let (mut a, mut b) = (port(), port());
-    let door = b.door();
-    put(&mut a, mac(HERE), door, b"one", b"");
+    let socket_number = b.socket_number();
+    put(&mut a, mac(HERE), socket_number, b"one", b"");
     assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"one"]);
     drop(b);
     for _ in 0..50 {
         a.begin();
         a.octets(8).fill(1);
-        let header = header(&a, door);
+        let header = header(&a, socket_number);
         a.end(mac(HERE), header);
         let _ = a.flush().unwrap(); // taken or refused, as it comes
         a.receive(7, |_| panic!("nobody sends"));
@@ -139,10 +139,10 @@ fn nobody_there_is_a_loss_and_no_more() {
 #[test]
 fn connections_with_nonsense_are_ended_and_the_others_are_not() {
     let (mut a, mut b) = (port(), port());
-    let door = b.door();
-    put(&mut a, mac(HERE), door, b"one", b"");
+    let socket_number = b.socket_number();
+    put(&mut a, mac(HERE), socket_number, b"one", b"");
     assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"one"]);
-    let mut stranger = TcpStream::connect((HERE, door)).unwrap();
+    let mut stranger = TcpStream::connect((HERE, socket_number)).unwrap();
     stranger.write_all(&[0xff; 200_000]).unwrap();
     stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -154,9 +154,9 @@ fn connections_with_nonsense_are_ended_and_the_others_are_not() {
         }
     }
     // Half a frame says nothing.
-    let mut stranger = TcpStream::connect((HERE, door)).unwrap();
+    let mut stranger = TcpStream::connect((HERE, socket_number)).unwrap();
     stranger.write_all(&[1; FRAME_HEADER_BYTES]).unwrap();
-    put(&mut a, mac(HERE), door, b"two", b"");
+    put(&mut a, mac(HERE), socket_number, b"two", b"");
     assert_eq!(bodies(&mut b, &mut [&mut a], 1), [b"two"]);
 }
 

@@ -155,7 +155,7 @@ fn forge(frame: &mut [u8], rng: &mut Rng) {
     header.link = rng.u8(..4);
     header.flags = rng.u16(..8).into();
     if rng.bool() {
-        header.door = 0.into();
+        header.socket_number = 0.into();
     }
     seal(header);
 }

@@ -9,12 +9,12 @@ use roadtrain_wire::zerocopy::little_endian::{U16, U64};
 /// Most links of a lane.
 pub const LINKS_MAX: usize = 16;
 
-/// A channel and the peer's door to it.
+/// A channel and the peer's socket number to it.
 struct Link<R> {
     channel: Channel<R>,
-    /// The peer's door, and whether a numbered frame has said so: then unnumbered ones do not change it.
-    door: u16,
-    door_seq: Option<u32>,
+    /// The peer's socket number, and whether a numbered frame has said so: then unnumbered ones do not change it.
+    socket_number: u16,
+    socket_number_seq: Option<u32>,
     /// Nanoseconds that a frame costs there beside what its way takes.
     bias_ns: u64,
     /// The first number after the peer was asked for a sign of life.
@@ -28,18 +28,18 @@ pub struct Links<R> {
     index: [Option<u8>; LINKS_MAX],
     token: u64,
     peer_token: u64,
-    door: u16,
+    socket_number: u16,
 }
 
 impl<R: Copy> Links<R> {
-    /// No link yet. `token` and `door` are this end's own.
+    /// No link yet. `token` and `socket_number` are this end's own.
     #[must_use]
-    pub fn new(token: u64, peer_token: u64, door: u16) -> Self {
-        Links { links: Vec::new(), index: [None; LINKS_MAX], token, peer_token, door }
+    pub fn new(token: u64, peer_token: u64, socket_number: u16) -> Self {
+        Links { links: Vec::new(), index: [None; LINKS_MAX], token, peer_token, socket_number }
     }
 
-    /// Adds a link whose peer listens at `peer_door`. False if there is one of that number, or LINK is too high.
-    pub fn add(&mut self, now: Instant, config: &ChannelConfig, peer_door: u16) -> bool {
+    /// Adds a link whose peer listens at `peer_socket_number`. False if there is one of that LINK, or LINK is too high.
+    pub fn add(&mut self, now: Instant, config: &ChannelConfig, peer_socket_number: u16) -> bool {
         let index = self.links.len() as u8;
         match self.index.get_mut(usize::from(config.link)) {
             Some(place @ None) => *place = Some(index),
@@ -48,8 +48,8 @@ impl<R: Copy> Links<R> {
         let channel = Channel::new(now, config);
         self.links.push(Link {
             channel,
-            door: peer_door,
-            door_seq: None,
+            socket_number: peer_socket_number,
+            socket_number_seq: None,
             bias_ns: 0,
             asked: config.first_tx,
         });
@@ -120,15 +120,15 @@ impl<R: Copy> Links<R> {
     }
 
     /// Where this end is reached from now on: the peer is asked on each link, and so told.
-    pub fn set_door(&mut self, door: u16) {
-        self.door = door;
+    pub fn set_socket_number(&mut self, socket_number: u16) {
+        self.socket_number = socket_number;
         self.channels_mut().for_each(Channel::ask);
     }
 
     /// Where the peer of that link is reached.
     #[must_use]
-    pub fn peer_door(&self, link: u8) -> Option<u16> {
-        Some(self.get(link)?.door)
+    pub fn peer_socket_number(&self, link: u8) -> Option<u16> {
+        Some(self.get(link)?.socket_number)
     }
 
     /// Largest frame of a link, header and body.
@@ -251,8 +251,8 @@ impl<R: Copy> Links<R> {
             version: VERSION,
             kind: kind as u8,
             token: U64::new(self.peer_token),
-            door: U16::new(peer.door),
-            reply: U16::new(self.door),
+            socket_number: U16::new(peer.socket_number),
+            reply: U16::new(self.socket_number),
             link,
             ..FrameHeader::default()
         }
@@ -321,10 +321,11 @@ impl<R> Link<R> {
     /// Where the newest numbered frame says that the peer is reached.
     fn follow(&mut self, header: &FrameHeader) {
         let seq = header.seq.get();
-        let is_newest = self.door_seq.is_none_or(|newest| super::channel::is_before(newest, seq));
+        let is_newest =
+            self.socket_number_seq.is_none_or(|newest| super::channel::is_before(newest, seq));
         if is_newest && header.flags.get() & flags::SEQ != 0 {
-            self.door_seq = Some(seq);
-            self.door = header.reply.get();
+            self.socket_number_seq = Some(seq);
+            self.socket_number = header.reply.get();
         }
     }
 }

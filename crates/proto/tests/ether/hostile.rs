@@ -132,7 +132,7 @@ proptest! {
         for record in 0..8 {
             links.send(now, 0, 100, &[record]);
         }
-        let before = (links.deadline(), links.ack_due(now), links.peer_door(0));
+        let before = (links.deadline(), links.ack_due(now), links.peer_socket_number(0));
         let acked = &mut |_| panic!("nothing is acknowledged");
         let mut foreign = FrameHeader { token: U64::new(token), ..header };
         if token == 1 {
@@ -154,7 +154,7 @@ proptest! {
             ..header
         };
         prop_assert_eq!(links.receive(now, &base_after_seq, &[255; 120], acked), Arrival::Absurd);
-        prop_assert_eq!(before, (links.deadline(), links.ack_due(now), links.peer_door(0)));
+        prop_assert_eq!(before, (links.deadline(), links.ack_due(now), links.peer_socket_number(0)));
         prop_assert_eq!(links.stats(0).unwrap().absurd, 2);
         prop_assert!(links.has_room(now));
     }

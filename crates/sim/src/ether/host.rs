@@ -26,15 +26,15 @@ pub const DATA_BYTES_MAX: u32 = 1 << 17;
 pub struct Proposal {
     /// Its token.
     pub token: u64,
-    /// Its door.
-    pub door: u16,
+    /// Its socket number.
+    pub socket_number: u16,
     /// Its first SEQ of each link.
     pub firsts: Vec<u32>,
 }
 
 struct Lane {
     qpair: Option<Qpair>,
-    door: u16,
+    socket_number: u16,
     requests: Requests<Request>,
     /// The next request comes then.
     next_at: Instant,
@@ -69,7 +69,7 @@ impl Host {
     pub fn new(plan: &Plan, rng: Rng) -> Self {
         let lane = || Lane {
             qpair: None,
-            door: 0,
+            socket_number: 0,
             requests: Requests::new(plan.queue_entries, None),
             next_at: Instant(0),
             retry_at: Instant(0),
@@ -91,7 +91,7 @@ impl Host {
         let rng = &mut self.rng;
         let proposal = Proposal {
             token: rng.bits() & !0xffff | number as u64,
-            door: rng.between(1, 0xffff) as u16,
+            socket_number: rng.between(1, 0xffff) as u16,
             firsts: self.plan.links.iter().map(|_| first_seq(rng)).collect(),
         };
         Some((number, lane.old, proposal))
@@ -100,7 +100,7 @@ impl Host {
     /// The lane is made.
     pub fn attach(&mut self, now: Instant, number: usize, ours: &Proposal, theirs: &Joined) {
         let Plan { queue_entries, pages, piece_bytes, body_crc, host, .. } = self.plan;
-        let mut links = Links::new(ours.token, theirs.token, ours.door);
+        let mut links = Links::new(ours.token, theirs.token, ours.socket_number);
         for (link, plan) in (0..).zip(&self.plan.links) {
             let config = ChannelConfig {
                 link,
@@ -109,7 +109,7 @@ impl Host {
                 window: theirs.window,
                 frame_bytes: plan.frame_bytes,
             };
-            assert!(links.add(now, &config, theirs.door));
+            assert!(links.add(now, &config, theirs.socket_number));
         }
         let config = Config {
             queue_entries,
@@ -122,7 +122,7 @@ impl Host {
         };
         let lane = &mut self.lanes[number];
         lane.qpair = Some(Qpair::new(config, links));
-        (lane.door, lane.old) = (ours.door, Some(theirs.token));
+        (lane.socket_number, lane.old) = (ours.socket_number, Some(theirs.token));
         self.past.lanes += 1;
         self.past.retries += lane.requests.waiting() as u64;
         lane.requests.attach(RetryRules::default());
@@ -160,12 +160,12 @@ impl Host {
         }
     }
 
-    /// Lanes move to other doors.
-    pub fn change_doors(&mut self) {
+    /// Lanes move to other socket numbers.
+    pub fn change_socket_numbers(&mut self) {
         for lane in &mut self.lanes {
-            lane.door = self.rng.between(1, 0xffff) as u16;
+            lane.socket_number = self.rng.between(1, 0xffff) as u16;
             if let Some(qpair) = &mut lane.qpair {
-                qpair.links_mut().set_door(lane.door);
+                qpair.links_mut().set_socket_number(lane.socket_number);
             }
         }
     }
@@ -210,7 +210,8 @@ impl Host {
             let token = header.token.get();
             let is_its = |lane: &&mut Lane| {
                 let qpair = lane.qpair.as_ref();
-                lane.door == header.door.get() && qpair.is_some_and(|q| q.links().token() == token)
+                lane.socket_number == header.socket_number.get()
+                    && qpair.is_some_and(|q| q.links().token() == token)
             };
             self.lanes.iter_mut().find(is_its)
         });

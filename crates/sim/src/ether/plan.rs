@@ -41,7 +41,7 @@ pub enum Fault {
         /// How long.
         time: Duration,
     },
-    /// The host's lanes move to other doors.
+    /// The host's lanes move to other socket numbers.
     Move,
     /// An end says that it has little room, or none, for a while.
     Narrow {

@@ -25,8 +25,8 @@ use std::ops::Range;
 pub struct Joined {
     /// Its token.
     pub token: u64,
-    /// Its door.
-    pub door: u16,
+    /// Its socket number.
+    pub socket_number: u16,
     /// Its first SEQ of each link.
     pub firsts: Vec<u32>,
     /// Numbers that it has room for.
@@ -43,7 +43,7 @@ struct Command {
 
 struct Lane {
     qpair: Qpair,
-    door: u16,
+    socket_number: u16,
     damq: Vec<u8>,
     /// Data of reads, until the host has it.
     data: Vec<Option<Vec<u8>>>,
@@ -97,7 +97,7 @@ impl Target {
         let rng = &mut self.rng;
         let joined = Joined {
             token: rng.bits(),
-            door: rng.between(1, 0xffff) as u16,
+            socket_number: rng.between(1, 0xffff) as u16,
             firsts: self.plan.links.iter().map(|_| first_seq(rng)).collect(),
             window: rng.pick(&[1, 64, WINDOW as u16]),
         };
@@ -145,7 +145,7 @@ impl Target {
         let frame = parse(octets).ok();
         let lane = frame.and_then(|(header, ..)| {
             let lane = self.lanes.get_mut(&header.token.get())?;
-            (lane.door == header.door.get()).then_some(lane)
+            (lane.socket_number == header.socket_number.get()).then_some(lane)
         });
         let (Some((header, kind, body)), Some(lane)) = (frame, lane) else {
             return;
@@ -254,7 +254,7 @@ impl Target {
 
 impl Lane {
     fn new(now: Instant, plan: &Plan, host: &Proposal, ours: &Joined) -> Self {
-        let mut links = Links::new(ours.token, host.token, ours.door);
+        let mut links = Links::new(ours.token, host.token, ours.socket_number);
         for (link, link_plan) in (0..).zip(&plan.links) {
             let config = ChannelConfig {
                 link,
@@ -263,7 +263,7 @@ impl Lane {
                 window: WINDOW as u16,
                 frame_bytes: link_plan.frame_bytes,
             };
-            assert!(links.add(now, &config, host.door));
+            assert!(links.add(now, &config, host.socket_number));
         }
         let slots = plan.queue_entries - 1;
         let Sending { policy, packing, .. } = plan.target;
@@ -280,7 +280,7 @@ impl Lane {
         qpair.set_connected(1, plan.queue_entries, true, Class::Normal);
         Lane {
             qpair,
-            door: ours.door,
+            socket_number: ours.socket_number,
             damq: vec![0xdd; plan.pages as usize * PAGE_BYTES],
             data: vec![None; usize::from(slots)],
         }

@@ -243,7 +243,7 @@ impl World {
                     let until = &mut self.stalled_until[usize::from(end == End::Target)];
                     *until = over.max(*until);
                 }
-                Fault::Move => self.host.change_doors(),
+                Fault::Move => self.host.change_socket_numbers(),
                 Fault::Narrow { end, credits, .. } => {
                     self.set_credits(end, credits);
                     self.reliefs.push((over, Relief::Widen(end)));

@@ -115,9 +115,9 @@ pub struct FrameHeader {
     pub hcrc: U32,
     /// TOKEN: the receiver's.
     pub token: U64,
-    /// DOOR: the receiver's.
-    pub door: U16,
-    /// REPLY: the sender's door.
+    /// SOCKET: the receiver's.
+    pub socket_number: U16,
+    /// REPLY: the sender's socket number.
     pub reply: U16,
     /// LINK.
     pub link: u8,

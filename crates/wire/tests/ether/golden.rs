@@ -16,8 +16,8 @@ const NQN: &str = "nqn.2026-01.org.roadtrain:t";
 const NQN_LENGTH: u16 = NQN.len() as u16;
 const HOST_TOKEN: u64 = 0x1122_3344_5566_7788;
 const TARGET_TOKEN: u64 = 0x99aa_bbcc_ddee_ff00;
-const HOST_DOOR: u16 = 0x4711;
-const TARGET_DOOR: u16 = 0x0815;
+const HOST_SOCKET: u16 = 0x4711;
+const TARGET_SOCKET: u16 = 0x0815;
 const ZEROES: &str = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
 const NQN_OCTETS: &str =
     "6e 71 6e 2e 32 30 32 36 2d 30 31 2e 6f 72 67 2e 72 6f 61 64 74 72 61 69 6e 3a 74";
@@ -32,7 +32,7 @@ fn to_listener(kind: FrameType) -> FrameHeader {
     FrameHeader {
         version: VERSION,
         kind: kind as u8,
-        reply: HOST_DOOR.into(),
+        reply: HOST_SOCKET.into(),
         ..FrameHeader::default()
     }
 }
@@ -43,8 +43,8 @@ fn to_host(kind: FrameType) -> FrameHeader {
         version: VERSION,
         kind: kind as u8,
         token: HOST_TOKEN.into(),
-        door: HOST_DOOR.into(),
-        reply: TARGET_DOOR.into(),
+        socket_number: HOST_SOCKET.into(),
+        reply: TARGET_SOCKET.into(),
         link: 1,
         ..FrameHeader::default()
     }
@@ -261,7 +261,7 @@ fn cargo_with_every_record() {
     let header = FrameHeader {
         flags: (flags::CRC | flags::ASK | flags::SEQ).into(),
         token: TARGET_TOKEN.into(),
-        door: TARGET_DOOR.into(),
+        socket_number: TARGET_SOCKET.into(),
         link: 1,
         seq: 0xffff_fff5.into(),
         base: 0xffff_fff2.into(),

@@ -263,7 +263,7 @@ fn the_offsets_are_those_of_the_page() {
     let header = [
         offset_of!(FrameHeader, hcrc),
         offset_of!(FrameHeader, token),
-        offset_of!(FrameHeader, door),
+        offset_of!(FrameHeader, socket_number),
         offset_of!(FrameHeader, link),
         offset_of!(FrameHeader, body),
         offset_of!(FrameHeader, seq),

@@ -14,8 +14,8 @@ use roadtrain_wire::ether::{FrameHeader, MacAddress, PAGE_BYTES, parse};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-const HOST_DOOR: u16 = 0x0101;
-const TARGET_DOOR: u16 = 0x0202;
+const HOST_SOCKET: u16 = 0x0101;
+const TARGET_SOCKET: u16 = 0x0202;
 const HOST_TOKEN: u64 = 0x1111_0000_0000_0001;
 const TARGET_TOKEN: u64 = 0x2222_0000_0000_0002;
 const SLOTS: u16 = 128;
@@ -66,9 +66,9 @@ impl Train for Frames<'_> {
 }
 
 impl End {
-    fn new(interface: &str, door: u16) -> anyhow::Result<Self> {
+    fn new(interface: &str, socket_number: u16) -> anyhow::Result<Self> {
         let config = PortConfig { kind: PortKind::Packet, ..PortConfig::default() };
-        let port = Port::open(interface, door, &config).context("open a port")?;
+        let port = Port::open(interface, socket_number, &config).context("open a port")?;
         Ok(Self { port, peer: MacAddress::default() })
     }
 
@@ -89,8 +89,8 @@ impl End {
     }
 }
 
-fn links(own: u64, peer: u64, door: u16, peer_door: u16) -> Links<Item> {
-    let mut links = Links::new(own, peer, door);
+fn links(own: u64, peer: u64, socket_number: u16, peer_socket_number: u16) -> Links<Item> {
+    let mut links = Links::new(own, peer, socket_number);
     let channel = ChannelConfig {
         link: 0,
         first_tx: 1,
@@ -98,7 +98,7 @@ fn links(own: u64, peer: u64, door: u16, peer_door: u16) -> Links<Item> {
         window: WINDOW,
         frame_bytes: FRAME_BYTES,
     };
-    links.add(Instant(now()), &channel, peer_door);
+    links.add(Instant(now()), &channel, peer_socket_number);
     links
 }
 
@@ -127,9 +127,9 @@ impl Host {
             packing: Packing::default(),
             body_crc: false,
         };
-        let links = links(HOST_TOKEN, TARGET_TOKEN, HOST_DOOR, TARGET_DOOR);
+        let links = links(HOST_TOKEN, TARGET_TOKEN, HOST_SOCKET, TARGET_SOCKET);
         Ok(Self {
-            end: End::new(interface, HOST_DOOR)?,
+            end: End::new(interface, HOST_SOCKET)?,
             qpair: host::Qpair::new(config, links),
             memory: vec![1; MEMORY_BYTES],
             place: 0,
@@ -214,11 +214,11 @@ impl Target {
             packing: Packing::default(),
             body_crc: false,
         };
-        let links = links(TARGET_TOKEN, HOST_TOKEN, TARGET_DOOR, HOST_DOOR);
+        let links = links(TARGET_TOKEN, HOST_TOKEN, TARGET_SOCKET, HOST_SOCKET);
         let mut qpair = target::Qpair::new(config, links);
         qpair.set_connected(1, SLOTS, false, Default::default());
         Ok(Self {
-            end: End::new(interface, TARGET_DOOR)?,
+            end: End::new(interface, TARGET_SOCKET)?,
             qpair,
             damq: vec![1; PAGES as usize * PAGE_BYTES],
             memory: vec![2; MEMORY_BYTES],

@@ -59,12 +59,12 @@ impl Port {
     ///
     /// # Errors
     /// It is not allowed, or there is no memory.
-    pub fn absent(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
+    pub fn absent(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let (interface, shape) = nowhere(interface, config);
         let absent =
             AbsentPort { outgoing: Outgoing::new(shape), socket: sys::socket(libc::AF_PACKET)? };
         let (way, config) = (Way::Absent(absent), config.clone());
-        Ok(Port { interface, door, shape, way, counts: PortCounts::default(), config })
+        Ok(Port { interface, socket_number, shape, way, counts: PortCounts::default(), config })
     }
 
     /// Whether its interface is not there, or of no use.
@@ -74,7 +74,8 @@ impl Port {
     }
 
     /// Looks whether the interface of its name is still the same: with its number, address and MTU. If not, all of the
-    /// port but its door is new, [its descriptor](Self::fd) too: true. Frames that waited are lost, as in a network.
+    /// port but its socket number is new, [its descriptor](Self::fd) too: true. Frames that waited are lost, as in
+    /// a network.
     pub fn follow(&mut self) -> bool {
         let is_same = match &self.way {
             Way::Packet(packet) => self.interface.is_same(packet.socket()),
@@ -90,7 +91,7 @@ impl Port {
         let mut has_changed = false;
         if !self.is_absent() {
             // Given back first: nobody else can have what AF_XDP has.
-            match Port::absent(&name, self.door, &self.config) {
+            match Port::absent(&name, self.socket_number, &self.config) {
                 Ok(absent) => *self = Port { counts: self.counts, ..absent },
                 Err(error) => {
                     warn!("{name}: {error}");
@@ -99,7 +100,7 @@ impl Port {
             }
             has_changed = true;
         }
-        match Port::open_at_once(&name, self.door, &self.config) {
+        match Port::open_at_once(&name, self.socket_number, &self.config) {
             Ok(port) => *self = Port { counts: self.counts, ..port },
             Err(error) => {
                 debug!("{name}: {error}");

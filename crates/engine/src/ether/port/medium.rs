@@ -33,9 +33,9 @@ pub struct Opened {
     pub mtu: usize,
 }
 
-/// Opens a medium for the frames with a door in them; `None`: the name is not one of its own. The error
-/// [`io::ErrorKind::AddrInUse`] says that another door may do.
-pub type Open = fn(name: &str, door: u16) -> Option<io::Result<Opened>>;
+/// Opens a medium for the frames with a socket number in them; `None`: the name is not one of its own. The error
+/// [`io::ErrorKind::AddrInUse`] says that another socket number may do.
+pub type Open = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
 
 static OPEN: OnceLock<Open> = OnceLock::new();
 
@@ -79,15 +79,19 @@ impl MediumPort {
 }
 
 /// A port over a medium, if there is one for that name.
-pub(super) fn port(name: &str, door: u16, config: &PortConfig) -> Option<io::Result<Port>> {
-    let opened = OPEN.get()?(name, door)?;
+pub(super) fn port(
+    name: &str,
+    socket_number: u16,
+    config: &PortConfig,
+) -> Option<io::Result<Port>> {
+    let opened = OPEN.get()?(name, socket_number)?;
     Some(opened.map(|Opened { medium, mac, mtu }| {
         let shape = Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
         let name = name.to_owned();
         let way = Way::Medium(MediumPort { outgoing: Outgoing::new(shape), medium });
         Port {
             interface: Interface { name, index: 0, mac, mtu, queues: 1, node: None },
-            door,
+            socket_number,
             shape,
             way,
             counts: PortCounts::default(),

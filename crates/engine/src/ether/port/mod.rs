@@ -60,8 +60,8 @@ pub const ETHERNET_HEADER_BYTES: usize = 14;
 const TAG_BYTES: usize = 4;
 /// EtherType of a tag.
 const TAG_ETHERTYPE: u16 = 0x8100;
-/// Where DOOR is, in a frame without tag.
-const DOOR_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, door);
+/// Where SOCKET is in a frame without tag.
+const SOCKET_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, socket_number);
 /// Largest frame that FRAME can name.
 const FRAME_MAX: usize = u16::MAX as usize;
 /// How long an interface that somebody has is waited for, and how long between looks at it.
@@ -101,9 +101,9 @@ impl Default for PortConfig {
     }
 }
 
-/// Whether another door may do where this error came: doors of some media are somebody else's.
+/// Whether opening failed because somebody else has the socket number; another one may do.
 #[must_use]
-pub fn is_door_taken(error: &io::Error) -> bool {
+pub fn is_socket_number_taken(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
 }
 
@@ -182,7 +182,7 @@ impl Shape {
 /// A socket at an interface.
 pub struct Port {
     interface: Interface,
-    door: u16,
+    socket_number: u16,
     shape: Shape,
     way: Way,
     counts: PortCounts,
@@ -203,23 +203,23 @@ impl Way {
     fn open(
         socket: OwnedFd,
         interface: &Interface,
-        door: u16,
+        socket_number: u16,
         config: &PortConfig,
         shape: Shape,
     ) -> io::Result<Way> {
-        let xdp = |copies| XdpPort::open(interface, door, config, shape, copies);
-        // Frames to a group, as hosts send them to door 0, come by AF_PACKET only.
+        let xdp = |copies| XdpPort::open(interface, socket_number, config, shape, copies);
+        // Frames to a group, as hosts send them to socket number 0, come by AF_PACKET only.
         match config.kind {
-            PortKind::Xdp if door != 0 => {
+            PortKind::Xdp if socket_number != 0 => {
                 return xdp(Copies::Allowed).map(|port| Way::Xdp(port, socket));
             }
-            PortKind::Auto if door != 0 => match xdp(Copies::Refused) {
+            PortKind::Auto if socket_number != 0 => match xdp(Copies::Refused) {
                 Ok(port) => return Ok(Way::Xdp(port, socket)),
                 Err(error) => debug!("{}: no AF_XDP without copies: {error}", interface.name),
             },
             _ => {}
         }
-        PacketPort::open(socket, interface, door, config, shape).map(Way::Packet)
+        PacketPort::open(socket, interface, socket_number, config, shape).map(Way::Packet)
     }
 }
 
@@ -263,19 +263,19 @@ macro_rules! way {
 }
 
 impl Port {
-    /// Opens a port for the frames with `door` in them. Needs `CAP_NET_RAW`.
+    /// Opens a port for the frames with `socket_number` in them. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
     /// There is no such Ethernet interface, it is not allowed, or there is no memory.
-    pub fn open(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
-        medium::port(interface, door, config).unwrap_or_else(|| {
-            once_free(|| Port::open_at_once(interface, door, config))
+    pub fn open(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
+        medium::port(interface, socket_number, config).unwrap_or_else(|| {
+            once_free(|| Port::open_at_once(interface, socket_number, config))
                 .map_err(|error| reason::explained(error, config.kind))
         })
     }
 
     /// Without waiting until an interface that somebody has is free.
-    fn open_at_once(interface: &str, door: u16, config: &PortConfig) -> io::Result<Port> {
+    fn open_at_once(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason);
         if config.vlan.is_some_and(|vlan| !VLANS.contains(&vlan)) {
             return Err(invalid("a VLAN is 1 to 4094"));
@@ -291,9 +291,9 @@ impl Port {
             vlan: config.vlan,
             frame: interface.mtu.min(FRAME_MAX),
         };
-        let way = Way::open(socket, &interface, door, config, shape)?;
+        let way = Way::open(socket, &interface, socket_number, config, shape)?;
         let (counts, config) = (PortCounts::default(), config.clone());
-        Ok(Port { interface, door, shape, way, counts, config })
+        Ok(Port { interface, socket_number, shape, way, counts, config })
     }
 
     /// What it is made of; what was wanted while its interface is not there.
@@ -344,8 +344,8 @@ impl Port {
 
     /// Which frames are for it.
     #[must_use]
-    pub fn door(&self) -> u16 {
-        self.door
+    pub fn socket_number(&self) -> u16 {
+        self.socket_number
     }
 
     /// Whether the interface is up and its cable too. A system call.

@@ -27,11 +27,11 @@ impl PacketPort {
     pub(super) fn open(
         socket: OwnedFd,
         interface: &Interface,
-        door: u16,
+        socket_number: u16,
         config: &PortConfig,
         shape: Shape,
     ) -> io::Result<PacketPort> {
-        let filter = filter::program(config.ethertype, door, config.vlan);
+        let filter = filter::program(config.ethertype, socket_number, config.vlan);
         sys::attach_filter(&socket, &filter)?;
         let on: c_int = 1;
         sys::set_option(&socket, SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &on)?;
@@ -40,7 +40,7 @@ impl PacketPort {
             sys::set_option(&socket, SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER_BYTES)
         })?;
         let ring = PacketRing::new(&socket, shape.frame_bytes(), config.receive_bytes)?;
-        if door == 0 {
+        if socket_number == 0 {
             join_group(&socket, interface)?;
         }
         // Only now do frames arrive. A tag is seen only by who asks for all protocols.

@@ -6,7 +6,7 @@ use super::*;
 use lab::{Lab, frame_of, in_lab};
 use roadtrain_wire::ether::{self, FrameType, GROUP, flags};
 
-const DOOR: u16 = 0xd00f;
+const SOCKET: u16 = 0xd00f;
 const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 
 fn config(kind: PortKind) -> PortConfig {
@@ -16,7 +16,7 @@ fn config(kind: PortKind) -> PortConfig {
 const BOTH: [PortKind; 2] = [PortKind::Packet, PortKind::Xdp];
 
 fn open(interface: &str, kind: PortKind) -> Port {
-    Port::open(interface, DOOR, &config(kind)).expect("as root, in a lab")
+    Port::open(interface, SOCKET, &config(kind)).expect("as root, in a lab")
 }
 
 /// Runs a test once with each kind of port.
@@ -30,7 +30,7 @@ fn header(flags: u16) -> FrameHeader {
     let mut header =
         FrameHeader { version: ether::VERSION, kind: FrameType::Cargo as u8, ..Default::default() };
     header.flags.set(flags);
-    header.door.set(DOOR);
+    header.socket_number.set(SOCKET);
     header
 }
 
@@ -68,7 +68,7 @@ fn frames_arrive_as_they_were_built() {
         assert_eq!(frames[0][6..12], a.mac().0);
         assert_eq!(frames[0][12..14], ether::ETHERTYPE.to_be_bytes());
         let (header, kind, body) = ether::parse(&frames[0][14..]).expect("sealed");
-        assert_eq!((kind, header.door.get()), (FrameType::Cargo, DOOR));
+        assert_eq!((kind, header.socket_number.get()), (FrameType::Cargo, SOCKET));
         assert_eq!(body, [b"head".as_slice(), &payload].concat());
         assert!(!lab.is_ready(&b), "nothing waits any more");
         assert_eq!(b.counts().received_octets, a.counts().sent_octets);
@@ -119,16 +119,16 @@ fn only_its_own_frames_reach_a_port() {
     with_both(1500, |lab, kind| {
         let mut b = open(Lab::B, kind);
         let to = b.mac();
-        let good = frame_of(to, None, ether::ETHERTYPE, DOOR, 100);
-        lab.throw(&frame_of(to, None, ether::ETHERTYPE, DOOR + 1, 100));
-        lab.throw(&frame_of(to, None, ether::ETHERTYPE, DOOR.swap_bytes(), 100));
-        lab.throw(&frame_of(to, None, 0x88b6, DOOR, 100));
-        lab.throw(&frame_of(to, Some(5), ether::ETHERTYPE, DOOR, 100));
-        lab.throw(&frame_of(MacAddress([2, 0, 0, 0, 0, 9]), None, ether::ETHERTYPE, DOOR, 100));
-        lab.throw(&good[..31]); // ends within DOOR
+        let good = frame_of(to, None, ether::ETHERTYPE, SOCKET, 100);
+        lab.throw(&frame_of(to, None, ether::ETHERTYPE, SOCKET + 1, 100));
+        lab.throw(&frame_of(to, None, ether::ETHERTYPE, SOCKET.swap_bytes(), 100));
+        lab.throw(&frame_of(to, None, 0x88b6, SOCKET, 100));
+        lab.throw(&frame_of(to, Some(5), ether::ETHERTYPE, SOCKET, 100));
+        lab.throw(&frame_of(MacAddress([2, 0, 0, 0, 0, 9]), None, ether::ETHERTYPE, SOCKET, 100));
+        lab.throw(&good[..31]); // ends within SOCKET
         lab.throw(&good[..14]);
-        lab.throw(&frame_of(BROADCAST, None, ether::ETHERTYPE, DOOR, 100));
-        lab.throw(&frame_of(GROUP, None, ether::ETHERTYPE, DOOR, 100));
+        lab.throw(&frame_of(BROADCAST, None, ether::ETHERTYPE, SOCKET, 100));
+        lab.throw(&frame_of(GROUP, None, ether::ETHERTYPE, SOCKET, 100));
         lab.throw(&good);
         lab.wait(&b);
         assert!(received(&mut b) == [good]);
@@ -140,11 +140,11 @@ fn only_its_own_frames_reach_a_port() {
 fn short_and_oversized_frames_are_counted() {
     with_both(1500, |lab, kind| {
         let mut b = open(Lab::B, kind);
-        let good = frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100);
+        let good = frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100);
         lab.throw(&good[..32]);
         lab.throw(&good[..77]);
         lab.set_mtu(4000);
-        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 3000));
+        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 3000));
         lab.throw(&good);
         lab.wait(&b);
         assert!(received(&mut b) == [good]);
@@ -157,11 +157,11 @@ fn short_and_oversized_frames_are_counted() {
 fn a_port_of_a_vlan_takes_its_frames_only() {
     in_lab(1500, |lab| {
         let of = |vlan| PortConfig { vlan: Some(vlan), ..config(PortKind::Packet) };
-        let mut a = Port::open(Lab::A, DOOR, &of(5)).unwrap();
-        let mut b = Port::open(Lab::B, DOOR, &of(5)).unwrap();
-        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100));
-        lab.throw(&frame_of(b.mac(), Some(6), ether::ETHERTYPE, DOOR, 100));
-        lab.throw(&frame_of(b.mac(), Some(5), 0x88b6, DOOR, 100));
+        let mut a = Port::open(Lab::A, SOCKET, &of(5)).unwrap();
+        let mut b = Port::open(Lab::B, SOCKET, &of(5)).unwrap();
+        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100));
+        lab.throw(&frame_of(b.mac(), Some(6), ether::ETHERTYPE, SOCKET, 100));
+        lab.throw(&frame_of(b.mac(), Some(5), 0x88b6, SOCKET, 100));
         let body = vec![3; a.frame_bytes() - FRAME_HEADER_BYTES];
         assert_eq!(send(&mut a, b.mac(), &body, &[], 0).frames, 1);
         lab.wait(&b);
@@ -178,7 +178,7 @@ fn a_full_ring_drops_and_goes_on() {
     with_both(1500, |lab, kind| {
         let mut a = open(Lab::A, kind);
         let small = PortConfig { receive_bytes: Some(0), ..config(kind) };
-        let mut b = Port::open(Lab::B, DOOR, &small).unwrap();
+        let mut b = Port::open(Lab::B, SOCKET, &small).unwrap();
         let room = b.ring_frames();
         for number in 0..room as u32 + 10 {
             send(&mut a, b.mac(), &number.to_le_bytes(), &[], 0);
@@ -215,7 +215,7 @@ fn a_port_survives_its_interface_going_down() {
 #[test]
 fn auto_takes_the_interface_only_without_copies() {
     in_lab(1500, |_| {
-        let port = Port::open(Lab::B, DOOR, &PortConfig::default()).unwrap();
+        let port = Port::open(Lab::B, SOCKET, &PortConfig::default()).unwrap();
         // A veth pair copies.
         assert_eq!((port.kind(), port.is_zero_copy()), (PortKind::Packet, false));
     });
@@ -226,11 +226,11 @@ fn one_port_over_xdp_has_the_interface() {
     in_lab(1500, |lab| {
         let first = open(Lab::B, PortKind::Xdp);
         assert_eq!(first.kind(), PortKind::Xdp);
-        let second = Port::open(Lab::B, DOOR + 1, &config(PortKind::Xdp));
+        let second = Port::open(Lab::B, SOCKET + 1, &config(PortKind::Xdp));
         assert!(second.is_err(), "the interface has a program already");
         // Others go on to the network stack.
-        let mut other = Port::open(Lab::B, DOOR + 1, &config(PortKind::Packet)).unwrap();
-        lab.throw(&frame_of(other.mac(), None, ether::ETHERTYPE, DOOR + 1, 100));
+        let mut other = Port::open(Lab::B, SOCKET + 1, &config(PortKind::Packet)).unwrap();
+        lab.throw(&frame_of(other.mac(), None, ether::ETHERTYPE, SOCKET + 1, 100));
         lab.wait(&other);
         assert_eq!(received(&mut other).len(), 1);
         drop(first);
@@ -250,7 +250,7 @@ fn an_interface_that_is_just_given_back_is_waited_for() {
             scope.spawn(give_back);
             open(Lab::B, PortKind::Xdp)
         });
-        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100));
+        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100));
         lab.wait(&b);
         assert_eq!(received(&mut b).len(), 1);
     });
@@ -264,7 +264,7 @@ fn all_queues_of_an_interface_are_heard() {
         assert_eq!(b.interface().queues, 2);
         let mut frames: Vec<Vec<u8>> = Vec::new();
         for number in 0..64 {
-            let mut frame = frame_of(b.mac(), None, ether::ETHERTYPE, DOOR, 100);
+            let mut frame = frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100);
             frame[11] = number; // the sender's address decides on the queue
             lab.throw(&frame);
             frames.push(frame);
@@ -283,8 +283,8 @@ fn all_queues_of_an_interface_are_heard() {
 fn frames_go_round_the_rings_many_times() {
     with_both(9000, |lab, kind| {
         let small = PortConfig { receive_bytes: Some(0), ..config(kind) };
-        let mut a = Port::open(Lab::A, DOOR, &small).unwrap();
-        let mut b = Port::open(Lab::B, DOOR, &small).unwrap();
+        let mut a = Port::open(Lab::A, SOCKET, &small).unwrap();
+        let mut b = Port::open(Lab::B, SOCKET, &small).unwrap();
         let payload: Vec<u8> = (0..8900).map(|n| (n % 253) as u8).collect();
         for number in 0..600u32 {
             let length = number as usize * 7919 % payload.len();
@@ -303,7 +303,7 @@ fn frames_go_round_the_rings_many_times() {
 }
 
 #[test]
-fn door_zero_hears_the_group() {
+fn socket_number_0_hears_the_group() {
     in_lab(1500, |lab| {
         let mut listener = Port::open(Lab::B, 0, &config(PortKind::Auto)).unwrap();
         assert_eq!(listener.kind(), PortKind::Packet);
@@ -317,7 +317,7 @@ fn door_zero_hears_the_group() {
 fn what_cannot_be_opened_says_why() {
     in_lab(1500, |_| {
         let refused = |name: &str, config: &PortConfig| {
-            Port::open(name, DOOR, config).err().expect("refused").to_string()
+            Port::open(name, SOCKET, config).err().expect("refused").to_string()
         };
         let plain = PortConfig::default();
         assert!(refused("lo", &plain).contains("lo is no Ethernet interface"));
@@ -344,7 +344,7 @@ fn a_port_follows_its_interface() {
         assert_eq!((sent.frames, sent.refused, a.receive(1, |_| ())), (0, 1, 0));
         assert!(a.is_empty());
 
-        let mut b = Port::absent(Lab::B, DOOR, &config(kind)).unwrap();
+        let mut b = Port::absent(Lab::B, SOCKET, &config(kind)).unwrap();
         lab.make(9000);
         for port in [&mut a, &mut b] {
             while port.is_absent() {

@@ -264,7 +264,7 @@ pub(super) struct XdpPort {
 impl XdpPort {
     pub(super) fn open(
         interface: &Interface,
-        door: u16,
+        socket_number: u16,
         config: &PortConfig,
         shape: Shape,
         copies: Copies,
@@ -274,7 +274,7 @@ impl XdpPort {
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let (queues, zero_copy) = open_queues(interface, shape.frame_bytes(), config, copies)?;
-        let wanted = Wanted { mac: interface.mac, ethertype: config.ethertype, door };
+        let wanted = Wanted { mac: interface.mac, ethertype: config.ethertype, socket_number };
         let attached = Attached::new(interface.index, interface.queues, &wanted)?;
         for (number, queue) in queues.iter().enumerate() {
             attached.set_socket(number as u32, &queue.socket)?;

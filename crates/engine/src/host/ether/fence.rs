@@ -30,7 +30,7 @@ pub(crate) struct PastLane {
     pub(crate) token: u64,
     pub(crate) peer_token: u64,
     pub(crate) nqn: Arc<str>,
-    /// LINK, its way, and the target's door to it.
+    /// LINK, its way, and the target's socket number to it.
     pub(crate) links: Vec<(u8, Route, u16)>,
 }
 
@@ -91,7 +91,7 @@ impl PastLane {
         self.links.iter().any(|&(_, known, _)| known == route)
     }
 
-    /// One more way, to door 0.
+    /// One more way, to socket number 0.
     fn add_route(&mut self, route: Route) {
         if self.has_route(route) {
             return;
@@ -113,7 +113,7 @@ impl PastLane {
 impl Question for Past {
     fn put(&mut self, ports: &mut Ports) {
         for lane in &self.lanes {
-            for &(link, Route { port, peer }, door) in &lane.links {
+            for &(link, Route { port, peer }, socket_number) in &lane.links {
                 let token = lane.peer_token.into();
                 let header = FrameHeader { token, link, ..FrameHeader::default() };
                 let leave = Leave {
@@ -121,9 +121,14 @@ impl Question for Past {
                     reason: (Reason::Done as u16).into(),
                     endpoint: [0; 6],
                 };
-                let (kind, door) = (FrameType::Leave as u8, door.into());
-                ports.put(port, peer, FrameHeader { kind, door, ..header }, leave.as_bytes());
-                // Nobody may be behind that door any more.
+                let (kind, socket_number) = (FrameType::Leave as u8, socket_number.into());
+                ports.put(
+                    port,
+                    peer,
+                    FrameHeader { kind, socket_number, ..header },
+                    leave.as_bytes(),
+                );
+                // That socket may be closed by now.
                 let query = Query {
                     token,
                     host_token: lane.token.into(),
@@ -208,7 +213,11 @@ mod tests {
         let old = past.lanes[0].links[0].1;
         let [new, newest] = [3, 4].map(|octet| Route { port: 0, peer: MacAddress([octet; 6]) });
         let ways = |past: &Past, lane: usize| {
-            past.lanes[lane].links.iter().map(|&(_, route, door)| (route, door)).collect::<Vec<_>>()
+            past.lanes[lane]
+                .links
+                .iter()
+                .map(|&(_, route, socket_number)| (route, socket_number))
+                .collect::<Vec<_>>()
         };
         past.set_routes(&[1; 16], &[new, old]);
         assert_eq!(ways(&past, 0), [(old, 7)], "it is where it was");

@@ -68,7 +68,7 @@ struct JoinQuestion<'a> {
 /// What a target says to a Join.
 struct Answer {
     joined: Joined,
-    door: u16,
+    socket_number: u16,
     /// Where it can be reached.
     addresses: Vec<MacAddress>,
 }
@@ -86,8 +86,8 @@ impl Question for JoinQuestion<'_> {
         if let Ok((joined, rest)) = Joined::read_from_prefix(heard.body)
             && is_answer
         {
-            let (door, addresses) = (heard.header.reply.get(), addresses(rest).collect());
-            self.answer.get_or_insert(Answer { joined, door, addresses });
+            let (socket_number, addresses) = (heard.header.reply.get(), addresses(rest).collect());
+            self.answer.get_or_insert(Answer { joined, socket_number, addresses });
         }
     }
 
@@ -189,11 +189,11 @@ fn join_over(
         let mut question = JoinQuestion { route, peer_token, join, nqn: &wanted.nqn, answer: None };
         ask(ports, PACE, &mut question)?;
         match (question.answer, &mut made) {
-            (Some(Answer { joined, door, addresses }), made) => {
+            (Some(Answer { joined, socket_number, addresses }), made) => {
                 check(&joined, wanted)?;
                 let made = made.get_or_insert_with(|| Made::new(joined, addresses));
                 if joined.token == made.joined.token {
-                    made.linked.push(Linked::new(route, &join, &joined, door));
+                    made.linked.push(Linked::new(route, &join, &joined, socket_number));
                     made.joins.push(join);
                 }
             }
@@ -229,9 +229,9 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane
         body_crc: wanted.body_crc,
     };
     let now = clock::now();
-    let mut links = Links::new(common.token.get(), joined.token.get(), ports.door());
+    let mut links = Links::new(common.token.get(), joined.token.get(), ports.socket_number());
     for link in &linked {
-        links.add(now, &link.config, link.door);
+        links.add(now, &link.config, link.socket_number);
     }
     let routes = linked.iter().map(|link| (link.config.link, link.route)).collect();
     let has_asked = |link: &u8| {

@@ -40,13 +40,13 @@ pub(crate) struct Route {
 pub(crate) struct Linked {
     pub(crate) route: Route,
     pub(crate) config: ChannelConfig,
-    /// The target's door to it.
-    pub(crate) door: u16,
+    /// The target's socket number to it.
+    pub(crate) socket_number: u16,
 }
 
 impl Linked {
-    /// What `join` and its answer, from `door`, have agreed on.
-    pub(super) fn new(route: Route, join: &Join, joined: &Joined, door: u16) -> Self {
+    /// What `join` and its answer, from `socket_number`, have agreed on.
+    pub(super) fn new(route: Route, join: &Join, joined: &Joined, socket_number: u16) -> Self {
         let config = ChannelConfig {
             link: join.link,
             first_tx: join.first.get(),
@@ -54,7 +54,7 @@ impl Linked {
             window: joined.window.get(),
             frame_bytes: join.frame.get().min(joined.frame.get()),
         };
-        Linked { route, config, door }
+        Linked { route, config, socket_number }
     }
 }
 
@@ -149,7 +149,7 @@ impl EtherLane {
         if let Some(credits) = self.credits {
             links.set_credits(now, credits);
         }
-        links.set_door(ports.door());
+        links.set_socket_number(ports.socket_number());
     }
 
     /// What a frame over each port costs beside its way.
@@ -312,13 +312,17 @@ impl EtherLane {
     /// What must be known to end it for good.
     pub(crate) fn past(&self) -> PastLane {
         let links = self.qpair.links();
-        let door = |link| links.peer_door(link).unwrap_or(0);
+        let socket_number = |link| links.peer_socket_number(link).unwrap_or(0);
         PastLane {
             endpoint: self.endpoint,
             token: links.token(),
             peer_token: links.peer_token(),
             nqn: self.nqn.clone(),
-            links: self.routes.iter().map(|&(link, route)| (link, route, door(link))).collect(),
+            links: self
+                .routes
+                .iter()
+                .map(|&(link, route)| (link, route, socket_number(link)))
+                .collect(),
         }
     }
 

@@ -214,7 +214,7 @@ mod tests {
         assert!(answer_of(&mut late, one, 1, 0, 1).is_none(), "another target");
         let linked = answer(&mut late, one, 1).expect("a link");
         let ChannelConfig { link, first_rx, frame_bytes, .. } = linked.config;
-        assert_eq!((link, first_rx, frame_bytes, linked.door), (1, 500, 4000, 77));
+        assert_eq!((link, first_rx, frame_bytes, linked.socket_number), (1, 500, 4000, 77));
         assert!(answer(&mut late, one, 1).is_none(), "it is there already");
         late.add(NOW, path(1, 2, 9000), &all, &[]);
         assert!(answer_of(&mut late, path(1, 2, 0), 2, 0x102, TOKEN).is_none(), "refused");

@@ -1,9 +1,10 @@
-//! A thread's ports: one at each interface, all with the same door.
+//! A thread's ports: one at each interface, all with the same socket number.
 
 use super::address::EtherAddress;
 use crate::ether::carrier::CarrierWatch;
 use crate::ether::port::{
-    ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_door_taken, is_missing, missing,
+    ETHERNET_HEADER_BYTES, Port, PortConfig, PortKind, Sent, is_missing, is_socket_number_taken,
+    missing,
 };
 use crate::host::address::Address;
 use crate::host::link::LinkError;
@@ -17,8 +18,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Doors tried where they may be somebody else's.
-const DOORS_TRIED: u32 = 16;
+/// How many socket numbers are tried: some may be somebody else's.
+const OPEN_TRIES: u32 = 16;
 
 /// For ports beside those of reactors: there may be others at the interface.
 pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
@@ -54,7 +55,7 @@ pub(crate) struct Ports {
     places: Vec<Place>,
     /// Tells when to look at carriers; without it, time-outs tell.
     watch: Option<CarrierWatch>,
-    door: u16,
+    socket_number: u16,
     /// System calls of sends.
     calls: u64,
     /// Frames that were none of ours, by [`FrameError`].
@@ -80,27 +81,27 @@ impl Ports {
     /// # Errors
     /// No interface is there, or one is no Ethernet, or may not be used.
     pub(crate) fn open(address: &EtherAddress, config: &PortConfig) -> Result<Ports, LinkError> {
-        let mut tries = 1..DOORS_TRIED;
+        let mut tries = 1..OPEN_TRIES;
         loop {
-            let door = random::number()? as u16 | 1; // not that of targets
-            match Ports::open_doors(address, config, door) {
+            let socket_number = random::number()? as u16 | 1; // not that of targets
+            match Ports::open_once(address, config, socket_number) {
                 Err(LinkError::Port { source, .. })
-                    if is_door_taken(&source) && tries.next().is_some() => {}
+                    if is_socket_number_taken(&source) && tries.next().is_some() => {}
                 result => return result,
             }
         }
     }
 
-    fn open_doors(
+    fn open_once(
         address: &EtherAddress,
         config: &PortConfig,
-        door: u16,
+        socket_number: u16,
     ) -> Result<Ports, LinkError> {
         let open = |interface: &String| {
             let failed = |source| LinkError::Port { interface: interface.clone(), source };
-            let port = match Port::open(interface, door, config) {
+            let port = match Port::open(interface, socket_number, config) {
                 Err(error) if is_missing(&error) => {
-                    Port::absent(interface, door, config).map_err(|_| error)
+                    Port::absent(interface, socket_number, config).map_err(|_| error)
                 }
                 result => result,
             };
@@ -116,12 +117,12 @@ impl Ports {
             let interface = first.port.interface().name.clone();
             return Err(LinkError::Port { interface, source: missing() });
         }
-        Ok(Ports { places, watch, door, calls: 0, dropped: [0; 5] })
+        Ok(Ports { places, watch, socket_number, calls: 0, dropped: [0; 5] })
     }
 
-    /// The door of all of them.
-    pub(crate) fn door(&self) -> u16 {
-        self.door
+    /// The socket number of all of them.
+    pub(crate) fn socket_number(&self) -> u16 {
+        self.socket_number
     }
 
     /// How many there are.
@@ -226,7 +227,7 @@ impl Ports {
         self.places.iter().map(|place| place.port.ring_frames()).min().unwrap_or(0)
     }
 
-    /// Builds a frame that belongs to no lane, or ends one. `header` says TYPE, TOKEN, DOOR and LINK.
+    /// Builds a frame that belongs to no lane, or ends one. `header` says TYPE, TOKEN, SOCKET and LINK.
     pub(crate) fn put(
         &mut self,
         port: usize,
@@ -237,11 +238,11 @@ impl Ports {
         if !self.places[port].port.has_room() {
             self.flush_one(port);
         }
-        let door = self.door.into();
+        let socket_number = self.socket_number.into();
         let port = &mut self.places[port].port;
         port.begin();
         port.octets(body.len()).copy_from_slice(body);
-        port.end(destination, FrameHeader { version: VERSION, reply: door, ..header });
+        port.end(destination, FrameHeader { version: VERSION, reply: socket_number, ..header });
     }
 
     /// Sends what was built.

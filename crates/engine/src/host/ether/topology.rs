@@ -67,7 +67,7 @@ impl EtherLane {
         let link = linked.config.link;
         if let Some((_, route)) = self.routes.iter_mut().find(|(number, _)| *number == link) {
             *route = linked.route;
-        } else if self.qpair.links_mut().add(now, &linked.config, linked.door) {
+        } else if self.qpair.links_mut().add(now, &linked.config, linked.socket_number) {
             self.routes.push((link, linked.route));
         }
         self.astray.set_small(link, false);

@@ -1,6 +1,6 @@
 //! Where a target listens for frames.
 
-use crate::ether::port::{Port, PortConfig, PortKind, is_door_taken, is_missing, missing};
+use crate::ether::port::{Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing};
 use crate::target::ServerError;
 use roadtrain_proto::ether::Packing;
 use roadtrain_system::random;
@@ -10,9 +10,10 @@ use std::thread;
 use std::time::Duration;
 use tracing::warn;
 
-/// Tries where doors may be somebody else's, or still those of a target that was killed; and the pause between two.
-const DOORS_TRIED: u32 = 40;
-const DOORS_PAUSE: Duration = Duration::from_millis(50);
+/// Tries to open ports, and the pause between two: socket numbers may be somebody else's, or still those of a target
+/// that was killed.
+const OPEN_TRIES: u32 = 40;
+const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Interfaces to listen on.
 #[derive(Clone, Debug)]
@@ -42,8 +43,8 @@ impl EtherConfig {
 pub(in crate::target) struct EtherParts {
     /// For lanes, one at each interface.
     pub(in crate::target) lanes: Vec<Port>,
-    /// At the same interfaces, of the reactor that listens: door 0.
-    pub(in crate::target) doors: Vec<Port>,
+    /// Those of the reactor that listens, at the same interfaces: socket number 0.
+    pub(in crate::target) listening: Vec<Port>,
     /// Names the target, the same at all its interfaces.
     pub(in crate::target) endpoint: [u8; 16],
     pub(in crate::target) packing: Packing,
@@ -55,7 +56,7 @@ pub(in crate::target) struct EtherPorts {
     /// Of each reactor, one at each interface.
     lanes: Vec<Vec<Port>>,
     /// At each interface, for who looks for a target.
-    doors: Vec<Port>,
+    listening: Vec<Port>,
     /// Names the target.
     endpoint: [u8; 16],
     packing: Packing,
@@ -70,13 +71,13 @@ impl EtherPorts {
         let mut none = EtherPorts::default();
         none.lanes.resize_with(reactors, Vec::new);
         let Some(config) = config else { return Ok(none) };
-        let mut tries = 1..DOORS_TRIED;
+        let mut tries = 1..OPEN_TRIES;
         loop {
-            match EtherPorts::open_doors(config, reactors) {
+            match EtherPorts::open_once(config, reactors) {
                 Err(ServerError::Interface { source, .. })
-                    if is_door_taken(&source) && tries.next().is_some() =>
+                    if is_socket_number_taken(&source) && tries.next().is_some() =>
                 {
-                    thread::sleep(DOORS_PAUSE);
+                    thread::sleep(OPEN_PAUSE);
                 }
                 result => return result,
             }
@@ -87,36 +88,39 @@ impl EtherPorts {
     pub(in crate::target) fn take(&mut self, reactor: usize) -> EtherParts {
         EtherParts {
             lanes: mem::take(&mut self.lanes[reactor]),
-            doors: mem::take(&mut self.doors),
+            listening: mem::take(&mut self.listening),
             endpoint: self.endpoint,
             packing: self.packing,
         }
     }
 
-    fn open_doors(config: &EtherConfig, reactors: usize) -> Result<EtherPorts, ServerError> {
+    fn open_once(config: &EtherConfig, reactors: usize) -> Result<EtherPorts, ServerError> {
         let mut ports = EtherPorts { packing: config.packing, ..EtherPorts::default() };
         ports.lanes.resize_with(reactors, Vec::new);
         let system = |source| ServerError::System { what: "random numbers", source };
         ports.endpoint = random::octets().map_err(system)?;
         let first = random::number().map_err(system)?;
-        let open =
-            |interface: &str, door, port: &PortConfig| match Port::open(interface, door, port) {
-                Err(error) if is_missing(&error) => {
-                    Port::absent(interface, door, port).map_err(|_| error)
-                }
-                result => result,
-            };
+        let open = |interface: &str, socket_number, port: &PortConfig| match Port::open(
+            interface,
+            socket_number,
+            port,
+        ) {
+            Err(error) if is_missing(&error) => {
+                Port::absent(interface, socket_number, port).map_err(|_| error)
+            }
+            result => result,
+        };
         for interface in &config.interfaces {
             let failed =
                 |source: io::Error| ServerError::Interface { interface: interface.clone(), source };
             for (number, lanes) in (0..).zip(&mut ports.lanes) {
                 let port =
                     PortConfig { kind: kind(config.port.kind, reactors), ..config.port.clone() };
-                let door = lane_door(first, number);
-                lanes.push(open(interface, door, &port).map_err(failed)?);
+                let socket_number = lane_socket_number(first, number);
+                lanes.push(open(interface, socket_number, &port).map_err(failed)?);
             }
             let port = PortConfig { kind: PortKind::Packet, ..config.port.clone() };
-            ports.doors.push(open(interface, 0, &port).map_err(failed)?);
+            ports.listening.push(open(interface, 0, &port).map_err(failed)?);
         }
         ports.check_absent()?;
         Ok(ports)
@@ -124,7 +128,7 @@ impl EtherPorts {
 
     /// Interfaces may be missing, but not all of them: they may come yet.
     fn check_absent(&self) -> Result<(), ServerError> {
-        let (absent, there): (Vec<_>, Vec<_>) = self.doors.iter().partition(|p| p.is_absent());
+        let (absent, there): (Vec<_>, Vec<_>) = self.listening.iter().partition(|p| p.is_absent());
         if let (Some(first), true) = (absent.first(), there.is_empty()) {
             let interface = first.interface().name.clone();
             return Err(ServerError::Interface { interface, source: missing() });
@@ -146,10 +150,10 @@ fn kind(kind: PortKind, reactors: usize) -> PortKind {
     if reactors > 1 && kind == PortKind::Auto { PortKind::Packet } else { kind }
 }
 
-/// Doors of the target's own: consecutive, from a random one on, and never 0.
-fn lane_door(first: u64, number: u64) -> u16 {
-    const DOORS: u64 = u16::MAX as u64;
-    ((first % DOORS + number) % DOORS + 1) as u16
+/// Socket numbers of the target's own: consecutive, from a random one on, and never 0.
+fn lane_socket_number(first: u64, number: u64) -> u16 {
+    const NUMBERS: u64 = u16::MAX as u64;
+    ((first % NUMBERS + number) % NUMBERS + 1) as u16
 }
 
 #[cfg(test)]
@@ -159,10 +163,10 @@ mod tests {
     #[test]
     fn doors_differ_and_are_not_0() {
         for first in [0, 65533, 65534, 65535, u64::MAX] {
-            let doors: std::collections::BTreeSet<u16> =
-                (0..100).map(|number| lane_door(first, number)).collect();
-            assert_eq!(doors.len(), 100);
-            assert!(!doors.contains(&0));
+            let numbers: std::collections::BTreeSet<u16> =
+                (0..100).map(|number| lane_socket_number(first, number)).collect();
+            assert_eq!(numbers.len(), 100);
+            assert!(!numbers.contains(&0));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Door 0: answers who looks for a target, and passes on who wants a lane. It keeps nothing about anybody.
+//! Socket number 0: answers hosts that search for a target, and passes on hosts that want a lane. It keeps no state
+//! about hosts.
 
 use super::{Bucket, Drop, Drops, Reply};
 use crate::target::control::Control;
@@ -59,7 +60,7 @@ impl Request {
     }
 }
 
-/// A frame that came to door 0.
+/// A frame that came to socket number 0.
 pub(in crate::target) struct Heard<'a> {
     pub(in crate::target) port: usize,
     /// Octets of the largest frame at the port.
@@ -70,7 +71,7 @@ pub(in crate::target) struct Heard<'a> {
     pub(in crate::target) body: &'a [u8],
 }
 
-/// What answers at door 0 have in common.
+/// What answers at socket number 0 have in common.
 pub(in crate::target) struct Listener {
     endpoint: [u8; 16],
     offers: Bucket,
@@ -85,7 +86,7 @@ pub(in crate::target) fn answer(kind: FrameType, to: &FrameHeader, token: u64) -
         version: VERSION,
         kind: kind as u8,
         token: token.into(),
-        door: to.reply,
+        socket_number: to.reply,
         link: to.link,
         ..FrameHeader::default()
     }
@@ -115,7 +116,7 @@ impl Listener {
         }
     }
 
-    /// A frame for door 0. What is to be answered at once goes to `replies`.
+    /// A frame for socket number 0. What is to be answered at once goes to `replies`.
     pub(in crate::target) fn hear(
         &mut self,
         now: Instant,
@@ -230,7 +231,7 @@ impl Listener {
         Ok(Request::Query(query))
     }
 
-    /// A host ends a lane of whose door it does not know, or that is not there any more.
+    /// A host ends a lane that is not there any more, or whose socket number it does not know.
     fn leave(&mut self, now: Instant, heard: &Heard<'_>) -> Result<Request, Drop> {
         let &Heard { port, source, header, body, .. } = heard;
         let (leave, _) = Leave::ref_from_prefix(body).map_err(|_| Drop::Setup)?;

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `config` | which interfaces |
 //! | `ports` | a reactor's ports, and which lane a frame is for |
-//! | `listener` | door 0: answers who looks for a target, passes on who wants a lane |
+//! | `listener` | socket number 0: answers hosts that search for a target, passes on hosts that want a lane |
 //! | `bucket` | how often strangers are answered |
 //! | `damq` | the memory that a host places its data in |
 //! | `drops` | what was dropped, by reason |

@@ -40,7 +40,7 @@ impl Reply {
         Reply { port, destination, header, body: body.to_vec() }
     }
 
-    /// Puts it into its port among `ports`, to be flushed; REPLY is that port's door.
+    /// Puts it into its port among `ports`, to be flushed; REPLY is that port's socket number.
     pub(in crate::target) fn put(&self, ports: &mut [Port]) {
         let Some(port) = ports.get_mut(self.port) else { return };
         if FRAME_HEADER_BYTES + self.body.len() > port.frame_bytes() {
@@ -51,7 +51,7 @@ impl Reply {
         }
         port.begin();
         port.octets(self.body.len()).copy_from_slice(&self.body);
-        let header = FrameHeader { reply: port.door().into(), ..self.header };
+        let header = FrameHeader { reply: port.socket_number().into(), ..self.header };
         port.end(self.destination, header);
     }
 }

@@ -22,7 +22,7 @@ pub(super) const HOST: &str = "rt-tlane-h";
 pub(super) const TARGET: &str = "rt-tlane-t";
 const LATER_HOST: &str = "rt-later-h";
 const LATER: &str = "rt-later-t";
-const DOOR: u16 = 0x7e57;
+const SOCKET: u16 = 0x7e57;
 const LONG: Duration = Duration::from_secs(20);
 /// Long enough for an answer that must not come.
 const SHORT: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ pub(super) fn in_namespace(test: impl FnOnce() + Send) {
 fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
     in_namespace(|| {
         let server = serve();
-        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
         let mut stranger = Stranger { port, target: GROUP, endpoint: [0; 16] };
         stranger.find();
         test(&server, &mut stranger);
@@ -177,13 +177,13 @@ impl Stranger {
     }
 }
 
-fn header(kind: FrameType, token: u64, door: u16) -> FrameHeader {
+fn header(kind: FrameType, token: u64, socket_number: u16) -> FrameHeader {
     FrameHeader {
         version: VERSION,
         kind: kind as u8,
         token: token.into(),
-        door: door.into(),
-        reply: DOOR.into(),
+        socket_number: socket_number.into(),
+        reply: SOCKET.into(),
         ..FrameHeader::default()
     }
 }
@@ -242,7 +242,7 @@ fn a_target_offers_what_it_has() {
         for wanted in ["", NQN] {
             stranger.ask(FrameType::Discover, 0, wanted.as_bytes());
             let (_, header, body) = stranger.answer(FrameType::Offer);
-            assert_eq!((header.door.get(), header.token.get()), (DOOR, 0));
+            assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
             let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
             assert_eq!((nqn, offer.frame.get()), (NQN, 9000));
             endpoints.push(offer.endpoint);
@@ -279,7 +279,7 @@ fn a_repeated_join_finds_what_the_first_one_made() {
         for host_token in [0x11_0000u64, 0x11_0001] {
             let (header, first) = stranger.join(0, &join(host_token), NQN);
             assert_eq!((first.status.get(), first.slots.get()), (0, 32));
-            assert_eq!((header.token.get(), header.door.get()), (host_token, DOOR));
+            assert_eq!((header.token.get(), header.socket_number.get()), (host_token, SOCKET));
             assert_ne!(header.reply.get(), 0);
             assert!(first.pages.get() >= 256 && first.window.get() > 0);
             let (_, second) = stranger.join(0, &join(host_token), NQN);
@@ -300,20 +300,23 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
         discover(stranger);
         for host_token in [0x22_0000u64, 0x22_0001] {
             let (at, joined) = stranger.join(0, &join(host_token), NQN);
-            let (token, door) = (joined.token.get(), at.reply.get());
+            let (token, socket_number) = (joined.token.get(), at.reply.get());
             stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
             let (_, ack, _) = stranger.answer(FrameType::Ack);
             assert_eq!((ack.token.get(), ack.ack.get()), (host_token, 100));
             // Not with another's token in it, and not by another's word.
             let forged = leave(host_token + 2);
-            stranger.send(header(FrameType::Leave, token, door), forged.as_bytes());
-            stranger.send(header(FrameType::Leave, token ^ 1 << 40, door), leave(7).as_bytes());
+            stranger.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
+            stranger.send(
+                header(FrameType::Leave, token ^ 1 << 40, socket_number),
+                leave(7).as_bytes(),
+            );
             let (_, answer, body) = stranger.answer(FrameType::Leave);
             assert_eq!(answer.token.get(), 7);
             assert_eq!(view::<Leave>(&body).token.get(), token ^ 1 << 40);
             assert_eq!(server.usage().connections, 1);
 
-            let done = header(FrameType::Leave, token, door);
+            let done = header(FrameType::Leave, token, socket_number);
             stranger.send(done, leave(host_token).as_bytes());
             let (_, answer, body) = stranger.answer(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
@@ -340,15 +343,16 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
 fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
     in_namespace(|| {
         let server = serve_at(&[TARGET, LATER]);
-        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
         let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
         for host_token in [0x55_0000u64, 0x55_0001] {
             let (at, joined) = first.join(0, &join(host_token), NQN);
-            let (token, door) = (joined.token.get(), at.reply.get());
+            let (token, socket_number) = (joined.token.get(), at.reply.get());
             let mut second = later(first.endpoint);
-            second.send(header(FrameType::Leave, token, door), leave(host_token).as_bytes());
+            second
+                .send(header(FrameType::Leave, token, socket_number), leave(host_token).as_bytes());
             second.ask(FrameType::Leave, token, leave(host_token + 2).as_bytes());
             assert!(second.is_silent(FrameType::Leave));
             assert_eq!(server.usage().connections, 1, "who does not know both tokens ends nothing");
@@ -408,7 +412,7 @@ fn later(endpoint: [u8; 16]) -> Stranger {
     for end in [LATER_HOST, LATER] {
         assert!(ip(&["link", "set", end, "up"]));
     }
-    let port = Port::open(LATER_HOST, DOOR, &PortConfig::default()).unwrap();
+    let port = Port::open(LATER_HOST, SOCKET, &PortConfig::default()).unwrap();
     let mut stranger = Stranger { port, target: GROUP, endpoint };
     eventually("an offer", || {
         stranger.ask(FrameType::Discover, 0, NQN.as_bytes());
@@ -427,7 +431,7 @@ fn an_interface_may_come_later() {
         let missing = Server::start(server_config(&[LATER])).err().expect("no interface at all");
         assert!(missing.to_string().contains(LATER), "{missing}");
         let server = serve_at(&[LATER, TARGET]);
-        let port = Port::open(HOST, DOOR, &PortConfig::default()).unwrap();
+        let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
         let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
@@ -468,9 +472,9 @@ fn nonsense_is_dropped_and_counted() {
     in_lab(|server, stranger| {
         discover(stranger);
         let (at, joined) = stranger.join(0, &join(0x33), NQN);
-        let (token, door) = (joined.token.get(), at.reply.get());
+        let (token, socket_number) = (joined.token.get(), at.reply.get());
         let cargo = |token: u64| {
-            let mut header = header(FrameType::Cargo, token, door);
+            let mut header = header(FrameType::Cargo, token, socket_number);
             (header.flags, header.seq) = (flags::SEQ.into(), 100.into());
             header
         };

@@ -168,17 +168,17 @@ impl Ether {
         (0..).zip(&self.links).filter_map(|(number, link)| Some((number, (*link)?)))
     }
 
-    /// Adds a link whose host listens at `door`; `false` if it is there.
+    /// Adds a link whose host listens at `socket_number`; `false` if it is there.
     pub(in crate::target) fn add_link(
         &mut self,
         now: Instant,
         link: Link,
         config: &ChannelConfig,
-        door: u16,
+        socket_number: u16,
     ) -> bool {
         let Some(place @ None) = self.links.get_mut(usize::from(config.link)) else { return false };
         *place = Some(link);
-        self.qpair.links_mut().add(now, config, door)
+        self.qpair.links_mut().add(now, config, socket_number)
     }
 
     /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of

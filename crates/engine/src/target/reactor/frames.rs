@@ -31,8 +31,8 @@ const DROPS_LOGGED: Duration = Duration::from_secs(10);
 
 /// What a reactor keeps for its lanes over Ethernet.
 pub(super) struct Frames {
-    /// Of the reactor that listens: ports for door 0, and who answers there.
-    doors: Vec<Port>,
+    /// Of the reactor that listens: ports for socket number 0, and who answers there.
+    listening: Vec<Port>,
     listener: Option<Listener>,
     /// Names the target.
     endpoint: [u8; 16],
@@ -58,13 +58,13 @@ pub(super) struct Frames {
 impl Frames {
     /// With the ports that lanes use.
     pub(super) fn new(parts: EtherParts, damq: usize) -> (Vec<Port>, Self) {
-        let EtherParts { lanes, doors, endpoint, packing } = parts;
+        let EtherParts { lanes, listening, endpoint, packing } = parts;
         let frames = Frames {
-            watched: Watched::new(&lanes, doors.len()),
+            watched: Watched::new(&lanes, listening.len()),
             packing,
-            listener: (!doors.is_empty()).then(|| Listener::new(endpoint)),
+            listener: (!listening.is_empty()).then(|| Listener::new(endpoint)),
             endpoint,
-            doors,
+            listening,
             has_more: false,
             by_host: HashMap::new(),
             damq_left: damq,
@@ -125,13 +125,13 @@ impl Reactor {
             let most = frames_per_turn(port);
             self.frames.has_more |= port.receive(most, |octets| self.hear(index, octets)) > 0;
         }
-        let mut doors = mem::take(&mut self.frames.doors);
-        for (index, port) in doors.iter_mut().enumerate() {
+        let mut listening = mem::take(&mut self.frames.listening);
+        for (index, port) in listening.iter_mut().enumerate() {
             let frame_bytes = port.frame_bytes();
             let hear = |octets: &[u8]| self.hear_stranger(index, frame_bytes, octets);
             self.frames.has_more |= port.receive(FRAMES_PER_TURN, hear) > 0;
         }
-        (self.shared.ports, self.frames.doors) = (lanes, doors);
+        (self.shared.ports, self.frames.listening) = (lanes, listening);
         if !self.frames.has_more {
             return;
         }
@@ -231,7 +231,7 @@ impl Reactor {
         }
     }
 
-    /// A frame for door 0.
+    /// A frame for socket number 0.
     fn hear_stranger(&mut self, port: usize, frame_bytes: usize, octets: &[u8]) {
         let Frames { listener, replies, drops, requests, .. } = &mut self.frames;
         let Some(listener) = listener else { return };

@@ -141,7 +141,7 @@ impl Qpair {
         &self.end.links
     }
 
-    /// The lane's links, to change doors and carriers.
+    /// The lane's links, to change socket numbers and carriers.
     pub fn links_mut(&mut self) -> &mut Links<Item> {
         &mut self.end.links
     }

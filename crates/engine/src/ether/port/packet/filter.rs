@@ -1,6 +1,6 @@
 //! Which frames a packet socket takes: a classic BPF program that the kernel runs before it copies anything.
 
-use crate::ether::port::DOOR_OFFSET;
+use crate::ether::port::SOCKET_OFFSET;
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
 use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT, sock_filter};
 
@@ -16,13 +16,13 @@ const GROUP: u32 = 2;
 /// Take the whole frame.
 const WHOLE: u32 = u32::MAX;
 
-/// Takes frames of `ethertype` and `door` that are for the interface (those for door 0 may be for a group), from the
-/// VLAN or without one.
+/// Takes frames of `ethertype` and `socket_number` for the interface, from the VLAN or without one. Number 0 also
+/// takes frames for a group.
 ///
 /// A load beyond a frame's end ends the program and drops the frame.
-pub(super) fn program(ethertype: u16, door: u16, vlan: Option<u16>) -> Vec<sock_filter> {
-    let but_group = if door == 0 { !GROUP } else { u32::MAX };
-    let door = u32::from(door.swap_bytes()); // little-endian on the wire, read as big-endian
+pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> Vec<sock_filter> {
+    let but_group = if socket_number == 0 { !GROUP } else { u32::MAX };
+    let socket_number = u32::from(socket_number.swap_bytes()); // little-endian on the wire, read as big-endian
     let mut tests = vec![(BPF_B, ancillary(SKF_AD_PKTTYPE), but_group, THIS_HOST)];
     if let Some(vlan) = vlan {
         let vlan = u32::from(vlan) & VLAN_MASK;
@@ -30,7 +30,7 @@ pub(super) fn program(ethertype: u16, door: u16, vlan: Option<u16>) -> Vec<sock_
         tests.push((BPF_H, ancillary(SKF_AD_VLAN_TAG), VLAN_MASK, vlan));
     }
     tests.push((BPF_H, ETHERTYPE_OFFSET, u32::MAX, u32::from(ethertype)));
-    tests.push((BPF_H, DOOR_OFFSET as u32, u32::MAX, door));
+    tests.push((BPF_H, SOCKET_OFFSET as u32, u32::MAX, socket_number));
     let mut program = Vec::new();
     for (width, offset, mask, value) in tests {
         program.push(statement(BPF_LD | width | BPF_ABS, offset));

@@ -124,12 +124,12 @@ fn poll(port: &Port, timeout_ms: i32) -> bool {
     unsafe { libc::poll(&mut wanted, 1, timeout_ms) == 1 }
 }
 
-/// A frame with any header but for its DOOR, and `body` octets behind it.
+/// A frame with any header but for its SOCKET, and `body` octets behind it.
 pub(super) fn frame_of(
     to: MacAddress,
     vlan: Option<u16>,
     ethertype: u16,
-    door: u16,
+    socket_number: u16,
     body: usize,
 ) -> Vec<u8> {
     let mut frame = [to.0, [2, 0, 0, 0, 0, 1]].concat();
@@ -139,7 +139,7 @@ pub(super) fn frame_of(
     }
     frame.extend(ethertype.to_be_bytes());
     frame.extend([0x5a; 16]);
-    frame.extend(door.to_le_bytes());
+    frame.extend(socket_number.to_le_bytes());
     frame.extend(vec![0xa5; 46 + body]);
     frame
 }

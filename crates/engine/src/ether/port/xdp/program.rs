@@ -1,6 +1,6 @@
 //! The program that hands our frames to AF_XDP sockets: generated, loaded and attached through bpf(2).
 
-use crate::ether::port::{DOOR_OFFSET, bpf};
+use crate::ether::port::{SOCKET_OFFSET, bpf};
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub(super) struct Wanted {
     pub(super) mac: MacAddress,
     pub(super) ethertype: u16,
-    pub(super) door: u16,
+    pub(super) socket_number: u16,
 }
 
 /// An attached program. It is gone when this is dropped or the process ends, however.
@@ -75,7 +75,7 @@ fn set(to: u8, number: i32) -> u64 {
     instruction(0xb7, to, 0, 0, number)
 }
 
-/// Frames for the port's address with its EtherType and DOOR go to the socket of their queue, all others on to the
+/// Frames for the port's address with its EtherType and SOCKET go to the socket of their queue, all others on to the
 /// network stack; so do ours where a queue has no socket.
 fn instructions(wanted: &Wanted, sockets: i32) -> Vec<u64> {
     let mac = wanted.mac.0;
@@ -85,14 +85,14 @@ fn instructions(wanted: &Wanted, sockets: i32) -> Vec<u64> {
         (Width::Four, 0, i32::from_ne_bytes([m0, m1, m2, m3])),
         (Width::Two, 4, i32::from(u16::from_ne_bytes([m4, m5]))),
         (Width::Two, 12, i32::from(wanted.ethertype.to_be())),
-        (Width::Two, DOOR_OFFSET, i32::from(wanted.door.to_le())),
+        (Width::Two, SOCKET_OFFSET, i32::from(wanted.socket_number.to_le())),
     ];
     let mut program = vec![
         load(Width::Four, R3, R1, DATA_END),
         load(Width::Four, R2, R1, DATA),
         // r4 = data + what is read of a frame; beyond the end: pass it on
         instruction(0xbf, R4, R2, 0, 0),
-        instruction(0x07, R4, 0, 0, DOOR_OFFSET as i32 + 2),
+        instruction(0x07, R4, 0, 0, SOCKET_OFFSET as i32 + 2),
     ];
     let mut to_pass = vec![program.len()];
     program.push(instruction(0x2d, R4, R3, 0, 0));

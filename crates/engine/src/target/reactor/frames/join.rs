@@ -150,8 +150,8 @@ impl Reactor {
         request: &JoinRequest,
     ) -> io::Result<Ether> {
         let token = random::number()? & !0xffff | u64::from(index);
-        let door = self.shared.ports[request.port].door();
-        let links = Links::new(token, request.join.token.get(), door);
+        let socket_number = self.shared.ports[request.port].socket_number();
+        let links = Links::new(token, request.join.token.get(), socket_number);
         let config = Config {
             slots,
             pages,

@@ -35,10 +35,10 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(lane_ports: &[Port], doors: usize) -> Self {
+    pub(super) fn new(lane_ports: &[Port], listening: usize) -> Self {
         let has_ports = !lane_ports.is_empty();
         Watched {
-            polls: vec![Poll::default(); lane_ports.len() + doors],
+            polls: vec![Poll::default(); lane_ports.len() + listening],
             states: lane_ports.iter().map(PortState::of).collect(),
             watch: has_ports.then(CarrierWatch::open).and_then(Result::ok),
             watch_poll: false,
@@ -58,7 +58,7 @@ impl Reactor {
     /// Watches ports, before the reactor sleeps.
     pub(in crate::target::reactor) fn arm_ports(&mut self) {
         let (watched, ring) = (&mut self.frames.watched, &mut self.shared.ring);
-        let ports = self.shared.ports.iter().chain(&self.frames.doors);
+        let ports = self.shared.ports.iter().chain(&self.frames.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if !mem::replace(&mut poll.is_under_way, true) {
                 let user_data = mark(Kind::Port, index, poll.generation);
@@ -81,7 +81,7 @@ impl Reactor {
         self.frames.has_more = true;
         let lanes = self.shared.ports.len();
         let port = match index.checked_sub(lanes) {
-            Some(door) => self.frames.doors.get_mut(door),
+            Some(index) => self.frames.listening.get_mut(index),
             None => self.shared.ports.get_mut(index),
         };
         let failed = result < 0 || result & i32::from(libc::POLLERR) != 0;
@@ -104,10 +104,10 @@ impl Reactor {
     pub(super) fn look_at_ports(&mut self) -> bool {
         let watched = &mut self.frames.watched;
         watched.look_at = self.shared.now + LOOK;
-        let ports = self.shared.ports.iter_mut().chain(&mut self.frames.doors);
+        let ports = self.shared.ports.iter_mut().chain(&mut self.frames.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if port.follow() {
-                if port.door() == 0 {
+                if port.socket_number() == 0 {
                     port.report(); // once, whatever number of reactors
                 }
                 let old = mark(Kind::Port, index, poll.generation);
@@ -117,7 +117,7 @@ impl Reactor {
                 poll.generation = (poll.generation + 1) & UserData::GENERATION_MASK;
             }
         }
-        let mut ports = self.shared.ports.iter().chain(&self.frames.doors);
+        let mut ports = self.shared.ports.iter().chain(&self.frames.listening);
         watched.has_absent = ports.any(Port::is_absent);
         let states: Vec<PortState> = self.shared.ports.iter().map(PortState::of).collect();
         mem::replace(&mut watched.states, states) != watched.states
@@ -137,7 +137,7 @@ impl Reactor {
 
     /// Ends the polls of ports.
     pub(in crate::target::reactor) fn forget_ports(&mut self) {
-        self.frames.doors.clear();
+        self.frames.listening.clear();
         self.frames.listener = None;
     }
 }
