@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use roadtrain_fuzz::ether::{Cursor, PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::target::{Config, Qpair, RxEvent};
-use roadtrain_proto::ether::train::MemoryTrain;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::PAGE_BYTES;
@@ -66,12 +66,12 @@ fuzz_target!(|input: &[u8]| {
         now.0 += u64::from(cursor.octet()) * 20_000;
         qpair.expire(now);
         qpair.batcher().drained(now);
-        let mut train = MemoryTrain::new(64, |slot, _: &mut [u8], _| {
+        let mut writer = MemoryWriter::new(64, |slot, _: &mut [u8], _| {
             assert!(kept[usize::from(slot)], "data that was released");
         });
-        while qpair.poll_tx(now, &mut train) {
-            assert_right(&train.frames);
-            train.frames.clear();
+        while qpair.poll_tx(now, &mut writer) {
+            assert_right(&writer.frames);
+            writer.frames.clear();
         }
         assert!(!qpair.has_tx(now));
         assert!(qpair.in_flight() <= SLOTS.into());

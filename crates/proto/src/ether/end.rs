@@ -1,10 +1,10 @@
 //! What both ends of a lane do alike: what comes over its links, what waits to leave over them, and how it ends.
 
 use super::channel::Arrival;
+use super::frame_writer::FrameWriter;
 use super::links::Links;
 use super::pack::{Item, Loading, Packer, Requests, Tx};
 use super::rejected::Rejected;
-use super::train::Train;
 use crate::policy::{Load, SendQueue};
 use crate::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason};
@@ -98,15 +98,15 @@ impl End {
         self.packer.has_tx(now, &self.links, &self.out)
     }
 
-    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released.
+    /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released.
     pub(super) fn poll_tx(
         &mut self,
         now: Instant,
         requests: &mut impl Requests,
-        train: &mut impl Train,
+        writer: &mut impl FrameWriter,
     ) -> bool {
         let End { links, packer, out, .. } = self;
         let load = Load::default();
-        Loading { now, packer, links, out, requests, train, load }.run()
+        Loading { now, packer, links, out, requests, writer, load }.run()
     }
 }

@@ -6,18 +6,18 @@
 //! | a lane's part of one link: numbers, acknowledgement, loss, congestion | [`channel::Channel`] |
 //! | a lane's channels: which link a frame takes | [`links::Links`] |
 //! | a lane's requests and their data, at either end | [`host::Qpair`], [`target::Qpair`] |
-//! | the frames that leave together | [`train::Train`] |
+//! | where frames are written | [`frame_writer::FrameWriter`] |
 
 pub mod channel;
 mod cut;
 mod damq;
 mod end;
+pub mod frame_writer;
 pub mod host;
 pub mod links;
 mod pack;
 mod rejected;
 pub mod target;
-pub mod train;
 
 pub use pack::{Item, Packing};
 pub use rejected::Rejected;

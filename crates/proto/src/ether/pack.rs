@@ -2,8 +2,8 @@
 
 use super::channel::ACK_BODY_MAX;
 use super::cut::Cut;
+use super::frame_writer::FrameWriter;
 use super::links::{LINKS_MAX, Links};
-use super::train::Train;
 use crate::policy::{Freight, Load, SendQueue};
 use crate::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason};
@@ -176,11 +176,11 @@ pub(super) struct Loading<'a, R, T> {
     pub(super) links: &'a mut Links<Item>,
     pub(super) out: &'a mut SendQueue<Tx>,
     pub(super) requests: &'a mut R,
-    pub(super) train: &'a mut T,
+    pub(super) writer: &'a mut T,
     pub(super) load: Load,
 }
 
-impl<R: Requests, T: Train> Loading<'_, R, T> {
+impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
     /// Fills frames up to the limits of a caravan; `false` when there was nothing to send, or no room.
     pub(super) fn run(&mut self) -> bool {
         if let Some(reason) = self.packer.leave.take() {
@@ -193,7 +193,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
         while let Some(first) = self.peek() {
             let octets = FRAME_HEADER_BYTES + self.record_bytes(first.0);
             match self.links.choose(self.now, octets as u32) {
-                Some(link) if self.train.has_room(link) => self.put_cargo(link, first),
+                Some(link) if self.writer.has_room(link) => self.put_cargo(link, first),
                 _ => break,
             }
             frames += 1;
@@ -243,7 +243,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
     /// A frame over `link` with `first` and what fits behind it.
     fn put_cargo(&mut self, link: u8, first: (Item, Origin)) {
         let room = self.links.frame_bytes(link).saturating_sub(FRAME_HEADER_BYTES);
-        self.train.begin(link);
+        self.writer.begin(link);
         let (mut used, mut count, mut pieces) = (0, 0, 0);
         let mut next = Some(first);
         while let Some((item, origin)) = next {
@@ -254,7 +254,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
                 break;
             }
             if start > used {
-                self.train.octets(start - used).fill(0);
+                self.writer.octets(start - used).fill(0);
             }
             self.put_record(item);
             self.settle(item, origin);
@@ -278,7 +278,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
 
     fn put_record(&mut self, item: Item) {
         let Some(index) = item.piece() else {
-            let out = self.train.octets(R::TAIL_BYTES);
+            let out = self.writer.octets(R::TAIL_BYTES);
             return self.requests.put_tail(item.slot, out);
         };
         let cut = self.packer.cut;
@@ -293,8 +293,8 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
             pieces: cut.pieces(octets).into(),
             octets: octets.into(),
         };
-        self.train.octets(DATA_RECORD_BYTES).copy_from_slice(data.as_bytes());
-        self.train.payload(item.slot, offset, length);
+        self.writer.octets(DATA_RECORD_BYTES).copy_from_slice(data.as_bytes());
+        self.writer.payload(item.slot, offset, length);
     }
 
     /// It is in a frame.
@@ -313,7 +313,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
     fn put_acks(&mut self) -> usize {
         let mut frames = 0;
         while let Some((link, asks)) = self.links.ack_due(self.now)
-            && self.train.has_room(link)
+            && self.writer.has_room(link)
         {
             let mut body = [0; ACK_BODY_MAX];
             let length = self.links.ack_body(link, &mut body);
@@ -331,7 +331,7 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
         let token = self.links.token().into();
         let leave = Leave { token, reason: (reason as u16).into(), endpoint: [0; 6] };
         for link in 0..LINKS_MAX as u8 {
-            if self.links.channel(link).is_some() && self.train.has_room(link) {
+            if self.links.channel(link).is_some() && self.writer.has_room(link) {
                 let header = self.links.header(link, FrameType::Leave);
                 self.put_frame(link, header, leave.as_bytes());
                 frames += 1;
@@ -341,13 +341,13 @@ impl<R: Requests, T: Train> Loading<'_, R, T> {
     }
 
     fn put_frame(&mut self, link: u8, header: FrameHeader, body: &[u8]) {
-        self.train.begin(link);
-        self.train.octets(body.len()).copy_from_slice(body);
+        self.writer.begin(link);
+        self.writer.octets(body.len()).copy_from_slice(body);
         self.end(header);
     }
 
     fn end(&mut self, mut header: FrameHeader) {
         header.flags |= if self.packer.body_crc { flags::CRC } else { 0 };
-        self.train.end(header);
+        self.writer.end(header);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::world::{Setup, World};
 use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::train::MemoryTrain;
 use roadtrain_proto::ether::{Rejected, host, target};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::Urgency;
@@ -202,8 +202,8 @@ fn a_target_takes_the_next_request_when_the_last_is_answered() {
     target.qpair.respond_with_data(NOW, 3, PIECE, 0);
     assert_eq!(target.refuses(&command(3, 2, 0, 0)), "busy", "its answer has not left");
     target.qpair.batcher().drained(NOW);
-    let mut train = MemoryTrain::new(9, |_, _, _| ());
-    assert!(target.qpair.poll_tx(NOW, &mut train));
+    let mut writer = MemoryWriter::new(9, |_, _, _| ());
+    assert!(target.qpair.poll_tx(NOW, &mut writer));
     let events = target.hear(&command(3, 2, 0, 0));
     assert_eq!(events[0], target::RxEvent::Released { slot: 3 });
     assert!(matches!(events[1], target::RxEvent::Command { slot: 3, .. }));
@@ -225,8 +225,8 @@ impl HostUnderTest {
         submit(opcode::READ, Data::In(2 * PIECE));
         submit(opcode::WRITE, Data::Out(PIECE));
         qpair.batcher().drained(NOW);
-        let mut train = MemoryTrain::new(9, |_, _, _| ());
-        assert!(qpair.poll_tx(NOW, &mut train));
+        let mut writer = MemoryWriter::new(9, |_, _, _| ());
+        assert!(qpair.poll_tx(NOW, &mut writer));
         qpair.submit(NOW, &Sqe::new(opcode::FLUSH, 1), Data::None, Urgency::Normal).expect("room");
         HostUnderTest { qpair, forger: Forger::new(2, 1) }
     }

@@ -3,7 +3,7 @@
 use crate::request;
 use crate::world::{Request, Setup, Side, World};
 use roadtrain_proto::ether::Packing;
-use roadtrain_proto::ether::train::MemoryFrame;
+use roadtrain_proto::ether::frame_writer::MemoryFrame;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameType, Record, Records};

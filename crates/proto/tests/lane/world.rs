@@ -1,8 +1,8 @@
 //! Both ends of a lane in memory, and links between them that lose, repeat and reorder frames.
 
 use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::frame_writer::{MemoryFrame, MemoryWriter};
 use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::train::{MemoryFrame, MemoryTrain};
 use roadtrain_proto::ether::{Item, Packing, host, target};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -186,19 +186,19 @@ impl World {
     pub fn send(&mut self) {
         loop {
             let buffers = &self.buffers;
-            let mut train = MemoryTrain::new(64, |slot: u16, out: &mut [u8], offset: u32| {
+            let mut writer = MemoryWriter::new(64, |slot: u16, out: &mut [u8], offset: u32| {
                 out.copy_from_slice(&buffers[&slot].1[offset as usize..][..out.len()]);
             });
-            let from_host = self.host.poll_tx(self.now, &mut train);
-            let frames = train.frames;
+            let from_host = self.host.poll_tx(self.now, &mut writer);
+            let frames = writer.frames;
             assert_eq!(from_host, !frames.is_empty());
             self.ship(Side::Target, frames);
             let responses = &self.responses;
-            let mut train = MemoryTrain::new(64, |slot: u16, out: &mut [u8], offset: u32| {
+            let mut writer = MemoryWriter::new(64, |slot: u16, out: &mut [u8], offset: u32| {
                 out.copy_from_slice(&responses[&slot][offset as usize..][..out.len()]);
             });
-            let from_target = self.target.poll_tx(self.now, &mut train);
-            let frames = train.frames;
+            let from_target = self.target.poll_tx(self.now, &mut writer);
+            let frames = writer.frames;
             assert_eq!(from_target, !frames.is_empty());
             self.ship(Side::Host, frames);
             if !from_host && !from_target {

@@ -9,8 +9,8 @@ use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
+use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::train::MemoryTrain;
 use roadtrain_proto::ether::{host, target};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{Class, PolicyConfig, PolicyKind, Urgency};
@@ -22,7 +22,7 @@ use roadtrain_wire::status::Status;
 const ENTRIES: u16 = 257;
 const PAGES: u32 = 16_384;
 const DATA_BYTES_MAX: u32 = 1 << 20;
-const TRAIN_FRAMES: usize = 256;
+const FRAMES_PER_SEND: usize = 256;
 const HOST: u64 = 0x1111;
 const TARGET: u64 = 0x2222;
 
@@ -223,16 +223,16 @@ impl<'a> Run<'a> {
 
     fn send(&mut self) {
         let now = self.now;
-        let mut train = MemoryTrain::new(TRAIN_FRAMES, |_, _: &mut [u8], _| ());
+        let mut writer = MemoryWriter::new(FRAMES_PER_SEND, |_, _: &mut [u8], _| ());
         self.host.expire(now);
         self.host.batcher().drained(now);
-        while self.host.poll_tx(now, &mut train) {
-            self.net.send_frames(now, End::Host, train.frames.drain(..));
+        while self.host.poll_tx(now, &mut writer) {
+            self.net.send_frames(now, End::Host, writer.frames.drain(..));
         }
         self.target.expire(now);
         self.target.batcher().drained(now);
-        while self.target.poll_tx(now, &mut train) {
-            self.net.send_frames(now, End::Target, train.frames.drain(..));
+        while self.target.poll_tx(now, &mut writer) {
+            self.net.send_frames(now, End::Target, writer.frames.drain(..));
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::network::End;
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::host::{Config, Qpair, RxEvent};
 use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::train::MemoryTrain;
 use roadtrain_proto::host::requests::{Ended, Outcome, Queue, Requests};
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
@@ -361,15 +361,15 @@ impl Lane {
         qpair.expire(now);
         qpair.batcher().drained(now);
         loop {
-            let mut train = MemoryTrain::new(sending.train_frames, |slot, out, offset| {
+            let mut writer = MemoryWriter::new(sending.frames_per_send, |slot, out, offset| {
                 let request = requests.get(slot).expect("data of a request");
                 let data = &request.buffer[offset as usize..];
                 out.copy_from_slice(&data[..out.len()]);
             });
-            if !qpair.poll_tx(now, &mut train) {
+            if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            net.send_frames(now, End::Host, train.frames);
+            net.send_frames(now, End::Host, writer.frames);
         }
         assert!(!qpair.has_tx(now), "what may leave is left behind");
     }

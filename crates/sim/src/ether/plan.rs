@@ -87,8 +87,8 @@ pub struct Sending {
     pub policy: PolicyConfig,
     /// What goes together.
     pub packing: Packing,
-    /// Frames of a train.
-    pub train_frames: usize,
+    /// Frames of one send.
+    pub frames_per_send: usize,
 }
 
 /// Everything a seed decides.
@@ -147,7 +147,7 @@ pub fn piece_bytes(links: &[LinkPlan]) -> u16 {
 
 fn sending(rng: &mut Rng) -> Sending {
     let packing = Packing { requests: rng.chance(80), pieces: rng.chance(80) };
-    Sending { policy: policy(rng), packing, train_frames: rng.pick(&[1, 4, 64, 1000]) }
+    Sending { policy: policy(rng), packing, frames_per_send: rng.pick(&[1, 4, 64, 1000]) }
 }
 
 fn manners(rng: &mut Rng, frame_bytes: u16, body_crc: bool, calm: bool) -> Manners {

@@ -8,9 +8,9 @@ use crate::network::End;
 use crate::rng::Rng;
 use crate::target::{read_bytes, work};
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
+use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::target::{Config, Qpair, RxEvent};
-use roadtrain_proto::ether::train::MemoryTrain;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::time::Instant;
@@ -307,14 +307,14 @@ impl Lane {
         qpair.expire(now);
         qpair.batcher().drained(now);
         loop {
-            let mut train = MemoryTrain::new(sending.train_frames, |slot, out, offset| {
+            let mut writer = MemoryWriter::new(sending.frames_per_send, |slot, out, offset| {
                 let data = data[usize::from(slot)].as_ref().expect("data is kept until released");
                 out.copy_from_slice(&data[offset as usize..][..out.len()]);
             });
-            if !qpair.poll_tx(now, &mut train) {
+            if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            net.send_frames(now, End::Target, train.frames);
+            net.send_frames(now, End::Target, writer.frames);
         }
         assert!(!qpair.has_tx(now), "what may leave is left behind");
     }

@@ -4,8 +4,8 @@ use super::{Step, Steps, now};
 use anyhow::{Context, bail, ensure};
 use roadtrain_engine::ether::port::{Port, PortConfig, PortKind};
 use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::frame_writer::FrameWriter;
 use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::train::Train;
 use roadtrain_proto::ether::{Item, Packing, host, target};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind, Urgency};
@@ -41,7 +41,7 @@ struct Frames<'a> {
     data: &'a [u8],
 }
 
-impl Train for Frames<'_> {
+impl FrameWriter for Frames<'_> {
     fn has_room(&self, _link: u8) -> bool {
         self.end.port.has_room()
     }

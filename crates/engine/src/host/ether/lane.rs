@@ -4,8 +4,8 @@ use super::astray::Astray;
 use super::fence::PastLane;
 use super::join::Joining;
 use super::late::LateJoins;
+use super::port_writer::{Built, PortWriter, Source};
 use super::ports::{Heard, Ports};
-use super::train::{Built, PortTrain, Source};
 use crate::host::link::LinkError;
 use crate::host::meter::PathReading;
 use crate::platform::numa;
@@ -269,9 +269,9 @@ impl EtherLane {
     pub(crate) fn send(&mut self, now: Instant, ports: &mut Ports, source: &impl Source) -> Built {
         let mut sum = Built::default();
         while self.qpair.has_tx(now) {
-            let mut train = PortTrain::new(ports, &self.routes, source);
-            self.qpair.poll_tx(now, &mut train);
-            let built = train.built();
+            let mut writer = PortWriter::new(ports, &self.routes, source);
+            self.qpair.poll_tx(now, &mut writer);
+            let built = writer.built();
             sum.frames += built.frames;
             sum.octets += built.octets;
             if built.frames == 0 {

@@ -13,7 +13,7 @@
 //! | `lane` | a lane that was made: frames in, frames out, what ends it |
 //! | `topology` | which links a lane has, as interfaces come and go |
 //! | `astray` | whether a lane's links still suit |
-//! | `train` | its frames on their way to the ports |
+//! | `port_writer` | its frames on their way to the ports |
 //! | `fence` | ends the lanes of the past before others take their place |
 
 mod address;
@@ -24,11 +24,11 @@ mod fence;
 mod join;
 mod lane;
 mod late;
+mod port_writer;
 mod ports;
 mod probe;
 mod scout;
 mod topology;
-mod train;
 
 pub use address::EtherAddress;
 pub use discovery::{EtherOffer, look_around};
@@ -36,8 +36,8 @@ pub(crate) use discovery::{Path, Target, find};
 pub(crate) use fence::{Past, PastLane};
 pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
+pub(crate) use port_writer::Source;
 pub(crate) use ports::{Heard, Ports, beside};
 pub(crate) use probe::probe;
 pub(crate) use scout::{Found, Scout, Whereabouts};
 pub(crate) use topology::Survey;
-pub(crate) use train::Source;

@@ -13,8 +13,8 @@ use crate::target::ether::ports::{self, PortState};
 use crate::target::slot::Slot;
 use arrivals::{Command, LastPiece, Piece, octets};
 use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::frame_writer::FrameWriter;
 use roadtrain_proto::ether::target::{Qpair, RxEvent};
-use roadtrain_proto::ether::train::Train;
 use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Session, Settings};
@@ -94,7 +94,7 @@ struct Filler<'a> {
     records: u64,
 }
 
-impl Train for Filler<'_> {
+impl FrameWriter for Filler<'_> {
     fn has_room(&self, link: u8) -> bool {
         let link = self.links.get(usize::from(link)).copied().flatten();
         link.is_some_and(|link| self.ports.get(link.port).is_some_and(Port::has_room))

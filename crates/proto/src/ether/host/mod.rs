@@ -10,10 +10,10 @@ mod slots;
 use crate::ether::cut::{Arrived, Cut};
 use crate::ether::damq::Damq;
 use crate::ether::end::End;
+use crate::ether::frame_writer::FrameWriter;
 use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
 use crate::ether::rejected::Rejected;
-use crate::ether::train::Train;
 use crate::host::qpair::{Data, SLOTS_MAX};
 use crate::host::slots::FreeSlots;
 use crate::policy::{Batcher, Doorbells, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
@@ -243,10 +243,10 @@ impl Qpair {
         self.end.has_tx(now)
     }
 
-    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
+    /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
     /// limits; `false` when nothing was added.
-    pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
-        self.end.poll_tx(now, &mut self.slots, train)
+    pub fn poll_tx(&mut self, now: Instant, writer: &mut impl FrameWriter) -> bool {
+        self.end.poll_tx(now, &mut self.slots, writer)
     }
 
     /// The host is done: nothing but Leave is sent any more. May be repeated.

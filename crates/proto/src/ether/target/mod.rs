@@ -9,10 +9,10 @@ mod slots;
 
 use crate::ether::cut::{Arrived, Cut};
 use crate::ether::end::End;
+use crate::ether::frame_writer::FrameWriter;
 use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
 use crate::ether::rejected::Rejected;
-use crate::ether::train::Train;
 use crate::policy::{Batcher, Class, Doorbells, Kind, Parcel, PolicyConfig, Role, SendQueue};
 use crate::target::qpair::SQHD_NO_FLOW_CONTROL;
 use crate::time::Instant;
@@ -210,10 +210,10 @@ impl Qpair {
         self.end.has_tx(now)
     }
 
-    /// Fills `train` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
+    /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
     /// limits; `false` when nothing was added.
-    pub fn poll_tx(&mut self, now: Instant, train: &mut impl Train) -> bool {
-        self.end.poll_tx(now, &mut self.slots, train)
+    pub fn poll_tx(&mut self, now: Instant, writer: &mut impl FrameWriter) -> bool {
+        self.end.poll_tx(now, &mut self.slots, writer)
     }
 
     /// The target ends the lane: nothing but Leave is sent any more. May be repeated.

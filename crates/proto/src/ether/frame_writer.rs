@@ -4,8 +4,8 @@ use roadtrain_wire::ether::{FrameHeader, flags, seal};
 
 /// Frames on their way out, over the ports of a lane's links. The engine sends them.
 ///
-/// What [`Train::payload`] names must stay as it is until the train has left (or been copied).
-pub trait Train {
+/// What [`FrameWriter::payload`] names must stay as it is until the frame has left (or been copied).
+pub trait FrameWriter {
     /// Whether one more frame has room in the link's port.
     fn has_room(&self, link: u8) -> bool;
     /// Begins a frame over `link`.
@@ -29,18 +29,18 @@ pub struct MemoryFrame {
     pub body: Vec<u8>,
 }
 
-/// A train kept in memory: what tests, the simulation and fuzzing send.
-pub struct MemoryTrain<F> {
+/// Frames kept in memory: what tests, the simulation and fuzzing send.
+pub struct MemoryWriter<F> {
     /// The frames so far.
     pub frames: Vec<MemoryFrame>,
     frames_max: usize,
     fetch: F,
 }
 
-impl<F: FnMut(u16, &mut [u8], u32)> MemoryTrain<F> {
-    /// An empty train for `frames_max` frames; `fetch` copies a slot's data from an offset.
+impl<F: FnMut(u16, &mut [u8], u32)> MemoryWriter<F> {
+    /// A writer of at most `frames_max` frames; `fetch` copies a slot's data from an offset.
     pub fn new(frames_max: usize, fetch: F) -> Self {
-        MemoryTrain { frames: Vec::new(), frames_max, fetch }
+        MemoryWriter { frames: Vec::new(), frames_max, fetch }
     }
 
     fn body(&mut self) -> &mut Vec<u8> {
@@ -49,7 +49,7 @@ impl<F: FnMut(u16, &mut [u8], u32)> MemoryTrain<F> {
     }
 }
 
-impl<F: FnMut(u16, &mut [u8], u32)> Train for MemoryTrain<F> {
+impl<F: FnMut(u16, &mut [u8], u32)> FrameWriter for MemoryWriter<F> {
     fn has_room(&self, _: u8) -> bool {
         self.frames.len() < self.frames_max
     }

@@ -2,7 +2,7 @@
 
 use super::lane::{Route, route};
 use super::ports::Ports;
-use roadtrain_proto::ether::train::Train;
+use roadtrain_proto::ether::frame_writer::FrameWriter;
 use roadtrain_wire::ether::FrameHeader;
 
 /// Data of a lane's requests.
@@ -12,7 +12,7 @@ pub(crate) trait Source {
 }
 
 /// Builds frames at the ports of a lane's links.
-pub(super) struct PortTrain<'a, S> {
+pub(super) struct PortWriter<'a, S> {
     ports: &'a mut Ports,
     routes: &'a [(u8, Route)],
     source: &'a S,
@@ -30,9 +30,9 @@ pub(crate) struct Built {
     pub(crate) octets: u64,
 }
 
-impl<'a, S> PortTrain<'a, S> {
+impl<'a, S> PortWriter<'a, S> {
     pub(super) fn new(ports: &'a mut Ports, routes: &'a [(u8, Route)], source: &'a S) -> Self {
-        PortTrain { ports, routes, source, route: None, is_whole: true, sent: Built::default() }
+        PortWriter { ports, routes, source, route: None, is_whole: true, sent: Built::default() }
     }
 
     /// Frames built so far.
@@ -46,7 +46,7 @@ impl<'a, S> PortTrain<'a, S> {
     }
 }
 
-impl<S: Source> Train for PortTrain<'_, S> {
+impl<S: Source> FrameWriter for PortWriter<'_, S> {
     fn has_room(&self, link: u8) -> bool {
         route(self.routes, link).is_some_and(|route| self.ports.has_room(route.port))
     }
