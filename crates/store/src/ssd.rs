@@ -1,11 +1,11 @@
 //! An emulated SSD: another store at its pace.
 
-mod station;
+mod latency;
 
 use crate::{Geometry, InPlace, Io, Op, OpenError, Store, Token};
+use latency::LatencyModel;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
-use station::Station;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct SsdStore {
     below: Arc<dyn Store>,
-    station: Station,
+    latency: LatencyModel,
 }
 
 impl SsdStore {
     /// `parallel` operations at once (at least one) take `service` each; the others wait their turn.
     #[must_use]
     pub fn new(below: Arc<dyn Store>, service: Duration, parallel: u16) -> SsdStore {
-        SsdStore { below, station: Station::new(service, parallel) }
+        SsdStore { below, latency: LatencyModel::new(service, parallel) }
     }
 }
 
 impl Store for SsdStore {
     fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        let due = self.station.admit(clock::now());
+        let due = self.latency.admit(clock::now());
         io.delay(due, self.below.clone(), op, buffer, token);
     }
 

@@ -6,12 +6,12 @@
 use super::admin::{Admin, Queues, close};
 use super::blocking::wait_calmly;
 use super::config::HostConfig;
+use super::counters::LinkState;
 use super::error::HostError;
-use super::ether::{Found, Past, Scout};
-use super::hurry;
+use super::ether::{Found, Past, PathDiscovery};
 use super::link::LinkError;
-use super::meter::LinkState;
 use super::reactor::{Order, Report};
+use super::stopping;
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use crate::clock;
@@ -43,7 +43,7 @@ pub(super) struct Control {
     /// To the inbox.
     reports: Outbox<Report>,
     /// Looks for links that lanes have not.
-    scout: Option<Scout>,
+    discovery: Option<PathDiscovery>,
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
     /// Which NSIDs users have been warned of.
@@ -73,7 +73,7 @@ impl Control {
             queues: admin.queues,
             past: Past::default(),
             reports,
-            scout: None,
+            discovery: None,
             found: Vec::new(),
             barred: Barred::default(),
             ended: 0,
@@ -144,8 +144,8 @@ impl Control {
         }
         let Some(admin) = &mut self.queues.admin else { return };
         self.found.drain(..).for_each(|found| admin.offer(&found));
-        if let (Some(survey), Some(scout)) = (admin.take_survey(), &self.scout) {
-            scout.tell(survey);
+        if let (Some(survey), Some(discovery)) = (admin.take_survey(), &self.discovery) {
+            discovery.tell(survey);
         }
         match admin.next_event() {
             Ok(Some((_, cqe))) => self.association.event(PATH, &cqe),
@@ -201,7 +201,7 @@ impl Control {
         match action {
             Action::Ask { path, ask } => {
                 if self.association.ends_in_order() {
-                    hurry::begin_again();
+                    stopping::begin_again();
                 }
                 let answer = self.queues.carry_out(&self.config, &mut self.past, &ask);
                 self.association.answer(clock::now(), path, answer);
@@ -262,7 +262,7 @@ impl Control {
                 reactor.orders.send(Order::Attach { lane, link, rules, barred });
             }
         }
-        self.scout();
+        self.discover_paths();
         if self.view.link().state != LinkState::Connected {
             self.view.set_link(LinkState::Connected, None);
             info!(target = %self.config.address, "connected again");
@@ -270,15 +270,17 @@ impl Control {
     }
 
     /// Looks for more links to the target while the lanes live.
-    fn scout(&mut self) {
+    fn discover_paths(&mut self) {
         self.found.clear();
         let target = self.queues.admin.as_ref().and_then(|admin| admin.whereabouts(&self.config));
-        self.scout = target.and_then(|target| {
+        self.discovery = target.and_then(|target| {
             let reports = self.reports.clone();
             let found = move |found| {
                 reports.send(Report::Found(found));
             };
-            Scout::start(target, found).inspect_err(|error| warn!("no scout: {error}")).ok()
+            PathDiscovery::start(target, found)
+                .inspect_err(|error| warn!("cannot look for more paths: {error}"))
+                .ok()
         });
     }
 
@@ -309,7 +311,7 @@ impl Control {
         if self.association.is_ending() {
             warn!(target = %self.config.address, "{error}: the target does not answer at the end");
         } else if was_live {
-            self.scout = None;
+            self.discovery = None;
             warn!(target = %self.config.address, "{error}; connecting again");
             self.view.set_link(LinkState::Reconnecting, Some(error));
             self.detach_lanes();

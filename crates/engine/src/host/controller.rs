@@ -5,8 +5,8 @@ use super::api::Front;
 use super::config::HostConfig;
 use super::control::Control;
 use super::error::HostError;
-use super::hurry::{self, StopSign};
 use super::reactor::{Order, Report};
+use super::stopping::{self, StopSignal};
 use super::threads::{deal, spawn};
 use super::view::ControllerView;
 use crate::mailbox::{Outbox, mailbox};
@@ -33,7 +33,7 @@ pub struct ReactorInfo {
 pub struct Controller {
     view: ControllerView,
     reports: Outbox<Report>,
-    sign: Arc<StopSign>,
+    sign: Arc<StopSignal>,
     orders: Vec<Outbox<Order>>,
     control: Option<JoinHandle<()>>,
 }
@@ -62,18 +62,18 @@ impl Controller {
             let near = numa::take_from(seat.node.into_iter().collect());
             let front = make_front(info, &view);
             drop(near);
-            let meters = view.meters.clone();
-            reactors.push(spawn(&config, seat, lanes, front, reports.clone(), count, meters)?);
+            let counters = view.counters.clone();
+            reactors.push(spawn(&config, seat, lanes, front, reports.clone(), count, counters)?);
         }
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let mut driver =
             Control::new(config, view.clone(), admin, reactors, reports.clone(), inbox);
         driver.begin()?;
         let control = thread::Builder::new().name("roadtrain-ctl".into());
-        let sign = StopSign::new().map_err(system("eventfd"))?;
+        let sign = StopSignal::new().map_err(system("eventfd"))?;
         let heeded = sign.clone();
         let body = move || {
-            hurry::heed(&heeded);
+            stopping::heed(&heeded);
             driver.run();
         };
         let control = control.spawn(body).map_err(system("thread"))?;

@@ -7,9 +7,9 @@
 mod tests;
 
 use super::api::{Class, Completion, Request};
+use super::counters::LaneReading;
 use super::ether::Ports;
 use super::link::{Link, LinkError};
-use super::meter::LaneReading;
 use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;

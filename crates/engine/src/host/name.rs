@@ -1,7 +1,7 @@
 //! A target's name: the addresses that it stands for, asked anew for each connection.
 
-use super::hurry;
 use super::link::LinkError;
+use super::stopping;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -120,11 +120,11 @@ impl TargetName {
     }
 }
 
-/// Waits for the answer, in steps: the controller may be told to end meanwhile (`hurry`).
+/// Waits for the answer, in steps: the controller may be told to end meanwhile (`stopping`).
 fn wait<T>(answer: &Receiver<T>, timeout: Duration) -> Result<T, RecvTimeoutError> {
     let end = Instant::now() + timeout;
     loop {
-        let left = hurry::limit(end.saturating_duration_since(Instant::now()));
+        let left = stopping::limit(end.saturating_duration_since(Instant::now()));
         match answer.recv_timeout(left.min(STEP)) {
             Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
             done => return done,

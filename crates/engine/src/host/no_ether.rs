@@ -76,10 +76,10 @@ impl Ports {
 pub(crate) enum Found {}
 pub(crate) enum Survey {}
 pub(crate) enum Whereabouts {}
-pub(crate) enum Scout {}
+pub(crate) enum PathDiscovery {}
 
-impl Scout {
-    pub(crate) fn start(target: Whereabouts, _: impl Fn(Found)) -> io::Result<Scout> {
+impl PathDiscovery {
+    pub(crate) fn start(target: Whereabouts, _: impl Fn(Found)) -> io::Result<PathDiscovery> {
         match target {}
     }
 

@@ -4,10 +4,10 @@
 mod frames;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
+use super::counters::{LaneCounters, LaneReading};
 use super::ether::{Found, Ports};
 use super::lane::{Lane, Shared};
 use super::link::{Link, LinkError};
-use super::meter::{LaneReading, Meter};
 use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::{Inbox, Outbox};
@@ -72,7 +72,7 @@ pub(crate) struct Parts {
     pub(crate) inbox: Inbox<Order>,
     pub(crate) reports: Outbox<Report>,
     /// By lane, over all reactors.
-    pub(crate) meters: Arc<[Meter]>,
+    pub(crate) counters: Arc<[LaneCounters]>,
 }
 
 /// What a reactor tells the control thread.
@@ -145,7 +145,7 @@ pub(crate) struct Reactor {
     /// Completions without success.
     errors: u64,
     /// By lane, over all reactors.
-    meters: Arc<[Meter]>,
+    counters: Arc<[LaneCounters]>,
     stopping: bool,
     stop: bool,
 }
@@ -190,7 +190,7 @@ impl Reactor {
             spinner: Spinner::new(parts.waiting),
             waits: 0,
             errors: 0,
-            meters: parts.meters,
+            counters: parts.counters,
             stopping: false,
             stop: false,
         })
@@ -384,9 +384,9 @@ impl Reactor {
             Order::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 if self.stopping
-                    && let Some(meter) = self.meters.get(lane)
+                    && let Some(counters) = self.counters.get(lane)
                 {
-                    meter.abandon(self.lanes[index].lane.outstanding());
+                    counters.abandon(self.lanes[index].lane.outstanding());
                 }
                 self.detach(index);
                 self.lanes[index].lane.fail(&mut self.shared);
@@ -485,8 +485,8 @@ impl Reactor {
     fn write_meters(&mut self) {
         let mut errors = self.errors;
         for slot in &self.lanes {
-            if let Some(meter) = self.meters.get(slot.number) {
-                meter.write(&LaneReading { errors, ..slot.lane.reading() });
+            if let Some(counters) = self.counters.get(slot.number) {
+                counters.write(&LaneReading { errors, ..slot.lane.reading() });
             }
             errors = 0; // counted once
         }

@@ -2,9 +2,9 @@
 
 use super::api::Front;
 use super::config::HostConfig;
+use super::counters::LaneCounters;
 use super::error::HostError;
 use super::ether::Ports;
-use super::meter::Meter;
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Seat, numa};
@@ -58,7 +58,7 @@ pub(super) fn spawn(
     front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
     reactors: usize,
-    meters: Arc<[Meter]>,
+    counters: Arc<[LaneCounters]>,
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
@@ -76,7 +76,7 @@ pub(super) fn spawn(
         ports,
         inbox,
         reports: reports.clone(),
-        meters,
+        counters,
     };
     let (begun, beginning) = sync_channel(1);
     let index = parts.lanes.first().copied().unwrap_or(0) % reactors;

@@ -1,6 +1,6 @@
 //! What other threads may know about a controller.
 
-use super::meter::{LaneReading, LinkReport, LinkState, Meter, PathReading};
+use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading};
 use crate::platform::Seat;
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Instant;
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
     link: Arc<Mutex<LinkReport>>,
-    pub(super) meters: Arc<[Meter]>,
+    pub(super) counters: Arc<[LaneCounters]>,
     seats: Arc<[Seat]>,
     lost: Arc<Mutex<Vec<String>>>,
     failure: Arc<Mutex<Option<String>>>,
@@ -23,7 +23,7 @@ impl ControllerView {
         ControllerView {
             info: Arc::new(Mutex::new(info)),
             link: Arc::new(Mutex::new(link)),
-            meters: (0..lanes).map(|_| Meter::default()).collect(),
+            counters: (0..lanes).map(|_| LaneCounters::default()).collect(),
             seats: seats.into(),
             lost: Arc::default(),
             failure: Arc::default(),
@@ -45,19 +45,19 @@ impl ControllerView {
     /// The lanes, by their number over all reactors.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReading> {
-        self.meters.iter().map(Meter::read).collect()
+        self.counters.iter().map(LaneCounters::read).collect()
     }
 
     /// The lanes' parts of links, where they have no connections of their own.
     #[must_use]
     pub fn paths(&self) -> Vec<PathReading> {
-        self.meters.iter().flat_map(Meter::paths).collect()
+        self.counters.iter().flat_map(LaneCounters::paths).collect()
     }
 
     /// Requests that the target had not answered when the controller was ended: what they wrote may be lost.
     #[must_use]
     pub fn abandoned(&self) -> u64 {
-        self.meters.iter().map(Meter::abandoned).sum()
+        self.counters.iter().map(LaneCounters::abandoned).sum()
     }
 
     /// Something could not be brought to the target before the end.

@@ -1,9 +1,9 @@
 //! The target: reactors that serve lanes, and the control plane they share.
 
 mod backends;
-mod control;
 #[cfg(test)]
-mod crowd;
+mod connection_limit_tests;
+mod control;
 mod dispatch;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;

@@ -7,9 +7,9 @@ mod tcp;
 use super::address::Address;
 use super::config::HostConfig;
 use super::ether::{Found, Past, Survey, Whereabouts};
-use super::hurry;
 use super::link::{Link, LinkError};
 use super::name::TargetName;
+use super::stopping;
 use crate::platform::Route;
 use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::policy::PolicyConfig;
@@ -304,7 +304,7 @@ fn tcp(
     Ok(wire)
 }
 
-/// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`hurry`).
+/// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`stopping`).
 ///
 /// # Errors
 /// The system call's, except interruption, which counts as time being up.
@@ -322,10 +322,10 @@ pub(crate) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
     poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
 }
 
-/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`hurry`).
+/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`stopping`).
 pub(crate) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let end = Instant::now() + timeout;
-    if let Some(fd) = hurry::descriptor() {
+    if let Some(fd) = stopping::descriptor() {
         let mut all = polls.to_vec();
         all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         let ready = poll_calmly(&mut all, timeout)?;
@@ -335,7 +335,7 @@ pub(crate) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<
             return Ok(ready);
         }
     }
-    poll_calmly(polls, hurry::limit(end.saturating_duration_since(Instant::now())))
+    poll_calmly(polls, stopping::limit(end.saturating_duration_since(Instant::now())))
 }
 
 fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {

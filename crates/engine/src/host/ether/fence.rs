@@ -2,8 +2,8 @@
 
 use super::ask::{Pace, Question, ask};
 use super::lane::Route;
+use super::path_discovery::Found;
 use super::ports::{Heard, Ports};
-use super::scout::Found;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::links::LINKS_MAX;
 use roadtrain_wire::ether::setup::{Leave, Query, Reason, endpoint_tag};

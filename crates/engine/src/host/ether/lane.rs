@@ -1,13 +1,13 @@
 //! A lane that was made: a queue pair, and the ports that its links go over.
 
-use super::astray::Astray;
 use super::fence::PastLane;
 use super::join::Joining;
 use super::late::LateJoins;
 use super::port_writer::{Built, PortWriter, Source};
 use super::ports::{Heard, Ports};
+use super::reconnect::ReconnectCheck;
+use crate::host::counters::PathReading;
 use crate::host::link::LinkError;
-use crate::host::meter::PathReading;
 use crate::platform::numa;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
@@ -86,7 +86,7 @@ pub(crate) struct EtherLane {
     /// When somebody answered that he does not know it.
     doubted_at: Option<Instant>,
     /// Whether its links still suit.
-    pub(super) astray: Astray,
+    pub(super) reconnect: ReconnectCheck,
     silence_max: Duration,
 }
 
@@ -124,7 +124,7 @@ impl EtherLane {
             heard_at: now,
             queried_at: None,
             doubted_at: None,
-            astray: Astray::default(),
+            reconnect: ReconnectCheck::default(),
             silence_max: joining.silence_max,
         }
     }
@@ -205,7 +205,7 @@ impl EtherLane {
                 Err(LinkError::Left(Reason::UnknownToken))
             }
             None if now.since(self.heard_at) >= self.silence_max => Err(LinkError::Silent),
-            None => self.astray.check(now),
+            None => self.reconnect.check(now),
         }
     }
 
@@ -213,8 +213,8 @@ impl EtherLane {
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
         let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
         let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
-        let (late, astray) = (self.late.deadline(), self.astray.deadline());
-        let due = [self.qpair.deadline(), self.query_at(is_admin), late, survey, astray];
+        let (late, reconnect) = (self.late.deadline(), self.reconnect.deadline());
+        let due = [self.qpair.deadline(), self.query_at(is_admin), late, survey, reconnect];
         due.into_iter().flatten().chain([ends]).min()
     }
 

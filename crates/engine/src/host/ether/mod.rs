@@ -9,25 +9,25 @@
 //! | `probe` | how large a frame each link takes |
 //! | `join` | makes a lane |
 //! | `late` | links that join a lane while it lives |
-//! | `scout` | looks for links that were not there when lanes were made |
+//! | `path_discovery` | looks for links that were not there when lanes were made |
 //! | `lane` | a lane that was made: frames in, frames out, what ends it |
 //! | `topology` | which links a lane has, as interfaces come and go |
-//! | `astray` | whether a lane's links still suit |
+//! | `reconnect` | whether a lane's links still suit |
 //! | `port_writer` | its frames on their way to the ports |
 //! | `fence` | ends the lanes of the past before others take their place |
 
 mod address;
 mod ask;
-mod astray;
 mod discovery;
 mod fence;
 mod join;
 mod lane;
 mod late;
+mod path_discovery;
 mod port_writer;
 mod ports;
 mod probe;
-mod scout;
+mod reconnect;
 mod topology;
 
 pub use address::EtherAddress;
@@ -36,8 +36,8 @@ pub(crate) use discovery::{Path, Target, find};
 pub(crate) use fence::{Past, PastLane};
 pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
+pub(crate) use path_discovery::{Found, PathDiscovery, Whereabouts};
 pub(crate) use port_writer::Source;
 pub(crate) use ports::{Heard, Ports, beside};
 pub(crate) use probe::probe;
-pub(crate) use scout::{Found, Scout, Whereabouts};
 pub(crate) use topology::Survey;

@@ -1,10 +1,10 @@
 //! Which links a lane has, as interfaces of both ends come and go.
 
-use super::astray::is_small;
 use super::discovery::Path;
 use super::lane::{EtherLane, Linked, Route, route};
 use super::late::put_join;
 use super::ports::{Heard, Ports};
+use super::reconnect::is_small;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::ether::setup::{Joined, addresses};
@@ -57,7 +57,7 @@ impl EtherLane {
         let (fit, small): (Vec<u8>, Vec<u8>) =
             gone.partition(|&link| links.frame_bytes(link) <= takes);
         for link in small {
-            self.astray.set_small(link, is_small(takes, links.frame_bytes(link)));
+            self.reconnect.set_small(link, is_small(takes, links.frame_bytes(link)));
         }
         self.late.add(now, path, addresses, &fit);
     }
@@ -70,7 +70,7 @@ impl EtherLane {
         } else if self.qpair.links_mut().add(now, &linked.config, linked.socket_number) {
             self.routes.push((link, linked.route));
         }
-        self.astray.set_small(link, false);
+        self.reconnect.set_small(link, false);
         (self.has_new, self.has_news) = (true, true);
     }
 
@@ -88,7 +88,7 @@ impl EtherLane {
         let is_refused = joined.status.get() != 0; // not even a piece fits
         if is_refused || joined.token.get() == token {
             let frame_bytes = self.qpair.links().frame_bytes(link);
-            self.astray.set_small(link, is_small(joined.frame.get().into(), frame_bytes));
+            self.reconnect.set_small(link, is_small(joined.frame.get().into(), frame_bytes));
         }
         if !is_refused && joined.token.get() == token {
             let addresses: Vec<_> = addresses(rest).collect();

@@ -2,9 +2,9 @@
 
 use super::{Link, LinkError, Transport};
 use crate::host::api::Completion;
+use crate::host::counters::LaneCounters;
 use crate::host::ether::{EtherLane, Found, Heard, PastLane, Ports, Source};
 use crate::host::lane::{Lane, Shared};
-use crate::host::meter::Meter;
 use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
 use roadtrain_proto::ether::host::RxEvent;
@@ -167,9 +167,9 @@ impl Lane {
     }
 
     /// Its parts of links, for other threads.
-    pub(crate) fn write_paths(&self, ports: &Ports, meter: &Meter) {
+    pub(crate) fn write_paths(&self, ports: &Ports, counters: &LaneCounters) {
         if let Some(Link::Ether(link)) = &self.link {
-            meter.write_paths(link.lane.paths(ports));
+            counters.write_paths(link.lane.paths(ports));
         }
     }
 }

@@ -151,8 +151,8 @@ impl Reactor {
             self.look_at_carriers(); // the kernel may still have been taking one away
         }
         for slot in &self.lanes {
-            if let Some(meter) = self.meters.get(slot.number) {
-                slot.lane.write_paths(&self.shared.ports, meter);
+            if let Some(counters) = self.counters.get(slot.number) {
+                slot.lane.write_paths(&self.shared.ports, counters);
             }
         }
     }

@@ -28,7 +28,7 @@ struct Search {
 
 /// What does not suit.
 #[derive(Default)]
-pub(super) struct Astray {
+pub(super) struct ReconnectCheck {
     search: Option<Search>,
     /// By LINK: the target takes smaller frames there.
     is_small: [bool; LINKS_MAX],
@@ -36,7 +36,7 @@ pub(super) struct Astray {
     small_since: Option<Instant>,
 }
 
-impl Astray {
+impl ReconnectCheck {
     /// Whether the lane goes on.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl EtherLane {
     /// Time has passed, for the admin queue: lanes go the same way together.
     pub(super) fn look_whether_links_suit(&mut self, now: Instant, ports: &mut Ports) {
         let links = self.qpair.links();
-        if self.astray.is_due(now, links.are_all_suspect()) {
+        if self.reconnect.is_due(now, links.are_all_suspect()) {
             let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
             for port in 0..ports.len() {
                 ports.put(port, GROUP, header, self.nqn.as_bytes());
@@ -102,15 +102,15 @@ impl EtherLane {
         let is_small = self.routes.iter().any(|&(link, route)| {
             let takes = ports.frame_bytes(route.port);
             let is_there = ports.has_carrier(route.port);
-            self.astray.is_small[usize::from(link)]
+            self.reconnect.is_small[usize::from(link)]
                 || is_there && is_small(takes, links.frame_bytes(link))
         });
-        self.astray.small_since = is_small.then(|| self.astray.small_since.unwrap_or(now));
+        self.reconnect.small_since = is_small.then(|| self.reconnect.small_since.unwrap_or(now));
     }
 
     /// Somebody offers a subsystem. That proves little: but a lane ends by it only when nothing else comes in it.
     pub(crate) fn hear_offer(&mut self, now: Instant, heard: &Heard<'_>) {
-        let Some(search) = &mut self.astray.search else { return };
+        let Some(search) = &mut self.reconnect.search else { return };
         let offer = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get());
         let is_ours =
             offer.is_some_and(|(offer, nqn)| offer.endpoint == self.endpoint && *nqn == *self.nqn);
@@ -161,7 +161,7 @@ mod tests {
         offer(&mut lane, after(1000), elsewhere, 9, "nqn.x:y");
         offer(&mut lane, after(1200), elsewhere, 9, "nqn.x:y");
         assert!(lane.check(after(1249)).is_ok());
-        assert_eq!(lane.astray.deadline(), Some(after(1250)));
+        assert_eq!(lane.reconnect.deadline(), Some(after(1250)));
         assert!(matches!(lane.check(after(1250)), Err(LinkError::Moved)));
         lane.qpair.links_mut().set_carrier(after(1240), 0, true);
         lane.look_whether_links_suit(after(1240), &mut Ports::default());
@@ -176,32 +176,32 @@ mod tests {
         offer(&mut alive, after(1), elsewhere, 9, "nqn.x:y");
         assert!(alive.check(after(2000)).is_ok());
 
-        let mut astray = Astray::default();
-        assert!(!astray.is_due(START, true));
-        astray.search.as_mut().expect("a search").heard_at = Some(after(1000));
-        assert!(!astray.is_due(after(1100), false), "a link is back");
-        assert!(astray.check(after(1250)).is_ok() && astray.deadline().is_none());
+        let mut reconnect = ReconnectCheck::default();
+        assert!(!reconnect.is_due(START, true));
+        reconnect.search.as_mut().expect("a search").heard_at = Some(after(1000));
+        assert!(!reconnect.is_due(after(1100), false), "a link is back");
+        assert!(reconnect.check(after(1250)).is_ok() && reconnect.deadline().is_none());
     }
 
     #[test]
     fn a_target_is_looked_for_once_a_second() {
-        let mut astray = Astray::default();
-        assert!(!astray.is_due(START, false) && astray.deadline().is_none());
-        assert!(!astray.is_due(START, true), "links may come back");
+        let mut reconnect = ReconnectCheck::default();
+        assert!(!reconnect.is_due(START, false) && reconnect.deadline().is_none());
+        assert!(!reconnect.is_due(START, true), "links may come back");
         for second in 1..4 {
             let at = after(second * 1000);
-            assert_eq!(astray.deadline(), Some(at));
-            assert!(!astray.is_due(after(second * 1000 - 1), true));
-            assert!(astray.is_due(at, true) && !astray.is_due(at, true));
+            assert_eq!(reconnect.deadline(), Some(at));
+            assert!(!reconnect.is_due(after(second * 1000 - 1), true));
+            assert!(reconnect.is_due(at, true) && !reconnect.is_due(at, true));
         }
-        assert!(!astray.is_due(after(5000), false) && !astray.is_due(after(9000), true));
+        assert!(!reconnect.is_due(after(5000), false) && !reconnect.is_due(after(9000), true));
     }
 
     #[test]
     fn a_lane_ends_when_a_link_stays_small() {
         let mut lane = lane();
         let look = |lane: &mut EtherLane, ms, is_small| {
-            lane.astray.set_small(0, is_small);
+            lane.reconnect.set_small(0, is_small);
             lane.look_whether_links_suit(after(ms), &mut Ports::default());
         };
         look(&mut lane, 0, true);
@@ -209,7 +209,7 @@ mod tests {
         look(&mut lane, 2500, true);
         look(&mut lane, 3000, true);
         assert!(lane.check(after(4499)).is_ok());
-        assert_eq!(lane.astray.deadline(), Some(after(4500)));
+        assert_eq!(lane.reconnect.deadline(), Some(after(4500)));
         assert!(matches!(lane.check(after(4500)), Err(LinkError::Shrunk)));
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// A lane's numbers. Its reactor writes them at the end of a turn, anybody reads them.
 #[derive(Debug, Default)]
 #[repr(align(64))] // no lane writes to another one's cache line
-pub(crate) struct Meter {
+pub(crate) struct LaneCounters {
     pub(crate) requests: AtomicU64,
     pub(crate) data_bytes: AtomicU64,
     pub(crate) errors: AtomicU64,
@@ -51,7 +51,7 @@ pub struct LaneReading {
     pub in_flight: u32,
 }
 
-impl Meter {
+impl LaneCounters {
     pub(crate) fn write(&self, reading: &LaneReading) {
         self.requests.store(reading.requests, Relaxed);
         self.data_bytes.store(reading.data_bytes, Relaxed);

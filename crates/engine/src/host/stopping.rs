@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Says that a controller is to end.
-pub(super) struct StopSign {
+pub(super) struct StopSignal {
     /// When waits are over, once it is raised.
     until: Mutex<Option<Instant>>,
     /// Wakes who waits.
@@ -21,12 +21,12 @@ pub(super) struct StopSign {
 
 thread_local! {
     /// The sign that this thread heeds.
-    static HEEDED: RefCell<Option<Arc<StopSign>>> = const { RefCell::new(None) };
+    static HEEDED: RefCell<Option<Arc<StopSignal>>> = const { RefCell::new(None) };
 }
 
-impl StopSign {
+impl StopSignal {
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(StopSign { until: Mutex::default(), bell: Event::new()? }))
+        Ok(Arc::new(StopSignal { until: Mutex::default(), bell: Event::new()? }))
     }
 
     /// From now on who heeds it waits for [`FAREWELL`] at most, all in all.
@@ -41,7 +41,7 @@ impl StopSign {
 }
 
 /// This thread heeds `sign`.
-pub(super) fn heed(sign: &Arc<StopSign>) {
+pub(super) fn heed(sign: &Arc<StopSignal>) {
     HEEDED.set(Some(sign.clone()));
 }
 
@@ -64,7 +64,7 @@ pub(super) fn limit(timeout: Duration) -> Duration {
     })
 }
 
-/// What becomes readable when this thread is to hurry; nothing when it does already, or never has to.
+/// What becomes readable when this thread is to stop; nothing when it does already, or never has to.
 pub(super) fn descriptor() -> Option<RawFd> {
     HEEDED.with_borrow(|sign| {
         sign.as_ref().filter(|sign| sign.until().is_none()).map(|sign| sign.bell.fd())

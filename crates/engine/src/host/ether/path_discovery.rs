@@ -52,11 +52,11 @@ impl Survey {
 }
 
 /// A thread that looks while there is something to be found; it ends when this is dropped.
-pub(crate) struct Scout {
+pub(crate) struct PathDiscovery {
     surveys: Sender<Survey>,
 }
 
-impl Scout {
+impl PathDiscovery {
     /// Tells `found` of each path: again and again until a survey has it.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Scout {
     pub(crate) fn start(
         target: Whereabouts,
         found: impl Fn(Found) + Send + 'static,
-    ) -> io::Result<Scout> {
+    ) -> io::Result<PathDiscovery> {
         let (surveys, news) = channel();
         let body = move || {
             let (mut survey, mut ports) = (None, None);
@@ -80,8 +80,8 @@ impl Scout {
                 }
             }
         };
-        thread::Builder::new().name("roadtrain-scout".into()).spawn(body)?;
-        Ok(Scout { surveys })
+        thread::Builder::new().name("roadtrain-paths".into()).spawn(body)?;
+        Ok(PathDiscovery { surveys })
     }
 
     /// What lanes have now.

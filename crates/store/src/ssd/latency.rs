@@ -13,7 +13,7 @@ use roadtrain_proto::time::Instant;
 
 /// Serves commands in the order in which they come.
 #[derive(Debug)]
-pub(super) struct Station {
+pub(super) struct LatencyModel {
     service: Duration,
     /// Commands that have come.
     arrivals: AtomicUsize,
@@ -21,12 +21,12 @@ pub(super) struct Station {
     places: Box<[AtomicU64]>,
 }
 
-impl Station {
+impl LatencyModel {
     /// Serves `parallel` commands at once (at least one), each for `service`.
     #[must_use]
-    pub(super) fn new(service: Duration, parallel: u16) -> Station {
+    pub(super) fn new(service: Duration, parallel: u16) -> LatencyModel {
         let places = (0..parallel.max(1)).map(|_| AtomicU64::new(0)).collect();
-        Station { service, arrivals: AtomicUsize::new(0), places }
+        LatencyModel { service, arrivals: AtomicUsize::new(0), places }
     }
 
     /// Takes a command that comes now; it is done at the time returned.
@@ -83,10 +83,10 @@ mod tests {
             gaps in prop::collection::vec(prop_oneof![Just(0u64), 0..400u64, 0..5000u64], 1..200),
             parallel in 1..9u16,
         ) {
-            let station = Station::new(SERVICE, parallel);
+            let latency = LatencyModel::new(SERVICE, parallel);
             let mut now = 0;
             let times: Vec<u64> = gaps.iter().map(|gap| { now += gap; now }).collect();
-            let ends: Vec<u64> = times.iter().map(|&t| station.admit(Instant(t)).0).collect();
+            let ends: Vec<u64> = times.iter().map(|&t| latency.admit(Instant(t)).0).collect();
             prop_assert!(ends.is_sorted());
             prop_assert!(most_at_once(&ends) <= usize::from(parallel));
             prop_assert!(ends.iter().zip(&times).all(|(end, time)| end - time >= 1000));
@@ -98,8 +98,8 @@ mod tests {
     fn reactors_share_its_places() {
         const COMMANDS: usize = 4096;
         const PARALLEL: usize = 64;
-        let station = Station::new(SERVICE, PARALLEL as u16);
-        let admit = || (0..COMMANDS).map(|_| station.admit(Instant(7)).0).collect::<Vec<_>>();
+        let latency = LatencyModel::new(SERVICE, PARALLEL as u16);
+        let admit = || (0..COMMANDS).map(|_| latency.admit(Instant(7)).0).collect::<Vec<_>>();
         let mut ends = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(admit)).collect();
             threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect::<Vec<_>>()
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn takes_one_at_least() {
-        let station = Station::new(SERVICE, 0);
-        assert_eq!(station.admit(Instant(5)), Instant(1005));
-        assert_eq!(station.admit(Instant(5)), Instant(2005));
-        assert_eq!(station.admit(Instant(9000)), Instant(10_000));
+        let latency = LatencyModel::new(SERVICE, 0);
+        assert_eq!(latency.admit(Instant(5)), Instant(1005));
+        assert_eq!(latency.admit(Instant(5)), Instant(2005));
+        assert_eq!(latency.admit(Instant(9000)), Instant(10_000));
     }
 }
