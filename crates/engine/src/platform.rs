@@ -20,7 +20,7 @@ mod topology;
 
 pub use cpus::Cpus;
 pub use files::raise_open_files;
-pub use placement::{Placement, Seat, Wish, home, memory_nodes, seats};
+pub use placement::{Affinity, Placement, Threads, affinities, home, memory_nodes};
 pub(crate) use route::Route;
 use route::interface_names;
 pub use topology::{Interface, Node, Topology};
@@ -32,20 +32,21 @@ use tracing::info;
 /// Where the kernel describes the machine.
 const ROOT: &str = "/";
 
-/// The seats of a host's reactors, when its connection takes `route`.
-pub(crate) fn host_seats(wish: Wish<'_>, route: &Route) -> Vec<Seat> {
-    place("host", wish, |topology| {
+/// The affinities of a host's reactors, when its connection takes `route`.
+pub(crate) fn host_affinities(threads: Threads<'_>, route: &Route) -> Vec<Affinity> {
+    place("host", threads, |topology| {
         home(topology, &interfaces(route.interfaces()), route.incoming_cpu)
     })
 }
 
-/// The seats of a target's reactors, when it listens on `addresses` and for frames at the interfaces of those `names`.
-pub(crate) fn target_seats(
-    wish: Wish<'_>,
+/// The affinities of a target's reactors: it listens on `addresses`, and for frames at the interfaces of those
+/// `names`.
+pub(crate) fn target_affinities(
+    threads: Threads<'_>,
     addresses: &[SocketAddr],
     names: Vec<String>,
-) -> Vec<Seat> {
-    place("target", wish, |topology| {
+) -> Vec<Affinity> {
+    place("target", threads, |topology| {
         let names = interface_names(addresses).into_iter().chain(names);
         home(topology, &interfaces(names), None)
     })
@@ -55,17 +56,21 @@ fn interfaces(names: impl IntoIterator<Item = String>) -> Vec<Interface> {
     names.into_iter().map(|name| Interface::read(Path::new(ROOT), &name)).collect()
 }
 
-fn place(who: &str, wish: Wish<'_>, find_home: impl FnOnce(&Topology) -> Option<u32>) -> Vec<Seat> {
-    if wish.placement == Placement::None {
-        return seats(&Topology::default(), wish, None);
+fn place(
+    who: &str,
+    threads: Threads<'_>,
+    find_home: impl FnOnce(&Topology) -> Option<u32>,
+) -> Vec<Affinity> {
+    if threads.placement == Placement::None {
+        return affinities(&Topology::default(), threads, None);
     }
     let topology = Topology::read(Path::new(ROOT));
     if !topology.has_nodes() {
-        return seats(&topology, wish, None);
+        return affinities(&topology, threads, None);
     }
-    let seats = seats(&topology, wish, find_home(&topology));
-    for (index, seat) in seats.iter().enumerate() {
-        info!("{who} reactor {index}: {seat}");
+    let affinities = affinities(&topology, threads, find_home(&topology));
+    for (index, affinity) in affinities.iter().enumerate() {
+        info!("{who} reactor {index}: {affinity}");
     }
-    seats
+    affinities
 }

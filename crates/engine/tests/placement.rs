@@ -1,7 +1,7 @@
 //! Who goes where on described machines: `topologies/` holds what their sysfs and procfs would say.
 
 use roadtrain_engine::platform::{
-    Cpus, Interface, Placement, Seat, Topology, Wish, home, memory_nodes, seats,
+    Affinity, Cpus, Interface, Placement, Threads, Topology, affinities, home, memory_nodes,
 };
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,8 +51,8 @@ impl Machine {
         home(&self.topology, &interfaces, incoming_cpu)
     }
 
-    /// Seats as they are shown, on a machine all of which may be used.
-    fn seats(
+    /// Affinities as they are shown, on a machine all of which may be used.
+    fn affinities(
         &self,
         placement: Placement,
         cores: &[usize],
@@ -60,8 +60,8 @@ impl Machine {
         home: Option<u32>,
     ) -> Vec<String> {
         let allowed = &Cpus::parse("0-63");
-        let wish = Wish { placement, count, cores, allowed };
-        seats(&self.topology, wish, home).iter().map(Seat::to_string).collect()
+        let threads = Threads { placement, count, cores, allowed };
+        affinities(&self.topology, threads, home).iter().map(Affinity::to_string).collect()
     }
 }
 
@@ -106,8 +106,8 @@ fn devices_on_several_nodes_have_no_home() {
 fn full_puts_threads_and_memory_on_the_network_s_node() {
     let machine = Machine::new(TWO_NODES);
     let there = "cores 4-5,7, memory of node 1";
-    assert_eq!(machine.seats(Placement::Full, &[], 2, Some(1)), [there, there]);
-    assert_eq!(machine.seats(Placement::Full, &[], 1, None), ["any core"]);
+    assert_eq!(machine.affinities(Placement::Full, &[], 2, Some(1)), [there, there]);
+    assert_eq!(machine.affinities(Placement::Full, &[], 1, None), ["any core"]);
 }
 
 #[test]
@@ -116,37 +116,40 @@ fn named_cores_win_and_memory_follows_them() {
     let expected =
         ["core 0, memory of node 0", "core 5, memory of node 1", "core 0, memory of node 0"];
     for placement in [Placement::Full, Placement::Buffers] {
-        assert_eq!(machine.seats(placement, &[0, 5], 3, Some(1)), expected, "{placement}");
+        assert_eq!(machine.affinities(placement, &[0, 5], 3, Some(1)), expected, "{placement}");
     }
-    assert_eq!(machine.seats(Placement::None, &[0, 5], 2, Some(1)), ["core 0", "core 5"]);
-    assert_eq!(machine.seats(Placement::Full, &[6], 1, Some(1)), ["core 6"], "it is offline");
+    assert_eq!(machine.affinities(Placement::None, &[0, 5], 2, Some(1)), ["core 0", "core 5"]);
+    assert_eq!(machine.affinities(Placement::Full, &[6], 1, Some(1)), ["core 6"], "it is offline");
 }
 
 #[test]
 fn buffers_leaves_threads_alone() {
     let machine = Machine::new(TWO_NODES);
-    assert_eq!(machine.seats(Placement::Buffers, &[], 1, Some(1)), ["any core, memory of node 1"]);
-    assert_eq!(machine.seats(Placement::None, &[], 1, Some(1)), ["any core"]);
+    assert_eq!(
+        machine.affinities(Placement::Buffers, &[], 1, Some(1)),
+        ["any core, memory of node 1"]
+    );
+    assert_eq!(machine.affinities(Placement::None, &[], 1, Some(1)), ["any core"]);
 }
 
 #[test]
 fn a_node_without_memory_gives_none() {
     let machine = Machine::new(FOUR_NODES);
     assert_eq!(machine.home(&["eth3"], None), Some(2));
-    assert_eq!(machine.seats(Placement::Full, &[], 1, Some(2)), ["cores 2,6"]);
-    assert_eq!(machine.seats(Placement::Full, &[6], 1, None), ["core 6"]);
+    assert_eq!(machine.affinities(Placement::Full, &[], 1, Some(2)), ["cores 2,6"]);
+    assert_eq!(machine.affinities(Placement::Full, &[6], 1, None), ["core 6"]);
 }
 
 #[test]
 fn only_cores_that_may_be_used_are_used() {
     let machine = Machine::new(TWO_NODES);
-    let seat = |allowed: &str| {
+    let affinity = |allowed: &str| {
         let allowed = &Cpus::parse(allowed);
-        let wish = Wish { placement: Placement::Full, count: 1, cores: &[], allowed };
-        seats(&machine.topology, wish, Some(1))[0].to_string()
+        let threads = Threads { placement: Placement::Full, count: 1, cores: &[], allowed };
+        affinities(&machine.topology, threads, Some(1))[0].to_string()
     };
-    assert_eq!(seat("0-4"), "core 4, memory of node 1");
-    assert_eq!(seat("0-3"), "any core", "a home that is closed is none");
+    assert_eq!(affinity("0-4"), "core 4, memory of node 1");
+    assert_eq!(affinity("0-3"), "any core", "a home that is closed is none");
 }
 
 #[test]
@@ -155,8 +158,8 @@ fn one_node_is_left_alone() {
         let machine = Machine::new(text);
         assert!(!machine.topology.has_nodes());
         let home = machine.home(&["eth0"], Some(0));
-        assert_eq!(machine.seats(Placement::Full, &[], 1, home), ["any core"]);
-        assert_eq!(machine.seats(Placement::Full, &[1], 1, home), ["core 1"]);
+        assert_eq!(machine.affinities(Placement::Full, &[], 1, home), ["any core"]);
+        assert_eq!(machine.affinities(Placement::Full, &[1], 1, home), ["core 1"]);
     }
 }
 
@@ -165,8 +168,8 @@ fn namespaces_lie_where_all_reactors_are() {
     let machine = Machine::new(FOUR_NODES);
     let nodes = |cores: &[usize]| {
         let allowed = &Cpus::parse("0-63");
-        let wish = Wish { placement: Placement::Full, count: cores.len(), cores, allowed };
-        memory_nodes(&seats(&machine.topology, wish, None))
+        let threads = Threads { placement: Placement::Full, count: cores.len(), cores, allowed };
+        memory_nodes(&affinities(&machine.topology, threads, None))
     };
     assert_eq!(nodes(&[3, 7]), BTreeSet::from([3]));
     assert_eq!(nodes(&[0, 1, 5]), BTreeSet::from([0, 1]));
@@ -178,7 +181,7 @@ fn a_machine_that_says_nothing_is_no_trouble() {
     let machine = Machine::new("");
     assert_eq!(machine.topology, Topology::default());
     assert_eq!(Interface::read(machine.root(), "eth0"), Interface::default());
-    assert_eq!(machine.seats(Placement::Full, &[2], 1, Some(0)), ["core 2"]);
+    assert_eq!(machine.affinities(Placement::Full, &[2], 1, Some(0)), ["core 2"]);
 }
 
 /// What cannot be understood is left out, and what is left is used.
@@ -193,6 +196,10 @@ fn nonsense_is_no_trouble() {
     for name in ["eth3", "eth4"] {
         assert_eq!(machine.home(&[name], Some(3)), None, "{name}: on a node that is not there");
     }
-    assert_eq!(machine.seats(Placement::Full, &[], 1, Some(1)), ["cores 2-3"], "no memory known");
-    assert_eq!(machine.seats(Placement::Full, &[], 1, Some(77)), ["any core"]);
+    assert_eq!(
+        machine.affinities(Placement::Full, &[], 1, Some(1)),
+        ["cores 2-3"],
+        "no memory known"
+    );
+    assert_eq!(machine.affinities(Placement::Full, &[], 1, Some(77)), ["any core"]);
 }

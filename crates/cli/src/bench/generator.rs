@@ -1,7 +1,7 @@
 //! The front that runs on each reactor: deals completions out to its loads, gives each its turn.
 
 use super::board::{Board, Phase};
-use super::lane::{LaneLoad, LaneResult, Seat};
+use super::lane::{LaneLoad, LaneResult, Place};
 use super::plan::Plan;
 use crate::args::LaneChoice;
 use roadtrain_engine::host::{Front, LaneId, Turn};
@@ -32,22 +32,22 @@ pub(super) struct ReactorLanes {
 
 impl ReactorLanes {
     /// Where `plan` runs here. `own` counts the streams with lanes of their own so far.
-    fn seats(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Seat> {
+    fn places(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Place> {
         let id = |id: u32| LaneId(id as usize);
         match plan.load.lane {
             LaneChoice::Shared => {
-                let seat = |n: u32| {
+                let place = |n: u32| {
                     let number = self.first + n;
-                    Seat { lane: number, id: id(n), part: number, index: 0 }
+                    Place { lane: number, id: id(n), part: number, index: 0 }
                 };
-                (0..self.main).map(seat).collect()
+                (0..self.main).map(place).collect()
             }
             LaneChoice::Own => {
                 // Numbered after the main load's, stream by stream; a stream has one on each reactor.
                 let lane = main_lanes + *own * plan.lanes + self.reactor;
-                let seat = Seat { lane, id: id(self.main + *own), part: self.reactor, index: 0 };
+                let place = Place { lane, id: id(self.main + *own), part: self.reactor, index: 0 };
                 *own += 1;
-                vec![seat]
+                vec![place]
             }
         }
     }
@@ -67,9 +67,9 @@ impl Generator {
         let mut loads = Vec::new();
         let mut own = 0;
         for plan in plans {
-            for seat in lanes.seats(plan, plans[0].lanes, &mut own) {
-                let seat = Seat { index: loads.len(), ..seat };
-                loads.push(LaneLoad::new(plan.clone(), board.clone(), seat)?);
+            for place in lanes.places(plan, plans[0].lanes, &mut own) {
+                let place = Place { index: loads.len(), ..place };
+                loads.push(LaneLoad::new(plan.clone(), board.clone(), place)?);
             }
         }
         Ok(Generator { board: board.clone(), loads, results, now: Instant::default() })
@@ -143,12 +143,12 @@ mod tests {
             ReactorLanes { reactor: 0, first: 0, main: 2 },
             ReactorLanes { reactor: 1, first: 2, main: 1 },
         ];
-        let seats = reactors.map(|lanes| {
+        let places = reactors.map(|lanes| {
             let mut own = 0;
-            let seats = plans.iter().flat_map(|plan| lanes.seats(plan, 3, &mut own));
-            seats.map(|seat| (seat.lane, seat.id.0, seat.part)).collect::<Vec<_>>()
+            let places = plans.iter().flat_map(|plan| lanes.places(plan, 3, &mut own));
+            places.map(|place| (place.lane, place.id.0, place.part)).collect::<Vec<_>>()
         });
-        assert_eq!(seats[0], [(0, 0, 0), (1, 1, 1), (3, 2, 0), (0, 0, 0), (1, 1, 1), (5, 3, 0)]);
-        assert_eq!(seats[1], [(2, 0, 2), (4, 1, 1), (2, 0, 2), (6, 2, 1)]);
+        assert_eq!(places[0], [(0, 0, 0), (1, 1, 1), (3, 2, 0), (0, 0, 0), (1, 1, 1), (5, 3, 0)]);
+        assert_eq!(places[1], [(2, 0, 2), (4, 1, 1), (2, 0, 2), (6, 2, 1)]);
     }
 }

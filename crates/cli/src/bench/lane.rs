@@ -25,7 +25,7 @@ const ERROR_TEXTS_MAX: usize = 5;
 
 /// Where a load runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seat {
+pub(super) struct Place {
     /// The lane's number over all reactors.
     pub lane: u32,
     /// The lane on its reactor.
@@ -108,12 +108,12 @@ pub(super) struct LaneLoad {
 }
 
 impl LaneLoad {
-    /// The part of `plan` that runs on `seat`.
+    /// The part of `plan` that runs on `place`.
     ///
     /// # Errors
     /// No memory.
-    pub(super) fn new(plan: Arc<Plan>, board: Arc<Board>, seat: Seat) -> io::Result<LaneLoad> {
-        let (load, part) = (plan.load, seat.part);
+    pub(super) fn new(plan: Arc<Plan>, board: Arc<Board>, place: Place) -> io::Result<LaneLoad> {
+        let (load, part) = (plan.load, place.part);
         let slots = plan.slots_of(part);
         let (count, seed) = (slots.end - slots.start, plan.author.seed);
         let stream = (plan.number as u64) << 32 | u64::from(part);
@@ -130,8 +130,8 @@ impl LaneLoad {
             false => Stage::Ready,
         };
         Ok(LaneLoad {
-            id: seat.id,
-            mark: (seat.index as u64) << 32,
+            id: place.id,
+            mark: (place.index as u64) << 32,
             stage,
             first_slot: slots.start,
             workload: Workload::new(load.rw, load.rwmixread, count, seed, stream),
@@ -146,7 +146,7 @@ impl LaneLoad {
             latency_ns: 0,
             result: LaneResult {
                 load: plan.number,
-                lane: seat.lane,
+                lane: place.lane,
                 part,
                 reads: Latencies::new(),
                 writes: Latencies::new(),

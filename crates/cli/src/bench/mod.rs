@@ -168,7 +168,7 @@ impl Host {
             threads: args.load.threads,
             dispatch: args.traddr.is_none().then(|| args.own.dispatch.to_string()),
             placement: args.lanes.placement.to_string(),
-            reactors: view.seats().iter().map(ToString::to_string).collect(),
+            reactors: view.affinities().iter().map(ToString::to_string).collect(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::stopping::{self, StopSignal};
 use super::threads::{deal, spawn};
 use super::view::ControllerView;
 use crate::mailbox::{Outbox, mailbox};
-use crate::platform::{Seat, Wish, host_seats, numa};
+use crate::platform::{Affinity, Threads, host_affinities, numa};
 use crate::pulse::Pulse;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -51,19 +51,21 @@ impl Controller {
         let info = admin.information(config.lanes)?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
-        let seats = seats(&config, count, &admin);
-        let view = ControllerView::new(info, lanes, seats.clone());
+        let affinities = affinities(&config, count, &admin);
+        let view = ControllerView::new(info, lanes, affinities.clone());
         let system = |what| move |source| HostError::System { what, source };
         let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
         let mut reactors = Vec::new();
-        for (index, (lanes, seat)) in deal(lanes, count).into_iter().zip(seats).enumerate() {
-            let core = seat.cpus.single();
+        for (index, (lanes, affinity)) in deal(lanes, count).into_iter().zip(affinities).enumerate()
+        {
+            let core = affinity.cpus.single();
             let info = ReactorInfo { index, count, lanes: lanes.len(), core };
-            let near = numa::take_from(seat.node.into_iter().collect());
+            let near = numa::take_from(affinity.node.into_iter().collect());
             let front = make_front(info, &view);
             drop(near);
             let counters = view.counters.clone();
-            reactors.push(spawn(&config, seat, lanes, front, reports.clone(), count, counters)?);
+            let reports = reports.clone();
+            reactors.push(spawn(&config, affinity, lanes, front, reports, count, counters)?);
         }
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let mut driver =
@@ -139,7 +141,7 @@ impl Drop for Controller {
 }
 
 /// Where the reactors go: they send over the interface that the admin queue uses.
-fn seats(config: &HostConfig, count: usize, admin: &Admin) -> Vec<Seat> {
+fn affinities(config: &HostConfig, count: usize, admin: &Admin) -> Vec<Affinity> {
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
-    host_seats(Wish { placement, count, cores, allowed }, &admin.route())
+    host_affinities(Threads { placement, count, cores, allowed }, &admin.route())
 }

@@ -12,7 +12,7 @@ use super::controller::Controller;
 use super::error::HostError;
 use super::view::ControllerView;
 use crate::buffer::Buffer;
-use crate::platform::{Seat, numa};
+use crate::platform::{Affinity, numa};
 use crate::stats::LaneStats;
 use front::QueueFront;
 use roadtrain_wire::status::Status;
@@ -86,7 +86,7 @@ impl Client {
         })?;
         queues.truncate(used);
         let view = controller.view().clone();
-        let by_core = by_core(view.seats());
+        let by_core = by_core(view.affinities());
         let controller = Some(controller);
         Ok(Client { inner: Arc::new(Inner { view, queues, by_core, controller }) })
     }
@@ -325,12 +325,13 @@ fn thread_number() -> usize {
     number
 }
 
-fn by_core(seats: &[Seat]) -> Vec<Option<usize>> {
+fn by_core(affinities: &[Affinity]) -> Vec<Option<usize>> {
     let pinned = |core| {
-        let mut there = (0..seats.len()).filter(|&queue| seats[queue].cpus.single() == Some(core));
+        let mut there =
+            (0..affinities.len()).filter(|&queue| affinities[queue].cpus.single() == Some(core));
         there.next().filter(|_| there.next().is_none())
     };
-    let last = seats.iter().filter_map(|seat| seat.cpus.single()).max();
+    let last = affinities.iter().filter_map(|affinity| affinity.cpus.single()).max();
     last.map_or_else(Vec::new, |last| (0..=last).map(pinned).collect())
 }
 

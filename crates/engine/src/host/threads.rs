@@ -7,7 +7,7 @@ use super::error::HostError;
 use super::ether::Ports;
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::mailbox::{Outbox, mailbox};
-use crate::platform::{Seat, numa};
+use crate::platform::{Affinity, numa};
 use crate::tuning;
 use std::io;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Drop for ReactorHandle {
 /// The system's.
 pub(super) fn spawn(
     config: &HostConfig,
-    seat: Seat,
+    affinity: Affinity,
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
@@ -62,8 +62,8 @@ pub(super) fn spawn(
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
-    let core = seat.cpus.single();
-    let near = numa::take_from(seat.node.into_iter().collect());
+    let core = affinity.cpus.single();
+    let near = numa::take_from(affinity.node.into_iter().collect());
     let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
     let ports = Ports::of_reactor(&config.address, reactors).map_err(unreachable)?;
     drop(near);
@@ -82,7 +82,7 @@ pub(super) fn spawn(
     let index = parts.lanes.first().copied().unwrap_or(0) % reactors;
     let body = move || {
         tuning::set_exact_timers();
-        numa::sit_down(&seat);
+        numa::bind_thread(&affinity);
         let mut goodbye = Goodbye { reports, index, failure: None };
         match Reactor::new(parts) {
             Ok(reactor) => {

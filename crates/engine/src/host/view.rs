@@ -1,7 +1,7 @@
 //! What other threads may know about a controller.
 
 use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading};
-use crate::platform::Seat;
+use crate::platform::Affinity;
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -12,19 +12,19 @@ pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
     link: Arc<Mutex<LinkReport>>,
     pub(super) counters: Arc<[LaneCounters]>,
-    seats: Arc<[Seat]>,
+    affinities: Arc<[Affinity]>,
     lost: Arc<Mutex<Vec<String>>>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
 impl ControllerView {
-    pub(super) fn new(info: ControllerInfo, lanes: usize, seats: Vec<Seat>) -> Self {
+    pub(super) fn new(info: ControllerInfo, lanes: usize, affinities: Vec<Affinity>) -> Self {
         let link = LinkReport::new(LinkState::Connected, None);
         ControllerView {
             info: Arc::new(Mutex::new(info)),
             link: Arc::new(Mutex::new(link)),
             counters: (0..lanes).map(|_| LaneCounters::default()).collect(),
-            seats: seats.into(),
+            affinities: affinities.into(),
             lost: Arc::default(),
             failure: Arc::default(),
         }
@@ -32,8 +32,8 @@ impl ControllerView {
 
     /// Where the reactors' threads run and their memory is.
     #[must_use]
-    pub fn seats(&self) -> &[Seat] {
-        &self.seats
+    pub fn affinities(&self) -> &[Affinity] {
+        &self.affinities
     }
 
     /// How it stands with the target.

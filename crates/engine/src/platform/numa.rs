@@ -1,7 +1,7 @@
 //! The system calls: which cores this thread runs on, which nodes its memory comes from.
 
 use super::cpus::Cpus;
-use super::placement::Seat;
+use super::placement::Affinity;
 use crate::memory::nodes;
 pub(crate) use crate::memory::nodes::take_from;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -14,16 +14,16 @@ use tracing::warn;
 /// for them there. About what a jumbo frame takes at 10 Gbit/s.
 const DETOUR: Duration = Duration::from_micros(5);
 
-/// Moves the calling thread to its seat, for good. What cannot be had costs speed, not function.
-pub(crate) fn sit_down(seat: &Seat) {
-    if !seat.cpus.is_empty()
-        && let Err(error) = run_on(&seat.cpus)
+/// Binds the calling thread for good. What cannot be had costs speed, not function.
+pub(crate) fn bind_thread(affinity: &Affinity) {
+    if !affinity.cpus.is_empty()
+        && let Err(error) = run_on(&affinity.cpus)
     {
-        warn!("cannot run on {seat}: {error}");
+        warn!("cannot run on {affinity}: {error}");
     }
-    let nodes: BTreeSet<u32> = seat.node.into_iter().collect();
+    let nodes: BTreeSet<u32> = affinity.node.into_iter().collect();
     if let Err(error) = nodes::settle(nodes) {
-        warn!("cannot use the {seat}: {error}");
+        warn!("cannot use the {affinity}: {error}");
     }
 }
 
@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn a_thread_takes_its_seat() {
         let cpu = allowed().iter().next().expect("we run somewhere");
-        let seat = Seat { cpus: Cpus::from_iter([cpu]), node: None };
+        let affinity = Affinity { cpus: Cpus::from_iter([cpu]), node: None };
         let seen = thread::spawn(move || {
-            sit_down(&seat);
+            bind_thread(&affinity);
             allowed()
         });
         assert_eq!(seen.join().unwrap(), Cpus::from_iter([cpu]));

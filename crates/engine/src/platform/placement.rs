@@ -1,4 +1,4 @@
-//! Who goes where. Pure: a topology and wishes in, seats out.
+//! Who goes where. Pure: a topology and threads in, affinities out.
 
 use super::cpus::Cpus;
 use super::topology::{Interface, Topology};
@@ -18,9 +18,9 @@ pub enum Placement {
     Full,
 }
 
-/// What seats are wanted.
+/// The threads to be placed.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct Threads<'a> {
     /// What to keep together.
     pub placement: Placement,
     /// Reactors.
@@ -33,30 +33,32 @@ pub struct Wish<'a> {
 
 /// Where a reactor's thread runs, and where its memory is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct Affinity {
     /// Its cores; none: wherever the system puts it.
     pub cpus: Cpus,
     /// The node that its memory is taken from while that has some.
     pub node: Option<u32>,
 }
 
-/// Gives every reactor its seat; `home` is where those go that have no core of their own.
+/// The affinity of every reactor; `home` is the node of those that have no core of their own.
 #[must_use]
-pub fn seats(topology: &Topology, wish: Wish<'_>, home: Option<u32>) -> Vec<Seat> {
-    let placed = wish.placement != Placement::None && topology.has_nodes();
+pub fn affinities(topology: &Topology, threads: Threads<'_>, home: Option<u32>) -> Vec<Affinity> {
+    let placed = threads.placement != Placement::None && topology.has_nodes();
     let home = home.and_then(|id| topology.node(id)).filter(|_| placed);
-    let home = home.filter(|node| !node.cpus.and(wish.allowed).is_empty());
-    let seat = |index: usize| {
-        let core = wish.cores.get(index % wish.cores.len().max(1)).copied();
+    let home = home.filter(|node| !node.cpus.and(threads.allowed).is_empty());
+    let affinity = |index: usize| {
+        let core = threads.cores.get(index % threads.cores.len().max(1)).copied();
         let node = core.map_or(home, |core| topology.node_of(core).filter(|_| placed));
         let cpus = match (core, home) {
             (Some(core), _) => Cpus::from_iter([core]),
-            (None, Some(home)) if wish.placement == Placement::Full => home.cpus.and(wish.allowed),
+            (None, Some(home)) if threads.placement == Placement::Full => {
+                home.cpus.and(threads.allowed)
+            }
             _ => Cpus::default(),
         };
-        Seat { cpus, node: node.filter(|node| node.has_memory).map(|node| node.id) }
+        Affinity { cpus, node: node.filter(|node| node.has_memory).map(|node| node.id) }
     };
-    (0..wish.count).map(seat).collect()
+    (0..threads.count).map(affinity).collect()
 }
 
 /// The node that the network is on: that of the interfaces' devices, else of their interrupts, else of the
@@ -88,12 +90,12 @@ fn usable(topology: &Topology, nodes: &BTreeSet<u32>) -> Option<u32> {
 
 /// The nodes for memory that all of these reactors use; empty: anywhere.
 #[must_use]
-pub fn memory_nodes(seats: &[Seat]) -> BTreeSet<u32> {
-    let all: Option<BTreeSet<u32>> = seats.iter().map(|seat| seat.node).collect();
+pub fn memory_nodes(affinities: &[Affinity]) -> BTreeSet<u32> {
+    let all: Option<BTreeSet<u32>> = affinities.iter().map(|affinity| affinity.node).collect();
     all.unwrap_or_default()
 }
 
-impl fmt::Display for Seat {
+impl fmt::Display for Affinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.cpus.single(), self.cpus.is_empty()) {
             (Some(core), _) => write!(f, "core {core}")?,

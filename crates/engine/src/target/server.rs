@@ -11,7 +11,7 @@ use crate::buffer::Pool;
 use crate::clock;
 use crate::machine;
 use crate::mailbox::{Outbox, mailbox};
-use crate::platform::{Placement, Seat, Wish, files, memory_nodes, numa, target_seats};
+use crate::platform::{Affinity, Placement, Threads, files, memory_nodes, numa, target_affinities};
 use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
@@ -306,9 +306,9 @@ impl Server {
         let listeners = listen(&config.listen)?;
         let addresses: Vec<SocketAddr> =
             listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        let seats = seats(&config, &addresses);
-        let ports = EtherPorts::open(config.ether.as_ref(), seats.len())?;
-        let memory = memory_nodes(&seats);
+        let affinities = affinities(&config, &addresses);
+        let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
+        let memory = memory_nodes(&affinities);
         let near = numa::take_from(memory.clone());
         let mut prepared = Backends::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
@@ -326,7 +326,7 @@ impl Server {
         let target = Target::new(clock::now(), &prepared.config(&exports))?;
         let control = Arc::new(Control::new(target, prepared.backends(), exports));
         let health = Arc::<Health>::default();
-        let reactors = spawn(&config, (listeners, ports), seats, &control, &health)?;
+        let reactors = spawn(&config, (listeners, ports), affinities, &control, &health)?;
         drop(prepared.switch(&mut Backends::default())); // a start that fails leaves no new files
         Ok(Server { addresses, control, memory, health, reactors })
     }
@@ -528,22 +528,22 @@ fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
 }
 
 /// Where the reactors go: connections come in over the interfaces that they listen on.
-fn seats(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Seat> {
+fn affinities(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Affinity> {
     let count = config.cores.len().max(1);
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
     let names = config.ether.as_ref().map(|ether| ether.interfaces().to_vec()).unwrap_or_default();
-    target_seats(Wish { placement, count, cores, allowed }, addresses, names)
+    target_affinities(Threads { placement, count, cores, allowed }, addresses, names)
 }
 
 fn spawn(
     config: &ServerConfig,
     (listeners, mut ports): (Vec<TcpListener>, EtherPorts),
-    seats: Vec<Seat>,
+    affinities: Vec<Affinity>,
     control: &Arc<Control>,
     health: &Arc<Health>,
 ) -> Result<Reactors, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
-    let count = seats.len();
+    let count = affinities.len();
     let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();
     let (outboxes, inboxes): (Vec<_>, Vec<_>) =
         mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
@@ -553,7 +553,7 @@ fn spawn(
     let mut reactors = Reactors::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
-    for (number, (seat, (inbox, orders))) in seats.into_iter().zip(mailboxes).enumerate() {
+    for (number, (affinity, (inbox, orders))) in affinities.into_iter().zip(mailboxes).enumerate() {
         let parts = Parts {
             number,
             ether: ports.take(number),
@@ -575,11 +575,11 @@ fn spawn(
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,
         };
-        let core = seat.cpus.single();
+        let core = affinity.cpus.single();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));
         let warden = Warden { health: health.clone(), number };
         let (begun, beginning) = sync_channel(1);
-        let body = move || run(&seat, parts, &begun, warden);
+        let body = move || run(&affinity, parts, &begun, warden);
         let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
         reactors.0.push((orders, thread));
         beginnings.push(beginning);
@@ -603,10 +603,10 @@ fn connection_limits(config: &ServerConfig, reactors: usize) -> ConnectionLimits
     ConnectionLimits { all: asked.all.min(most), ..asked }
 }
 
-fn run(seat: &Seat, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Warden) {
+fn run(affinity: &Affinity, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Warden) {
     tuning::set_exact_timers();
-    numa::sit_down(seat);
-    let reactor = match seat.cpus.single() {
+    numa::bind_thread(affinity);
+    let reactor = match affinity.cpus.single() {
         #[cfg(test)]
         Some(BROKEN_CORE) => Err(io::Error::other("a test wants it so")),
         _ => Reactor::new(parts),

@@ -78,7 +78,7 @@ fn counters_are_asked_for() {
     let mut config = host_config(address(&server));
     (config.lanes, config.reactors) = (3, Some(2));
     let client = Client::connect(config).unwrap();
-    assert_eq!(client.view().seats().len(), 2);
+    assert_eq!(client.view().affinities().len(), 2);
     for slot in 0..10 {
         client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
     }
