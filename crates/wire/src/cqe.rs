@@ -4,7 +4,6 @@ use crate::status::Status;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of a completion queue entry.
 pub const CQE_BYTES: usize = 16;
 
 /// Completion queue entry.
@@ -31,7 +30,6 @@ pub struct Cqe {
     pub sqhd: U16,
     /// Submission queue identifier (reserved over fabrics; Linux fills it).
     pub sqid: U16,
-    /// Command identifier of the command completed.
     pub cid: U16,
     /// Phase tag (bit 0, unused over fabrics) and status field (bits 15:1).
     pub status: U16,

@@ -14,23 +14,18 @@ pub const DISCOVERY_ENTRY_BYTES: usize = 1024;
 
 /// TRTYPE: transports.
 pub mod trtype {
-    /// TCP.
     pub const TCP: u8 = 3;
 }
 
 /// ADRFAM: address families.
 pub mod adrfam {
-    /// IPv4.
     pub const IPV4: u8 = 1;
-    /// IPv6.
     pub const IPV6: u8 = 2;
 }
 
 /// SUBTYPE: what an entry describes.
 pub mod subtype {
-    /// Another discovery subsystem.
     pub const REFERRAL: u8 = 1;
-    /// An NVM subsystem.
     pub const NVM: u8 = 2;
     /// The discovery subsystem that answers.
     pub const CURRENT_DISCOVERY: u8 = 3;
@@ -44,8 +39,6 @@ pub mod treq {
 
 /// EFLAGS of an entry for a discovery subsystem.
 pub mod eflags {
-    /// The entry's information is returned by more than this port (duplicate).
-    pub const DUPLICATE: u16 = 1 << 0;
     /// Explicit persistent connections are supported.
     pub const PERSISTENT: u16 = 1 << 1;
 }
@@ -58,9 +51,7 @@ pub struct DiscoveryLogHeader {
     pub genctr: U64,
     /// Entries that follow.
     pub numrec: U64,
-    /// Record format, 0.
     pub recfmt: U16,
-    /// Reserved.
     pub reserved: [u8; 1006],
 }
 
@@ -68,13 +59,9 @@ pub struct DiscoveryLogHeader {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DiscoveryEntry {
-    /// See [`trtype`].
     pub trtype: u8,
-    /// See [`adrfam`].
     pub adrfam: u8,
-    /// See [`subtype`].
     pub subtype: u8,
-    /// See [`treq`].
     pub treq: u8,
     /// Port of the subsystem.
     pub portid: U16,
@@ -82,13 +69,10 @@ pub struct DiscoveryEntry {
     pub cntlid: U16,
     /// Largest admin submission queue.
     pub asqsz: U16,
-    /// See [`eflags`].
     pub eflags: U16,
-    /// Reserved.
     pub reserved12: [u8; 20],
     /// Transport service (TCP port), ASCII.
     pub trsvcid: [u8; 32],
-    /// Reserved.
     pub reserved64: [u8; 192],
     /// Subsystem NQN, NUL-terminated.
     pub subnqn: [u8; 256],

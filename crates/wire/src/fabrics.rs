@@ -6,21 +6,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Fabrics command types (FCTYPE).
 pub mod fctype {
-    /// Property Set.
     pub const PROPERTY_SET: u8 = 0x00;
-    /// Connect.
     pub const CONNECT: u8 = 0x01;
-    /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
-    /// Authentication Send.
     pub const AUTHENTICATION_SEND: u8 = 0x05;
-    /// Authentication Receive.
     pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
-    /// Disconnect (of an I/O queue).
     pub const DISCONNECT: u8 = 0x08;
 }
 
-/// Octets of a Connect command's data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
 /// CNTLID by which a host asks for any controller (dynamic controller model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
@@ -35,22 +28,16 @@ pub mod cattr {
     pub const PRIORITY_CLASS: u8 = 3;
     /// The lowest priority class.
     pub const PRIORITY_LOW: u8 = 3;
-    /// Disable SQ flow control.
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
-    /// Host supports individual I/O queue deletion by Disconnect.
-    pub const QUEUE_DELETION: u8 = 1 << 3;
 }
 
 /// Connect command fields (section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Record format, 0.
     pub recfmt: u16,
-    /// Queue: 0 is the admin queue.
     pub qid: u16,
     /// Entries of the submission queue, minus one.
     pub sqsize: u16,
-    /// See [`cattr`].
     pub cattr: u8,
     /// Keep-alive timeout in milliseconds (admin queue).
     pub kato_ms: u32,
@@ -94,17 +81,14 @@ pub fn fabrics_sqe(fctype: u8) -> Sqe {
 )]
 #[repr(C)]
 pub struct ConnectData {
-    /// Host identifier (a UUID).
     pub hostid: [u8; 16],
     /// Controller wanted; [`CNTLID_DYNAMIC`] for any.
     pub cntlid: U16,
-    /// Reserved.
     pub reserved: [u8; 238],
     /// Subsystem NQN, NUL-terminated.
     pub subnqn: [u8; 256],
     /// Host NQN, NUL-terminated.
     pub hostnqn: [u8; 256],
-    /// Reserved.
     pub reserved2: [u8; 256],
 }
 
@@ -145,9 +129,7 @@ pub fn parse_nqn(field: &[u8; 256]) -> Option<&str> {
 /// Size of a property in Property Get and Set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertySize {
-    /// 4 octets.
     Four,
-    /// 8 octets.
     Eight,
 }
 
@@ -156,9 +138,7 @@ pub enum PropertySize {
 pub struct Property {
     /// Size, `None` when the field is reserved.
     pub size: Option<PropertySize>,
-    /// Offset of the property.
     pub offset: u32,
-    /// Value, for Property Set.
     pub value: u64,
 }
 

@@ -4,45 +4,30 @@ use crate::sqe::{Sqe, opcode};
 
 /// Feature identifiers.
 pub mod fid {
-    /// Arbitration.
     pub const ARBITRATION: u8 = 0x01;
-    /// Power Management.
     pub const POWER_MANAGEMENT: u8 = 0x02;
-    /// Temperature Threshold.
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
-    /// Error Recovery.
     pub const ERROR_RECOVERY: u8 = 0x05;
-    /// Volatile Write Cache.
     pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
-    /// Number of Queues.
     pub const NUMBER_OF_QUEUES: u8 = 0x07;
-    /// Write Atomicity Normal.
     pub const WRITE_ATOMICITY: u8 = 0x0a;
-    /// Asynchronous Event Configuration.
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
-    /// Keep Alive Timer.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
-    /// Host Behavior Support.
     pub const HOST_BEHAVIOR: u8 = 0x16;
-    /// I/O Command Set Profile.
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
-    /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
 }
 
 /// Octets of the Host Behavior Support data.
 pub const HOST_BEHAVIOR_BYTES: usize = 512;
-/// Octets of an extended Host Identifier.
 pub const HOST_IDENTIFIER_BYTES: usize = 16;
 
 /// SEL of Get Features: which value is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// The value in use.
     Current,
     /// The value after a reset, when nothing was saved.
     Default,
-    /// The saved value.
     Saved,
     /// What can be done to the feature.
     Capabilities,
@@ -50,18 +35,12 @@ pub enum Select {
 
 /// Bits of the result of Get Features with [`Select::Capabilities`].
 pub mod capabilities {
-    /// The value can be saved.
-    pub const SAVEABLE: u32 = 1 << 0;
-    /// The feature belongs to a namespace.
-    pub const NAMESPACE_SPECIFIC: u32 = 1 << 1;
-    /// The value can be changed.
     pub const CHANGEABLE: u32 = 1 << 2;
 }
 
 /// Fields of Get Features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
-    /// See [`fid`].
     pub fid: u8,
     /// `None` when the field is reserved.
     pub select: Option<Select>,
@@ -86,7 +65,6 @@ impl GetFeatures {
 /// Fields of Set Features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeatures {
-    /// See [`fid`].
     pub fid: u8,
     /// SV: keep the value over power cycles.
     pub save: bool,
@@ -115,9 +93,7 @@ impl SetFeatures {
 /// Number of Queues (07h): counts from 1, as hosts and targets reason about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberOfQueues {
-    /// I/O submission queues.
     pub submission: u32,
-    /// I/O completion queues.
     pub completion: u32,
 }
 
@@ -180,28 +156,21 @@ impl TemperatureThreshold {
 
 /// Asynchronous event types.
 pub mod event_type {
-    /// Error status.
     pub const ERROR: u8 = 0;
-    /// SMART / health status.
     pub const SMART: u8 = 1;
-    /// Notice.
     pub const NOTICE: u8 = 2;
 }
 
 /// Asynchronous event information of notices.
 pub mod notice {
-    /// Attached Namespace Attribute Changed.
     pub const NAMESPACE_ATTRIBUTE: u8 = 0x00;
-    /// Asymmetric Namespace Access Change.
     pub const ANA_CHANGE: u8 = 0x03;
-    /// Discovery Log Page Change.
     pub const DISCOVERY_LOG: u8 = 0xf0;
 }
 
 /// DW0 of a completed Asynchronous Event Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// See [`event_type`].
     pub event_type: u8,
     /// Meaning depends on the type: see [`notice`].
     pub information: u8,

@@ -6,22 +6,18 @@
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of every Identify data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
 /// NSID that means every namespace.
 pub const NSID_ALL: u32 = 0xffff_ffff;
 /// I/O command set identifier of the NVM command set.
 pub const CSI_NVM: u8 = 0;
-/// Entries of a namespace list.
 pub const NAMESPACE_LIST_ENTRIES: usize = IDENTIFY_BYTES / 4;
 
 /// Controller or Namespace Structure: which data structure Identify returns.
 pub mod cns {
     /// Identify Namespace data structure of an NSID (NVM command set).
     pub const NAMESPACE: u8 = 0x00;
-    /// Identify Controller data structure.
     pub const CONTROLLER: u8 = 0x01;
-    /// Active Namespace ID list.
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
     /// Namespace Identification Descriptor list.
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
@@ -39,9 +35,7 @@ pub mod cns {
 
 /// CNTRLTYPE: kinds of controller.
 pub mod cntrltype {
-    /// I/O controller.
     pub const IO: u8 = 1;
-    /// Discovery controller.
     pub const DISCOVERY: u8 = 2;
 }
 
@@ -57,27 +51,19 @@ pub mod cmic {
 
 /// OAES: optional asynchronous events; the same bits enable them in feature 0Bh.
 pub mod oaes {
-    /// Attached Namespace Attribute Changed.
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
-    /// Asymmetric Namespace Access Change.
     pub const ANA_CHANGE: u32 = 1 << 11;
-    /// Discovery Log Page Change.
     pub const DISCOVERY_LOG: u32 = 1 << 31;
 }
 
 /// CTRATT: controller attributes.
 pub mod ctratt {
-    /// 128-bit host identifiers.
     pub const HOST_ID_128: u32 = 1 << 0;
-    /// Traffic based keep alive.
     pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
 }
 
 /// LPA: log page attributes.
 pub mod lpa {
-    /// SMART log per namespace.
-    pub const SMART_PER_NAMESPACE: u8 = 1 << 0;
-    /// Commands Supported and Effects log.
     pub const COMMAND_EFFECTS: u8 = 1 << 1;
     /// Extended data: 32-bit NUMD and a log page offset.
     pub const EXTENDED_DATA: u8 = 1 << 2;
@@ -95,11 +81,8 @@ pub mod anacap {
 
 /// ONCS: optional NVM commands.
 pub mod oncs {
-    /// Compare.
     pub const COMPARE: u16 = 1 << 0;
-    /// Dataset Management.
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
-    /// Write Zeroes.
     pub const WRITE_ZEROES: u16 = 1 << 3;
     /// Save in Set Features and Select in Get Features.
     pub const SAVE_SELECT: u16 = 1 << 4;
@@ -109,8 +92,6 @@ pub mod oncs {
 pub mod vwc {
     /// A volatile write cache is present.
     pub const PRESENT: u8 = 1 << 0;
-    /// Flush with NSID FFFFFFFFh is not supported.
-    pub const FLUSH_ALL_UNSUPPORTED: u8 = 0b10 << 1;
     /// Flush with NSID FFFFFFFFh flushes every attached namespace.
     pub const FLUSH_ALL_SUPPORTED: u8 = 0b11 << 1;
 }
@@ -127,14 +108,12 @@ pub mod sgls {
 
 /// OFCS: optional fabrics commands.
 pub mod ofcs {
-    /// Disconnect (of an I/O queue).
     pub const DISCONNECT: u16 = 1 << 0;
 }
 
 /// Identify Controller (CNS 01h), with the fabrics fields from octet 1792.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // Names are the specification's; comments only where they do not suffice.
 pub struct IdentifyController {
     pub vid: U16,
     pub ssvid: U16,
@@ -146,7 +125,6 @@ pub struct IdentifyController {
     pub fr: [u8; 8],
     pub rab: u8,
     pub ieee: [u8; 3],
-    /// See [`cmic`].
     pub cmic: u8,
     /// Largest transfer: 2^MDTS pages of CAP.MPSMIN; 0 is unlimited.
     pub mdts: u8,
@@ -156,12 +134,9 @@ pub struct IdentifyController {
     pub rtd3r: U32,
     /// In microseconds.
     pub rtd3e: U32,
-    /// See [`oaes`].
     pub oaes: U32,
-    /// See [`ctratt`].
     pub ctratt: U32,
     pub reserved100: [u8; 11],
-    /// See [`cntrltype`].
     pub cntrltype: u8,
     pub fguid: [u8; 16],
     pub crdt: [U16; 3],
@@ -172,7 +147,6 @@ pub struct IdentifyController {
     /// Asynchronous event request limit, minus one.
     pub aerl: u8,
     pub frmw: u8,
-    /// See [`lpa`].
     pub lpa: u8,
     /// Error log page entries, minus one.
     pub elpe: u8,
@@ -202,7 +176,6 @@ pub struct IdentifyController {
     pub endgidmax: U16,
     /// ANA transition time in seconds.
     pub anatt: u8,
-    /// See [`anacap`].
     pub anacap: u8,
     pub anagrpmax: U32,
     pub nanagrpid: U32,
@@ -215,13 +188,10 @@ pub struct IdentifyController {
     pub cqes: u8,
     /// Outstanding commands a queue, over fabrics.
     pub maxcmd: U16,
-    /// Largest NSID.
     pub nn: U32,
-    /// See [`oncs`].
     pub oncs: U16,
     pub fuses: U16,
     pub fna: u8,
-    /// See [`vwc`].
     pub vwc: u8,
     pub awun: U16,
     pub awupf: U16,
@@ -229,7 +199,6 @@ pub struct IdentifyController {
     pub nwpc: u8,
     pub acwu: U16,
     pub cdfs: U16,
-    /// See [`sgls`].
     pub sgls: U32,
     /// Most namespaces at once.
     pub mnan: U32,
@@ -250,7 +219,6 @@ pub struct IdentifyController {
     pub fcatt: u8,
     /// SGL descriptors a command may have; 0 is unlimited.
     pub msdbd: u8,
-    /// See [`ofcs`].
     pub ofcs: U16,
     /// Discovery controller type: 1 is a direct discovery controller.
     pub dctype: u8,
@@ -271,8 +239,6 @@ pub struct PowerState {
 
 /// Bits of NSFEAT in Identify Namespace.
 pub mod nsfeat {
-    /// Thin provisioning.
-    pub const THIN: u8 = 1 << 0;
     /// NPWG, NPWA, NPDG, NPDA and NOWS are defined.
     pub const OPTIMAL_IO: u8 = 1 << 4;
     /// In the I/O Command Set Independent structure: no volatile write cache for this namespace.
@@ -300,26 +266,21 @@ pub const NSTAT_READY: u8 = 1 << 0;
 )]
 #[repr(C)]
 pub struct LbaFormat {
-    /// Metadata octets.
     pub ms: U16,
     /// Logical block data size, as a power of two (9 is 512).
     pub lbads: u8,
-    /// Relative performance.
     pub rp: u8,
 }
 
 /// Identify Namespace (CNS 00h), NVM command set.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // Names are the specification's; comments only where they do not suffice.
 pub struct IdentifyNamespace {
-    /// Size in logical blocks.
     pub nsze: U64,
     /// Capacity in logical blocks.
     pub ncap: U64,
     /// Logical blocks allocated.
     pub nuse: U64,
-    /// See [`nsfeat`].
     pub nsfeat: u8,
     /// LBA formats, minus one.
     pub nlbaf: u8,
@@ -332,7 +293,6 @@ pub struct IdentifyNamespace {
     pub nmic: u8,
     pub rescap: u8,
     pub fpi: u8,
-    /// See [`dlfeat`].
     pub dlfeat: u8,
     pub nawun: U16,
     pub nawupf: U16,
@@ -395,7 +355,6 @@ impl IdentifyNamespace {
 /// I/O Command Set specific Identify Namespace (CNS 05h) of the NVM command set.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)]
 pub struct IdentifyNamespaceNvm {
     pub lbstm: U64,
     pub pic: u8,
@@ -410,13 +369,9 @@ pub struct IdentifyNamespaceNvm {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyControllerNvm {
-    /// Verify size limit.
     pub vsl: u8,
-    /// Write Zeroes size limit.
     pub wzsl: u8,
-    /// Write Uncorrectable size limit.
     pub wusl: u8,
-    /// Dataset Management ranges limit.
     pub dmrl: u8,
     /// Dataset Management range size limit, in logical blocks.
     pub dmrsl: U32,
@@ -429,7 +384,6 @@ pub struct IdentifyControllerNvm {
 /// I/O Command Set Independent Identify Namespace (CNS 08h).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)]
 pub struct IdentifyNamespaceIndependent {
     /// See [`nsfeat::VWC_NOT_PRESENT`].
     pub nsfeat: u8,
@@ -536,9 +490,7 @@ pub enum NamespaceDescriptor {
     Eui64([u8; 8]),
     /// Namespace Globally Unique Identifier.
     Nguid([u8; 16]),
-    /// Namespace UUID.
     Uuid([u8; 16]),
-    /// Command set identifier.
     Csi(u8),
 }
 

@@ -24,6 +24,10 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    reason = "names are the specifications'; a comment where they do not suffice"
+)]
 
 pub mod cqe;
 pub mod discovery;

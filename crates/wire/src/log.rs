@@ -6,25 +6,16 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Log page identifiers.
 pub mod lid {
-    /// Supported Log Pages.
     pub const SUPPORTED: u8 = 0x00;
-    /// Error Information.
     pub const ERROR: u8 = 0x01;
-    /// SMART / Health Information.
     pub const SMART: u8 = 0x02;
-    /// Firmware Slot Information.
     pub const FIRMWARE_SLOT: u8 = 0x03;
-    /// Changed Attached Namespace List.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Commands Supported and Effects.
     pub const COMMAND_EFFECTS: u8 = 0x05;
     /// Asymmetric Namespace Access.
     pub const ANA: u8 = 0x0c;
-    /// Feature Identifiers Supported and Effects.
     pub const FEATURE_EFFECTS: u8 = 0x12;
-    /// NVMe-MI Commands Supported and Effects.
     pub const MI_EFFECTS: u8 = 0x13;
-    /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
 }
 
@@ -34,21 +25,16 @@ pub const ANA_GROUPS_ONLY: u8 = 1;
 /// Fields of Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLogPage {
-    /// See [`lid`].
     pub lid: u8,
-    /// Log specific parameter.
     pub lsp: u8,
     /// Retain asynchronous event: reading does not let the event be reported again.
     pub rae: bool,
     /// Octets asked for, 4..=2^34.
     pub bytes: u64,
-    /// Log specific identifier.
     pub lsi: u16,
-    /// First octet asked for.
     pub offset: u64,
     /// The offset is an index (OT).
     pub indexed: bool,
-    /// Command set identifier.
     pub csi: u8,
 }
 
@@ -110,9 +96,7 @@ impl GetLogPage {
 pub struct ErrorEntry {
     /// Which error of the controller's life this is, from 1.
     pub error_count: U64,
-    /// Submission queue of the command.
     pub sqid: U16,
-    /// Command identifier.
     pub cid: U16,
     /// Status field as in the completion (bit 0 is the phase tag).
     pub status: U16,
@@ -120,21 +104,14 @@ pub struct ErrorEntry {
     pub parameter: U16,
     /// First logical block at fault.
     pub lba: U64,
-    /// Namespace.
     pub nsid: U32,
-    /// Vendor specific.
     pub vs: u8,
     /// Transport type, as in the discovery log.
     pub trtype: u8,
-    /// Command set identifier.
     pub csi: u8,
-    /// Opcode of the command.
     pub opcode: u8,
-    /// Command specific.
     pub command_specific: U64,
-    /// Transport specific.
     pub transport_specific: U16,
-    /// Reserved.
     pub reserved42: [u8; 21],
     /// Log page version: 1 when `csi` and `opcode` are valid.
     pub version: u8,
@@ -146,7 +123,6 @@ pub const PARAMETER_NONE: u16 = 0xffff;
 /// SMART / Health Information log (LID 02h).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // Names are the specification's; comments only where they do not suffice.
 pub struct SmartLog {
     pub critical_warning: u8,
     /// Kelvin; 0 where nothing is measured.
@@ -182,11 +158,9 @@ pub struct SmartLog {
 pub struct FirmwareSlotLog {
     /// Active slot (bits 2:0) and the slot for the next reset (6:4).
     pub afi: u8,
-    /// Reserved.
     pub reserved1: [u8; 7],
     /// Revision in each slot, ASCII.
     pub frs: [[u8; 8]; 7],
-    /// Reserved.
     pub reserved64: [u8; 448],
 }
 
@@ -196,9 +170,7 @@ pub mod effects {
     pub const SUPPORTED: u32 = 1 << 0;
     /// Logical block content may change.
     pub const CONTENT_CHANGE: u32 = 1 << 1;
-    /// Scope: namespace.
     pub const SCOPE_NAMESPACE: u32 = 1 << 20;
-    /// Scope: controller.
     pub const SCOPE_CONTROLLER: u32 = 1 << 21;
 }
 
@@ -208,9 +180,7 @@ pub mod effects {
 pub struct CommandEffectsLog {
     /// Admin commands: see [`effects`].
     pub admin: [U32; 256],
-    /// I/O commands.
     pub io: [U32; 256],
-    /// Reserved.
     pub reserved: [u8; 2048],
 }
 
@@ -229,9 +199,7 @@ pub struct EffectsTable {
 pub struct AnaHeader {
     /// Changes since the controller started.
     pub chgcnt: U64,
-    /// Group descriptors that follow.
     pub groups: U16,
-    /// Reserved.
     pub reserved10: [u8; 6],
 }
 
@@ -239,30 +207,17 @@ pub struct AnaHeader {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AnaGroup {
-    /// Group.
     pub grpid: U32,
-    /// NSIDs that follow.
     pub nnsids: U32,
-    /// Change count of the group.
     pub chgcnt: U64,
     /// See [`ana_state`].
     pub state: u8,
-    /// Reserved.
     pub reserved17: [u8; 15],
 }
 
 /// ANA states.
 pub mod ana_state {
-    /// Optimized.
     pub const OPTIMIZED: u8 = 1;
-    /// Non-optimized.
-    pub const NON_OPTIMIZED: u8 = 2;
-    /// Inaccessible.
-    pub const INACCESSIBLE: u8 = 3;
-    /// Persistent loss.
-    pub const PERSISTENT_LOSS: u8 = 4;
-    /// Change.
-    pub const CHANGE: u8 = 15;
 }
 
 const _: () = assert!(size_of::<ErrorEntry>() == 64);

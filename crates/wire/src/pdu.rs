@@ -148,7 +148,6 @@ impl Fes {
 pub struct CommonHeader {
     /// See [`PduType`].
     pub pdu_type: u8,
-    /// See [`flag`].
     pub flags: u8,
     /// Octets of header, without digest.
     pub hlen: u8,
@@ -190,7 +189,6 @@ impl Digests {
 /// Where the parts of a PDU lie, all in octets from its start: the outcome of a checked common header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The PDU.
     pub kind: PduType,
     /// Header with its digest.
     pub header_bytes: u32,
@@ -319,7 +317,6 @@ macro_rules! pdu_struct {
         #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
         pub struct $name {
-            /// Common header.
             pub ch: CommonHeader,
             $($(#[$field_doc])* pub $field: $kind,)*
         }
@@ -338,7 +335,6 @@ pdu_struct! {
         dgst: u8,
         /// Most outstanding R2Ts a command, minus one.
         maxr2t: U32,
-        /// Reserved.
         reserved: [u8; 112],
     }
 }
@@ -354,7 +350,6 @@ pdu_struct! {
         dgst: u8,
         /// Most octets of data in a H2CData PDU, 4,096 or more, a multiple of 4.
         maxh2cdata: U32,
-        /// Reserved.
         reserved: [u8; 112],
     }
 }
@@ -366,7 +361,6 @@ pdu_struct! {
         fes: U16,
         /// Fatal error information.
         fei: [u8; 4],
-        /// Reserved.
         reserved: [u8; 10],
     }
 }
@@ -398,7 +392,6 @@ pdu_struct! {
         datao: U32,
         /// Octets of data.
         datal: U32,
-        /// Reserved.
         reserved: [u8; 4],
     }
 }
@@ -408,13 +401,11 @@ pdu_struct! {
     C2hData, 24 {
         /// Command capsule CID.
         cccid: U16,
-        /// Reserved.
         reserved: [u8; 2],
         /// Data offset in the command's buffer.
         datao: U32,
         /// Octets of data.
         datal: U32,
-        /// Reserved.
         reserved2: [u8; 4],
     }
 }
@@ -428,9 +419,7 @@ pdu_struct! {
         ttag: U16,
         /// Offset asked for.
         r2to: U32,
-        /// Octets asked for.
         r2tl: U32,
-        /// Reserved.
         reserved: [u8; 4],
     }
 }

@@ -3,7 +3,6 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of a submission queue entry.
 pub const SQE_BYTES: usize = 64;
 
 /// PSDT value in [`Sqe::flags`] that says "SGL, no metadata buffer": the only one fabrics use.
@@ -16,31 +15,20 @@ pub const SGL_TRANSPORT: u8 = 0x5a;
 
 /// I/O and admin opcodes.
 pub mod opcode {
-    /// I/O: commit data and metadata to non-volatile media.
     pub const FLUSH: u8 = 0x00;
-    /// I/O: write logical blocks.
     pub const WRITE: u8 = 0x01;
-    /// I/O: read logical blocks.
     pub const READ: u8 = 0x02;
     /// I/O: compare logical blocks with the host's data.
     pub const COMPARE: u8 = 0x05;
-    /// I/O: set logical blocks to zero.
     pub const WRITE_ZEROES: u8 = 0x08;
     /// I/O: dataset management (deallocate).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
-    /// Admin: get log page.
     pub const GET_LOG_PAGE: u8 = 0x02;
-    /// Admin: identify.
     pub const IDENTIFY: u8 = 0x06;
-    /// Admin: abort.
     pub const ABORT: u8 = 0x08;
-    /// Admin: set features.
     pub const SET_FEATURES: u8 = 0x09;
-    /// Admin: get features.
     pub const GET_FEATURES: u8 = 0x0a;
-    /// Admin: asynchronous event request.
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
-    /// Admin: keep alive.
     pub const KEEP_ALIVE: u8 = 0x18;
     /// Both: fabrics command set, told apart by FCTYPE.
     pub const FABRICS: u8 = 0x7f;
@@ -50,8 +38,6 @@ pub mod opcode {
 pub mod cdw12 {
     /// Force unit access.
     pub const FUA: u32 = 1 << 30;
-    /// Limited retry.
-    pub const LIMITED_RETRY: u32 = 1 << 31;
     /// Write Zeroes: deallocate.
     pub const DEAC: u32 = 1 << 25;
     /// Protection information action and checks; must be zero without metadata.
@@ -78,7 +64,6 @@ pub struct Sgl {
     pub address: U64,
     /// Octets of data.
     pub length: U32,
-    /// Reserved.
     pub reserved: [u8; 3],
     /// Type (high nibble) and subtype (low nibble): [`SGL_OFFSET`], [`SGL_TRANSPORT`].
     pub kind: u8,
@@ -100,11 +85,9 @@ pub struct Sgl {
 )]
 #[repr(C)]
 pub struct Sqe {
-    /// See [`opcode`].
     pub opcode: u8,
     /// FUSE (bits 1:0) and PSDT (bits 7:6).
     pub flags: u8,
-    /// Command identifier.
     pub cid: U16,
     /// Namespace identifier; for fabrics commands the first octet is FCTYPE.
     pub nsid: U32,

@@ -70,7 +70,6 @@ pub enum RequestStatus {
 )]
 #[repr(C)]
 pub struct RequestHeader {
-    /// See [`operation`].
     pub operation: U32,
     /// Was a priority.
     pub reserved: U32,

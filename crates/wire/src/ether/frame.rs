@@ -7,9 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// IEEE 802 local experimental EtherType 1: what is used unless set otherwise.
 pub const ETHERTYPE: u16 = 0x88b5;
-/// Version of the frame format.
 pub const VERSION: u8 = 1;
-/// Octets of [`FrameHeader`].
 pub const FRAME_HEADER_BYTES: usize = 64;
 /// Group address that hosts ask for targets at.
 pub const GROUP: MacAddress = MacAddress([0x03, 0x52, 0x54, 0x4e, 0x56, 0x4d]);
@@ -43,9 +41,7 @@ impl fmt::Display for MacAddress {
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EthernetHeader {
-    /// Destination.
     pub destination: MacAddress,
-    /// Source.
     pub source: MacAddress,
     /// EtherType, in network order.
     pub ethertype: zerocopy::big_endian::U16,
@@ -105,13 +101,10 @@ pub mod flags {
 )]
 #[repr(C)]
 pub struct FrameHeader {
-    /// VERSION.
     pub version: u8,
-    /// TYPE.
     pub kind: u8,
     /// FLAGS: see [`flags`].
     pub flags: U16,
-    /// HCRC; [`seal`] sets it.
     pub hcrc: U32,
     /// TOKEN: the receiver's.
     pub token: U64,
@@ -119,27 +112,18 @@ pub struct FrameHeader {
     pub socket_number: U16,
     /// REPLY: the sender's socket number.
     pub reply: U16,
-    /// LINK.
     pub link: u8,
-    /// Reserved.
     pub reserved_1: u8,
     /// BODY: octets behind this header.
     pub body: U16,
-    /// SEQ.
     pub seq: U32,
-    /// BASE.
     pub base: U32,
-    /// ACK.
     pub ack: U32,
     /// DELAY, microseconds.
     pub delay_us: U16,
-    /// CREDITS.
     pub credits: U16,
-    /// SACK.
     pub sack: U64,
-    /// BCRC.
     pub bcrc: U32,
-    /// Reserved.
     pub reserved_2: [u8; 12],
 }
 
@@ -149,13 +133,9 @@ pub struct FrameHeader {
 pub enum FrameError {
     /// Shorter than its header, or than BODY says.
     Truncated,
-    /// Another VERSION.
     Version,
-    /// Unknown TYPE.
     Type,
-    /// HCRC is wrong.
     HeaderCrc,
-    /// BCRC is wrong.
     BodyCrc,
 }
 

@@ -6,11 +6,9 @@ use crate::sqe::Sqe;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Octets of a command record.
 pub const COMMAND_RECORD_BYTES: usize = 80;
 /// Octets of a data record without its data.
 pub const DATA_RECORD_BYTES: usize = 24;
-/// Octets of a completion record.
 pub const COMPLETION_RECORD_BYTES: usize = 32;
 /// Bit of [`Command::octets`]: the data goes to the host.
 pub const DATA_IN: u32 = 1 << 31;
@@ -33,13 +31,11 @@ pub enum RecordKind {
 )]
 #[repr(C)]
 pub struct RecordHead {
-    /// KIND.
     pub kind: u8,
     /// GENERATION of the slot, bits 23:16.
     pub generation_high: u8,
     /// LENGTH: octets of the record with this head, without padding.
     pub length: U16,
-    /// SLOT.
     pub slot: U16,
     /// GENERATION of the slot, bits 15:0.
     pub generation_low: U16,
@@ -72,9 +68,7 @@ impl RecordHead {
 )]
 #[repr(C)]
 pub struct Command {
-    /// The head.
     pub head: RecordHead,
-    /// SQE.
     pub sqe: Sqe,
     /// POSITION: first page in the target's damq.
     pub position: U32,
@@ -88,7 +82,6 @@ pub struct Command {
 )]
 #[repr(C)]
 pub struct Data {
-    /// The head.
     pub head: RecordHead,
     /// OFFSET in the request's data.
     pub offset: U32,
@@ -108,31 +101,24 @@ pub struct Data {
 )]
 #[repr(C)]
 pub struct Completion {
-    /// The head.
     pub head: RecordHead,
-    /// CQE.
     pub cqe: Cqe,
     /// PIECES of data that belong to it.
     pub pieces: U16,
-    /// Reserved.
     pub reserved: [u8; 6],
 }
 
 /// A record, viewed in the body.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
-    /// A command.
     Command(&'a Command),
     /// A piece of data, and where it is in the body.
     Data {
-        /// Its head.
         data: &'a Data,
         /// Where its octets start in the body.
         start: usize,
-        /// Its octets.
         octets: &'a [u8],
     },
-    /// A completion.
     Completion(&'a Completion),
 }
 

@@ -39,13 +39,10 @@ impl Reason {
 )]
 #[repr(C)]
 pub struct Offer {
-    /// ENDPOINT.
     pub endpoint: [u8; 16],
     /// FRAME: largest frame, header and body.
     pub frame: U16,
-    /// NQNLEN.
     pub nqn_length: U16,
-    /// Reserved.
     pub reserved: U32,
 }
 
@@ -63,7 +60,6 @@ pub struct Join {
     pub frame: U16,
     /// PIECE: octets of a piece.
     pub piece: U16,
-    /// LINK.
     pub link: u8,
     /// LINKS of the lane.
     pub links: u8,
@@ -71,7 +67,6 @@ pub struct Join {
     pub slots: U16,
     /// FLAGS: see [`join_flags`].
     pub flags: U16,
-    /// NQNLEN.
     pub nqn_length: U16,
     /// ENDPOINT of the target that is meant.
     pub endpoint: [u8; 16],
@@ -117,9 +112,7 @@ pub struct Query {
     pub token: U64,
     /// TOKEN of the host: goes into the answer's header.
     pub host_token: U64,
-    /// NQNLEN.
     pub nqn_length: U16,
-    /// Reserved.
     pub reserved: [u8; 6],
 }
 

@@ -1,6 +1,5 @@
 //! Operations and flags.
 
-/// The directory that is mounted.
 pub const ROOT_ID: u64 = 1;
 
 /// What a request asks for.
@@ -70,19 +69,14 @@ pub mod open_flag {
 
 /// What a Setattr sets.
 pub mod setattr_valid {
-    /// Permissions.
     pub const MODE: u32 = 1 << 0;
-    /// Owner.
     pub const UID: u32 = 1 << 1;
-    /// Group.
     pub const GID: u32 = 1 << 2;
-    /// Size.
     pub const SIZE: u32 = 1 << 3;
 }
 
 /// `FALLOC_FL_*`.
 pub mod fallocate_mode {
-    /// The size stays.
     pub const KEEP_SIZE: u32 = 1;
     /// The range reads as zeroes and needs no storage.
     pub const PUNCH_HOLE: u32 = 2;
@@ -92,8 +86,6 @@ pub mod fallocate_mode {
 
 /// `SEEK_*` that reach a file system.
 pub mod seek {
-    /// The next data.
     pub const DATA: u32 = 3;
-    /// The next hole.
     pub const HOLE: u32 = 4;
 }

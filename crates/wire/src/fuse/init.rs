@@ -13,17 +13,13 @@ pub const INIT_OCTETS_MIN: usize = 16;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InitIn {
-    /// The kernel's version.
     pub major: u32,
-    /// Of that version.
     pub minor: u32,
-    /// Most octets of read-ahead.
     pub max_readahead: u32,
     /// The lower [`init_flag`](super::init_flag)s.
     pub flags: u32,
     /// The upper ones.
     pub flags2: u32,
-    /// Zeroes.
     pub unused: [u32; 11],
 }
 
@@ -39,11 +35,8 @@ impl InitIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InitOut {
-    /// The version that both know.
     pub major: u32,
-    /// Of that version.
     pub minor: u32,
-    /// Most octets of read-ahead.
     pub max_readahead: u32,
     /// The lower [`init_flag`](super::init_flag)s.
     pub flags: u32,
@@ -51,7 +44,6 @@ pub struct InitOut {
     pub max_background: u16,
     /// With that many, the kernel says that it is congested.
     pub congestion_threshold: u16,
-    /// Most octets of a Write.
     pub max_write: u32,
     /// Nanoseconds that times are multiples of.
     pub time_gran: u32,
@@ -61,7 +53,6 @@ pub struct InitOut {
     pub map_alignment: u16,
     /// The upper flags.
     pub flags2: u32,
-    /// Zeroes.
     pub unused: [u32; 7],
 }
 

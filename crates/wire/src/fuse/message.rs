@@ -7,23 +7,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InHeader {
-    /// Octets of the whole request.
     pub len: u32,
-    /// What it asks for.
     pub opcode: u32,
-    /// The request's number.
     pub unique: u64,
     /// The file or directory.
     pub nodeid: u64,
-    /// Who asks.
     pub uid: u32,
-    /// The group of who asks.
     pub gid: u32,
-    /// The process that asks.
     pub pid: u32,
     /// Length of extensions in units of 8 octets.
     pub total_extlen: u16,
-    /// Zeroes.
     pub padding: u16,
 }
 
@@ -39,11 +32,9 @@ impl InHeader {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OutHeader {
-    /// Octets of the whole answer.
     pub len: u32,
     /// 0, or a negative errno.
     pub error: i32,
-    /// The request's number.
     pub unique: u64,
 }
 
@@ -74,7 +65,6 @@ pub struct Attr {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EntryOut {
-    /// The file.
     pub nodeid: u64,
     /// Differs for each use of a nodeid.
     pub generation: u64,
@@ -82,11 +72,8 @@ pub struct EntryOut {
     pub entry_valid: u64,
     /// Seconds for which the attributes may be cached.
     pub attr_valid: u64,
-    /// The rest in nanoseconds.
     pub entry_valid_nsec: u32,
-    /// The rest in nanoseconds.
     pub attr_valid_nsec: u32,
-    /// The file's attributes.
     pub attr: Attr,
 }
 
@@ -96,11 +83,8 @@ pub struct EntryOut {
 pub struct AttrOut {
     /// Seconds for which the attributes may be cached.
     pub attr_valid: u64,
-    /// The rest in nanoseconds.
     pub attr_valid_nsec: u32,
-    /// Zeroes.
     pub dummy: u32,
-    /// The attributes.
     pub attr: Attr,
 }
 
@@ -132,9 +116,7 @@ pub struct SetattrIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OpenIn {
-    /// `O_*`.
     pub flags: u32,
-    /// `FUSE_OPEN_*`.
     pub open_flags: u32,
 }
 
@@ -146,7 +128,6 @@ pub struct OpenOut {
     pub fh: u64,
     /// [`open_flag`](super::open_flag)s.
     pub open_flags: u32,
-    /// Zeroes.
     pub padding: u32,
 }
 
@@ -160,13 +141,11 @@ pub struct ReadIn {
     pub offset: u64,
     /// Most octets of the answer.
     pub size: u32,
-    /// `FUSE_READ_*`.
     pub read_flags: u32,
     /// Of locks, which there are not.
     pub lock_owner: u64,
     /// `O_*` of the opened file.
     pub flags: u32,
-    /// Zeroes.
     pub padding: u32,
 }
 
@@ -176,17 +155,13 @@ pub struct ReadIn {
 pub struct WriteIn {
     /// The server's mark of the opened file.
     pub fh: u64,
-    /// First octet.
     pub offset: u64,
-    /// Octets of payload.
     pub size: u32,
-    /// `FUSE_WRITE_*`.
     pub write_flags: u32,
     /// Of locks, which there are not.
     pub lock_owner: u64,
     /// `O_*` of the opened file.
     pub flags: u32,
-    /// Zeroes.
     pub padding: u32,
 }
 
@@ -194,9 +169,7 @@ pub struct WriteIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WriteOut {
-    /// Octets written.
     pub size: u32,
-    /// Zeroes.
     pub padding: u32,
 }
 
@@ -206,13 +179,10 @@ pub struct WriteOut {
 pub struct FallocateIn {
     /// The server's mark of the opened file.
     pub fh: u64,
-    /// First octet.
     pub offset: u64,
-    /// Octets of the range.
     pub length: u64,
     /// [`fallocate_mode`](super::fallocate_mode).
     pub mode: u32,
-    /// Zeroes.
     pub padding: u32,
 }
 
@@ -226,7 +196,6 @@ pub struct LseekIn {
     pub offset: u64,
     /// [`seek`](super::seek).
     pub whence: u32,
-    /// Zeroes.
     pub padding: u32,
 }
 
@@ -259,13 +228,10 @@ pub struct StatfsOut {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Dirent {
-    /// Inode number.
     pub ino: u64,
     /// Where to read on after it.
     pub off: u64,
-    /// Octets of the name.
     pub namelen: u32,
-    /// `DT_*`.
     pub kind: u32,
 }
 

@@ -17,13 +17,11 @@ pub mod ring_op {
 )]
 #[repr(C)]
 pub struct RingCommand {
-    /// Zeroes.
     pub flags: u64,
     /// Which request is answered.
     pub commit_id: u64,
     /// The queue: there is one for each possible CPU.
     pub qid: u16,
-    /// Zeroes.
     pub padding: [u8; 6],
 }
 
@@ -33,15 +31,12 @@ pub struct RingCommand {
 )]
 #[repr(C)]
 pub struct RingEntry {
-    /// Zeroes.
     pub flags: u64,
     /// To be repeated in [`RingCommand::commit_id`].
     pub commit_id: u64,
     /// Octets in the payload's memory: the request's, then the answer's.
     pub payload_size: u32,
-    /// Zeroes.
     pub padding: u32,
-    /// Zeroes.
     pub reserved: u64,
 }
 

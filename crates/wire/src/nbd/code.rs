@@ -4,11 +4,9 @@
 pub const MAGIC_INIT: u64 = 0x4e42_444d_4147_4943;
 /// Second magic of the greeting and magic of every option: "IHAVEOPT".
 pub const MAGIC_OPTION: u64 = 0x4948_4156_454f_5054;
-/// Magic of a reply to an option.
 pub const MAGIC_OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 /// Magic of a request in the transmission phase.
 pub const MAGIC_REQUEST: u32 = 0x2560_9513;
-/// Magic of a simple reply.
 pub const MAGIC_SIMPLE_REPLY: u32 = 0x6744_6698;
 /// Magic of a structured reply's chunk.
 pub const MAGIC_CHUNK: u32 = 0x668e_33ef;
@@ -40,8 +38,6 @@ pub mod transmission_flag {
     pub const SEND_FLUSH: u16 = 1 << 2;
     /// The FUA command flag is served.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// The export is a rotating disk.
-    pub const ROTATIONAL: u16 = 1 << 4;
     /// TRIM is served.
     pub const SEND_TRIM: u16 = 1 << 5;
     /// WRITE_ZEROES is served.
@@ -50,8 +46,6 @@ pub mod transmission_flag {
     pub const SEND_DF: u16 = 1 << 7;
     /// A flush on one connection covers writes completed on all.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// CACHE is served.
-    pub const SEND_CACHE: u16 = 1 << 10;
     /// WRITE_ZEROES tells when it would be slow.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
@@ -111,27 +105,16 @@ macro_rules! codes {
 codes! {
     /// What an option of the handshake asks.
     OptionCode(u32) {
-        /// Choose an export and enter transmission; no refusal possible.
         EXPORT_NAME = 1,
-        /// End the session softly.
         ABORT = 2,
-        /// Name the exports.
         LIST = 3,
-        /// Withdrawn.
         PEEK_EXPORT = 4,
-        /// Switch to TLS.
         STARTTLS = 5,
-        /// Tell about an export.
         INFO = 6,
-        /// Tell about an export and enter transmission.
         GO = 7,
-        /// Agree on structured replies.
         STRUCTURED_REPLY = 8,
-        /// Name the meta contexts of an export.
         LIST_META_CONTEXT = 9,
-        /// Choose meta contexts for BLOCK_STATUS.
         SET_META_CONTEXT = 10,
-        /// Agree on 64-bit lengths.
         EXTENDED_HEADERS = 11,
     }
 }
@@ -139,31 +122,18 @@ codes! {
 codes! {
     /// What a reply to an option says.
     OptionReplyCode(u32) {
-        /// Done.
         ACK = 1,
-        /// One export of a list.
         SERVER = 2,
-        /// One information about an export.
         INFO = 3,
-        /// One meta context.
         META_CONTEXT = 4,
-        /// The option is unknown or not served.
         ERR_UNSUP = (1 << 31) | 1,
-        /// Refused by configuration.
         ERR_POLICY = (1 << 31) | 2,
-        /// The option's data makes no sense.
         ERR_INVALID = (1 << 31) | 3,
-        /// Not served on this platform.
         ERR_PLATFORM = (1 << 31) | 4,
-        /// TLS first.
         ERR_TLS_REQD = (1 << 31) | 5,
-        /// No such export.
         ERR_UNKNOWN = (1 << 31) | 6,
-        /// The server is going away.
         ERR_SHUTDOWN = (1 << 31) | 7,
-        /// The client must ask for block sizes.
         ERR_BLOCK_SIZE_REQD = (1 << 31) | 8,
-        /// The option's data is too long.
         ERR_TOO_BIG = (1 << 31) | 9,
     }
 }
@@ -171,13 +141,9 @@ codes! {
 codes! {
     /// Kinds of information about an export.
     InfoCode(u16) {
-        /// Size and transmission flags.
         EXPORT = 0,
-        /// Canonical name.
         NAME = 1,
-        /// Human-readable description.
         DESCRIPTION = 2,
-        /// Minimum, preferred and maximum block size.
         BLOCK_SIZE = 3,
     }
 }
@@ -185,21 +151,13 @@ codes! {
 codes! {
     /// What a request of the transmission phase asks.
     Command(u16) {
-        /// Read `length` octets.
         READ = 0,
-        /// Write the payload.
         WRITE = 1,
-        /// End the session; no reply.
         DISC = 2,
-        /// Make completed writes durable.
         FLUSH = 3,
-        /// The range's data is no longer needed.
         TRIM = 4,
-        /// Prefetch.
         CACHE = 5,
-        /// Write zeroes without a payload.
         WRITE_ZEROES = 6,
-        /// Tell extents in the agreed meta contexts.
         BLOCK_STATUS = 7,
     }
 }
@@ -207,17 +165,11 @@ codes! {
 codes! {
     /// What a structured chunk holds.
     ChunkCode(u16) {
-        /// Nothing.
         NONE = 0,
-        /// An offset and data.
         OFFSET_DATA = 1,
-        /// An offset and a length of zeroes.
         OFFSET_HOLE = 2,
-        /// Extents of one meta context.
         BLOCK_STATUS = 5,
-        /// An error and a message.
         ERROR = (1 << 15) | 1,
-        /// An error, a message and an offset.
         ERROR_OFFSET = (1 << 15) | 2,
     }
 }
@@ -225,23 +177,14 @@ codes! {
 codes! {
     /// Errors of the transmission phase.
     Errno(u32) {
-        /// No error.
         OK = 0,
-        /// The export is read-only.
         EPERM = 1,
-        /// The medium or the way to it failed.
         EIO = 5,
-        /// Out of memory.
         ENOMEM = 12,
-        /// The request makes no sense.
         EINVAL = 22,
-        /// A write beyond the end, or no space.
         ENOSPC = 28,
-        /// Too long for one unfragmented chunk.
         EOVERFLOW = 75,
-        /// Not served.
         ENOTSUP = 95,
-        /// The server or the export is going away.
         ESHUTDOWN = 108,
     }
 }
