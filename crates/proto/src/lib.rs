@@ -43,6 +43,10 @@
 //! # Ok::<(), roadtrain_proto::error::QpairError>(())
 //! ```
 #![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    reason = "a field or variant whose name and type say what it is has no comment"
+)]
 
 pub mod caravan;
 pub mod error;

@@ -23,9 +23,7 @@ pub trait FrameWriter {
 pub struct MemoryFrame {
     /// The link that it goes over.
     pub link: u8,
-    /// Its header, sealed.
     pub header: FrameHeader,
-    /// Its body.
     pub body: Vec<u8>,
 }
 

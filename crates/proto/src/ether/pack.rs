@@ -37,11 +37,9 @@ impl Default for Packing {
 /// completion behind them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Item {
-    /// The request's slot.
     pub(super) slot: u16,
     /// Number of the piece; [`TAIL`].
     index: u16,
-    /// The request's generation.
     pub(super) generation: u32,
 }
 

@@ -53,12 +53,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub enum Reason<E> {
     /// A lane has lost its connection.
-    Lane {
-        /// Which.
-        lane: usize,
-        /// How.
-        error: E,
-    },
+    Lane { lane: usize, error: E },
     /// Its admin queue, or an attempt to connect it.
     Path(Failure<E>),
 }
@@ -67,24 +62,12 @@ pub enum Reason<E> {
 #[derive(Debug)]
 pub enum Action<E> {
     /// Something on a queue of the path: [`Association::answer`].
-    Ask {
-        /// Which.
-        path: PathId,
-        /// What.
-        ask: Ask,
-    },
+    Ask { path: PathId, ask: Ask },
     /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
-    Listen {
-        /// Which.
-        path: PathId,
-        /// The command.
-        sqe: Sqe,
-    },
+    Listen { path: PathId, sqe: Sqe },
     /// Give the lanes the connections that were opened for them.
     Attach {
-        /// Of which path.
         path: PathId,
-        /// About trying again.
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
@@ -94,19 +77,9 @@ pub enum Action<E> {
     /// [`Association::info`] has changed.
     Changed,
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
-    Reset {
-        /// Which.
-        path: PathId,
-        /// Why.
-        why: Reason<E>,
-        /// It had worked.
-        was_live: bool,
-    },
+    Reset { path: PathId, why: Reason<E>, was_live: bool },
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
-    Fail {
-        /// Which.
-        lane: Option<usize>,
-    },
+    Fail { lane: Option<usize> },
     /// Tell those who submit requests to come to an end: [`Association::ended`].
     Finish,
     /// It is over. The connections end in order if the controller was shut down, else abruptly.

@@ -67,9 +67,7 @@ pub struct Wants {
 /// A namespace as the host sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// NSID.
     pub nsid: u32,
-    /// Logical blocks.
     pub blocks: u64,
     /// Octets of a logical block.
     pub block_bytes: u32,
@@ -102,7 +100,6 @@ impl NamespaceInfo {
 /// What a controller said about itself.
 #[derive(Clone, Debug)]
 pub struct ControllerInfo {
-    /// Controller identifier.
     pub cntlid: u16,
     /// Most octets of a read or write.
     pub transfer_bytes_max: u32,
@@ -110,18 +107,15 @@ pub struct ControllerInfo {
     pub in_capsule_bytes: u32,
     /// Entries of an I/O queue at most.
     pub queue_entries_max: u16,
-    /// I/O queues granted.
     pub io_queues: u32,
     /// The Identify Controller page.
     pub identify: Box<IdentifyController>,
-    /// Active namespaces.
     pub namespaces: Vec<NamespaceInfo>,
 }
 
 /// A controller that is enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct Enabled {
-    /// Controller identifier.
     pub cntlid: u16,
     /// Its capabilities (CAP).
     pub cap: u64,

@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Command {
     /// Its name, for messages.
     pub what: &'static str,
-    /// The command.
     pub sqe: Sqe,
     /// Data that goes with it.
     pub out: Vec<u8>,
@@ -41,19 +40,9 @@ impl Command {
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// Connect queue `qid` of the path (0: its admin queue), over a new connection.
-    Open {
-        /// Which.
-        qid: u16,
-        /// Its entries.
-        entries: u16,
-    },
+    Open { qid: u16, entries: u16 },
     /// Run a command there.
-    Run {
-        /// Where.
-        qid: u16,
-        /// What.
-        command: Command,
-    },
+    Run { qid: u16, command: Command },
 }
 
 /// What the driver answers.
@@ -65,12 +54,7 @@ pub enum Answer {
         data_bytes_max: u32,
     },
     /// The command was completed.
-    Completed {
-        /// How.
-        cqe: Cqe,
-        /// With which data.
-        data: Vec<u8>,
-    },
+    Completed { cqe: Cqe, data: Vec<u8> },
 }
 
 /// Why a procedure has failed; `E` is what went wrong with a connection.
@@ -79,31 +63,13 @@ pub enum Failure<E> {
     /// There is no connection.
     Unreachable(E),
     /// The connection was lost meanwhile.
-    Lost {
-        /// During what.
-        what: &'static str,
-        /// Why.
-        source: E,
-    },
+    Lost { what: &'static str, source: E },
     /// There was no answer in time.
-    Silent {
-        /// To what.
-        what: &'static str,
-    },
+    Silent { what: &'static str },
     /// The target refuses Connect of a queue.
-    Refused {
-        /// Which.
-        qid: u16,
-        /// Its answer.
-        status: Status,
-    },
+    Refused { qid: u16, status: Status },
     /// A command failed.
-    Command {
-        /// Which.
-        what: &'static str,
-        /// How.
-        status: Status,
-    },
+    Command { what: &'static str, status: Status },
     /// The controller does not become ready, or says things that make no sense.
     Controller(String),
 }

@@ -36,14 +36,12 @@ pub struct Config {
     pub queue_entries: u16,
     /// Octets of in-capsule data the controller takes: 0 until its IOCCSZ is known (1,024 for Connect always).
     pub in_capsule_bytes: u32,
-    /// When to send.
     pub policy: PolicyConfig,
 }
 
 /// Data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// None.
     None,
     /// The controller sends that many octets.
     In(u32),
@@ -73,18 +71,15 @@ pub enum RxEvent {
     Ready,
     /// Data of the slot from `offset`: the octets at `range` of the input.
     Data {
-        /// The command.
         slot: u16,
         /// Where in its buffer.
         offset: u32,
         /// Start in the input.
         start: usize,
-        /// Octets.
         length: u32,
     },
     /// The command is complete; the slot is free.
     Complete {
-        /// The command.
         slot: u16,
         /// Its completion; success when the last C2HData said so, Transient Transport Error when
         /// a data digest was wrong.

@@ -53,7 +53,6 @@ struct Entry<R> {
 /// A request's end.
 #[derive(Debug)]
 pub struct Ended<R> {
-    /// The request.
     pub request: R,
     /// How it has ended.
     pub status: Status,

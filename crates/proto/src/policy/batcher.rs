@@ -16,7 +16,6 @@ const EXPRESS_MEMORY: Duration = Duration::from_millis(10);
 pub struct Doorbells {
     /// Full caravans.
     pub size: u64,
-    /// Timers.
     pub timer: u64,
     /// Urgent requests.
     pub urgent: u64,

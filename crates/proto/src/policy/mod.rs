@@ -109,15 +109,12 @@ pub enum Role {
 /// Which policy, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
-    /// The policy.
     pub kind: PolicyKind,
     /// Limits of a caravan (`none`, `i10`).
     pub limits: Limits,
     /// Longest wait for company (`i10`).
     pub doorbell_delay: Duration,
-    /// Settings of `pinof`.
     pub pinof: PinofSettings,
-    /// Settings of `tyche`.
     pub tyche: TycheSettings,
     /// Requests come from elsewhere, not from the thread that hears of completions (`auto`).
     pub of_device: bool,
@@ -144,7 +141,6 @@ pub enum PolicyKind {
 pub const I10_COUNT_MAX: u32 = 16;
 /// Octets of data of a caravan in i10.
 pub const I10_BYTES_MAX: u32 = 64 << 10;
-/// Doorbell delay in i10.
 pub const I10_DOORBELL_DELAY: Duration = Duration::from_micros(50);
 
 impl PolicyConfig {

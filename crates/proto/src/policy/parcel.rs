@@ -100,7 +100,6 @@ impl Class {
 /// A PDU as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parcel {
-    /// Its kind.
     pub kind: Kind,
     /// How urgent it is.
     pub urgency: Urgency,

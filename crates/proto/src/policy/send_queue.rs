@@ -12,7 +12,6 @@ const PASSED_MAX: u8 = 8;
 pub struct Load {
     count: u32,
     bytes: u32,
-    /// The last PDU's.
     freight: Option<Freight>,
     /// Freights it has something of.
     has: [bool; 3],

@@ -29,12 +29,7 @@ pub(super) mod octet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Answer with this; data, if any, only with success.
-    Complete {
-        /// Status.
-        status: Status,
-        /// DW0 and DW1.
-        result: u64,
-    },
+    Complete { status: Status, result: u64 },
     /// An Asynchronous Event Request or an Abort was taken: a [`TargetEvent::Completion`] will answer it, maybe
     /// at once.
     Pending,

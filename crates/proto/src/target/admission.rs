@@ -8,7 +8,6 @@ use std::fmt;
 /// How many connections a target has at a time, whatever comes of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// In all.
     pub all: u32,
     /// From one address.
     pub per_address: u32,
@@ -40,7 +39,6 @@ impl fmt::Display for Full {
 /// A connection that may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Names it.
     pub number: u64,
     /// This one is to be ended for it, and is not counted any more.
     pub instead_of: Option<u64>,

@@ -112,7 +112,6 @@ pub struct Listener {
 /// An NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemConfig<N = NamespaceConfig> {
-    /// Its NQN.
     pub nqn: String,
     /// Serial number, at most 20 ASCII characters; derived from the origin and the NQN when `None`.
     pub serial: Option<String>,
@@ -120,7 +119,6 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     pub model: String,
     /// NQNs of the hosts that may connect; `None` is any host.
     pub allowed_hosts: Option<BTreeSet<String>>,
-    /// Its namespaces.
     pub namespaces: Vec<N>,
 }
 

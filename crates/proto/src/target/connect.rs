@@ -34,7 +34,6 @@ const OCTET_SQSIZE: u8 = 44;
 /// A queue that was connected.
 #[derive(Clone, Debug)]
 pub struct Connected {
-    /// Its controller.
     pub cntlid: u16,
     /// The queue: 0 is the admin queue.
     pub qid: u16,
@@ -44,7 +43,6 @@ pub struct Connected {
     pub sq_flow_control: bool,
     /// Class of the queue's commands, unless they or their namespace say otherwise.
     pub class: Class,
-    /// Kind of its controller.
     pub kind: ControllerKind,
     /// The controller's keep-alive timeout; zero when it has none.
     pub keep_alive: Duration,
@@ -52,7 +50,6 @@ pub struct Connected {
     pub subnqn: Arc<str>,
     /// NQN of the host.
     pub hostnqn: Arc<str>,
-    /// The host's identifier.
     pub hostid: [u8; 16],
     /// What lanes and control plane share.
     pub shared: Arc<ControllerShared>,

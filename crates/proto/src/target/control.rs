@@ -31,48 +31,15 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
     /// Answer an Asynchronous Event Request or an Abort on the controller's admin queue.
-    Completion {
-        /// The controller.
-        cntlid: u16,
-        /// The request.
-        cid: u16,
-        /// Status.
-        status: Status,
-        /// DW0 and DW1.
-        result: u64,
-    },
+    Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
     /// Close a queue's connection; the controller knows it no more.
-    Close {
-        /// The controller.
-        cntlid: u16,
-        /// The queue.
-        qid: u16,
-        /// Why.
-        reason: CloseReason,
-    },
+    Close { cntlid: u16, qid: u16, reason: CloseReason },
     /// Abort an I/O command if it can be, then tell [`Target::aborted`]; the command ends before that is told.
-    Abort {
-        /// The controller.
-        cntlid: u16,
-        /// The command's queue.
-        qid: u16,
-        /// The command.
-        cid: u16,
-        /// Names the Abort.
-        id: u32,
-    },
+    Abort { cntlid: u16, qid: u16, cid: u16, id: u32 },
     /// Execute nothing more, and tell [`Target::quiesced`] when no command is in a store any more.
-    Quiesce {
-        /// The controller.
-        cntlid: u16,
-        /// The queue.
-        qid: u16,
-    },
+    Quiesce { cntlid: u16, qid: u16 },
     /// Fetch the subsystem's [`NamespaceTable`] again.
-    NamespacesChanged {
-        /// The subsystem.
-        nqn: Arc<str>,
-    },
+    NamespacesChanged { nqn: Arc<str> },
 }
 
 /// Why a queue is closed.

@@ -27,17 +27,12 @@ pub enum ControllerKind {
 /// What there is to say about a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerView {
-    /// Controller identifier.
     pub cntlid: u16,
     /// What it serves.
     pub kind: ControllerKind,
-    /// The subsystem.
     pub subnqn: Arc<str>,
-    /// The host's NQN.
     pub hostnqn: Arc<str>,
-    /// The host's identifier.
     pub hostid: [u8; 16],
-    /// I/O queues connected.
     pub io_queues: usize,
 }
 
@@ -62,7 +57,6 @@ pub(super) struct Controller {
     pub(super) departed: Departed,
     /// Generation of the discovery log when the host last read its head.
     pub(super) genctr_seen: u64,
-    /// I/O queues connected.
     pub(super) queues: BTreeSet<u16>,
     /// I/O queues given up whose lanes may still have commands in a store.
     pub(super) draining: u32,
@@ -173,7 +167,6 @@ impl ControllerShared {
 pub struct Usage {
     /// Read and Compare commands.
     pub read_commands: u64,
-    /// Write commands.
     pub write_commands: u64,
     /// Units of 512 octets read.
     pub read_units: u64,

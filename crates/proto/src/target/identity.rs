@@ -6,9 +6,7 @@
 /// What tells a namespace from every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceId {
-    /// UUID.
     pub uuid: [u8; 16],
-    /// NGUID.
     pub nguid: [u8; 16],
 }
 

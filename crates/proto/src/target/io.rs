@@ -14,7 +14,6 @@ pub const DSM_RANGES_MAX: u32 = 256;
 pub struct Geometry {
     /// Logical block size as a power of two.
     pub lba_shift: u8,
-    /// Logical blocks.
     pub blocks: u64,
     /// Writes are refused.
     pub read_only: bool,
@@ -29,7 +28,6 @@ pub enum IoCommand {
     Read {
         /// Octets from the start of the namespace.
         offset: u64,
-        /// Octets.
         length: u32,
         /// What is read is on stable storage first.
         fua: bool,
@@ -38,7 +36,6 @@ pub enum IoCommand {
     Write {
         /// Octets from the start of the namespace.
         offset: u64,
-        /// Octets.
         length: u32,
         /// On stable storage before the answer.
         fua: bool,
@@ -47,25 +44,20 @@ pub enum IoCommand {
     Compare {
         /// Octets from the start of the namespace.
         offset: u64,
-        /// Octets.
         length: u32,
         /// What it is compared with is on stable storage first.
         fua: bool,
     },
-    /// Make it zero.
     WriteZeroes {
         /// Octets from the start of the namespace.
         offset: u64,
-        /// Octets.
         length: u64,
-        /// May deallocate.
         deallocate: bool,
         /// On stable storage before the answer.
         fua: bool,
     },
     /// Deallocate the ranges in the command's data.
     DatasetManagement {
-        /// Ranges.
         ranges: u32,
         /// Octets of data: Linux always sends room for 256 ranges, whatever their number.
         data_bytes: u32,

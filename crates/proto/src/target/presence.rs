@@ -19,7 +19,6 @@ use std::sync::Arc;
 /// Names a connection of a host.
 #[derive(Clone, Debug)]
 pub struct Presence {
-    /// Whose it is.
     pub hostnqn: Arc<str>,
     number: u64,
 }

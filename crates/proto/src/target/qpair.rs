@@ -32,7 +32,6 @@ pub struct Config {
     pub maxh2cdata: u32,
     /// Most octets of in-capsule data.
     pub in_capsule_bytes_max: u32,
-    /// When to send.
     pub policy: PolicyConfig,
 }
 
@@ -50,33 +49,28 @@ pub enum RxEvent {
     Command {
         /// Names the command until its response was sent.
         slot: u16,
-        /// The command.
         sqe: Sqe,
         /// Octets of in-capsule data.
         in_capsule_bytes: u32,
     },
     /// Data of the command from `offset`: `length` octets of the input from `start`.
     Data {
-        /// The command.
         slot: u16,
         /// Where in the command's data.
         offset: u32,
         /// Start in the input.
         start: usize,
-        /// Octets.
         length: u32,
     },
     /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,
     /// and the rest of it comes later. From now on data is delivered as it comes.
     SplitBlock {
-        /// The command.
         slot: u16,
         /// Where in the command's data, a multiple of the block, delivery as it comes begins.
         offset: u32,
     },
     /// All data of the command has arrived.
     DataDone {
-        /// The command.
         slot: u16,
         /// Every data digest was right.
         intact: bool,

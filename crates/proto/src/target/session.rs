@@ -50,13 +50,11 @@ pub enum State {
 /// What a command is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Connect.
     Connect,
     /// Authentication Send and Receive.
     Authentication,
     /// Property Get and Set.
     Property,
-    /// Disconnect.
     Disconnect,
     /// Another fabrics command.
     Fabrics,

@@ -55,11 +55,8 @@ impl Mark {
 /// A controller, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The controller.
     pub cntlid: u16,
-    /// Its host's identifier.
     pub hostid: [u8; 16],
-    /// Its host's NQN.
     pub hostnqn: Arc<str>,
 }
 

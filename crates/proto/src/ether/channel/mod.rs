@@ -50,7 +50,6 @@ const THRESHOLD_MAX: u32 = 64;
 /// What set-up has found out about a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelConfig {
-    /// LINK.
     pub link: u8,
     /// First SEQ of ours.
     pub first_tx: u32,

@@ -28,7 +28,6 @@ struct Place {
 /// What an acknowledgement said that is new.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// Frames.
     pub(super) frames: u32,
     /// Their octets.
     pub(super) octets: u64,

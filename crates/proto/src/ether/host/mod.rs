@@ -32,11 +32,9 @@ pub struct Config {
     pub queue_entries: u16,
     /// PAGES of the target's damq.
     pub pages: u32,
-    /// PIECE.
     pub piece_bytes: u16,
     /// Most octets of a command's data; less when the damq or the pieces do not suffice.
     pub data_bytes_max: u32,
-    /// When to send.
     pub policy: PolicyConfig,
     /// What a frame carries.
     pub packing: Packing,
@@ -49,20 +47,16 @@ pub struct Config {
 pub enum RxEvent {
     /// Data of the slot from `offset`: `length` octets of the frame's body from `start`.
     Data {
-        /// The command.
         slot: u16,
         /// Where in its buffer.
         offset: u32,
         /// Start in the body.
         start: usize,
-        /// Octets.
         length: u32,
     },
     /// The command is complete; the slot is free.
     Complete {
-        /// The command.
         slot: u16,
-        /// Its completion.
         cqe: Cqe,
         /// All data of the command has moved. Data may be short when the command failed; a success without it is not
         /// to be believed.

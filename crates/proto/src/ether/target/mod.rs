@@ -29,11 +29,9 @@ pub struct Config {
     pub slots: u16,
     /// PAGES of the lane's damq.
     pub pages: u32,
-    /// PIECE.
     pub piece_bytes: u16,
     /// Most octets of a command's data (MDTS).
     pub data_bytes_max: u32,
-    /// When to send.
     pub policy: PolicyConfig,
     /// What a frame carries.
     pub packing: Packing,
@@ -46,13 +44,11 @@ pub struct Config {
 pub enum RxEvent {
     /// Data: `length` octets of the frame's body from `start` belong to the damq from octet `place` on.
     Data {
-        /// The command.
         slot: u16,
         /// Octet in the damq.
         place: u64,
         /// Start in the body.
         start: usize,
-        /// Octets.
         length: u32,
     },
     /// A command, and all its data is there.
@@ -69,10 +65,7 @@ pub enum RxEvent {
         room_bytes: u32,
     },
     /// The host has the slot's response: its data is not needed any more.
-    Released {
-        /// The command.
-        slot: u16,
-    },
+    Released { slot: u16 },
 }
 
 /// A target queue pair.

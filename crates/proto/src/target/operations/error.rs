@@ -47,9 +47,7 @@ pub enum ConfigError {
     /// A value that cannot be.
     #[error("{place}: {field} {value}: {hint}")]
     Invalid {
-        /// Where.
         place: Place,
-        /// Its name.
         field: &'static str,
         /// As it was given.
         value: String,
@@ -66,16 +64,10 @@ pub enum ConfigError {
     #[error(
         "{place} has the identity of {other}: export the blocks once, or give each a uuid and an nguid of its own"
     )]
-    SameIdentity {
-        /// One of them.
-        place: Place,
-        /// The other.
-        other: Place,
-    },
+    SameIdentity { place: Place, other: Place },
     /// The store of a namespace cannot be opened or cannot have that size.
     #[error("{place}: {problem}")]
     Store {
-        /// Which namespace.
         place: Place,
         /// What its store says, and what to do.
         problem: String,

@@ -25,67 +25,49 @@ pub enum Operation<N = NamespaceConfig> {
     AddSubsystem(SubsystemConfig<N>),
     /// Removes a subsystem, with its namespaces; its controllers end.
     RemoveSubsystem {
-        /// The subsystem.
         nqn: String,
     },
     /// Gives a subsystem another serial number and another model number.
     SetSubsystem {
-        /// The subsystem.
         nqn: String,
-        /// As in [`SubsystemConfig::serial`].
         serial: Option<String>,
-        /// As in [`SubsystemConfig::model`].
         model: String,
     },
-    /// Adds a namespace.
     AddNamespace {
-        /// The subsystem.
         nqn: String,
-        /// The namespace.
         namespace: N,
     },
     /// Removes a namespace.
     RemoveNamespace {
-        /// The subsystem.
         nqn: String,
-        /// The namespace.
         nsid: u32,
     },
     /// Makes the namespace with that NSID this one: the same blocks in another way, or other blocks.
     ReplaceNamespace {
-        /// The subsystem.
         nqn: String,
-        /// The namespace.
         namespace: N,
     },
     /// Gives a namespace another size.
     ResizeNamespace {
-        /// The subsystem.
         nqn: String,
-        /// The namespace.
         nsid: u32,
         /// Its new size in octets.
         bytes: u64,
     },
     /// Lets any host use a subsystem, or only those that will be named.
     AllowAnyHost {
-        /// The subsystem.
         nqn: String,
         /// Whether any host may use it.
         allow: bool,
     },
     /// Lets a host use a subsystem.
     AllowHost {
-        /// The subsystem.
         nqn: String,
-        /// The host's NQN.
         host: String,
     },
     /// Lets a host use a subsystem no more; its controllers end.
     DisallowHost {
-        /// The subsystem.
         nqn: String,
-        /// The host's NQN.
         host: String,
     },
     /// Names an address in the discovery log.
