@@ -44,7 +44,6 @@ pub(super) enum Answer {
 /// What a disk is to do for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Which disk.
     pub(super) disk: usize,
     pub(super) op: DiskOp,
     /// First octet that is not done.

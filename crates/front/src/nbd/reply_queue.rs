@@ -12,7 +12,6 @@ const COMPACT_BYTES: usize = 16 << 10;
 enum Segment {
     /// So many octets of `ReplyQueue::octets`.
     Octets(usize),
-    /// This range of the buffer.
     Data(Buffer, Range<usize>),
 }
 

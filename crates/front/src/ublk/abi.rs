@@ -9,7 +9,6 @@ pub(crate) const SECTOR_BYTES: u32 = 512;
 pub(crate) const SECTOR_SHIFT: u32 = 9;
 /// Most requests of a queue at a time.
 pub(crate) const QUEUE_DEPTH_MAX: u16 = 4096;
-/// To no queue.
 pub(crate) const NO_QUEUE: u16 = u16::MAX;
 /// Asks for any device number.
 pub(crate) const ANY_DEVICE: u32 = u32::MAX;

@@ -34,7 +34,6 @@ struct Tag {
 /// What a command brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
-    /// A request.
     Request(IoDescriptor),
     /// The tag is gone.
     Gone,

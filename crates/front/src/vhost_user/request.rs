@@ -19,7 +19,6 @@ pub(crate) const RANGE_SECTORS_MAX: u32 = 1 << 22;
 pub(crate) enum Command {
     /// Something of the disk, which can do it.
     Disk(DiskRequest),
-    /// Its name.
     Identify,
 }
 

@@ -60,7 +60,6 @@ struct Found {
 struct Search<'a> {
     /// What is looked for; nothing: everything.
     nqn: &'a str,
-    /// Where.
     ports: &'a [usize],
     /// Targets that may still be there.
     known: &'a [[u8; 16]],
@@ -184,7 +183,6 @@ fn path(ports: &mut Ports, found: &Found) -> Path {
 
 /// A target that was found.
 pub(crate) struct Target {
-    /// Which.
     pub(crate) endpoint: [u8; 16],
     /// Links to it, over as many of our ports as reach it.
     pub(crate) offered: Vec<Path>,

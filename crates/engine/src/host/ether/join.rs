@@ -41,7 +41,6 @@ const ENTRIES: std::ops::RangeInclusive<u16> = 2..=1024;
 pub(crate) struct Joining {
     /// The target.
     pub(crate) endpoint: [u8; 16],
-    /// The subsystem.
     pub(crate) nqn: Arc<str>,
     /// Number of the lane over all reactors: the low bits of its token.
     pub(crate) number: u16,

@@ -29,7 +29,6 @@ pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
 /// A frame that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard<'a> {
-    /// At which port.
     pub(crate) port: usize,
     /// From whom.
     pub(crate) source: MacAddress,
