@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{Cleared, Entry, Registry};
 use crate::signals::{Signal, Signals};
 use crate::{logs, output};
-use roadtrain_front::leftover::Leftover;
+use roadtrain_front::system_resource::SystemResource;
 use serde::Serialize;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
         let cleared = if how == How::Stuck { Cleared::default() } else { registry.clear(entry)? };
         let (id, name, devices) = (entry.id.clone(), entry.name().to_owned(), entry.device_names());
         let Cleared { removed, mut stuck } = cleared;
-        stuck.extend(entry.leftovers().iter().filter(|one| one.is_in_use()).map(in_use));
+        stuck.extend(entry.resources().iter().filter(|one| one.is_in_use()).map(in_use));
         detached.push(Detached { id, name, devices, how, lost, removed, stuck });
     }
     if global.json {
@@ -147,12 +147,12 @@ fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
 }
 
 /// What people are told of a thing that others still have.
-fn in_use(leftover: &Leftover) -> String {
-    let users = match &leftover.users()[..] {
+fn in_use(resource: &SystemResource) -> String {
+    let users = match &resource.users()[..] {
         [] => String::new(),
         users => format!(" ({})", users.join(", ")),
     };
-    format!("{leftover}: in use{users}, goes when that ends: unmount what is mounted from it")
+    format!("{resource}: in use{users}, goes when that ends: unmount what is mounted from it")
 }
 
 fn judge(detached: &[Detached]) -> Outcome {

@@ -1,7 +1,7 @@
 //! What every front-end's attachment can do, whatever it shows a namespace as.
 
 use crate::disk::NoNamespace;
-use crate::leftover::Leftover;
+use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, HostError};
 use std::io;
 
@@ -23,7 +23,7 @@ pub trait Attachment: Send {
     fn controller(&self) -> &Controller;
 
     /// What would stay behind if this process were killed now, in the order in which it is to be removed.
-    fn leftovers(&self) -> Vec<Leftover>;
+    fn resources(&self) -> Vec<SystemResource>;
 
     /// Ends what is under way, takes the devices away, shuts the controller down.
     fn stop(self: Box<Self>);

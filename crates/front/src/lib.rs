@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Each front-end has its place in [`spec`] (how `--as` names it), implements [`attachment::Attachment`], and adds
-//! what it leaves behind when it is killed to [`leftover`].
+//! what it leaves behind when it is killed to [`system_resource`].
 //!
 //! ```no_run
 //! use roadtrain_engine::host::HostConfig;
@@ -33,12 +33,12 @@ pub mod attachment;
 pub mod disk;
 pub mod fuse;
 mod holders;
-pub mod leftover;
 pub mod nbd;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
 pub mod spec;
+pub mod system_resource;
 pub mod ublk;
 pub mod vhost_user;
 mod writeback;

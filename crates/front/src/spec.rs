@@ -1,7 +1,7 @@
 //! What to show a namespace as, as people write it.
 
-use crate::leftover::Leftover;
 use crate::nbd::NbdAddress;
+use crate::system_resource::SystemResource;
 use crate::vhost_user;
 use std::fmt;
 use std::path::PathBuf;
@@ -49,14 +49,14 @@ impl FrontSpec {
     /// What a process that shows this leaves when it is killed, as far as it is known beforehand. No two
     /// attachments may have one in common.
     #[must_use]
-    pub fn leftovers(&self) -> Vec<Leftover> {
+    pub fn resources(&self) -> Vec<SystemResource> {
         match self {
             FrontSpec::VhostUser(path) if vhost_user::is_directory(path) => Vec::new(),
             FrontSpec::Nbd(NbdAddress::Unix(path)) | FrontSpec::VhostUser(path) => {
-                vec![Leftover::Socket(path.clone())]
+                vec![SystemResource::Socket(path.clone())]
             }
-            FrontSpec::Fuse(path) => vec![Leftover::Mount(path.clone())],
-            FrontSpec::Ublk(Some(id)) => vec![Leftover::Ublk(*id)],
+            FrontSpec::Fuse(path) => vec![SystemResource::Mount(path.clone())],
+            FrontSpec::Ublk(Some(id)) => vec![SystemResource::Ublk(*id)],
             FrontSpec::Nbd(NbdAddress::Tcp { .. }) | FrontSpec::Ublk(None) => Vec::new(),
         }
     }
@@ -165,16 +165,16 @@ mod tests {
 
     #[test]
     fn what_must_be_its_own_is_known_beforehand() {
-        let leftovers = |text: &str| {
+        let resources = |text: &str| {
             let spec: FrontSpec = text.parse().unwrap();
-            spec.leftovers().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            spec.resources().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(leftovers("nbd:unix:/a"), leftovers("vhost-user:/a"), "the same socket");
-        assert_eq!(leftovers("vhost-user:/d/"), "", "sockets in a directory are not known yet");
-        assert_eq!(leftovers("fuse:/m"), "mount:/m");
-        assert_eq!(leftovers("ublk:2"), "ublk:2");
-        assert_eq!(leftovers("ublk"), "");
-        assert_eq!(leftovers("nbd:tcp:a:1"), "");
+        assert_eq!(resources("nbd:unix:/a"), resources("vhost-user:/a"), "the same socket");
+        assert_eq!(resources("vhost-user:/d/"), "", "sockets in a directory are not known yet");
+        assert_eq!(resources("fuse:/m"), "mount:/m");
+        assert_eq!(resources("ublk:2"), "ublk:2");
+        assert_eq!(resources("ublk"), "");
+        assert_eq!(resources("nbd:tcp:a:1"), "");
     }
 
     #[test]

@@ -112,8 +112,8 @@ impl Rig {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Attach { barred, .. } => self.log.push(format!("attach, barred {barred:?}")),
-            Action::Bar(barred) => self.log.push(format!("bar {barred:?}")),
+            Action::Attach { stale, .. } => self.log.push(format!("attach, stale {stale:?}")),
+            Action::SetStale(stale) => self.log.push(format!("stale {stale:?}")),
             Action::Changed => self.log.push("changed".into()),
             Action::Reset { why, was_live, .. } => {
                 let why = match why {
@@ -215,7 +215,7 @@ fn lanes_are_attached_when_all_are_connected() {
         "Connect 2",
         "open 3",
         "Connect 3",
-        "attach, barred []",
+        "attach, stale []",
         "Set Features (events) 0",
         "Identify 0",
         "Identify 0",
@@ -349,13 +349,13 @@ fn another_namespace_is_barred_before_anybody_hears_of_it() {
     rig.target = Some(target(2));
     rig.association.lane_lost(rig.now, PATH, 0, "the target was restarted");
     let log = rig.act();
-    assert_eq!(count(&log, "attach, barred [1]"), 1, "{log:?}");
+    assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
     // The first one is back, and an event tells.
     rig.now += LONGEST;
     rig.target = Some(target(1));
     rig.cntlid = 0;
     rig.association.lane_lost(rig.now, PATH, 0, "again");
-    assert_eq!(count(&rig.act(), "attach, barred []"), 1);
+    assert_eq!(count(&rig.act(), "attach, stale []"), 1);
 }
 
 #[test]

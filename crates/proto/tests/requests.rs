@@ -55,7 +55,7 @@ enum Step {
     Attach,
     Detach,
     Fail,
-    Bar { nsids: &'static [u32] },
+    SetStale { nsids: &'static [u32] },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -77,8 +77,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Attach),
         1 => Just(Step::Detach),
         1 => Just(Step::Fail),
-        1 => Just(Step::Bar { nsids: &[2] }),
-        1 => Just(Step::Bar { nsids: &[] }),
+        1 => Just(Step::SetStale { nsids: &[2] }),
+        1 => Just(Step::SetStale { nsids: &[] }),
     ];
     prop::collection::vec(step, 1..200)
 }
@@ -92,7 +92,7 @@ struct Lane {
     /// What has rested may be passed.
     rested: BTreeSet<u64>,
     taken: u64,
-    barred: &'static [u32],
+    stale: &'static [u32],
 }
 
 impl Lane {
@@ -104,7 +104,7 @@ impl Lane {
             open: BTreeSet::new(),
             rested: BTreeSet::new(),
             taken: 0,
-            barred: &[],
+            stale: &[],
         }
     }
 
@@ -131,9 +131,9 @@ impl Lane {
                 self.hear_of_failures();
                 assert!(self.open.is_empty(), "nothing waits for a controller that is lost");
             }
-            Step::Bar { nsids } => {
-                self.barred = nsids;
-                self.requests.bar(nsids.into());
+            Step::SetStale { nsids } => {
+                self.stale = nsids;
+                self.requests.set_stale(nsids.into());
             }
         }
     }
@@ -153,7 +153,7 @@ impl Lane {
                 assert_eq!(of, nsid);
                 self.rested.insert(number);
                 assert!(!status.is_success() || !intact, "success");
-                assert!(!self.barred.contains(&nsid), "another namespace is there");
+                assert!(!self.stale.contains(&nsid), "another namespace is there");
             }
         }
         assert!(self.requests.end(self.now, slot, status, intact).is_none(), "answered twice");
@@ -213,7 +213,7 @@ proptest! {
             lane.end_turn();
         }
         // With a controller that answers everything nothing is left.
-        lane.step(Step::Bar { nsids: &[] });
+        lane.step(Step::SetStale { nsids: &[] });
         for _ in 0..100 {
             lane.attach();
             lane.step(Step::Pass { ms: 200 });

@@ -200,12 +200,12 @@ impl Host {
             }
             Action::Ask { ask: Ask::Run { qid, command }, .. } => self.run(now, qid, command),
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, barred, .. } => {
+            Action::Attach { rules, stale, .. } => {
                 for (number, lane) in self.lanes.iter_mut().enumerate() {
                     let link = self.queues.remove(&(number as u16 + 1));
                     let mut link = link.expect("every lane has a connection");
                     link.qpair.set_policy(self.plan.host.policy);
-                    lane.requests.bar(barred.clone());
+                    lane.requests.set_stale(stale.clone());
                     self.past.retries += lane.attach(now, link, rules);
                 }
                 self.past.associations += 1;
@@ -215,8 +215,8 @@ impl Host {
                     self.association.lane_lost(now, PATH, lane, Lost);
                 }
             }
-            Action::Bar(barred) => {
-                self.lanes.iter_mut().for_each(|lane| lane.requests.bar(barred.clone()));
+            Action::SetStale(stale) => {
+                self.lanes.iter_mut().for_each(|lane| lane.requests.set_stale(stale.clone()));
             }
             Action::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);

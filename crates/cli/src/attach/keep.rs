@@ -76,8 +76,8 @@ impl Kept {
     /// The folder is gone, or full.
     pub(super) fn write_down(&self, place: &mut Registration) -> Outcome {
         let devices = self.devices();
-        let leftovers = self.attachment().as_ref().map(|attachment| attachment.leftovers());
-        leftovers.map_or(Ok(()), |leftovers| place.update(devices, &leftovers))
+        let resources = self.attachment().as_ref().map(|attachment| attachment.resources());
+        resources.map_or(Ok(()), |resources| place.update(devices, &resources))
     }
 
     /// Answers at `socket` from now on.

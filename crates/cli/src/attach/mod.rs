@@ -17,8 +17,8 @@ use crate::signals::Signals;
 use crate::{connect, logs, notify, output};
 use keep::{Facts, Kept};
 use roadtrain_engine::host::HostConfig;
-use roadtrain_front::leftover::Leftover;
 use roadtrain_front::spec::FrontSpec;
+use roadtrain_front::system_resource::SystemResource;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -121,7 +121,7 @@ fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
         info!("{note}");
     }
     match (&spec, place.recovered.first()) {
-        (FrontSpec::Ublk(None), Some(Leftover::Ublk(id))) => {
+        (FrontSpec::Ublk(None), Some(SystemResource::Ublk(id))) => {
             info!("taking over /dev/ublkb{id}");
             FrontSpec::Ublk(Some(*id))
         }

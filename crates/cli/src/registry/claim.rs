@@ -4,8 +4,8 @@ use super::entry::{DeviceEntry, Entry, Phase};
 use super::process::Process;
 use super::{Registry, remove_folder};
 use crate::failure::{Failure, Outcome};
-use roadtrain_front::leftover::Leftover;
 use roadtrain_front::spec::FrontSpec;
+use roadtrain_front::system_resource::SystemResource;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -32,7 +32,7 @@ pub(crate) struct Registration {
     registry: Registry,
     entry: Entry,
     /// What an earlier process left to be taken over.
-    pub recovered: Vec<Leftover>,
+    pub recovered: Vec<SystemResource>,
     /// What was done to have the place, for the log.
     pub notes: Vec<String>,
 }
@@ -53,9 +53,9 @@ impl Registry {
             DirBuilder::new().mode(0o700).create(&folder)
         };
         make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
-        let wanted = claim.spec.leftovers();
+        let wanted = claim.spec.resources();
         let more = recovered.iter().filter(|one| !wanted.contains(one));
-        let leftovers = wanted.iter().chain(more).map(ToString::to_string).collect();
+        let resources = wanted.iter().chain(more).map(ToString::to_string).collect();
         let entry = Entry {
             id,
             spec: claim.spec.to_string(),
@@ -64,7 +64,7 @@ impl Registry {
             process: Process::this(),
             phase: Phase::Starting,
             devices: Vec::new(),
-            leftovers,
+            resources,
             log: None,
         };
         let registration = Registration { registry: self.clone(), entry, recovered, notes };
@@ -73,11 +73,11 @@ impl Registry {
     }
 
     /// Sees to it that nobody is where the new one wants to be: what is to be taken over, and what was done.
-    fn make_room(&self, claim: &Claim) -> Outcome<(Vec<Leftover>, Vec<String>)> {
-        let wanted = claim.spec.leftovers();
+    fn make_room(&self, claim: &Claim) -> Outcome<(Vec<SystemResource>, Vec<String>)> {
+        let wanted = claim.spec.resources();
         let (mut recovered, mut notes) = (Vec::new(), Vec::new());
         for other in self.entries()? {
-            let shares = other.leftovers().iter().any(|one| wanted.contains(one));
+            let shares = other.resources().iter().any(|one| wanted.contains(one));
             if !shares && claim.id != Some(&other.id) {
                 continue;
             }
@@ -90,10 +90,10 @@ impl Registry {
     }
 
     /// Puts the place of a process that is gone in order; what stays is for the new one.
-    fn take_over(&self, mut old: Entry, notes: &mut Vec<String>) -> Outcome<Vec<Leftover>> {
+    fn take_over(&self, mut old: Entry, notes: &mut Vec<String>) -> Outcome<Vec<SystemResource>> {
         let (kept, gone): (Vec<_>, Vec<_>) =
-            old.leftovers().into_iter().partition(Leftover::is_recovered);
-        old.leftovers = gone.iter().map(ToString::to_string).collect();
+            old.resources().into_iter().partition(SystemResource::is_recovered);
+        old.resources = gone.iter().map(ToString::to_string).collect();
         let cleared = self.clear_locked(&old);
         let removed = cleared.removed.iter().map(|one| format!(", removed {one}"));
         notes.push(format!("process of {} is gone{}", old.id, removed.collect::<String>()));
@@ -163,9 +163,13 @@ impl Registration {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(crate) fn update(&mut self, devices: Vec<DeviceEntry>, leftovers: &[Leftover]) -> Outcome {
-        let leftovers = leftovers.iter().map(ToString::to_string).collect();
-        let new = Entry { phase: Phase::Ready, devices, leftovers, ..self.entry.clone() };
+    pub(crate) fn update(
+        &mut self,
+        devices: Vec<DeviceEntry>,
+        resources: &[SystemResource],
+    ) -> Outcome {
+        let resources = resources.iter().map(ToString::to_string).collect();
+        let new = Entry { phase: Phase::Ready, devices, resources, ..self.entry.clone() };
         if new != self.entry {
             self.entry = new;
             self.write()?;
@@ -174,17 +178,17 @@ impl Registration {
     }
 
     /// What would be left of it now.
-    pub(crate) fn leftovers(&self) -> Vec<Leftover> {
-        self.entry.leftovers()
+    pub(crate) fn resources(&self) -> Vec<SystemResource> {
+        self.entry.resources()
     }
 
     /// Removes what this process, which is about to end, would leave.
     pub(crate) fn undo(&self) {
         let mut stays = false;
-        for leftover in self.leftovers() {
-            match &leftover {
+        for resource in self.resources() {
+            match &resource {
                 // Ours: somebody listens there. Before it is ready it may be another one's.
-                Leftover::Socket(path) if self.entry.phase == Phase::Ready => {
+                SystemResource::Socket(path) if self.entry.phase == Phase::Ready => {
                     let _ = fs::remove_file(path);
                 }
                 other if other.is_recovered() => stays = true,

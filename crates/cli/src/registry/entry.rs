@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use roadtrain_front::attachment::Device;
-use roadtrain_front::leftover::Leftover;
+use roadtrain_front::system_resource::SystemResource;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -50,7 +50,8 @@ pub(crate) struct Entry {
     /// What is shown.
     pub devices: Vec<DeviceEntry>,
     /// What is to be removed when its process is gone, in order.
-    pub leftovers: Vec<String>,
+    #[serde(rename = "leftovers")]
+    pub resources: Vec<String>,
     /// Where its log goes, if not to its standard error.
     pub log: Option<PathBuf>,
 }
@@ -83,25 +84,25 @@ impl Entry {
         fs::rename(new, folder.join(FILE))
     }
 
-    /// Whether `name` means it: its ID, NQN or `--as`, or the name of a device or of a leftover.
+    /// Whether `name` means it: its ID, NQN or `--as`, or the name of a device or resource.
     #[must_use]
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let path = std::path::absolute(name).unwrap_or_default();
         let is_path = |other: &str| other == name || Path::new(other) == path;
         let is_place = |text: &str| text.split_once(':').is_some_and(|(_, place)| is_path(place));
-        let mut leftovers = self.leftovers.iter().filter(|text| !text.starts_with("folder:"));
+        let mut resources = self.resources.iter().filter(|text| !text.starts_with("folder:"));
         self.id == name
             || self.nqn == name
             || self.spec == name
             || is_place(&self.spec)
             || self.devices.iter().flat_map(|device| &device.names).any(|other| is_path(other))
-            || leftovers.any(|leftover| is_place(leftover))
+            || resources.any(|resource| is_place(resource))
     }
 
     /// What is to be removed; what this build does not know is left out.
     #[must_use]
-    pub(crate) fn leftovers(&self) -> Vec<Leftover> {
-        self.leftovers.iter().filter_map(|text| text.parse().ok()).collect()
+    pub(crate) fn resources(&self) -> Vec<SystemResource> {
+        self.resources.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
     /// What people call all its devices, or what it is shown as while it has none.

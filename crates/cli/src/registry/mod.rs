@@ -120,11 +120,11 @@ impl Registry {
         if entry.process.is_alive() {
             return cleared; // taken over meanwhile
         }
-        for leftover in entry.leftovers() {
-            match leftover.remove() {
-                Ok(true) => cleared.removed.push(leftover.to_string()),
+        for resource in entry.resources() {
+            match resource.remove() {
+                Ok(true) => cleared.removed.push(resource.to_string()),
                 Ok(false) => {}
-                Err(error) => cleared.stuck.push(format!("{leftover}: {error}")),
+                Err(error) => cleared.stuck.push(format!("{resource}: {error}")),
             }
         }
         if cleared.stuck.is_empty()
@@ -150,7 +150,7 @@ impl Registry {
     }
 }
 
-/// What became of the leftovers of a process.
+/// What became of the resources of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Cleared {
     /// Removed.

@@ -60,9 +60,9 @@ fn they_are_found_by_all_their_names() {
     let devices =
         vec![DeviceEntry { nsid: 1, names: vec!["/mnt/rt/nvme0n1".into(), "/dev/loop7".into()] }];
     // Where a link leads.
-    let leftovers = ["loop:/dev/loop7", "mount:/srv/rt", "folder:/srv/rt", "folder:/srv"];
-    let leftovers = leftovers.map(|text| text.parse().unwrap());
-    one.update(devices, &leftovers).unwrap();
+    let resources = ["loop:/dev/loop7", "mount:/srv/rt", "folder:/srv/rt", "folder:/srv"];
+    let resources = resources.map(|text| text.parse().unwrap());
+    one.update(devices, &resources).unwrap();
     let other = "ublk:3".parse().unwrap();
     let _two = registry.claim(&claim(None, &other)).unwrap();
     let found = |name: &str| -> Vec<String> {
@@ -107,20 +107,20 @@ fn the_place_of_the_dead_is_taken() {
     kill(&registry, "disk");
     drop(first);
     let again = registry.claim(&claim(Some("disk"), &any)).unwrap();
-    assert_eq!(again.recovered, three.leftovers(), "its device is still there");
+    assert_eq!(again.recovered, three.resources(), "its device is still there");
     drop(again);
     assert_eq!(ids(&registry), ["disk"], "what could not take it over leaves it to the next one");
     kill(&registry, "disk");
     let mut again = registry.claim(&claim(Some("disk"), &any)).unwrap();
-    assert_eq!(again.recovered, three.leftovers());
-    again.update(Vec::new(), &three.leftovers()).unwrap();
+    assert_eq!(again.recovered, three.resources());
+    again.update(Vec::new(), &three.resources()).unwrap();
     drop(again);
     assert!(ids(&registry).is_empty(), "taken over, and ended in order");
     let first = registry.claim(&claim(None, &three)).unwrap();
     kill(&registry, "ublk0");
     drop(first);
     let again = registry.claim(&claim(Some("other"), &three)).unwrap();
-    assert_eq!(again.recovered, three.leftovers());
+    assert_eq!(again.recovered, three.resources());
     assert_eq!(ids(&registry), ["other"]);
 }
 

@@ -17,7 +17,7 @@ use super::view::ControllerView;
 use crate::clock;
 use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
-use roadtrain_proto::host::requests::Barred;
+use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use std::ops::ControlFlow;
 use std::sync::mpsc::sync_channel;
@@ -47,7 +47,7 @@ pub(super) struct Control {
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
     /// Which NSIDs users have been warned of.
-    barred: Barred,
+    stale: StaleNsids,
     /// Reactors whose threads are over.
     ended: usize,
 }
@@ -75,7 +75,7 @@ impl Control {
             reports,
             discovery: None,
             found: Vec::new(),
-            barred: Barred::default(),
+            stale: StaleNsids::default(),
             ended: 0,
         }
     }
@@ -212,10 +212,10 @@ impl Control {
                     self.association.admin_lost(clock::now(), path, error);
                 }
             }
-            Action::Attach { path, rules, barred } => self.attach(path, rules, &barred),
-            Action::Bar(barred) => {
-                self.warn_of(&barred);
-                self.each_lane(|lane| Order::Bar { lane, barred: barred.clone() });
+            Action::Attach { path, rules, stale } => self.attach(path, rules, &stale),
+            Action::SetStale(stale) => {
+                self.warn_of(&stale);
+                self.each_lane(|lane| Order::SetStale { lane, stale: stale.clone() });
             }
             Action::Changed => self.show_info(),
             Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
@@ -242,7 +242,7 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred) {
+    fn attach(&mut self, path: PathId, rules: RetryRules, stale: &StaleNsids) {
         let info = self.view.info();
         let mut links = Vec::new();
         for (qid, qpair) in std::mem::take(&mut self.queues.lanes) {
@@ -254,12 +254,12 @@ impl Control {
                 }
             }
         }
-        self.warn_of(barred);
+        self.warn_of(stale);
         for (lane, link) in links {
             self.past.add(link.past());
             if let Some(reactor) = self.reactor_of(lane) {
-                let (link, barred) = (Box::new(link), barred.clone());
-                reactor.orders.send(Order::Attach { lane, link, rules, barred });
+                let (link, stale) = (Box::new(link), stale.clone());
+                reactor.orders.send(Order::Attach { lane, link, rules, stale });
             }
         }
         self.discover_paths();
@@ -284,14 +284,14 @@ impl Control {
         });
     }
 
-    fn warn_of(&mut self, barred: &Barred) {
-        for nsid in barred.iter().filter(|nsid| !self.barred.contains(nsid)) {
+    fn warn_of(&mut self, stale: &StaleNsids) {
+        for nsid in stale.iter().filter(|nsid| !self.stale.contains(nsid)) {
             warn!(
                 nsid,
                 "it is gone, or another namespace is there now: requests for the first one fail until it is back"
             );
         }
-        self.barred = barred.clone();
+        self.stale = stale.clone();
     }
 
     fn show_info(&mut self) {

@@ -15,7 +15,7 @@ use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::overdue::IoTimer;
-use roadtrain_proto::host::requests::Barred;
+use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
@@ -64,8 +64,8 @@ impl Lane {
     }
 
     /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
-    pub(crate) fn bar(&mut self, barred: Barred) {
-        self.requests.core.bar(barred);
+    pub(crate) fn set_stale(&mut self, stale: StaleNsids) {
+        self.requests.core.set_stale(stale);
     }
 
     /// The connection is gone: its requests wait for the next one.

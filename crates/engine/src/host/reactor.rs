@@ -16,7 +16,7 @@ use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
-use roadtrain_proto::host::requests::Barred;
+use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
@@ -40,10 +40,10 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the control thread tells a reactor.
 pub(crate) enum Order {
-    /// Use this connection for the lane, but not for requests to what is barred.
-    Attach { lane: usize, link: Box<Link>, rules: RetryRules, barred: Barred },
+    /// Use this connection for the lane, but not for requests to stale NSIDs.
+    Attach { lane: usize, link: Box<Link>, rules: RetryRules, stale: StaleNsids },
     /// Other namespaces are there than requests mean.
-    Bar { lane: usize, barred: Barred },
+    SetStale { lane: usize, stale: StaleNsids },
     /// A path to that target was found.
     Offer { lane: usize, found: Found },
     /// Give the lane's connection up: its controller is gone.
@@ -357,18 +357,18 @@ impl Reactor {
             }
             #[cfg(test)]
             Order::Call(call) => call(),
-            Order::Bar { lane, barred } => {
+            Order::SetStale { lane, stale } => {
                 let Some(index) = self.index_of(lane) else { return };
-                self.lanes[index].lane.bar(barred);
+                self.lanes[index].lane.set_stale(stale);
             }
-            Order::Attach { lane, mut link, rules, barred } => {
+            Order::Attach { lane, mut link, rules, stale } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
                 link.move_to(now, &self.shared.ports, self.lanes.len());
                 let slot = &mut self.lanes[index];
                 slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
                 (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
-                slot.lane.bar(barred);
+                slot.lane.set_stale(stale);
                 slot.lane.attach(*link, rules, now);
             }
             Order::Offer { lane, found } => {

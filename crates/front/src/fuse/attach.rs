@@ -5,7 +5,7 @@ use super::service::{FuseMount, FuseService};
 use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, NoNamespace, Nothing, Poller};
-use crate::leftover::Leftover;
+use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LinkState};
 use std::io;
 use std::path::PathBuf;
@@ -151,10 +151,10 @@ impl Attachment for FuseAttachment {
         &self.controller
     }
 
-    fn leftovers(&self) -> Vec<Leftover> {
-        let loops = self.loops.iter().map(|device| Leftover::Loop(device.path().to_owned()));
-        let folders = self.mount.made_folders().iter().cloned().map(Leftover::Folder);
-        loops.chain([Leftover::Mount(self.mount.path().to_owned())]).chain(folders).collect()
+    fn resources(&self) -> Vec<SystemResource> {
+        let loops = self.loops.iter().map(|device| SystemResource::Loop(device.path().to_owned()));
+        let folders = self.mount.made_folders().iter().cloned().map(SystemResource::Folder);
+        loops.chain([SystemResource::Mount(self.mount.path().to_owned())]).chain(folders).collect()
     }
 
     fn stop(self: Box<Self>) {

@@ -6,7 +6,7 @@ use super::export::{Export, ExportInfo};
 use super::server::BUFFER_BYTES_MAX;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, Nothing};
-use crate::leftover::Leftover;
+use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, ControllerView, HostConfig, LaneId};
 
 /// What to serve, and how.
@@ -90,9 +90,9 @@ impl Attachment for NbdAttachment {
         &self.controller
     }
 
-    fn leftovers(&self) -> Vec<Leftover> {
+    fn resources(&self) -> Vec<SystemResource> {
         match self.address() {
-            NbdAddress::Unix(path) => vec![Leftover::Socket(path.clone())],
+            NbdAddress::Unix(path) => vec![SystemResource::Socket(path.clone())],
             NbdAddress::Tcp { .. } => Vec::new(),
         }
     }

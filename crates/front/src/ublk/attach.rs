@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::tags::Tags;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{Disk, DiskInfo, Poller};
-use crate::leftover::Leftover;
+use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, HostConfig};
 use std::fs::File;
 use std::io;
@@ -196,8 +196,8 @@ impl Attachment for UblkAttachment {
         self.controller.as_ref().expect("an attachment has its controller")
     }
 
-    fn leftovers(&self) -> Vec<Leftover> {
-        vec![Leftover::Ublk(self.id)]
+    fn resources(&self) -> Vec<SystemResource> {
+        vec![SystemResource::Ublk(self.id)]
     }
 
     fn stop(self: Box<Self>) {}

@@ -6,8 +6,8 @@ use super::server::{Served, Strays, VhostServer};
 use super::session::Wiring;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{Disk, DiskInfo, NoNamespace, Nothing, Watch};
-use crate::leftover::Leftover;
 use crate::nbd::Listener;
+use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, ReactorInfo};
 use roadtrain_engine::mailbox::{Outbox, mailbox};
 use std::io;
@@ -187,8 +187,8 @@ impl Attachment for VhostUserAttachment {
         &self.controller
     }
 
-    fn leftovers(&self) -> Vec<Leftover> {
-        self.sockets.iter().map(|(_, path)| Leftover::Socket(path.clone())).collect()
+    fn resources(&self) -> Vec<SystemResource> {
+        self.sockets.iter().map(|(_, path)| SystemResource::Socket(path.clone())).collect()
     }
 
     fn stop(self: Box<Self>) {

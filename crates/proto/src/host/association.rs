@@ -2,7 +2,7 @@
 //!
 //! It owns *paths*; a path has an admin queue and a connection for each lane. Requests are not here: they outlive paths
 //! ([`super::requests`]), and hear of them by [`Action::Attach`], [`Action::Reset`], [`Action::Fail`] and
-//! [`Action::Bar`].
+//! [`Action::SetStale`].
 //!
 //! The driver takes [`Association::poll`]'s actions until there are none, carries each out, in whatever time that
 //! takes, and answers those that have an answer. It tells what happens by the other calls, and comes back at
@@ -19,7 +19,7 @@
 use super::bringup::{self, ControllerInfo, NamespaceInfo, Wants};
 use super::pins::Pins;
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
-use super::requests::Barred;
+use super::requests::StaleNsids;
 use super::retry::RetryRules;
 use crate::time::Instant;
 use core::time::Duration;
@@ -70,10 +70,10 @@ pub enum Action<E> {
         path: PathId,
         rules: RetryRules,
         /// What is not to be submitted.
-        barred: Barred,
+        stale: StaleNsids,
     },
     /// Lanes are not to submit requests for these.
-    Bar(Barred),
+    SetStale(StaleNsids),
     /// [`Association::info`] has changed.
     Changed,
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
@@ -591,8 +591,8 @@ impl<E: Send + 'static> Association<E> {
         let Some(info) = self.info.clone() else { return };
         let crdt = info.identify.crdt.map(|units| units.get());
         let rules = RetryRules::new(crdt, self.config.controller_loss_timeout);
-        let (path, barred) = (PathId(number as u16), self.pins.barred());
-        self.actions.push_back(Action::Attach { path, rules, barred });
+        let (path, stale) = (PathId(number as u16), self.pins.stale());
+        self.actions.push_back(Action::Attach { path, rules, stale });
         (self.lost_at, self.failing) = (None, false);
         let path = &mut self.paths[number];
         path.state = State::Live;
@@ -627,7 +627,7 @@ impl<E: Send + 'static> Association<E> {
     fn look_at(&mut self, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
         if self.pins.look(&namespaces) {
-            self.actions.push_back(Action::Bar(self.pins.barred()));
+            self.actions.push_back(Action::SetStale(self.pins.stale()));
         }
         if let Some(info) = &self.info
             && info.namespaces != namespaces

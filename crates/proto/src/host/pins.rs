@@ -2,23 +2,23 @@
 //!
 //! Requests name an NSID, but mean blocks: those that were there when the NSID was first seen. When another
 //! namespace is there (a target that has lost its memory, another file), an older write would destroy it and what
-//! it holds would be taken for what was read before. So the NSID is *barred*: its requests fail, also those that
-//! wait for a connection, until the namespace they mean is back. An NSID that was there and is not there now is barred
+//! it holds would be taken for what was read before. So the NSID is *stale*: its requests fail, also those that
+//! wait for a connection, until the namespace they mean is back. An NSID that was there and is not there now is stale
 //! as well: the target would refuse its requests only until something else comes there.
 
 use super::bringup::NamespaceInfo;
-use super::requests::Barred;
+use super::requests::StaleNsids;
 use std::collections::BTreeMap;
 
 /// What was first seen under each NSID.
 #[derive(Debug, Default)]
 pub struct Pins {
     by_nsid: BTreeMap<u32, NamespaceInfo>,
-    barred: Barred,
+    stale: StaleNsids,
 }
 
 impl Pins {
-    /// Looks at the namespaces that there are; whether other NSIDs are barred now.
+    /// Looks at the namespaces that there are; whether other NSIDs are stale now.
     pub fn look(&mut self, namespaces: &[NamespaceInfo]) -> bool {
         for now in namespaces {
             self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
@@ -27,18 +27,18 @@ impl Pins {
             namespaces.iter().any(|now| now.nsid == pinned.nsid && now.is_same(pinned))
         };
         let pinned = self.by_nsid.values().filter(|pinned| !is_there(pinned));
-        let barred: Vec<u32> = pinned.map(|pinned| pinned.nsid).collect();
-        let has_changed = *self.barred != *barred;
+        let stale: Vec<u32> = pinned.map(|pinned| pinned.nsid).collect();
+        let has_changed = *self.stale != *stale;
         if has_changed {
-            self.barred = barred.into();
+            self.stale = stale.into();
         }
         has_changed
     }
 
-    /// What is barred, in increasing order.
+    /// What is stale, in increasing order.
     #[must_use]
-    pub fn barred(&self) -> Barred {
-        self.barred.clone()
+    pub fn stale(&self) -> StaleNsids {
+        self.stale.clone()
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         let mut pins = Pins::default();
         let mut look = |namespaces: &[NamespaceInfo]| {
             pins.look(namespaces);
-            pins.barred().to_vec()
+            pins.stale().to_vec()
         };
         let none: [u32; 0] = [];
         assert_eq!(look(&[namespace(1, 1), namespace(2, 2)]), none);

@@ -3,7 +3,7 @@
 //! A request that is taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
 //! is under way, and *rests* until it is tried again. When the connection is lost all requests wait again, in the
 //! order in which they were taken. Without an answer of the controller a request fails for three reasons: nobody has
-//! answered it too often, its NSID stands for another namespace now ([`Barred`]), or the controller is lost.
+//! answered it too often, its NSID stands for another namespace now ([`StaleNsids`]), or the controller is lost.
 //!
 //! A request may be in one place only, and moves as a value: nothing is allocated for it.
 
@@ -17,10 +17,10 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 /// NSIDs whose namespace is not there, or where another one is than requests mean.
-pub type Barred = Arc<[u32]>;
+pub type StaleNsids = Arc<[u32]>;
 
 /// Of requests to a namespace that is there no more.
-const BARRED: Status = Status::INVALID_NAMESPACE.dnr();
+const STALE: Status = Status::INVALID_NAMESPACE.dnr();
 
 /// What a request is for.
 pub trait Addressed {
@@ -114,7 +114,7 @@ pub struct Requests<R> {
     failed: VecDeque<Ended<R>>,
     rules: RetryRules,
     timer: IoTimer,
-    barred: Barred,
+    stale: StaleNsids,
     /// The controller is lost: requests fail at once.
     failing: bool,
     /// One has rested since one succeeded.
@@ -134,7 +134,7 @@ impl<R: Addressed> Requests<R> {
             failed: VecDeque::new(),
             rules: RetryRules::default(),
             timer: IoTimer::new(timeout),
-            barred: Barred::default(),
+            stale: StaleNsids::default(),
             failing: false,
             has_rested: false,
             taken: 0,
@@ -191,7 +191,7 @@ impl<R: Addressed> Requests<R> {
     #[inline]
     fn start<Q: Queue<R>>(&mut self, now: Instant, mut entry: Entry<R>, queue: &mut Q) -> bool {
         if self.is_barred(entry.request.nsid()) {
-            self.fail_one(entry, BARRED);
+            self.fail_one(entry, STALE);
             return true;
         }
         let Some(slot) = queue.submit(now, &mut entry.request) else {
@@ -352,13 +352,13 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// What is not submitted from now on.
-    pub fn bar(&mut self, barred: Barred) {
-        self.barred = barred;
+    pub fn set_stale(&mut self, stale: StaleNsids) {
+        self.stale = stale;
     }
 
     #[inline]
     fn is_barred(&self, nsid: u32) -> bool {
-        !self.barred.is_empty() && self.barred.contains(&nsid)
+        !self.stale.is_empty() && self.stale.contains(&nsid)
     }
 
     /// Whether there is a [`Requests::next_failed`].

@@ -118,7 +118,7 @@ impl Target {
         if let Err(CommandError { status, octet, .. }) = reply {
             controller.shared.errors().record(qid, sqe, status, octet);
         }
-        let deadlines = [controller.keep_alive.deadline(), controller.departed.deadline()];
+        let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
         self.set_timer(deadlines.into_iter().flatten().min());
         match reply {
             Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },

@@ -3,12 +3,12 @@
 use super::aborts::Aborts;
 use super::control::Target;
 use super::controller::{Controller, ControllerKind, ControllerShared};
-use super::departed::Departed;
 use super::events::Events;
 use super::features::Features;
 use super::identify;
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
+use super::removed::RemovedNamespaces;
 use super::stability::User;
 use crate::policy::Class;
 use crate::time::Instant;
@@ -237,7 +237,7 @@ impl Target {
             features: Features::default(),
             events: Events::new(identify::optional_events(kind)),
             changed: BTreeSet::new(),
-            departed: Departed::default(),
+            removed: RemovedNamespaces::default(),
             genctr_seen: 0,
             queues: BTreeSet::new(),
             draining: 0,

@@ -314,7 +314,7 @@ impl Target {
         change: impl FnOnce(&mut Subsystem) -> bool,
     ) {
         if self.subsystems.get_mut(nqn).is_some_and(change) {
-            self.depart(nqn, nsid);
+            self.mark_removed(nqn, nsid);
         }
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
             controller.changed.insert(nsid);

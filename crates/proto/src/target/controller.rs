@@ -2,12 +2,12 @@
 
 use super::aborts::Aborts;
 use super::control::TargetEvent;
-use super::departed::Departed;
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::features::Features;
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
+use super::removed::RemovedNamespaces;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use roadtrain_wire::sqe::Sqe;
@@ -54,7 +54,7 @@ pub(super) struct Controller {
     /// Namespaces changed since the host has read the list.
     pub(super) changed: BTreeSet<u32>,
     /// NSIDs whose namespace is gone, as far as the host can have noticed: inactive for it, whatever is there now.
-    pub(super) departed: Departed,
+    pub(super) removed: RemovedNamespaces,
     /// Generation of the discovery log when the host last read its head.
     pub(super) genctr_seen: u64,
     pub(super) queues: BTreeSet<u16>,

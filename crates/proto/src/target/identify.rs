@@ -55,13 +55,13 @@ pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u6
 /// What the host has learnt of namespaces that went.
 fn note_shown(context: &mut Context<'_>, cns: u8) {
     let (nsid, now) = (context.sqe.nsid.get(), context.now);
-    let departed = &mut context.controller.departed;
+    let removed = &mut context.controller.removed;
     match cns {
         cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET if nsid < NSID_ALL => {
-            departed.show(nsid + 1.., now);
+            removed.show(nsid + 1.., now);
         }
         cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_DESCRIPTORS => {
-            departed.show(nsid..=nsid, now);
+            removed.show(nsid..=nsid, now);
         }
         _ => {}
     }
@@ -127,7 +127,7 @@ fn namespace<'a>(
     subsystem: &'a Subsystem,
 ) -> Result<Option<&'a Namespace>, CommandError> {
     match context.sqe.nsid.get() {
-        nsid @ 1..=NAMESPACES_MAX if context.controller.departed.hides(nsid) => Ok(None),
+        nsid @ 1..=NAMESPACES_MAX if context.controller.removed.hides(nsid) => Ok(None),
         nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
         _ => Err(bad_namespace()),
     }
@@ -140,8 +140,8 @@ fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList,
         return Err(bad_namespace());
     }
     let above = subsystem.namespaces.range(after + 1..).map(|(nsid, _)| *nsid);
-    let departed = &context.controller.departed;
-    Ok(NamespaceList::from_nsids(above.filter(|nsid| !departed.hides(*nsid))))
+    let removed = &context.controller.removed;
+    Ok(NamespaceList::from_nsids(above.filter(|nsid| !removed.hides(*nsid))))
 }
 
 fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {

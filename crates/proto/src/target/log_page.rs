@@ -3,12 +3,12 @@
 use super::admin::{Context, octet, supported_opcodes};
 use super::config::NAMESPACES_MAX;
 use super::controller::ControllerKind;
-use super::departed::Departed;
 use super::error_log::ERROR_ENTRIES;
 use super::events::Notice;
 use super::features;
 use super::identify::REVISION;
 use super::namespace::ANA_GROUP;
+use super::removed::RemovedNamespaces;
 use super::subsystem::Subsystem;
 use crate::error::CommandError;
 use core::time::Duration;
@@ -107,7 +107,7 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
         (lid::COMMAND_EFFECTS, _) => command_effects(kind).as_bytes().to_vec(),
         (lid::SMART, Some(subsystem)) => smart(context, subsystem).as_bytes().to_vec(),
         (lid::ANA, Some(subsystem)) => {
-            ana(subsystem, &controller.departed, get.lsp & ANA_GROUPS_ONLY != 0)
+            ana(subsystem, &controller.removed, get.lsp & ANA_GROUPS_ONLY != 0)
         }
         // NVMe-MI commands: none are supported.
         _ => CommandEffectsLog::new_zeroed().as_bytes().to_vec(),
@@ -174,10 +174,10 @@ const ANA_BYTES: usize =
     size_of::<AnaHeader>() + size_of::<AnaGroup>() + 4 * NAMESPACES_MAX as usize;
 
 /// One group with every namespace in it, optimized.
-fn ana(subsystem: &Subsystem, departed: &Departed, groups_only: bool) -> Vec<u8> {
+fn ana(subsystem: &Subsystem, removed: &RemovedNamespaces, groups_only: bool) -> Vec<u8> {
     let mut header = AnaHeader::new_zeroed();
     (header.chgcnt, header.groups) = (subsystem.generation.into(), 1.into());
-    let active = subsystem.namespaces.keys().copied().filter(|nsid| !departed.hides(*nsid));
+    let active = subsystem.namespaces.keys().copied().filter(|nsid| !removed.hides(*nsid));
     let nsids: Vec<u32> = if groups_only { Vec::new() } else { active.collect() };
     let mut group = AnaGroup::new_zeroed();
     (group.grpid, group.nnsids) = (ANA_GROUP.into(), (nsids.len() as u32).into());

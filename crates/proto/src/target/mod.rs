@@ -26,7 +26,6 @@ mod config;
 mod connect;
 mod control;
 mod controller;
-mod departed;
 mod discovery;
 mod error_log;
 mod events;
@@ -39,6 +38,7 @@ mod log_page;
 mod namespace;
 mod operations;
 mod property;
+mod removed;
 mod subsystem;
 
 pub use admin::Outcome;

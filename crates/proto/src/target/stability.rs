@@ -27,7 +27,7 @@ pub type Epoch = u64;
 /// No write waits for a flush.
 const CLEAN: Epoch = Epoch::MAX;
 /// Hosts without controllers whose marks are kept one by one.
-const DEPARTED_MAX: usize = 256;
+const FORMER_HOSTS_MAX: usize = 256;
 /// An answer so old has arrived, if its connection still lives.
 const ARRIVED: Duration = Duration::from_secs(120);
 
@@ -124,7 +124,7 @@ impl Account {
 
 /// A host that has no controller but writes that no flush has covered.
 #[derive(Debug)]
-struct Departed {
+struct FormerHost {
     /// As it was left: its controller may still ask for the last flush, when its lanes have ended.
     account: Account,
     /// The oldest of it when it was left.
@@ -138,8 +138,8 @@ struct Departed {
 pub struct Stability<W> {
     epoch: Epoch,
     accounts: Vec<Account>,
-    departed: Vec<Departed>,
-    /// The oldest mark of hosts for which there was no room in `departed`.
+    former_hosts: Vec<FormerHost>,
+    /// The oldest mark of hosts for which there was no room in `former_hosts`.
     strangers: Epoch,
     /// The number of the last flush that had begun when the last of them went.
     strangers_at: u64,
@@ -157,7 +157,7 @@ impl<W> Default for Stability<W> {
         Stability {
             epoch: 0,
             accounts: Vec::new(),
-            departed: Vec::new(),
+            former_hosts: Vec::new(),
             strangers: CLEAN,
             strangers_at: 0,
             is_running: false,
@@ -264,7 +264,7 @@ impl<W> Stability<W> {
             Flushed::Failed => self.epoch += 1,
             Flushed::Done => {
                 let (epoch, number) = (self.epoch, self.flushes);
-                self.departed.retain(|host| host.oldest < epoch || host.flushes >= number);
+                self.former_hosts.retain(|host| host.oldest < epoch || host.flushes >= number);
                 if self.strangers >= epoch && self.strangers_at < number {
                     self.strangers = CLEAN;
                 }
@@ -292,7 +292,7 @@ impl<W> Stability<W> {
             account.marks.iter().map(|mark| mark.oldest()).fold(account.rest, Epoch::min)
         };
         let accounts = self.accounts.iter().map(oldest);
-        let all = accounts.chain(self.departed.iter().map(|host| host.oldest));
+        let all = accounts.chain(self.former_hosts.iter().map(|host| host.oldest));
         all.chain([self.strangers]).filter(|oldest| *oldest < self.epoch).count()
     }
 
@@ -302,7 +302,9 @@ impl<W> Stability<W> {
         let is_dirty = |account: &Account| {
             account.rest != CLEAN || account.marks.iter().any(|mark| mark.oldest() != CLEAN)
         };
-        self.departed.is_empty() && self.strangers == CLEAN && !self.accounts.iter().any(is_dirty)
+        self.former_hosts.is_empty()
+            && self.strangers == CLEAN
+            && !self.accounts.iter().any(is_dirty)
     }
 
     /// The account of `user`. A new one begins with what is left of the host's earlier controllers, and with
@@ -314,7 +316,7 @@ impl<W> Stability<W> {
         let others = self.accounts.iter().filter(|account| account.user.is_same_host(user));
         let others = others.map(|account| account.oldest(now));
         let mut rest = others.fold(self.strangers, Epoch::min);
-        self.departed.retain(|host| {
+        self.former_hosts.retain(|host| {
             let is_it = host.account.user.is_same_host(user);
             if is_it {
                 rest = rest.min(host.oldest);
@@ -330,8 +332,8 @@ impl<W> Stability<W> {
     /// A controller whose lanes have all ended does something by its admin queue, such as its last flush: it goes on
     /// with its account, and is not told again of what it was told, as its host's next controller is.
     fn take_back(&mut self, user: &User) {
-        if let Some(at) = self.departed.iter().position(|host| host.account.user == *user) {
-            self.accounts.push(self.departed.remove(at).account);
+        if let Some(at) = self.former_hosts.iter().position(|host| host.account.user == *user) {
+            self.accounts.push(self.former_hosts.remove(at).account);
         }
     }
 
@@ -344,11 +346,11 @@ impl<W> Stability<W> {
         if oldest == CLEAN {
             return;
         }
-        if self.departed.len() == DEPARTED_MAX {
-            self.strangers = self.strangers.min(self.departed.remove(0).oldest);
+        if self.former_hosts.len() == FORMER_HOSTS_MAX {
+            self.strangers = self.strangers.min(self.former_hosts.remove(0).oldest);
             self.strangers_at = self.flushes;
         }
-        self.departed.push(Departed { account, oldest, flushes: self.flushes });
+        self.former_hosts.push(FormerHost { account, oldest, flushes: self.flushes });
     }
 }
 

@@ -179,7 +179,7 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
             store.leave(NOW, &user, &mark);
         }
     }
-    assert_eq!(store.departed.len(), DEPARTED_MAX);
+    assert_eq!(store.former_hosts.len(), FORMER_HOSTS_MAX);
     // What is forgotten is everybody's.
     let other = user(9, 9);
     assert!(!flush(&mut store, &other, Flushed::Failed));

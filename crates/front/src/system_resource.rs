@@ -1,4 +1,4 @@
-//! What a process that was killed leaves on the machine, and how it is removed.
+//! What an attachment makes on the machine. A process that is killed leaves it there; this removes it.
 
 use crate::fuse;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Something that outlives the process that made it. Written as `socket:/PATH` and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leftover {
+pub enum SystemResource {
     /// A Unix socket's file.
     Socket(PathBuf),
     /// A mounted file system.
@@ -24,32 +24,32 @@ pub enum Leftover {
     Ublk(u32),
 }
 
-impl Leftover {
+impl SystemResource {
     /// Removes it; `false` when it is not there (any more). Only for those whose process is gone.
     ///
     /// # Errors
     /// What keeps it from being removed.
     pub fn remove(&self) -> io::Result<bool> {
         match self {
-            Leftover::Socket(path) => remove_socket(path, SOCKET_PATIENCE),
-            Leftover::Mount(path) => fuse::remove_mount(path),
-            Leftover::Folder(path) => Ok(std::fs::remove_dir(path).is_ok()),
-            Leftover::Loop(path) => fuse::remove_loop_device(path),
-            Leftover::Ublk(id) => crate::ublk::remove(*id),
+            SystemResource::Socket(path) => remove_socket(path, SOCKET_PATIENCE),
+            SystemResource::Mount(path) => fuse::remove_mount(path),
+            SystemResource::Folder(path) => Ok(std::fs::remove_dir(path).is_ok()),
+            SystemResource::Loop(path) => fuse::remove_loop_device(path),
+            SystemResource::Ublk(id) => crate::ublk::remove(*id),
         }
     }
 
     /// Whether it is removed, but stays until somebody else leaves it alone.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
-        matches!(self, Leftover::Loop(path) if fuse::is_loop_device_in_use(path))
+        matches!(self, SystemResource::Loop(path) if fuse::is_loop_device_in_use(path))
     }
 
     /// Who uses it, for people to read, as far as the system tells.
     #[must_use]
     pub fn users(&self) -> Vec<String> {
         match self {
-            Leftover::Loop(path) => fuse::users_of_loop_device(path),
+            SystemResource::Loop(path) => fuse::users_of_loop_device(path),
             _ => Vec::new(),
         }
     }
@@ -57,7 +57,7 @@ impl Leftover {
     /// Whether the next process that shows the same takes it over as it is.
     #[must_use]
     pub fn is_recovered(&self) -> bool {
-        matches!(self, Leftover::Ublk(_))
+        matches!(self, SystemResource::Ublk(_))
     }
 }
 
@@ -86,30 +86,30 @@ fn remove_socket(path: &Path, patience: Duration) -> io::Result<bool> {
     Ok(false) // somebody else's by now
 }
 
-impl fmt::Display for Leftover {
+impl fmt::Display for SystemResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Leftover::Socket(path) => write!(f, "socket:{}", path.display()),
-            Leftover::Mount(path) => write!(f, "mount:{}", path.display()),
-            Leftover::Folder(path) => write!(f, "folder:{}", path.display()),
-            Leftover::Loop(path) => write!(f, "loop:{}", path.display()),
-            Leftover::Ublk(id) => write!(f, "ublk:{id}"),
+            SystemResource::Socket(path) => write!(f, "socket:{}", path.display()),
+            SystemResource::Mount(path) => write!(f, "mount:{}", path.display()),
+            SystemResource::Folder(path) => write!(f, "folder:{}", path.display()),
+            SystemResource::Loop(path) => write!(f, "loop:{}", path.display()),
+            SystemResource::Ublk(id) => write!(f, "ublk:{id}"),
         }
     }
 }
 
-impl FromStr for Leftover {
+impl FromStr for SystemResource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no leftover");
+        let wrong = || format!("`{text}` is no mount, loop or ublk device, folder or socket");
         let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
         match kind {
-            "socket" => Ok(Leftover::Socket(name.into())),
-            "mount" => Ok(Leftover::Mount(name.into())),
-            "folder" => Ok(Leftover::Folder(name.into())),
-            "loop" => Ok(Leftover::Loop(name.into())),
-            "ublk" => name.parse().map(Leftover::Ublk).map_err(|_| wrong()),
+            "socket" => Ok(SystemResource::Socket(name.into())),
+            "mount" => Ok(SystemResource::Mount(name.into())),
+            "folder" => Ok(SystemResource::Folder(name.into())),
+            "loop" => Ok(SystemResource::Loop(name.into())),
+            "ublk" => name.parse().map(SystemResource::Ublk).map_err(|_| wrong()),
             _ => Err(wrong()),
         }
     }
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn they_parse_as_they_print() {
         for text in ["socket:/a:b", "mount:/mnt/x", "folder:/mnt/x", "loop:/dev/loop3", "ublk:7"] {
-            assert_eq!(text.parse::<Leftover>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<SystemResource>().unwrap().to_string(), text);
         }
         for text in ["", "ublk:", "ublk:x", "disk:/a"] {
-            assert!(text.parse::<Leftover>().is_err(), "{text}");
+            assert!(text.parse::<SystemResource>().is_err(), "{text}");
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
     fn only_dead_sockets_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let socket = Leftover::Socket(path.clone());
+        let socket = SystemResource::Socket(path.clone());
         assert!(!socket.remove().unwrap(), "not there");
         let listener = UnixListener::bind(&path).unwrap();
         assert!(!remove_socket(&path, SOCKET_PAUSE).unwrap(), "somebody listens");

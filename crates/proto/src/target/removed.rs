@@ -20,12 +20,12 @@ pub(super) const NOTICE_TIME: Duration = Duration::from_secs(5);
 
 /// NSIDs whose namespace went while the controller had it.
 #[derive(Debug, Default)]
-pub(super) struct Departed {
+pub(super) struct RemovedNamespaces {
     /// When the host was shown that it is inactive.
     shown: BTreeMap<u32, Option<Instant>>,
 }
 
-impl Departed {
+impl RemovedNamespaces {
     /// Its namespace has gone.
     pub(super) fn add(&mut self, nsid: u32) {
         self.shown.insert(nsid, None);
@@ -65,19 +65,19 @@ impl Target {
     pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<NamespaceTable>> {
         let table = self.namespaces(nqn)?;
         match self.controllers.get(&cntlid) {
-            Some(controller) if !controller.departed.shown.is_empty() => {
-                Some(Arc::new(table.without(|nsid| controller.departed.hides(nsid))))
+            Some(controller) if !controller.removed.shown.is_empty() => {
+                Some(Arc::new(table.without(|nsid| controller.removed.hides(nsid))))
             }
             _ => Some(table),
         }
     }
 
     /// The namespace `nsid` has gone, or another is there now: inactive for the controllers there are.
-    pub(super) fn depart(&mut self, nqn: &str, nsid: u32) {
+    pub(super) fn mark_removed(&mut self, nqn: &str, nsid: u32) {
         let concerned = |c: &&mut super::controller::Controller| {
             c.kind == ControllerKind::Io && *c.subnqn == *nqn
         };
-        self.controllers.values_mut().filter(concerned).for_each(|c| c.departed.add(nsid));
+        self.controllers.values_mut().filter(concerned).for_each(|c| c.removed.add(nsid));
     }
 
     /// Lets namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of them
@@ -85,7 +85,7 @@ impl Target {
     pub(super) fn let_appear(&mut self, now: Instant) {
         let controllers = || self.controllers.values();
         let unripe: BTreeSet<_> = controllers()
-            .flat_map(|c| c.departed.ripe(now).map(move |(nsid, ripe)| (c, nsid, ripe)))
+            .flat_map(|c| c.removed.ripe(now).map(move |(nsid, ripe)| (c, nsid, ripe)))
             .filter(|(_, _, ripe)| !ripe)
             .map(|(c, nsid, _)| (c.subnqn.clone(), c.hostnqn.clone(), nsid))
             .collect();
@@ -93,9 +93,9 @@ impl Target {
         for controller in self.controllers.values_mut() {
             let (subnqn, hostnqn) = (controller.subnqn.clone(), controller.hostnqn.clone());
             let waits = |nsid| unripe.contains(&(subnqn.clone(), hostnqn.clone(), nsid));
-            let ripe = controller.departed.ripe(now).filter(|&(nsid, ripe)| ripe && !waits(nsid));
+            let ripe = controller.removed.ripe(now).filter(|&(nsid, ripe)| ripe && !waits(nsid));
             for nsid in ripe.map(|(nsid, _)| nsid).collect::<Vec<_>>() {
-                controller.departed.shown.remove(&nsid);
+                controller.removed.shown.remove(&nsid);
                 let subsystem = self.subsystems.get(&subnqn);
                 if subsystem.is_some_and(|subsystem| subsystem.namespaces.contains_key(&nsid)) {
                     controller.changed.insert(nsid);
@@ -111,7 +111,7 @@ impl Target {
     /// When [`Target::let_appear`] will find something to do; what has had its time by `after` waits for another
     /// controller.
     pub(super) fn appearance(&self, after: Option<Instant>) -> Option<Instant> {
-        let deadlines = self.controllers.values().flat_map(|c| c.departed.deadlines());
+        let deadlines = self.controllers.values().flat_map(|c| c.removed.deadlines());
         deadlines.filter(|deadline| after.is_none_or(|after| *deadline > after)).min()
     }
 }
