@@ -47,6 +47,7 @@ mod gather;
 pub mod host;
 pub mod platform;
 pub mod pulse;
+mod reactor;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;

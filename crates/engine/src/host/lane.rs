@@ -94,10 +94,6 @@ impl Lane {
         }
     }
 
-    pub(crate) fn is_attached(&self) -> bool {
-        self.link.is_some()
-    }
-
     pub(crate) fn fd(&self) -> Option<i32> {
         self.link.as_ref().and_then(Link::fd)
     }

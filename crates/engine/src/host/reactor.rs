@@ -11,6 +11,8 @@ use super::link::{Link, LinkError};
 use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::{Inbox, Outbox};
+use crate::reactor::event::{self, mark};
+use crate::reactor::{List, Pollable, Table};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
@@ -21,7 +23,7 @@ use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -89,30 +91,6 @@ pub(crate) enum Report {
     Stop,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    LaneIn = 1,
-    LaneOut,
-    Watch,
-    Inbox,
-    Forget,
-    Command,
-    Port,
-    Carrier,
-}
-
-struct LaneSlot {
-    lane: Lane,
-    /// Over all reactors.
-    number: usize,
-    generation: u32,
-    /// Worth a receive: data came, or more may be there.
-    hot: bool,
-    polling_in: bool,
-    polling_out: bool,
-}
-
 struct Watch {
     key: u64,
     user_data: u64,
@@ -127,7 +105,9 @@ struct RxBuffers {
 
 pub(crate) struct Reactor {
     ring: Ring,
-    lanes: Vec<LaneSlot>,
+    lanes: Table<Lane>,
+    /// Their numbers over all reactors.
+    numbers: Vec<usize>,
     shared: Shared,
     frames: Frames,
     /// Away during a turn.
@@ -157,15 +137,8 @@ struct TurnView<'a> {
 impl Reactor {
     /// On the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let slot = |&number: &usize| LaneSlot {
-            lane: Lane::new(parts.queue_entries, parts.class, parts.io_timeout),
-            number,
-            generation: 0,
-            hot: false,
-            polling_in: false,
-            polling_out: false,
-        };
-        let lanes = parts.lanes.iter().map(slot).collect();
+        let lane = |_: &usize| Lane::new(parts.queue_entries, parts.class, parts.io_timeout);
+        let lanes = parts.lanes.iter().map(lane).collect();
         let frames = Frames::new(&parts.ports);
         let shared = Shared {
             gather: Box::default(),
@@ -177,6 +150,7 @@ impl Reactor {
         Ok(Reactor {
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
+            numbers: parts.lanes,
             shared,
             frames,
             rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
@@ -198,11 +172,11 @@ impl Reactor {
 
     /// Runs until the front stops it.
     pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
-        self.arm_inbox();
+        self.poll_inbox();
         self.arm_carrier();
         let mut turns = 0u32;
         while !self.stop {
-            let busy = self.frames.came || self.lanes.iter().any(|slot| slot.hot);
+            let busy = self.frames.came || self.lanes.count(List::Ready) > 0;
             turns = turns.wrapping_add(1);
             if !busy
                 || self.lanes.len() > 1
@@ -215,7 +189,7 @@ impl Reactor {
             self.shared.now = clock::now();
             self.turn(front);
         }
-        self.lanes.iter_mut().for_each(|slot| slot.lane.part(&mut self.shared));
+        self.lanes.iter_mut().for_each(|lane| lane.part(&mut self.shared));
         self.await_commands()
     }
 
@@ -245,7 +219,7 @@ impl Reactor {
         let spinning = !has_work && self.keeps_spinning();
         let sleeping = !has_work && !spinning;
         if sleeping {
-            self.arm_lanes();
+            self.lanes.indices().for_each(|index| self.lanes.poll(&mut self.ring, index));
             self.arm_ports();
             self.waits += 1;
         }
@@ -260,92 +234,62 @@ impl Reactor {
         }
         if spinning {
             // While spinning a lane is looked at directly instead of through the ring.
-            self.lanes.iter_mut().for_each(|slot| slot.hot = slot.lane.is_attached());
+            for index in self.lanes.indices() {
+                self.lanes.note(List::Ready, index);
+            }
         }
         Ok(())
     }
 
     fn keeps_spinning(&mut self) -> bool {
-        let expecting = self.lanes.iter().any(|slot| slot.lane.outstanding() > 0);
+        let expecting = self.lanes.iter().any(|lane| lane.outstanding() > 0);
         self.spinner.look_again(clock::now(), expecting)
     }
 
     fn timeout(&mut self, front_deadline: Option<Instant>) -> Option<Duration> {
-        let doorbells = self.lanes.iter_mut().filter_map(|slot| slot.lane.deadline());
+        let doorbells = self.lanes.iter_mut().filter_map(Lane::deadline);
         let deadline = doorbells.chain(front_deadline).min()?;
         Some(deadline.since(clock::now()))
     }
 
-    fn arm_inbox(&mut self) {
-        let user_data = UserData { kind: Kind::Inbox as u8, index: 0, generation: 0 }.pack();
-        self.poll(self.inbox.fd(), libc::POLLIN, user_data);
-    }
-
-    fn poll(&mut self, fd: RawFd, events: i16, user_data: u64) {
-        // SAFETY: the descriptor is open: lanes and the inbox own theirs, watches promise it.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        self.ring.poll_add(fd, events, user_data);
-    }
-
-    /// Before sleeping every connection is watched.
-    fn arm_lanes(&mut self) {
-        for index in 0..self.lanes.len() {
-            let slot = &mut self.lanes[index];
-            let (generation, index) = (slot.generation, index as u32);
-            let Some(fd) = slot.lane.fd() else { continue };
-            if !std::mem::replace(&mut slot.polling_in, true) {
-                let kind = Kind::LaneIn as u8;
-                self.poll(fd, libc::POLLIN, UserData { kind, index, generation }.pack());
-            }
-            let slot = &mut self.lanes[index as usize];
-            if slot.lane.is_blocked() && !std::mem::replace(&mut slot.polling_out, true) {
-                let kind = Kind::LaneOut as u8;
-                self.poll(fd, libc::POLLOUT, UserData { kind, index, generation }.pack());
-            }
-        }
+    fn poll_inbox(&mut self) {
+        event::poll(&mut self.ring, self.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
     }
 
     fn dispatch(&mut self, cqe: RingCqe) {
-        let user_data = UserData::unpack(cqe.user_data);
-        let index = user_data.index as usize;
-        match user_data.kind {
-            k if k == Kind::Inbox as u8 => {
+        let data = UserData::unpack(cqe.user_data);
+        match data.kind {
+            event::INBOX => {
                 self.inbox.acknowledge();
                 while let Some(order) = self.inbox.take() {
                     self.obey(order);
                 }
-                self.arm_inbox();
+                self.poll_inbox();
             }
-            k if k == Kind::Watch as u8 => {
+            event::WATCH => {
                 let found = self.watches.iter().position(|w| w.user_data == cqe.user_data);
                 if let Some(position) = found {
                     self.ready.push_back(self.watches.swap_remove(position).key);
                 }
             }
-            k if k == Kind::Port as u8 => self.port_polled(&user_data, cqe.result),
-            k if k == Kind::Carrier as u8 => {
+            event::PORT => self.port_polled(&data, cqe.result),
+            event::INTERFACES => {
                 self.look_at_carriers();
                 self.arm_carrier();
             }
-            k if k == Kind::Command as u8 => {
+            event::COMMAND => {
                 self.commands -= 1;
                 self.answers.push_back((cqe.user_data & KEY_MASK, cqe.result));
                 self.spinner.worked();
             }
-            k if k == Kind::LaneIn as u8 && self.is_current(index, user_data.generation) => {
-                self.lanes[index].polling_in = false;
-                self.lanes[index].hot = true;
+            event::LANE_IN if self.lanes.polled(&data) => {
+                self.lanes.note(List::Ready, data.index);
             }
-            k if k == Kind::LaneOut as u8 && self.is_current(index, user_data.generation) => {
-                self.lanes[index].polling_out = false;
-                self.use_lane(index, |lane, shared| lane.writable(shared));
+            event::LANE_OUT if self.lanes.polled(&data) => {
+                self.use_lane(data.index, Lane::writable);
             }
             _ => {}
         }
-    }
-
-    fn is_current(&self, index: usize, generation: u32) -> bool {
-        self.lanes[index].generation == generation
     }
 
     fn obey(&mut self, order: Order) {
@@ -358,18 +302,18 @@ impl Reactor {
             #[cfg(test)]
             Order::Call(call) => call(),
             Order::SetStale { lane, stale } => {
-                let Some(index) = self.index_of(lane) else { return };
-                self.lanes[index].lane.set_stale(stale);
+                let index = self.index_of(lane);
+                let Some(lane) = index.and_then(|index| self.lanes.get_mut(index)) else { return };
+                lane.set_stale(stale);
             }
             Order::Attach { lane, mut link, rules, stale } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
                 link.move_to(now, &self.shared.ports, self.lanes.len());
-                let slot = &mut self.lanes[index];
-                slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
-                (slot.hot, slot.polling_in, slot.polling_out) = (true, false, false);
-                slot.lane.set_stale(stale);
-                slot.lane.attach(*link, rules, now);
+                self.lanes.note(List::Ready, index);
+                let Some(lane) = self.lanes.get_mut(index) else { return };
+                lane.set_stale(stale);
+                lane.attach(*link, rules, now);
             }
             Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
@@ -385,52 +329,45 @@ impl Reactor {
                 let Some(index) = self.index_of(lane) else { return };
                 if self.stopping
                     && let Some(counters) = self.counters.get(lane)
+                    && let Some(lane) = self.lanes.get(index)
                 {
-                    counters.abandon(self.lanes[index].lane.outstanding());
+                    counters.abandon(lane.outstanding());
                 }
                 self.detach(index);
-                self.lanes[index].lane.fail(&mut self.shared);
+                let Some(lane) = self.lanes.get_mut(index) else { return };
+                lane.fail(&mut self.shared);
             }
         }
     }
 
-    fn index_of(&self, number: usize) -> Option<usize> {
-        self.lanes.iter().position(|slot| slot.number == number)
+    /// The lane of that number, if it is ours.
+    fn index_of(&self, number: usize) -> Option<u32> {
+        self.numbers.iter().position(|&own| own == number).map(|index| index as u32)
     }
 
     /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
-    fn detach(&mut self, index: usize) {
-        let slot = &mut self.lanes[index];
-        let (generation, index32) = (slot.generation, index as u32);
-        for (kind, armed) in
-            [(Kind::LaneIn as u8, slot.polling_in), (Kind::LaneOut as u8, slot.polling_out)]
-        {
-            if armed {
-                let target = UserData { kind, index: index32, generation }.pack();
-                let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
-                self.ring.poll_remove(target, forget);
-            }
+    fn detach(&mut self, index: u32) {
+        self.lanes.forget_polls(&mut self.ring, index);
+        self.lanes.renew(index);
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.detach(&mut self.shared);
         }
-        slot.hot = false;
-        slot.generation = slot.generation.wrapping_add(1) & UserData::GENERATION_MASK;
-        (slot.polling_in, slot.polling_out) = (false, false);
-        slot.lane.detach(&mut self.shared);
     }
 
     /// Calls into a lane; an error ends its connection and is reported.
     fn use_lane<T>(
         &mut self,
-        index: usize,
+        index: u32,
         call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LinkError>,
     ) -> Option<T> {
-        match call(&mut self.lanes[index].lane, &mut self.shared) {
+        let lane = self.lanes.get_mut(index)?;
+        match call(lane, &mut self.shared) {
             Ok(value) => Some(value),
             Err(error) => {
-                let lane = self.lanes[index].number;
                 // A TermReq that blames the peer leaves before the connection does.
-                let _ = self.lanes[index].lane.end_turn(&mut self.shared);
+                let _ = lane.end_turn(&mut self.shared);
                 self.detach(index);
-                self.reports.send(Report::Lost { lane, error });
+                self.reports.send(Report::Lost { lane: self.numbers[index as usize], error });
                 None
             }
         }
@@ -441,16 +378,17 @@ impl Reactor {
         let Some(mut rx) = self.rx.take() else { return };
         self.receive_frames(front);
         let has_express = self.has_express();
-        for index in 0..self.lanes.len() {
-            if !self.lanes[index].hot {
-                continue;
-            }
-            let yields = has_express && !self.lanes[index].lane.is_express(self.shared.now);
+        for _ in 0..self.lanes.count(List::Ready) {
+            let Some(index) = self.lanes.next(List::Ready) else { break };
+            let Some(lane) = self.lanes.get_mut(index) else { continue };
+            let yields = has_express && !lane.is_express(self.shared.now);
             let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
-            self.lanes[index].lane.set_yielding(yields);
+            lane.set_yielding(yields);
             let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
             let (heard, mut rest) = received.unwrap_or_default();
-            self.lanes[index].hot = heard.more;
+            if heard.more {
+                self.lanes.note(List::Ready, index);
+            }
             if heard.something {
                 self.spinner.worked();
             }
@@ -467,13 +405,13 @@ impl Reactor {
         self.rx = Some(rx);
         self.run_front(front);
         let holds = !has_express && self.holds_back();
-        self.shared.in_flight = self.lanes.iter().map(|slot| slot.lane.in_flight()).sum();
-        for index in 0..self.lanes.len() {
-            if !(holds && self.lanes[index].lane.gathers()) {
+        self.shared.in_flight = self.lanes.iter().map(Lane::in_flight).sum();
+        for index in self.lanes.indices() {
+            if !(holds && self.lanes.get_mut(index).is_some_and(Lane::gathers)) {
                 self.use_lane(index, Lane::end_turn);
             }
-            if let Some(cids) = self.lanes[index].lane.take_overdue() {
-                let lane = self.lanes[index].number;
+            if let Some(cids) = self.lanes.get_mut(index).and_then(Lane::take_overdue) {
+                let lane = self.numbers[index as usize];
                 self.reports.send(Report::Overdue { lane, cids });
             }
         }
@@ -484,9 +422,9 @@ impl Reactor {
     /// Lets other threads see how it goes.
     fn write_meters(&mut self) {
         let mut errors = self.errors;
-        for slot in &self.lanes {
-            if let Some(counters) = self.counters.get(slot.number) {
-                counters.write(&LaneReading { errors, ..slot.lane.reading() });
+        for (lane, &number) in self.lanes.iter().zip(&self.numbers) {
+            if let Some(counters) = self.counters.get(number) {
+                counters.write(&LaneReading { errors, ..lane.reading() });
             }
             errors = 0; // counted once
         }
@@ -496,13 +434,15 @@ impl Reactor {
     /// Whether a lane carries latency-critical requests, and there are others.
     fn has_express(&mut self) -> bool {
         let now = self.shared.now;
-        self.lanes.len() > 1 && self.lanes.iter_mut().any(|slot| slot.lane.is_express(now))
+        self.lanes.len() > 1 && self.lanes.iter_mut().any(|lane| lane.is_express(now))
     }
 
     /// Latency-critical lanes have a turn in the middle of the turn of lane `other`, whose octets stay where they are.
-    fn serve_express(&mut self, other: usize, front: &mut dyn Front, rx: &mut RxBuffer) {
-        for index in 0..self.lanes.len() {
-            if index == other || !self.lanes[index].lane.is_express(self.shared.now) {
+    fn serve_express(&mut self, other: u32, front: &mut dyn Front, rx: &mut RxBuffer) {
+        let now = self.shared.now;
+        for index in self.lanes.indices() {
+            let is_express = |lane: &mut Lane| lane.is_express(now);
+            if index == other || !self.lanes.get_mut(index).is_some_and(is_express) {
                 continue;
             }
             let received = self.use_lane(index, |l, _| l.receive(rx, RX_BUFFER_BYTES));
@@ -519,11 +459,25 @@ impl Reactor {
 
     fn run_front(&mut self, front: &mut dyn Front) {
         front.turn(&mut TurnView { reactor: self });
-        for index in 0..self.lanes.len() {
-            if self.lanes[index].lane.is_due(self.shared.now) {
+        for index in self.lanes.indices() {
+            if self.lanes.get(index).is_some_and(|lane| lane.is_due(self.shared.now)) {
                 self.use_lane(index, Lane::flush);
             }
         }
+    }
+}
+
+impl Pollable for Lane {
+    fn fd(&self) -> Option<RawFd> {
+        Lane::fd(self)
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn is_blocked(&self) -> bool {
+        Lane::is_blocked(self)
     }
 }
 
@@ -539,15 +493,16 @@ impl Turn for TurnView<'_> {
     }
 
     fn room(&self, lane: LaneId) -> u32 {
-        self.reactor.lanes.get(lane.0).map_or(0, |slot| slot.lane.room())
+        self.reactor.lanes.get(lane.0 as u32).map_or(0, Lane::room)
     }
 
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
         let reactor = &mut *self.reactor;
-        let Some(slot) = reactor.lanes.get_mut(lane.0) else { return Err(request) };
-        slot.lane.submit(request, &mut reactor.shared)?;
-        if slot.lane.is_due(reactor.shared.now) {
-            reactor.use_lane(lane.0, Lane::flush);
+        let index = lane.0 as u32;
+        let Some(lane) = reactor.lanes.get_mut(index) else { return Err(request) };
+        lane.submit(request, &mut reactor.shared)?;
+        if lane.is_due(reactor.shared.now) {
+            reactor.use_lane(index, Lane::flush);
         }
         Ok(())
     }
@@ -556,20 +511,19 @@ impl Turn for TurnView<'_> {
         let reactor = &mut *self.reactor;
         reactor.watch_serial = reactor.watch_serial.wrapping_add(1);
         let index = reactor.watch_serial;
-        let user_data = UserData { kind: Kind::Watch as u8, index, generation: 0 }.pack();
+        let user_data = mark(event::WATCH, index, 0);
         let events = match interest {
             Interest::Readable => libc::POLLIN,
             Interest::Writable => libc::POLLOUT,
         };
         reactor.watches.push(Watch { key, user_data });
-        reactor.poll(fd, events, user_data);
+        event::poll(&mut reactor.ring, fd, events, user_data);
     }
 
     fn unwatch(&mut self, key: u64) {
         let reactor = &mut *self.reactor;
-        let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
         for watch in reactor.watches.extract_if(.., |watch| watch.key == key) {
-            reactor.ring.poll_remove(watch.user_data, forget);
+            event::forget(&mut reactor.ring, watch.user_data);
         }
         reactor.ready.retain(|&ready| ready != key);
     }
@@ -580,7 +534,7 @@ impl Turn for TurnView<'_> {
 
     unsafe fn command(&mut self, command: &RingCommand, key: u64) {
         let reactor = &mut *self.reactor;
-        let user_data = (Kind::Command as u64) << 56 | (key & KEY_MASK);
+        let user_data = u64::from(event::COMMAND) << 56 | (key & KEY_MASK);
         // SAFETY: passed on to the front; it is not dropped before its commands have come back.
         if unsafe { reactor.ring.command(command, user_data) } {
             reactor.commands += 1;
@@ -595,8 +549,9 @@ impl Turn for TurnView<'_> {
 
     fn stats(&mut self, lane: LaneId) -> LaneStats {
         let reactor = &*self.reactor;
-        let Some(slot) = reactor.lanes.get(lane.0) else { return LaneStats::default() };
-        let stats = slot.lane.stats();
+        let Some(stats) = reactor.lanes.get(lane.0 as u32).map(Lane::stats) else {
+            return LaneStats::default();
+        };
         if lane.0 > 0 {
             return stats;
         }

@@ -13,12 +13,14 @@ pub(super) use accept::ListenSocket;
 
 use super::lane::{Lane, LaneError, Shared};
 use super::server::Usage;
-use super::tasks::{self, Outcome, Owner};
+use super::tasks::{Outcome, Owner};
 use super::tickets::{Ticket, Tickets};
 use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::{Heard, RxBuffer};
 use crate::mailbox::{Inbox, Outbox};
+use crate::reactor::event::{self, mark};
+use crate::reactor::{List, Pollable, Table};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
@@ -34,7 +36,7 @@ use roadtrain_store::Completion;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -88,29 +90,6 @@ pub(super) enum Order {
     Stop,
 }
 
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Kind {
-    LaneIn = 1,
-    LaneOut,
-    Listener,
-    Inbox,
-    Forget,
-    Port,
-    Interfaces,
-}
-
-struct Seat {
-    lane: Lane,
-    hot: bool,
-    /// Has answers of this turn.
-    answered: bool,
-    /// Has got frames in this turn.
-    touched: bool,
-    polling_in: bool,
-    polling_out: bool,
-}
-
 /// Where its lanes receive.
 struct RxBuffers {
     own: RxBuffer,
@@ -121,23 +100,9 @@ struct RxBuffers {
 pub(super) struct Reactor {
     /// Its place among `peers`.
     number: usize,
-    seats: Vec<Option<Seat>>,
-    generations: Vec<u32>,
-    free: Vec<u32>,
-    /// Lanes that may have something to do, each once.
-    hot: Vec<u32>,
-    /// Lanes with answers that became due, each once.
-    answered: Vec<u32>,
-    /// Lanes that had nothing more to do, to be watched before the reactor waits.
-    cooled: Vec<u32>,
-    /// Lanes with an armed doorbell.
-    timed: Vec<u32>,
-    /// Lanes that wait for buffers.
-    starved: Vec<u32>,
-    /// Some of them gave buffers back when they had sent, which others may wait for.
+    lanes: Table<Lane>,
+    /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
     has_fed: bool,
-    /// Lanes that carry latency-critical requests.
-    express: Vec<u32>,
     /// Away during a turn.
     rx: Option<RxBuffers>,
     /// A listener that failed pauses until the next look at keep-alive timers.
@@ -191,16 +156,8 @@ impl Reactor {
         let (ports, frames) = Frames::new(parts.ether, parts.pool_bytes);
         Ok(Reactor {
             number: parts.number,
-            seats: Vec::new(),
-            generations: Vec::new(),
-            free: Vec::new(),
-            hot: Vec::new(),
-            answered: Vec::new(),
-            cooled: Vec::new(),
-            timed: Vec::new(),
-            starved: Vec::new(),
+            lanes: Table::default(),
             has_fed: false,
-            express: Vec::new(),
             rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             paused: Vec::new(),
             tickets: parts.tickets,
@@ -238,16 +195,16 @@ impl Reactor {
 
     /// Runs until told to stop.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        self.poll(self.inbox.fd(), libc::POLLIN, mark(Kind::Inbox, 0, 0));
+        self.poll_inbox();
         for index in 0..self.listeners.len() {
-            self.arm_listener(index);
+            self.poll_listener(index);
         }
         let mut turns = 0u32;
         while !self.stopping {
             turns = turns.wrapping_add(1);
-            let all_hot =
-                !self.hot.is_empty() && self.hot.len() + self.free.len() == self.seats.len();
-            if !all_hot
+            let ready = self.lanes.count(List::Ready);
+            let all_ready = ready > 0 && ready == self.lanes.len();
+            if !all_ready
                 || self.shared.dispatcher.in_ring() > 0
                 || turns.is_multiple_of(TURNS_PER_LOOK)
             {
@@ -261,11 +218,11 @@ impl Reactor {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let has_work = !self.hot.is_empty() || self.frames.has_more || self.has_fed;
+        let has_work = self.lanes.count(List::Ready) > 0 || self.frames.has_more || self.has_fed;
         let spinning = !has_work && self.keeps_spinning();
         if !spinning {
-            for index in std::mem::take(&mut self.cooled) {
-                self.arm(index);
+            while let Some(index) = self.lanes.next(List::Idle) {
+                self.lanes.poll(&mut self.shared.ring, index);
             }
         }
         let timeout = if has_work || spinning { None } else { self.timeout() };
@@ -283,15 +240,15 @@ impl Reactor {
         }
         if spinning {
             // While spinning lanes are looked at directly instead of through the ring.
-            for index in 0..self.seats.len() as u32 {
-                self.heat(index);
+            for index in self.lanes.indices() {
+                self.set_ready(index);
             }
         }
         Ok(())
     }
 
     fn keeps_spinning(&mut self) -> bool {
-        self.spinner.look_again(clock::now(), self.free.len() < self.seats.len())
+        self.spinner.look_again(clock::now(), self.lanes.len() > 0)
     }
 
     /// The first reactor, which listens, also looks after keep-alive timers.
@@ -299,52 +256,37 @@ impl Reactor {
         self.number == 0
     }
 
-    fn poll(&mut self, fd: RawFd, events: i16, user_data: u64) {
-        // SAFETY: the descriptor is open: lanes, listeners and the inbox own theirs.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        self.shared.ring.poll_add(fd, events, user_data);
+    /// A lane whose connection is not over.
+    fn live(&mut self, index: u32) -> Option<&mut Lane> {
+        self.lanes.get_mut(index).filter(|lane| !lane.session.is_ended())
     }
 
-    fn arm_listener(&mut self, index: usize) {
+    fn poll_inbox(&mut self) {
+        event::poll(&mut self.shared.ring, self.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
+    }
+
+    fn poll_listener(&mut self, index: usize) {
         let fd = self.listeners[index].socket.as_raw_fd();
-        self.poll(fd, libc::POLLIN, mark(Kind::Listener, index as u32, 0));
+        let mark = mark(event::LISTENER, index as u32, 0);
+        event::poll(&mut self.shared.ring, fd, libc::POLLIN, mark);
     }
 
     fn dispatch(&mut self, cqe: RingCqe) {
         let data = UserData::unpack(cqe.user_data);
-        if data.kind == tasks::KIND {
-            return self.finish_task(data.index, cqe.result);
-        }
         match data.kind {
-            k if k == Kind::Inbox as u8 => self.read_inbox(),
+            event::STORE => self.finish_task(data.index, cqe.result),
+            event::INBOX => self.read_inbox(),
             // Once stopping there are no listeners any more, only the ends of their polls.
-            k if k == Kind::Listener as u8 && !self.stopping => {
-                self.accept(data.index as usize);
-            }
-            k if k == Kind::Port as u8 && !self.stopping => {
-                self.port_polled(&data, cqe.result);
-            }
-            k if k == Kind::Interfaces as u8 && !self.stopping => self.interfaces_changed(),
-            k if k == Kind::LaneIn as u8 && self.is_current(&data) => {
-                if let Some(seat) = self.seats[data.index as usize].as_mut() {
-                    seat.polling_in = false;
-                }
-                self.heat(data.index);
-            }
-            k if k == Kind::LaneOut as u8 && self.is_current(&data) => {
-                if let Some(seat) = self.seats[data.index as usize].as_mut() {
-                    seat.polling_out = false;
-                }
+            event::LISTENER if !self.stopping => self.accept(data.index as usize),
+            event::PORT if !self.stopping => self.port_polled(&data, cqe.result),
+            event::INTERFACES if !self.stopping => self.interfaces_changed(),
+            event::LANE_IN if self.lanes.polled(&data) => self.set_ready(data.index),
+            event::LANE_OUT if self.lanes.polled(&data) => {
                 self.use_lane(data.index, Lane::writable);
-                self.cooled.push(data.index);
+                self.lanes.note(List::Idle, data.index);
             }
             _ => {}
         }
-    }
-
-    fn is_current(&self, data: &UserData) -> bool {
-        let index = data.index as usize;
-        self.generations.get(index) == Some(&data.generation) && self.seats[index].is_some()
     }
 
     fn finish_task(&mut self, index: u32, result: i32) {
@@ -352,7 +294,7 @@ impl Reactor {
         if let Some((owner, outcome)) = ended
             && self.answer(owner, outcome)
         {
-            self.heat(owner.0.0);
+            self.set_ready(owner.0.0);
         }
     }
 
@@ -367,25 +309,22 @@ impl Reactor {
     /// Tells a lane that a command of it has ended; it sends with the others of this turn.
     fn answer_soon(&mut self, owner: Owner, outcome: Outcome) {
         let index = owner.0.0;
-        if self.answer(owner, outcome)
-            && let Some(seat) = self.seats[index as usize].as_mut()
-            && !std::mem::replace(&mut seat.answered, true)
-        {
-            self.answered.push(index);
+        if self.answer(owner, outcome) {
+            self.lanes.note(List::Answered, index);
         }
     }
 
     /// Tells a lane that a command of it has ended; `false` when its connection is over.
     fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
-        debug_assert_eq!(self.generations[index as usize], generation, "a seat outlives its tasks");
-        let Some(seat) = self.seats[index as usize].as_mut() else { return false };
-        seat.lane.session.left_store();
-        if seat.lane.session.is_ended() {
+        debug_assert_eq!(self.lanes.generation(index), generation, "a lane outlives its tasks");
+        let Some(lane) = self.lanes.get_mut(index) else { return false };
+        lane.session.left_store();
+        if lane.session.is_ended() {
             outcome.buffer.into_iter().for_each(|buffer| self.shared.pool.give(buffer));
             self.vacate(index);
             return false;
         }
-        seat.lane.finish(&mut self.shared, slot, outcome);
+        lane.finish(&mut self.shared, slot, outcome);
         // A full caravan leaves now: the host goes on while the rest is answered.
         self.use_lane(index, Lane::flush).is_some()
     }
@@ -437,64 +376,21 @@ impl Reactor {
                 Order::Stop => self.stopping = true,
             }
         }
-        self.poll(self.inbox.fd(), libc::POLLIN, mark(Kind::Inbox, 0, 0));
+        self.poll_inbox();
     }
 
-    /// A free seat, and which use of it this is.
-    fn take_seat(&mut self) -> (u32, u32) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(None);
-            self.generations.push(0);
-            (self.seats.len() - 1) as u32
-        });
-        let generation = &mut self.generations[index as usize];
-        *generation = (*generation + 1) & UserData::GENERATION_MASK;
-        (index, *generation)
-    }
-
-    /// A new lane takes its seat.
+    /// A new lane takes its place.
     fn occupy(&mut self, index: u32, lane: Lane) {
         debug!(peer = %lane.peer, "connected");
         let deadline = clock::now() + self.connect_timeout;
-        self.newcomers.push_back((deadline, index, self.generations[index as usize]));
-        self.seats[index as usize] = Some(Seat {
-            lane,
-            hot: false,
-            answered: false,
-            touched: false,
-            polling_in: false,
-            polling_out: false,
-        });
+        self.newcomers.push_back((deadline, index, self.lanes.generation(index)));
+        self.lanes.put(index, lane);
     }
 
     /// Marks a lane worth a turn.
-    fn heat(&mut self, index: u32) {
-        if let Some(seat) =
-            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
-            && !std::mem::replace(&mut seat.hot, true)
-        {
-            self.hot.push(index);
-        }
-    }
-
-    /// Watches a lane's connection while it has no turn.
-    fn arm(&mut self, index: u32) {
-        let generation = self.generations[index as usize];
-        let Some(seat) =
-            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
-        else {
-            return;
-        };
-        let Some(fd) = seat.lane.fd() else { return };
-        let listens = !seat.hot && !seat.lane.is_stalled() && !seat.lane.is_deaf();
-        let read = listens && !std::mem::replace(&mut seat.polling_in, true);
-        let blocked = seat.lane.is_blocked();
-        let write = blocked && !std::mem::replace(&mut seat.polling_out, true);
-        if read {
-            self.poll(fd, libc::POLLIN, mark(Kind::LaneIn, index, generation));
-        }
-        if write {
-            self.poll(fd, libc::POLLOUT, mark(Kind::LaneOut, index, generation));
+    fn set_ready(&mut self, index: u32) {
+        if self.live(index).is_some() {
+            self.lanes.note(List::Ready, index);
         }
     }
 
@@ -507,23 +403,24 @@ impl Reactor {
         self.review_express();
         self.take_frames();
         self.look_after_frames();
-        for index in std::mem::take(&mut self.timed) {
+        for _ in 0..self.lanes.count(List::Timed) {
+            let Some(index) = self.lanes.next(List::Timed) else { break };
             self.expire(index);
         }
         self.send_answers();
-        for index in std::mem::take(&mut self.hot) {
-            let Some(seat) = self.seats[index as usize].as_mut() else { continue };
-            seat.hot = false;
-            seat.lane.hear_load(&mut self.shared);
+        for _ in 0..self.lanes.count(List::Ready) {
+            let Some(index) = self.lanes.next(List::Ready) else { break };
+            let Some(lane) = self.lanes.get_mut(index) else { continue };
+            lane.hear_load(&mut self.shared);
             let heard = self.receive(index, &mut rx);
             self.end_turn(index);
             if heard.something {
                 self.spinner.worked();
             }
             if heard.more {
-                self.heat(index);
+                self.set_ready(index);
             } else {
-                self.cooled.push(index);
+                self.lanes.note(List::Idle, index);
             }
         }
         // After all that has come is heard: nobody is ended whose Connect is here.
@@ -538,7 +435,7 @@ impl Reactor {
     /// A lane receives. Beside latency-critical ones it pauses for their turns in between: they have a receive
     /// buffer to themselves, as its octets stay where they are.
     fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
-        if !is_beside_express(&self.express, index) {
+        if !self.is_beside_express(index) {
             return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
         }
         let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
@@ -550,20 +447,26 @@ impl Reactor {
         heard
     }
 
-    /// Forgets express lanes that carry nothing latency-critical any more.
-    fn review_express(&mut self) {
-        let (seats, now) = (&mut self.seats, self.shared.now);
-        self.express.retain(|&index| {
-            seats[index as usize]
-                .as_mut()
-                .is_some_and(|s| !s.lane.session.is_ended() && s.lane.is_express(now))
-        });
+    fn is_beside_express(&self, index: u32) -> bool {
+        self.lanes.count(List::Express) > 0 && !self.lanes.is_noted(List::Express, index)
     }
 
-    /// Latency-critical lanes have a turn in the middle of another's.
+    /// Forgets express lanes that carry nothing latency-critical any more.
+    fn review_express(&mut self) {
+        let now = self.shared.now;
+        for _ in 0..self.lanes.count(List::Express) {
+            let Some(index) = self.lanes.next(List::Express) else { break };
+            if self.live(index).is_some_and(|lane| lane.is_express(now)) {
+                self.lanes.note(List::Express, index);
+            }
+        }
+    }
+
+    /// Latency-critical lanes have a turn in the middle of another's, after which those that are still are listed
+    /// again.
     fn serve_express(&mut self, rx: &mut RxBuffer) {
-        for n in 0..self.express.len() {
-            let index = self.express[n];
+        for _ in 0..self.lanes.count(List::Express) {
+            let Some(index) = self.lanes.next(List::Express) else { break };
             self.use_lane(index, |lane, shared| lane.receive(shared, rx));
             self.end_turn(index);
         }
@@ -571,12 +474,10 @@ impl Reactor {
 
     /// Lanes with answers that became due send them; those that receive this turn do so after that.
     fn send_answers(&mut self) {
-        while let Some(index) = self.answered.pop() {
-            let Some(seat) = self.seats[index as usize].as_mut() else { continue };
-            seat.answered = false;
-            if !seat.hot {
+        while let Some(index) = self.lanes.next(List::Answered) {
+            if !self.lanes.is_noted(List::Ready, index) {
                 self.end_turn(index);
-                self.cooled.push(index);
+                self.lanes.note(List::Idle, index);
             }
         }
     }
@@ -584,12 +485,13 @@ impl Reactor {
     /// Ends the turn of a lane that waits for a time; without a connection of its own, only when that has come.
     fn expire(&mut self, index: u32) {
         let now = self.shared.now;
-        let waits = |seat: &mut Seat| {
-            seat.lane.fd().is_none() && seat.lane.deadline().is_some_and(|deadline| deadline > now)
+        let waits = |lane: &mut Lane| {
+            lane.fd().is_none() && lane.deadline().is_some_and(|deadline| deadline > now)
         };
-        match self.seats[index as usize].as_mut().is_some_and(waits) {
-            true => self.timed.push(index),
-            false => self.end_turn(index),
+        if self.lanes.get_mut(index).is_some_and(waits) {
+            self.lanes.note(List::Timed, index);
+        } else {
+            self.end_turn(index);
         }
     }
 
@@ -598,28 +500,28 @@ impl Reactor {
         if self.use_lane(index, Lane::end_turn).is_none() {
             return;
         }
-        let Some(seat) = self.seats[index as usize].as_mut() else { return };
-        seat.touched = false;
-        if seat.lane.is_express(self.shared.now) && !self.express.contains(&index) {
-            self.express.push(index);
-        }
-        if seat.lane.deadline().is_some() && !self.timed.contains(&index) {
-            self.timed.push(index);
-        }
-        if seat.lane.is_starved() && !self.starved.contains(&index) {
-            self.starved.push(index);
+        let now = self.shared.now;
+        let Some(lane) = self.lanes.get_mut(index) else { return };
+        let waits = [
+            (List::Express, lane.is_express(now)),
+            (List::Timed, lane.deadline().is_some()),
+            (List::Starved, lane.is_starved()),
+        ];
+        for (list, _) in waits.into_iter().filter(|&(_, is_so)| is_so) {
+            self.lanes.note(list, index);
         }
     }
 
     /// Buffers may have come back: lanes that wait for one go on, in turn.
     fn feed_starved(&mut self, rx: &mut RxBuffer) {
         let given = self.shared.pool.given();
-        for index in std::mem::take(&mut self.starved) {
+        for _ in 0..self.lanes.count(List::Starved) {
+            let Some(index) = self.lanes.next(List::Starved) else { break };
             if self.use_lane(index, |lane, shared| lane.feed(shared, rx)) == Some(true) {
-                self.heat(index);
+                self.set_ready(index);
             }
             self.end_turn(index);
-            self.cooled.push(index);
+            self.lanes.note(List::Idle, index);
         }
         self.has_fed = self.shared.pool.given() != given;
     }
@@ -630,58 +532,47 @@ impl Reactor {
         index: u32,
         call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LaneError>,
     ) -> Option<T> {
-        let seat =
-            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())?;
-        match call(&mut seat.lane, &mut self.shared) {
+        let lane = self.lanes.get_mut(index).filter(|lane| !lane.session.is_ended())?;
+        match call(lane, &mut self.shared) {
             Ok(value) => Some(value),
             Err(error) => {
-                log_end(&seat.lane, &error);
+                log_end(lane, &error);
                 // A TermReq that blames the host leaves before the connection does.
-                let _ = seat.lane.end_turn(&mut self.shared);
+                let _ = lane.end_turn(&mut self.shared);
                 self.close(index);
                 None
             }
         }
     }
 
-    /// Ends a lane: its connection now, its seat when the backend is done with its commands.
+    /// Ends a lane: its connection now, the lane when the backend is done with its commands.
     fn close(&mut self, index: u32) {
-        let generation = self.generations[index as usize];
-        let Some(seat) =
-            self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
-        else {
+        let Some(lane) = self.lanes.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
-        if let Some(presence) = seat.lane.session.end() {
+        if let Some(presence) = lane.session.end() {
             self.shared.control.drains(presence);
         }
-        seat.hot = false;
-        self.hot.retain(|&hot| hot != index);
-        for (kind, armed) in [(Kind::LaneIn, seat.polling_in), (Kind::LaneOut, seat.polling_out)] {
-            if armed {
-                let target = mark(kind, index, generation);
-                self.shared.ring.poll_remove(target, mark(Kind::Forget, 0, 0));
-            }
+        self.past = self.past + lane.stats();
+        self.frames.forget(lane);
+        self.lanes.forget_polls(&mut self.shared.ring, index);
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.close(&mut self.shared);
         }
-        self.past = self.past + seat.lane.stats();
-        self.frames.forget(&seat.lane);
-        seat.lane.close(&mut self.shared);
         self.vacate(index);
     }
 
-    /// Frees a closed seat once no task of it is left; only then is its queue gone for the controller, so that
-    /// a host which connects again never overtakes its own old commands.
+    /// Frees a closed lane's place once no task of it is left; only then is its queue gone for the controller, so
+    /// that a host which connects again never overtakes its own old commands.
     fn vacate(&mut self, index: u32) {
-        let Some(seat) = self.seats[index as usize].take_if(|s| s.lane.session.is_gone()) else {
-            return;
-        };
-        self.free.push(index);
-        seat.lane.leave(&self.shared.control);
+        if let Some(lane) = self.lanes.take_if(index, |lane| lane.session.is_gone()) {
+            lane.leave(&self.shared.control);
+        }
     }
 
     /// Ends lanes that their host has lost, before they execute more of what it sent over them.
     fn sweep(&mut self, hostnqn: &str) {
-        for index in 0..self.seats.len() as u32 {
+        for index in self.lanes.indices() {
             self.use_lane(index, |lane, _| {
                 let is_lost =
                     |presence: &Presence| *presence.hostnqn == *hostnqn && lane.is_hung_up();
@@ -694,46 +585,44 @@ impl Reactor {
     }
 
     fn connect_again(&mut self) {
-        for index in 0..self.seats.len() as u32 {
+        for index in self.lanes.indices() {
             if self.use_lane(index, Lane::connect_again) == Some(true) {
                 self.end_turn(index);
-                self.cooled.push(index);
+                self.lanes.note(List::Idle, index);
             }
         }
     }
 
     fn handle_event(&mut self, event: &TargetEvent) {
-        for index in 0..self.seats.len() as u32 {
-            let Some(seat) =
-                self.seats[index as usize].as_mut().filter(|seat| !seat.lane.session.is_ended())
-            else {
+        for index in self.lanes.indices() {
+            let Some(lane) = self.lanes.get_mut(index).filter(|l| !l.session.is_ended()) else {
                 continue;
             };
-            let Some(connected) = seat.lane.session.queue() else { continue };
+            let Some(connected) = lane.session.queue() else { continue };
             let queue = (connected.cntlid, connected.qid);
             match event {
                 TargetEvent::Completion { cntlid, cid, status, result }
                     if queue == (*cntlid, 0) =>
                 {
-                    seat.lane.complete_event(self.shared.now, *cid, *status, *result);
+                    lane.complete_event(self.shared.now, *cid, *status, *result);
                     self.end_turn(index);
-                    self.cooled.push(index);
+                    self.lanes.note(List::Idle, index);
                 }
                 TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
-                    info!(peer = %seat.lane.peer, ?reason, "queue closed");
-                    seat.lane.session.forgotten(*reason == CloseReason::ControllerReset);
+                    info!(peer = %lane.peer, ?reason, "queue closed");
+                    lane.session.forgotten(*reason == CloseReason::ControllerReset);
                     self.close(index);
                 }
                 TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
-                    seat.lane.abort(&mut self.shared, *cid, *id);
+                    lane.abort(&mut self.shared, *cid, *id);
                     self.end_turn(index);
-                    self.cooled.push(index);
+                    self.lanes.note(List::Idle, index);
                 }
                 TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
-                    seat.lane.quiesce(&self.shared);
+                    lane.quiesce(&self.shared);
                 }
                 TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
-                    seat.lane.refresh(&self.shared.control);
+                    lane.refresh(&self.shared.control);
                 }
                 _ => {}
             }
@@ -744,7 +633,7 @@ impl Reactor {
     fn drain(&mut self) -> io::Result<()> {
         self.listeners.clear();
         self.forget_ports();
-        for index in 0..self.seats.len() as u32 {
+        for index in self.lanes.indices() {
             self.close(index);
         }
         self.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
@@ -761,12 +650,18 @@ impl Reactor {
     }
 }
 
-fn is_beside_express(express: &[u32], index: u32) -> bool {
-    !express.is_empty() && !express.contains(&index)
-}
+impl Pollable for Lane {
+    fn fd(&self) -> Option<RawFd> {
+        Lane::fd(self).filter(|_| !self.session.is_ended())
+    }
 
-fn mark(kind: Kind, index: u32, generation: u32) -> u64 {
-    UserData { kind: kind as u8, index, generation }.pack()
+    fn listens(&self) -> bool {
+        !self.is_stalled() && !self.is_deaf()
+    }
+
+    fn is_blocked(&self) -> bool {
+        Lane::is_blocked(self)
+    }
 }
 
 fn log_end(lane: &Lane, error: &LaneError) {

@@ -2,11 +2,12 @@
 
 mod gathering;
 
-use super::{Kind, Reactor};
+use super::Reactor;
 use crate::clock;
 use crate::host::api::Front;
 use crate::host::ether::{Found, Ports};
-use crate::host::lane::Shared;
+use crate::host::lane::{Lane, Shared};
+use crate::reactor::event::{self, mark};
 use crate::ring::UserData;
 use gathering::Gathering;
 use roadtrain_proto::time::Instant;
@@ -48,14 +49,13 @@ impl Reactor {
     pub(super) fn arm_ports(&mut self) {
         for port in 0..self.frames.polling.len() {
             let (index, generation) = (port as u32, self.shared.ports.serial(port) & GENERATIONS);
-            let mark = |generation| UserData { kind: Kind::Port as u8, index, generation }.pack();
             let before = self.frames.polling[port].replace(generation);
             if let Some(old) = before.filter(|old| *old != generation) {
-                let forget = UserData { kind: Kind::Forget as u8, index: 0, generation: 0 }.pack();
-                self.ring.poll_remove(mark(old), forget);
+                event::forget(&mut self.ring, mark(event::PORT, index, old));
             }
             if before != Some(generation) {
-                self.ring.poll_add(self.shared.ports.fd(port), libc::POLLIN, mark(generation));
+                let mark = mark(event::PORT, index, generation);
+                self.ring.poll_add(self.shared.ports.fd(port), libc::POLLIN, mark);
             }
         }
     }
@@ -74,15 +74,14 @@ impl Reactor {
     /// Watches interfaces, if there are any of ours.
     pub(super) fn arm_carrier(&mut self) {
         if let Some(fd) = self.shared.ports.watch_fd() {
-            let user_data = UserData { kind: Kind::Carrier as u8, index: 0, generation: 0 }.pack();
-            self.ring.poll_add(fd, libc::POLLIN, user_data);
+            self.ring.poll_add(fd, libc::POLLIN, mark(event::INTERFACES, 0, 0));
         }
     }
 
     pub(super) fn look_at_carriers(&mut self) {
         self.shared.now = clock::now();
         if self.shared.ports.look_at_carriers() {
-            self.lanes.iter_mut().for_each(|slot| slot.lane.look_at_carriers(&self.shared));
+            self.lanes.iter_mut().for_each(|lane| lane.look_at_carriers(&self.shared));
         }
     }
 
@@ -110,7 +109,7 @@ impl Reactor {
 
     /// Whether lanes that gather do so for one more turn, which then comes at once.
     pub(super) fn holds_back(&mut self) -> bool {
-        let holds = self.lanes.iter_mut().any(|slot| slot.lane.gathers())
+        let holds = self.lanes.iter_mut().any(Lane::gathers)
             && self.frames.gathering.goes_on(self.shared.now);
         if holds {
             self.frames.came = true;
@@ -123,21 +122,24 @@ impl Reactor {
     /// What was built before has been flushed: nothing refers to buffers that are given back now.
     fn receive_from(&mut self, port: usize) -> usize {
         let Shared { ports, completions, now, in_flight, .. } = &mut self.shared;
-        let (lanes, now) = (&mut self.lanes, *now);
+        let (lanes, numbers, now) = (&mut self.lanes, &self.numbers, *now);
         ports.receive(port, FRAMES_PER_ROUND, |heard| {
             let number = usize::from(heard.header.token.get() as u16);
             // Lanes are dealt out to reactors in turn.
-            let stride = lanes.get(1).map_or(1, |second| second.number - lanes[0].number);
-            let index = number.wrapping_sub(lanes.first().map_or(0, |lane| lane.number)) / stride;
-            if let Some(slot) = lanes.get_mut(index) {
-                slot.lane.deliver(now, heard, completions, in_flight);
+            let first = numbers.first().copied().unwrap_or_default();
+            let stride = numbers.get(1).map_or(1, |second| second - first);
+            let index = number.wrapping_sub(first) / stride;
+            if let Some(lane) = u32::try_from(index).ok().and_then(|index| lanes.get_mut(index)) {
+                lane.deliver(now, heard, completions, in_flight);
             }
         })
     }
 
     /// A path to that target was found: perhaps one more link of the lane.
-    pub(super) fn offer(&mut self, index: usize, found: &Found) {
-        self.lanes[index].lane.offer(self.shared.now, found);
+    pub(super) fn offer(&mut self, index: u32, found: &Found) {
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.offer(self.shared.now, found);
+        }
     }
 
     /// Tells other threads how it stands with links, if it is time.
@@ -150,9 +152,9 @@ impl Reactor {
         if self.shared.ports.has_absent() {
             self.look_at_carriers(); // the kernel may still have been taking one away
         }
-        for slot in &self.lanes {
-            if let Some(counters) = self.counters.get(slot.number) {
-                slot.lane.write_paths(&self.shared.ports, counters);
+        for (lane, &number) in self.lanes.iter().zip(&self.numbers) {
+            if let Some(counters) = self.counters.get(number) {
+                lane.write_paths(&self.shared.ports, counters);
             }
         }
     }

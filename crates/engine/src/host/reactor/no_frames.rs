@@ -29,7 +29,7 @@ impl Reactor {
         false
     }
 
-    pub(super) fn offer(&mut self, _: usize, found: &Found) {
+    pub(super) fn offer(&mut self, _: u32, found: &Found) {
         match *found {}
     }
 }

@@ -36,7 +36,7 @@ impl Reactor {
                 Err(e) => debug!("accept: {e}"),
             }
         }
-        self.arm_listener(listener);
+        self.poll_listener(listener);
     }
 
     fn deal(&mut self, listener: usize, stream: TcpStream, peer: SocketAddr) {
@@ -59,7 +59,7 @@ impl Reactor {
     ) {
         let stream = TcpStream::from(socket);
         let Ok(local) = stream.local_addr() else { return };
-        let (index, generation) = self.take_seat();
+        let (index, generation) = self.lanes.reserve();
         let ends = Ends { peer, local };
         let lane = Lane::over_tcp(
             (index, generation),
@@ -69,13 +69,13 @@ impl Reactor {
             (ticket, settings),
         );
         self.occupy(index, lane);
-        self.heat(index);
+        self.set_ready(index);
     }
 
     /// Ends the connection that has this ticket, if it is here.
     pub(super) fn evict(&mut self, ticket: u64) {
         let has_it = |lane: &Lane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
-        for index in 0..self.seats.len() as u32 {
+        for index in self.lanes.indices() {
             self.use_lane(index, |lane, _| match has_it(lane) {
                 true => {
                     Err(LaneError::Ended("it has not connected a queue, and others need its room"))

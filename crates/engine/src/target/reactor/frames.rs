@@ -6,6 +6,7 @@ mod watched;
 use super::{Order, Reactor};
 use crate::clock;
 use crate::ether::port::Port;
+use crate::reactor::List;
 use crate::target::ether::listener::{Heard, Listener, QueryRequest, answer};
 use crate::target::ether::{Bucket, Drop, Drops, EtherParts, Reply, Request, ports};
 use crate::target::lane::ether::Link;
@@ -40,7 +41,7 @@ pub(super) struct Frames {
     watched: Watched,
     /// Something came in the last turn: there may be more.
     pub(super) has_more: bool,
-    /// Seats by their hosts' tokens.
+    /// Lanes by their hosts' tokens.
     by_host: HashMap<u64, u32>,
     /// Octets of data pages that lanes may still get.
     damq_left: usize,
@@ -48,8 +49,7 @@ pub(super) struct Frames {
     leaves: Bucket,
     pub(super) drops: Drops,
     drops_logged: (Instant, Drops),
-    /// While ports are receiving: lanes that got something, those that are to end, and what is to be answered.
-    touched: Vec<u32>,
+    /// While ports are receiving: lanes that are to end, and what is to be answered.
     failed: Vec<(u32, LaneError)>,
     replies: Vec<Reply>,
     requests: Vec<Request>,
@@ -72,7 +72,6 @@ impl Frames {
             leaves: Bucket::new(256, 1000),
             drops: Drops::default(),
             drops_logged: (Instant::default(), Drops::default()),
-            touched: Vec::new(),
             failed: Vec::new(),
             replies: Vec::new(),
             requests: Vec::new(),
@@ -142,10 +141,9 @@ impl Reactor {
         for request in mem::take(&mut self.frames.requests) {
             self.pass_on(request);
         }
-        // Kept for the next turn: no allocation.
-        let mut touched = mem::take(&mut self.frames.touched);
-        touched.drain(..).for_each(|index| self.end_turn(index));
-        self.frames.touched = touched;
+        while let Some(index) = self.lanes.next(List::Framed) {
+            self.end_turn(index);
+        }
         self.send_replies();
         self.flush_ports();
     }
@@ -184,31 +182,26 @@ impl Reactor {
         if self.frames.failed.iter().any(|(failed, _)| *failed == index) {
             return;
         }
-        let Some(seat) = self.seats[index as usize].as_mut() else { return };
-        if !seat.touched {
-            seat.lane.hear_load(&mut self.shared);
+        let is_first = !self.lanes.is_noted(List::Framed, index);
+        let Some(lane) = self.lanes.get_mut(index) else { return };
+        if is_first {
+            lane.hear_load(&mut self.shared);
         }
-        if let Err(error) = seat.lane.take_frame(&mut self.shared, &header, kind, body) {
+        if let Err(error) = lane.take_frame(&mut self.shared, &header, kind, body) {
             return self.frames.failed.push((index, error));
         }
-        if !mem::replace(&mut seat.touched, true) {
-            self.frames.touched.push(index);
-        }
+        self.lanes.note(List::Framed, index);
     }
 
-    /// The seat of the lane with that token.
+    /// The lane with that token.
     fn lane_of(&self, header: &FrameHeader) -> Option<u32> {
         self.lane_with(header.token.get())
     }
 
     fn lane_with(&self, token: u64) -> Option<u32> {
-        let index = token & 0xffff;
-        let seat = self
-            .seats
-            .get(index as usize)?
-            .as_ref()
-            .filter(|seat| !seat.lane.session.is_ended())?;
-        (seat.lane.ether()?.token == token).then_some(index as u32)
+        let index = (token & 0xffff) as u32;
+        let lane = self.lanes.get(index).filter(|lane| !lane.session.is_ended())?;
+        (lane.ether()?.token == token).then_some(index)
     }
 
     fn check_link(
@@ -218,8 +211,8 @@ impl Reactor {
         source: MacAddress,
         header: &FrameHeader,
     ) -> Result<(), Drop> {
-        let seat = self.seats[index as usize].as_ref();
-        let link = seat.and_then(|seat| seat.lane.ether()?.link(header.link)).ok_or(Drop::Link)?;
+        let ether = self.lanes.get(index).and_then(Lane::ether);
+        let link = ether.and_then(|ether| ether.link(header.link)).ok_or(Drop::Link)?;
         if (link.port, link.peer) == (port, source) { Ok(()) } else { Err(Drop::Source) }
     }
 
@@ -298,7 +291,7 @@ impl Reactor {
     /// A host connects: does it still have the lanes that it has here?
     pub(super) fn ask(&mut self, hostnqn: &str) {
         let now = clock::now();
-        for index in 0..self.seats.len() as u32 {
+        for index in self.lanes.indices() {
             let ask = |lane: &mut Lane, shared: &mut Shared| {
                 Ok::<_, LaneError>(lane.ask(now, &shared.control, hostnqn))
             };
@@ -317,11 +310,11 @@ impl Reactor {
         if self.look_at_ports() {
             self.tell_lanes();
         }
-        for index in 0..self.seats.len() as u32 {
+        for index in self.lanes.indices() {
             let idle = self.buffer_idle;
-            let Some(seat) = self.seats[index as usize].as_mut() else { continue };
-            let keep_alive = seat.lane.session.queue().map(|connected| connected.keep_alive);
-            let Some(ether) = seat.lane.ether_mut() else { continue };
+            let Some(lane) = self.lanes.get_mut(index) else { continue };
+            let keep_alive = lane.session.queue().map(|connected| connected.keep_alive);
+            let Some(ether) = lane.ether_mut() else { continue };
             ether.damq.trim(now, idle);
             let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
             if now.since(ether.heard) >= patience {

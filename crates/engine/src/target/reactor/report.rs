@@ -2,12 +2,13 @@
 
 use super::Reactor;
 use crate::stats::LaneStats;
+use crate::target::lane::Lane;
 use crate::target::server::Usage;
 
 impl Reactor {
     /// The sum of its lanes' counters.
     pub(super) fn stats(&mut self) -> LaneStats {
-        let lanes = self.seats.iter().flatten().map(|seat| seat.lane.stats());
+        let lanes = self.lanes.iter().map(Lane::stats);
         let sum = lanes.fold(self.past, |sum, lane| sum + lane);
         LaneStats { waits: self.waits, sends: sum.sends + self.port_sends(), ..sum }
     }
@@ -16,7 +17,7 @@ impl Reactor {
     pub(super) fn usage(&self) -> Usage {
         let pool = self.shared.pool.usage();
         Usage {
-            connections: self.seats.len() - self.free.len(),
+            connections: self.lanes.len(),
             backend_commands: self.shared.dispatcher.count(),
             buffer_bytes: pool.taken_bytes,
             kept_bytes: pool.kept_bytes,

@@ -1,8 +1,9 @@
 //! What a reactor looks after as time passes.
 
-use super::{Reactor, Seat};
+use super::Reactor;
 use crate::clock;
-use crate::target::lane::LaneError;
+use crate::reactor::List;
+use crate::target::lane::{Lane, LaneError};
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -18,17 +19,14 @@ impl Reactor {
     pub(super) fn timeout(&mut self) -> Option<Duration> {
         let keep_alive = self.listens().then(|| self.next_look()).flatten();
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
-        let transfers = (!self.starved.is_empty()).then_some(self.transfers_at);
+        let transfers = (self.lanes.count(List::Starved) > 0).then_some(self.transfers_at);
         let due = self.shared.dispatcher.next_due();
         let look = self.frames.look_at();
         let now = clock::now();
-        let seats = &mut self.seats;
-        let doorbells = self.timed.iter().filter_map(|&index| {
-            seats[index as usize].as_mut().and_then(|seat| seat.lane.deadline())
-        });
+        let doorbells = self.lanes.earliest(List::Timed, Lane::deadline);
         let others = [keep_alive, newcomer, transfers, due, self.trim_at, look];
         let others = others.into_iter().flatten();
-        let deadline = doorbells.chain(others).min()?;
+        let deadline = others.chain(doorbells).min()?;
         Some(deadline.since(now))
     }
 
@@ -44,9 +42,8 @@ impl Reactor {
             && deadline <= self.shared.now
         {
             self.newcomers.pop_front();
-            let is_idle = |seat: &Seat| seat.lane.session.is_newcomer();
-            if self.generations[index as usize] == generation
-                && self.seats[index as usize].as_ref().is_some_and(is_idle)
+            if self.lanes.generation(index) == generation
+                && self.lanes.get(index).is_some_and(|lane| lane.session.is_newcomer())
             {
                 self.use_lane(index, |_, _| -> Result<(), _> {
                     Err(LaneError::Ended("no queue connected in time"))
@@ -82,13 +79,13 @@ impl Reactor {
 
     /// While lanes wait for buffers: ends others whose peers keep theirs by doing nothing.
     pub(super) fn check_transfers(&mut self) {
-        if self.starved.is_empty() || self.shared.now < self.transfers_at {
+        if self.lanes.count(List::Starved) == 0 || self.shared.now < self.transfers_at {
             return;
         }
         let limit = self.transfer_timeout;
         self.transfers_at = self.shared.now + (limit / TRANSFER_CHECKS).max(TRANSFER_CHECK_MIN);
-        for index in 0..self.seats.len() as u32 {
-            if self.starved.iter().any(|&starved| starved != index) {
+        for index in self.lanes.indices() {
+            if self.lanes.noted(List::Starved).any(|starved| starved != index) {
                 self.use_lane(index, |lane, shared| lane.check_transfers(shared.now, limit));
             }
         }

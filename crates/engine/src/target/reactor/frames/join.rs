@@ -21,8 +21,8 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::io;
 use std::time::Duration;
 
-/// Seats that a token can name.
-const SEATS_MAX: usize = 1 << 16;
+/// Lanes that a token can name.
+const LANES_MAX: usize = 1 << 16;
 /// Lanes that have not connected a queue.
 const NEWCOMERS_MAX: usize = 128;
 /// How long one of them is safe from making room for another.
@@ -66,8 +66,7 @@ impl Reactor {
     /// A link of a lane that is there: made, or made before.
     fn join_link(&mut self, index: u32, request: &JoinRequest) -> Result<(), Drop> {
         let JoinRequest { port, source, header, join, nqn } = request;
-        let seat = self.seats[index as usize].as_mut().ok_or(Drop::Token)?;
-        let ether = seat.lane.ether_mut().ok_or(Drop::Token)?;
+        let ether = self.lanes.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
         let token = header.token.get();
         if let Some(link) = ether.link(join.link) {
             let is_same = (link.port, link.peer) == (*port, *source);
@@ -94,8 +93,7 @@ impl Reactor {
     fn move_link(&mut self, index: u32, request: &JoinRequest) -> Result<(), Drop> {
         let JoinRequest { port, source, join, .. } = request;
         let (now, at) = (self.shared.now, &self.shared.ports[*port]);
-        let seat = self.seats[index as usize].as_mut().ok_or(Drop::Token)?;
-        let ether = seat.lane.ether_mut().ok_or(Drop::Token)?;
+        let ether = self.lanes.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
         let links = ether.qpair.links_mut();
         if links.frame_bytes(join.link) > at.frame_bytes() {
             return Err(Drop::Setup);
@@ -119,9 +117,9 @@ impl Reactor {
         let Some(pages) = damq::pages(slots, self.frames.damq_left) else {
             return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
         };
-        let (index, generation) = self.take_seat();
+        let (index, generation) = self.lanes.reserve();
         match self.new_ether(index, slots, pages, request) {
-            Ok(ether) if (index as usize) < SEATS_MAX => {
+            Ok(ether) if (index as usize) < LANES_MAX => {
                 let interface = &self.shared.ports[request.port].interface().name;
                 let peer = format!("{}%{interface}", Mac(request.source.0));
                 let lane = Lane::over_ether((index, generation), peer, ether);
@@ -130,7 +128,7 @@ impl Reactor {
                 self.occupy(index, lane);
             }
             Ok(_) | Err(_) => {
-                self.free.push(index);
+                self.lanes.release(index);
                 return Ok(Err(Status::INTERNAL_ERROR));
             }
         }
@@ -185,8 +183,8 @@ impl Reactor {
         let link = Link { port: *port, peer: *source, join: *join, first };
         let (now, window) = (self.shared.now, self.window());
         let detour = numa::detour(self.shared.ports[*port].interface().node);
-        let seat = self.seats[index as usize].as_mut();
-        let added = seat.and_then(|seat| seat.lane.ether_mut()).is_some_and(|ether| {
+        let ether = self.lanes.get_mut(index).and_then(Lane::ether_mut);
+        let added = ether.is_some_and(|ether| {
             let added = ether.add_link(now, link, &channel, header.reply.get());
             ether.qpair.links_mut().set_credits(now, window);
             ether.qpair.links_mut().set_bias(join.link, detour);
@@ -204,8 +202,7 @@ impl Reactor {
     /// Answers that the link is there.
     fn joined(&mut self, index: u32, request: &JoinRequest) {
         let JoinRequest { port, source, header, join, .. } = request;
-        let seat = self.seats[index as usize].as_ref();
-        let Some(ether) = seat.and_then(|seat| seat.lane.ether()) else { return };
+        let Some(ether) = self.lanes.get(index).and_then(Lane::ether) else { return };
         let Some(link) = ether.link(join.link) else { return };
         let at = &self.shared.ports[*port];
         let joined = Joined {
@@ -232,9 +229,9 @@ impl Reactor {
     /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
     fn has_room_for_newcomer(&mut self) -> bool {
         let is_newcomer = |index: u32, generation: u32| {
-            let seat = self.seats[index as usize].as_ref();
-            self.generations[index as usize] == generation
-                && seat.is_some_and(|s| s.lane.session.is_newcomer() && s.lane.ether().is_some())
+            let lane = self.lanes.get(index);
+            self.lanes.generation(index) == generation
+                && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
         };
         let mut newcomers =
             self.newcomers.iter().filter(|&&(_, index, generation)| is_newcomer(index, generation));

@@ -2,9 +2,11 @@
 
 use crate::ether::carrier::CarrierWatch;
 use crate::ether::port::Port;
+use crate::reactor::event::{self, mark};
 use crate::ring::UserData;
 use crate::target::ether::ports::PortState;
-use crate::target::reactor::{Kind, Reactor, mark};
+use crate::target::lane::Lane;
+use crate::target::reactor::Reactor;
 use roadtrain_proto::time::Instant;
 use std::mem;
 use std::time::Duration;
@@ -61,14 +63,14 @@ impl Reactor {
         let ports = self.shared.ports.iter().chain(&self.frames.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if !mem::replace(&mut poll.is_under_way, true) {
-                let user_data = mark(Kind::Port, index, poll.generation);
+                let user_data = mark(event::PORT, index, poll.generation);
                 ring.poll_add(port.fd(), libc::POLLIN, user_data);
             }
         }
         if let Some(watch) = &watched.watch
             && !mem::replace(&mut watched.watch_poll, true)
         {
-            ring.poll_add(watch.fd(), libc::POLLIN, mark(Kind::Interfaces, 0, 0));
+            ring.poll_add(watch.fd(), libc::POLLIN, mark(event::INTERFACES, 0, 0));
         }
     }
 
@@ -110,9 +112,9 @@ impl Reactor {
                 if port.socket_number() == 0 {
                     port.report(); // once, whatever number of reactors
                 }
-                let old = mark(Kind::Port, index, poll.generation);
+                let old = mark(event::PORT, index, poll.generation);
                 if mem::take(&mut poll.is_under_way) {
-                    self.shared.ring.poll_remove(old, mark(Kind::Forget, 0, 0));
+                    event::forget(&mut self.shared.ring, old);
                 }
                 poll.generation = (poll.generation + 1) & UserData::GENERATION_MASK;
             }
@@ -126,9 +128,8 @@ impl Reactor {
     /// Lanes' links go with their interfaces.
     pub(super) fn tell_lanes(&mut self) {
         let now = self.shared.now;
-        for index in 0..self.seats.len() as u32 {
-            let seat = self.seats[index as usize].as_mut();
-            if let Some(ether) = seat.and_then(|seat| seat.lane.ether_mut()) {
+        for index in self.lanes.indices() {
+            if let Some(ether) = self.lanes.get_mut(index).and_then(Lane::ether_mut) {
                 ether.set_states(now, &self.frames.watched.states);
                 self.end_turn(index);
             }

@@ -1,0 +1,11 @@
+//! What every reactor is made of, at the host and at the target.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `table` | its lanes: their uses, their polls, the lists of those that have something to do |
+//! | `event` | what completes in its ring |
+
+pub(crate) mod event;
+mod table;
+
+pub(crate) use table::{List, Pollable, Table};
