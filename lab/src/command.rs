@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often an end is looked for.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 /// What was killed and is not gone by then is stuck in the kernel, and left.
 const STUCK: Duration = Duration::from_secs(5);
 
@@ -33,12 +33,12 @@ pub(crate) fn words(line: &str) -> Command {
 
 /// Runs it to its end, which has to be a success; gives what it printed.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<String> {
-    watched(command, limit, LOOK, |_| interrupt::check())
+    watched(command, limit, POLL, |_| interrupt::check())
 }
 
 /// The same for undoing: an interrupt does not stop it.
 pub(crate) fn undo(command: &mut Command, limit: Duration) -> anyhow::Result<()> {
-    watched(command, limit, LOOK, |_| Ok(())).map(drop)
+    watched(command, limit, POLL, |_| Ok(())).map(drop)
 }
 
 /// Runs it with `look` called with its number every `period`; an error of that ends it.
@@ -124,7 +124,7 @@ pub(crate) fn ends(child: &mut Child, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
         match child.try_wait() {
-            Ok(None) if Instant::now() < until => thread::sleep(LOOK),
+            Ok(None) if Instant::now() < until => thread::sleep(POLL),
             Ok(status) => return status.is_some(),
             Err(_) => return true,
         }
@@ -162,7 +162,7 @@ mod tests {
         let error = run(&mut words("sleep 3600"), Duration::ZERO).expect_err("too long");
         assert!(error.to_string().contains("did not end"), "{error}");
         let stop = |_| bail!("enough");
-        let error = watched(&mut words("sleep 3600"), LIMIT, LOOK, stop).expect_err("stopped");
+        let error = watched(&mut words("sleep 3600"), LIMIT, POLL, stop).expect_err("stopped");
         assert_eq!(error.to_string(), "enough");
     }
 

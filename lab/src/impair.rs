@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How often somebody looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Passes all frames between two interfaces of this network namespace, badly.
 #[derive(Debug, clap::Args)]
@@ -128,7 +128,7 @@ impl Passage {
             Self::Process(bridge) => bridge.run(ended).map(Some),
             Self::Kernel(_) => {
                 while !ended() {
-                    thread::sleep(LOOK);
+                    thread::sleep(POLL);
                 }
                 Ok(None)
             }

@@ -33,11 +33,11 @@ pub(crate) fn quiet(
 
 /// Waits until nothing else runs on the machine, at most for `limit`; gives what others used at last, in cores.
 pub(crate) fn settle(limit: Duration) -> f64 {
-    const LOOK: Duration = Duration::from_millis(300);
+    const POLL: Duration = Duration::from_millis(300);
     let until = Instant::now() + limit;
     loop {
         let watch = Watch::start();
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
         let foreign = watch.foreign_cores();
         if foreign <= FOREIGN_CORES_MAX || Instant::now() >= until {
             return foreign;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const READY: Duration = Duration::from_secs(20);
 /// How long it may take to stop by itself.
 const STOP: Duration = Duration::from_secs(15);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 /// A program in the background.
 pub(crate) struct Service {
@@ -66,7 +66,7 @@ impl Service {
             if Instant::now() > until {
                 bail!("{} is not ready after {} s", self.name, READY.as_secs());
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
     }
 

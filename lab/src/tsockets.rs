@@ -183,7 +183,7 @@ impl Medium for TSockets {
         if taken == max {
             return taken; // the rest is ready still
         }
-        for (index, writable) in self.wires.epoll.look(&mut ready) {
+        for (index, writable) in self.wires.epoll.ready(&mut ready) {
             if index == LISTENER {
                 self.wires.accept();
                 continue;

@@ -194,7 +194,7 @@ impl Wired {
             let run = |mut command: Command| {
                 let meter = &meter;
                 scope.spawn(move || {
-                    command::watched(&mut command, limit, meter::PERIOD, |pid| meter.look(pid))
+                    command::watched(&mut command, limit, meter::PERIOD, |pid| meter.sample(pid))
                 })
             };
             let running: Vec<_> = commands.into_iter().map(run).collect();

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How often is looked whether a process is over.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// How long a killed process may take to be gone: its memory, its sockets.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -97,7 +97,7 @@ fn end_all(
         .collect();
     let mut interrupted = false;
     wait(entries, timeout, || {
-        interrupted = signals.wait_for(LOOK) == Some(Signal::Stop);
+        interrupted = signals.wait_for(POLL) == Some(Signal::Stop);
         interrupted
     });
     for (entry, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
@@ -109,7 +109,7 @@ fn end_all(
         entry.process.signal(libc::SIGKILL);
     }
     wait(entries, KILL_TIMEOUT, || {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
         false
     });
     for (_, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {

@@ -8,7 +8,7 @@ use std::thread;
 use tracing::{debug, error};
 
 /// Looks within the time after which the service manager gives the process up.
-const LOOKS: u32 = 4;
+const CHECKS: u32 = 4;
 
 /// Sends `state` to the socket that NOTIFY_SOCKET names.
 pub(crate) fn tell(state: NotifyState) {
@@ -32,7 +32,7 @@ pub(crate) fn watch(pulse: Pulse) -> io::Result<Watchdog> {
     let Some(limit) = limit else { return Ok(Watchdog { _alive: None }) };
     let (alive, ended) = sync_channel::<()>(0);
     let body = move || {
-        let pause = limit / LOOKS;
+        let pause = limit / CHECKS;
         loop {
             match pulse.check(pause) {
                 Ok(()) => tell(NotifyState::Watchdog),

@@ -10,7 +10,7 @@ use crate::inventory::{
 };
 use crate::registry::{Registry, Targets};
 use crate::{connect, logs, output};
-use roadtrain_engine::host::{Admin, HostConfig, look_around};
+use roadtrain_engine::host::{Admin, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use serde_json::json;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
 pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
-    let mut found = look(config)?;
+    let mut found = identified(config)?;
     if let Some(nsid) = args.nsid {
         found.namespaces.retain(|namespace| namespace.nsid == nsid);
         if found.namespaces.is_empty() {
@@ -108,7 +108,7 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
 }
 
 fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed>> {
-    let found = look(connect::config(portal, nqn, args)?)?;
+    let found = identified(connect::config(portal, nqn, args)?)?;
     let row = |namespace| Listed {
         traddr: portal.traddr.clone(),
         trsvcid: match portal.transport {
@@ -127,7 +127,7 @@ fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
     match portal.transport {
         Transport::Tcp => read_log(portal, args),
         Transport::Ether => {
-            let found = look_around(&connect::ether_address(portal)?, "")?;
+            let found = discover_ether(&connect::ether_address(portal)?, "")?;
             Ok(Discovery { genctr: 0, records: found.iter().map(Record::of_offer).collect() })
         }
     }
@@ -141,7 +141,7 @@ fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
     Ok(Discovery { genctr, records: entries.iter().map(Record::new).collect() })
 }
 
-fn look(config: HostConfig) -> Outcome<Identified> {
+fn identified(config: HostConfig) -> Outcome<Identified> {
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let mut admin = Admin::connect_patiently(&config)?;
     let info = admin.information(1);

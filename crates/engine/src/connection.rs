@@ -76,14 +76,14 @@ const LOOKS_BETWEEN_TRIES: u32 = 16;
 /// Whether to look again at once after a receive that did not fill its buffer: it pays while octets keep
 /// coming faster than they are handled, and else is a system call for nothing.
 #[derive(Debug, Default)]
-struct LookAgain {
+struct ReceiveAgain {
     pays: bool,
     /// The receive before was short: this one tells whether looking again pays.
     trying: bool,
     short: u32,
 }
 
-impl LookAgain {
+impl ReceiveAgain {
     /// A receive brought octets, filling its buffer or not; whether to look again.
     fn received(&mut self, full: bool) -> bool {
         self.pays |= self.trying;
@@ -120,7 +120,7 @@ pub(crate) struct Connection {
     kept: Vec<u8>,
     /// A caravan that the socket had no room for.
     blocked: Option<Box<Gather>>,
-    look_again: LookAgain,
+    receive_again: ReceiveAgain,
     pub(crate) stats: LaneStats,
 }
 
@@ -130,7 +130,7 @@ impl Connection {
             stream,
             kept: Vec::new(),
             blocked: None,
-            look_again: LookAgain::default(),
+            receive_again: ReceiveAgain::default(),
             stats: LaneStats::default(),
         }
     }
@@ -175,7 +175,7 @@ impl Connection {
             Incoming::Octets(got) => got,
             Incoming::Closed => return Ok(Received::Closed),
             Incoming::Nothing => {
-                self.look_again.nothing();
+                self.receive_again.nothing();
                 return Ok(Received::Nothing);
             }
         };
@@ -186,7 +186,7 @@ impl Connection {
         let direct = got.min(direct_max);
         let buffered = kept + got - direct;
         self.kept.clear();
-        let more = self.look_again.received(got == room + direct_max);
+        let more = self.receive_again.received(got == room + direct_max);
         Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
     }
 
@@ -248,24 +248,24 @@ mod tests {
 
     #[test]
     fn looking_again_stops_when_it_brings_nothing() {
-        let mut look = LookAgain::default();
+        let mut again = ReceiveAgain::default();
         let tries = (0..160).filter(|_| {
-            let again = look.received(false);
-            if again {
-                look.nothing();
+            let goes_on = again.received(false);
+            if goes_on {
+                again.nothing();
             }
-            again
+            goes_on
         });
         assert_eq!(tries.count(), 10, "one in sixteen tells whether it has begun to pay");
     }
 
     #[test]
     fn looking_again_goes_on_while_it_brings_something() {
-        let mut look = LookAgain::default();
-        while !look.received(false) {}
-        assert!((0..100).all(|_| look.received(false)));
-        look.nothing();
-        assert!(!look.received(false));
-        assert!(look.received(true), "a full buffer says that there is more");
+        let mut again = ReceiveAgain::default();
+        while !again.received(false) {}
+        assert!((0..100).all(|_| again.received(false)));
+        again.nothing();
+        assert!(!again.received(false));
+        assert!(again.received(true), "a full buffer says that there is more");
     }
 }

@@ -50,7 +50,7 @@ impl Spinner {
 
     /// Nothing is there to do: whether to look again at once instead of sleeping. `expecting` says that
     /// an answer is under way.
-    pub fn look_again(&mut self, now: Instant, expecting: bool) -> bool {
+    pub fn spin_again(&mut self, now: Instant, expecting: bool) -> bool {
         match self.waiting {
             Waiting::Sleep => false,
             Waiting::BusyPoll => true,
@@ -90,7 +90,7 @@ mod tests {
         let mut spinner = Spinner::new(Waiting::Spin(LIMIT));
         let (mut now, mut looks) = (Instant(0), 0);
         for _ in 0..1000 {
-            while spinner.look_again(now, true) {
+            while spinner.spin_again(now, true) {
                 looks += 1;
                 now += LIMIT;
             }
@@ -103,9 +103,9 @@ mod tests {
     fn successful_spins_go_on() {
         let mut spinner = Spinner::new(Waiting::Spin(LIMIT));
         for turn in 0..1000 {
-            assert!(spinner.look_again(Instant(turn * 1000), true));
+            assert!(spinner.spin_again(Instant(turn * 1000), true));
             spinner.worked();
         }
-        assert!(!spinner.look_again(Instant(0), false), "nothing is expected: sleep");
+        assert!(!spinner.spin_again(Instant(0), false), "nothing is expected: sleep");
     }
 }

@@ -193,7 +193,7 @@ impl Lane {
         }
         if self.connection.is_some()
             && self.requests.may_be_overdue(self.now)
-            && self.requests.look_for_overdue(self.now, |_| {})
+            && self.requests.check_overdue(self.now, |_| {})
         {
             self.detach();
         }

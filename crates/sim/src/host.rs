@@ -182,7 +182,7 @@ impl Host {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
-            is_lost |= lane.look_for_overdue(now, |cid| overdue.push(cid));
+            is_lost |= lane.check_overdue(now, |cid| overdue.push(cid));
             self.past.aborts += overdue.len() as u64;
             self.association.overdue(PATH, number, overdue);
             if is_lost {

@@ -74,10 +74,10 @@ struct Steps {
 
 impl Steps {
     fn new() -> Self {
-        const LOOKS: u32 = 100_000;
+        const CHECKS: u32 = 100_000;
         let began = now();
-        (0..LOOKS).for_each(|_| _ = std::hint::black_box(now()));
-        let clock_us = (now() - began) as f64 / 1e3 / f64::from(LOOKS);
+        (0..CHECKS).for_each(|_| _ = std::hint::black_box(now()));
+        let clock_us = (now() - began) as f64 / 1e3 / f64::from(CHECKS);
         Self { clock_us, ..Self::default() }
     }
 

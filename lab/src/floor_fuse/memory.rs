@@ -23,7 +23,7 @@ const BLOCK_BYTES: u32 = 512;
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const RING_ENTRIES: u32 = 256;
 /// How soon the end is noticed.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// What the upper octet of an entry's user data says.
 const WATCH: u64 = 1 << 56;
 const COMMAND: u64 = 2 << 56;
@@ -99,7 +99,7 @@ impl Reactor {
     fn run(&mut self, front: &mut impl Front) -> io::Result<()> {
         while !self.stopped {
             let idle = self.completions.is_empty();
-            self.ring.submit_and_wait(usize::from(idle), Some(LOOK_INTERVAL))?;
+            self.ring.submit_and_wait(usize::from(idle), Some(CHECK_INTERVAL))?;
             while let Some(cqe) = self.ring.next_completion() {
                 let key = cqe.user_data & KEY_MASK;
                 match cqe.user_data & !KEY_MASK {

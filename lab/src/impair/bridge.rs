@@ -10,7 +10,7 @@ const KEPT_BYTES: usize = NOTES_BYTES + 14;
 /// Frames taken from one side at a time.
 const BATCH: usize = 64;
 /// How often somebody looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Both ways between two interfaces.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Bridge {
         let sockets = &self.sockets;
         let due = lines.iter().filter_map(Line::due).min();
         let now = Instant::now();
-        wait(sockets, due.map_or(LOOK, |due| due.saturating_duration_since(now).min(LOOK)))?;
+        wait(sockets, due.map_or(POLL, |due| due.saturating_duration_since(now).min(POLL)))?;
         let mut frame = [0; FRAME_BYTES_MAX];
         for side in 0..2 {
             for _ in 0..BATCH {

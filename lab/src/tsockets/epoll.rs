@@ -58,7 +58,7 @@ impl Epoll {
     }
 
     /// What is ready now, without waiting: numbers, and whether there is room to send.
-    pub(super) fn look<'a>(
+    pub(super) fn ready<'a>(
         &self,
         ready: &'a mut Readiness,
     ) -> impl Iterator<Item = (usize, bool)> + use<'a> {

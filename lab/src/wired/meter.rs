@@ -59,7 +59,7 @@ impl Meter {
     }
 
     /// Counts when it is time to, and learns of the host's processes.
-    pub(super) fn look(&self, host: u32) -> anyhow::Result<()> {
+    pub(super) fn sample(&self, host: u32) -> anyhow::Result<()> {
         interrupt::check()?;
         let mut state = self.0.lock().expect("nobody panics with it");
         state.host.add(host);

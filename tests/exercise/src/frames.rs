@@ -97,7 +97,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, socket: &Socket, buffer: &mut [u8], rng: &mut Rng) {
+    fn check(&mut self, socket: &Socket, buffer: &mut [u8], rng: &mut Rng) {
         while let Some(length) = socket.receive(buffer) {
             let frame = &buffer[..length];
             let is_ours = length > ETHERNET_BYTES && frame[12..14] == ETHERTYPE.to_be_bytes();
@@ -187,7 +187,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (mut sent, mut refused) = (0u64, 0u64);
     let end = Instant::now() + Duration::from_secs(args.seconds);
     while Instant::now() < end {
-        seen.look(&socket, &mut buffer, &mut rng);
+        seen.check(&socket, &mut buffer, &mut rng);
         for _ in 0..SENDS_PER_LOOK {
             let kind = rng.choice(&args.kinds).context("--kinds is empty")?;
             let counter = match socket.send(&hostile(kind, &seen, &mut rng)) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
 /// How often is looked for changes.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 /// Rates are those of so long, or of the time since the beginning.
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -107,7 +107,7 @@ impl Kept {
     pub(super) fn until_stopped(&self, signals: &Signals, place: &mut Registration) -> Outcome {
         let mut said = false;
         loop {
-            if signals.wait_for(LOOK) == Some(Signal::Stop) {
+            if signals.wait_for(POLL) == Some(Signal::Stop) {
                 return Ok(());
             }
             self.remember(Instant::now(), sum(&self.view.lanes()));

@@ -178,12 +178,12 @@ impl LaneLoad {
     /// When it wants a turn at the latest.
     #[must_use]
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
-        const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
+        const POLL: std::time::Duration = std::time::Duration::from_millis(1);
         match (&self.stage, &self.schedule) {
-            (Stage::Ready, _) => Some(now + LOOK),
+            (Stage::Ready, _) => Some(now + POLL),
             // It has to see the end of the measurement between two arrivals, too.
             (Stage::Load, Some(schedule)) if !self.free.is_empty() => {
-                Some(schedule.next().min(now + LOOK * 20))
+                Some(schedule.next().min(now + POLL * 20))
             }
             (Stage::Load, None) => self.steps.as_ref().and_then(|steps| steps.next(now)),
             _ => None,

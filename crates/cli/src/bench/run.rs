@@ -18,9 +18,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Longest sleep between two looks at the board.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 /// The same while waiting for something that comes soon.
-const LOOK_SOON: Duration = Duration::from_millis(2);
+const POLL_SOON: Duration = Duration::from_millis(2);
 /// How long an interrupted run waits for what is in flight: its target may be away.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Failures after which it makes no sense to go on.
@@ -65,11 +65,11 @@ impl Run<'_> {
         let mut live = Live::new(self.plans, quiet);
         self.board.watched.store(live.is_shown(), Ordering::Relaxed);
         live.say(if self.plans[0].fill { "filling" } else { "preparing" });
-        let mut wait = self.wait(None, LOOK_SOON, || self.board.all_prepared());
+        let mut wait = self.wait(None, POLL_SOON, || self.board.all_prepared());
         if wait == Wait::Done && !self.args.ramp.is_zero() {
             live.say("ramp");
             self.board.set_phase(Phase::Ramp);
-            wait = self.wait(Some(self.args.ramp), LOOK, || false);
+            wait = self.wait(Some(self.args.ramp), POLL, || false);
         }
         if wait == Wait::Interrupted {
             live.end();
@@ -78,7 +78,7 @@ impl Run<'_> {
         let before = self.mark(own.as_deref_mut())?;
         if wait == Wait::Done {
             self.board.measure_from(clock::now());
-            let look = if self.plans[0].ios.is_some() { LOOK_SOON } else { LOOK };
+            let look = if self.plans[0].ios.is_some() { POLL_SOON } else { POLL };
             wait = self.wait(self.limit(), look, || {
                 live.show(|| self.board.progress());
                 self.board.finished_at().is_some()
@@ -146,7 +146,7 @@ impl Run<'_> {
         let mut results = Vec::new();
         let count: usize = self.board.loads.iter().map(Vec::len).sum();
         while results.len() < count {
-            match inbox.recv_timeout(LOOK) {
+            match inbox.recv_timeout(POLL) {
                 Ok(result) => results.push(result),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Failure::failed("a reactor has died, see above"));

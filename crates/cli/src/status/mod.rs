@@ -40,13 +40,13 @@ impl Shown {
 pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let Some(period) = args.watch else {
-        let shown = look(&args.names)?;
+        let shown = query(&args.names)?;
         if global.json { output::json(&shown) } else { output::line(&text(&shown)) }?;
         return judge(&shown);
     };
     let mut before: Vec<Shown> = Vec::new();
     loop {
-        let mut shown = look(&args.names)?;
+        let mut shown = query(&args.names)?;
         for one in &mut shown {
             since(one, &before);
         }
@@ -77,7 +77,7 @@ fn since(shown: &mut Shown, before: &[Shown]) {
 }
 
 /// Attachments, then targets.
-fn look(names: &[String]) -> Outcome<Vec<Shown>> {
+fn query(names: &[String]) -> Outcome<Vec<Shown>> {
     let (registry, targets) = (Registry::of_user(), Targets::of_user());
     let mut served = targets.entries()?;
     let mut entries = Vec::new();

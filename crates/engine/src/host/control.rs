@@ -108,7 +108,7 @@ impl Control {
     pub(super) fn run(&mut self) {
         loop {
             self.read_reports();
-            self.look_at_admin_queue();
+            self.check_admin_queue();
             match self.association.poll(clock::now()) {
                 Some(action) => {
                     if self.carry_out(action).is_break() {
@@ -138,7 +138,7 @@ impl Control {
     }
 
     /// Events, and news of the transport.
-    fn look_at_admin_queue(&mut self) {
+    fn check_admin_queue(&mut self) {
         if !self.association.is_live() || self.association.is_ending() {
             return;
         }

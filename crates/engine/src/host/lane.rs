@@ -199,10 +199,10 @@ impl Lane {
     }
 
     /// Looks how long commands have been under way.
-    fn look_for_overdue(&mut self, now: Instant) -> Result<(), LinkError> {
+    fn check_overdue(&mut self, now: Instant) -> Result<(), LinkError> {
         let (Some(link), Some(timeout)) = (&self.link, self.timeout) else { return Ok(()) };
         let overdue = &mut self.overdue;
-        match self.requests.core.look_for_overdue(now, |slot| overdue.push(link.cid(slot))) {
+        match self.requests.core.check_overdue(now, |slot| overdue.push(link.cid(slot))) {
             true => Err(LinkError::Unanswered(timeout + IoTimer::grace(timeout))),
             false => Ok(()),
         }
@@ -225,7 +225,7 @@ impl Lane {
             shared.completions.extend(self.requests.take_held_back(shared.now));
         }
         if self.requests.core.may_be_overdue(shared.now) {
-            self.look_for_overdue(shared.now)?;
+            self.check_overdue(shared.now)?;
         }
         let Some(link) = &mut self.link else { return Ok(()) };
         link.end_turn(shared)?;

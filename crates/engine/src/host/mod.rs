@@ -30,7 +30,7 @@ pub use controller::{Controller, ReactorInfo};
 pub use counters::{LaneReading, LinkReport, LinkState, PathReading};
 pub use discovery::discover;
 pub use error::HostError;
-pub use ether::{EtherAddress, EtherOffer, look_around};
+pub use ether::{EtherAddress, EtherOffer, discover_ether};
 pub use link::LinkError;
 pub use name::{Lookup, TargetName};
 pub use queue::{Client, RequestError};

@@ -34,7 +34,7 @@ pub struct EtherOffer {
 ///
 /// # Errors
 /// None.
-pub fn look_around(address: &EtherAddress, _: &str) -> Result<Vec<EtherOffer>, HostError> {
+pub fn discover_ether(address: &EtherAddress, _: &str) -> Result<Vec<EtherOffer>, HostError> {
     match *address {}
 }
 

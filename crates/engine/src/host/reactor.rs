@@ -243,7 +243,7 @@ impl Reactor {
 
     fn keeps_spinning(&mut self) -> bool {
         let expecting = self.lanes.iter().any(|lane| lane.outstanding() > 0);
-        self.spinner.look_again(clock::now(), expecting)
+        self.spinner.spin_again(clock::now(), expecting)
     }
 
     fn timeout(&mut self, front_deadline: Option<Instant>) -> Option<Duration> {
@@ -274,7 +274,7 @@ impl Reactor {
             }
             event::PORT => self.port_polled(&data, cqe.result),
             event::INTERFACES => {
-                self.look_at_carriers();
+                self.check_carriers();
                 self.arm_carrier();
             }
             event::COMMAND => {

@@ -248,7 +248,7 @@ impl Reactor {
     }
 
     fn keeps_spinning(&mut self) -> bool {
-        self.spinner.look_again(clock::now(), self.lanes.len() > 0)
+        self.spinner.spin_again(clock::now(), self.lanes.len() > 0)
     }
 
     /// The first reactor, which listens, also looks after keep-alive timers.
@@ -402,7 +402,7 @@ impl Reactor {
         }
         self.review_express();
         self.take_frames();
-        self.look_after_frames();
+        self.check_frames();
         for _ in 0..self.lanes.count(List::Timed) {
             let Some(index) = self.lanes.next(List::Timed) else { break };
             self.expire(index);

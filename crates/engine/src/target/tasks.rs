@@ -130,7 +130,7 @@ impl Entry {
             _ => 0,
         };
         let mut entry = Entry { buffer, reads, user, ..Entry::new(owner, store, op) };
-        if command.looks_at_stable_data() && loses {
+        if command.reads_stable_data() && loses {
             entry.then = entry.op.replace(Op::Flush);
         } else if let (Some(Op::WriteZeroes { fua, .. }), true) = (&mut entry.op, loses) {
             entry.then = std::mem::take(fua).then_some(Op::Flush);

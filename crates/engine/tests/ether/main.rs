@@ -8,7 +8,7 @@ use lab::{Lab, NQN, in_lab};
 use roadtrain_engine::backend::BackendKind;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{
-    Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, look_around,
+    Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
 };
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
@@ -38,7 +38,7 @@ fn exchange(client: &Client, seed: u8) {
 fn targets_are_found_and_used_over_all_links() {
     in_lab(2, |lab| {
         let server = lab.serve();
-        let found = look_around(&lab.address(), "").unwrap();
+        let found = discover_ether(&lab.address(), "").unwrap();
         let interfaces: Vec<&str> = found.iter().map(|offer| offer.interface.as_str()).collect();
         assert_eq!(interfaces, ["host0", "host1"]);
         assert!(found.iter().all(|o| o.nqn == NQN && o.endpoint == found[0].endpoint));

@@ -1,6 +1,6 @@
 //! A thread that looks at something from time to time.
 
-use super::watch::LOOK_INTERVAL;
+use super::watch::CHECK_INTERVAL;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -19,7 +19,7 @@ impl Poller {
     pub(crate) fn start(name: &str, mut look: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let (end, ending) = channel();
         let body = move || {
-            while ending.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            while ending.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 look();
             }
         };

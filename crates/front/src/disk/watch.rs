@@ -6,13 +6,13 @@ use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
 /// How often it looks.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One front's look at what the controller says of its namespace.
 #[derive(Default)]
 pub(crate) struct Watch {
     view: Option<ControllerView>,
-    look_at: Instant,
+    check_at: Instant,
     /// What the last look saw: size in octets, or that the namespace is gone.
     known: Option<Option<u64>>,
 }
@@ -25,8 +25,8 @@ impl Watch {
 
     /// Looks now. Returns whether the disk, by whomever it was updated, is other than at this front's last
     /// look: the front may have to tell its clients.
-    pub(crate) fn look(&mut self, now: Instant, disk: &Disk) -> bool {
-        self.look_at = now + LOOK_INTERVAL;
+    pub(crate) fn check(&mut self, now: Instant, disk: &Disk) -> bool {
+        self.check_at = now + CHECK_INTERVAL;
         if let Some(view) = &self.view {
             let info = disk.info();
             let same = view.namespace(info.nsid).filter(|namespace| info.is_of(namespace));
@@ -38,8 +38,8 @@ impl Watch {
     }
 
     /// Looks if it is time.
-    pub(crate) fn look_if_due(&mut self, now: Instant, disk: &Disk) -> bool {
-        now >= self.look_at && self.look(now, disk)
+    pub(crate) fn check_if_due(&mut self, now: Instant, disk: &Disk) -> bool {
+        now >= self.check_at && self.check(now, disk)
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     fn each_watch_tells_of_each_change_once() {
         let disk = Disk::new(DiskInfo { blocks: 10, ..test_info() }).unwrap();
         let (mut one, mut other) = (Watch::default(), Watch::default());
-        let mut look = |at| [one.look(Instant(at), &disk), other.look(Instant(at), &disk)];
+        let mut look = |at| [one.check(Instant(at), &disk), other.check(Instant(at), &disk)];
         assert_eq!(look(0), [false, false], "nothing has changed since the disk was made");
         disk.resize(20);
         assert_eq!(look(1), [true, true]);
@@ -68,9 +68,9 @@ mod tests {
     fn looks_are_rationed() {
         let disk = Disk::new(test_info()).unwrap();
         let mut watch = Watch::default();
-        watch.look(Instant(0), &disk);
+        watch.check(Instant(0), &disk);
         disk.resize(1);
-        assert!(!watch.look_if_due(Instant(1), &disk));
-        assert!(watch.look_if_due(Instant(0) + LOOK_INTERVAL, &disk));
+        assert!(!watch.check_if_due(Instant(1), &disk));
+        assert!(watch.check_if_due(Instant(0) + CHECK_INTERVAL, &disk));
     }
 }

@@ -225,7 +225,7 @@ impl FuseServer {
         }
         if asks_for_size(opcode) {
             for served in &mut self.disks {
-                served.watch.look(turn.now(), served.jobs.disk());
+                served.watch.check(turn.now(), served.jobs.disk());
             }
         }
         let (args, room) = self.slots.args_and_room(slot);
@@ -329,7 +329,7 @@ impl FuseServer {
 
     fn submit(&mut self, turn: &mut dyn Turn) {
         for served in &mut self.disks {
-            served.watch.look_if_due(turn.now(), served.jobs.disk());
+            served.watch.check_if_due(turn.now(), served.jobs.disk());
             served.jobs.submit(turn);
         }
         let retries = self.disks.iter().filter_map(|served| served.jobs.retry_at(turn.now()));

@@ -200,7 +200,7 @@ impl NbdServer {
         self.accept_at = None;
         match self.endpoint.accept() {
             Ok(Some(socket)) => {
-                self.watch.look(now, self.endpoint.export().disk());
+                self.watch.check(now, self.endpoint.export().disk());
                 self.add(now, socket);
             }
             Ok(None) => {}
@@ -391,7 +391,7 @@ impl Front for NbdServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.take_ready(turn);
         self.take_completions(turn);
-        self.watch.look_if_due(turn.now(), self.endpoint.export().disk());
+        self.watch.check_if_due(turn.now(), self.endpoint.export().disk());
         // What the lane can take it gets before the sockets are looked at; replies that leave free
         // the buffers that new requests need.
         self.jobs.submit(turn);

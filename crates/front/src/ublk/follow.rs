@@ -15,9 +15,9 @@ use tracing::{info, warn};
 /// No thread to be had.
 pub(crate) fn follow(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Result<Poller> {
     let mut watch = Watch::new(view);
-    watch.look(clock::now(), &disk);
+    watch.check(clock::now(), &disk);
     Poller::start("roadtrain-ublk", move || {
-        if watch.look(clock::now(), &disk) {
+        if watch.check(clock::now(), &disk) {
             tell(id, &disk);
         }
     })

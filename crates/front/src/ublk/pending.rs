@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 /// How often it looks whether the server has come.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(5);
 
 /// Runs the server that comes, if one does.
 pub(crate) struct PendingServer {
@@ -43,7 +43,7 @@ impl Front for PendingServer {
     fn deadline(&self) -> Option<Instant> {
         match &self.server {
             Some(server) => server.deadline(),
-            None => self.coming.as_ref().map(|_| self.now + LOOK),
+            None => self.coming.as_ref().map(|_| self.now + POLL),
         }
     }
 }

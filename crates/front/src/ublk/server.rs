@@ -20,7 +20,7 @@ use tracing::warn;
 /// Octets of buffers for requests that are cut or patched.
 const PATCH_BYTES_MAX: usize = 16 << 20;
 /// How often a server that is to end looks whether it is time.
-const END_LOOK: Duration = Duration::from_millis(50);
+const END_CHECK: Duration = Duration::from_millis(50);
 
 /// One tag of one of the server's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +213,8 @@ impl Front for UblkServer {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let look_at = self.stopping.then(|| self.now + END_LOOK);
-        self.retry_at.into_iter().chain(look_at).min()
+        let check_at = self.stopping.then(|| self.now + END_CHECK);
+        self.retry_at.into_iter().chain(check_at).min()
     }
 }
 

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 /// How often the namespace is looked at.
-const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// How long a frontend may take over the rest of a message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -67,7 +67,7 @@ impl Control {
     /// Until it is asked to stop.
     pub(crate) fn run(mut self) {
         while let Some(ready) = self.wait(self.listener.as_fd()) {
-            self.look(&None);
+            self.check(&None);
             if !ready {
                 continue;
             }
@@ -96,13 +96,13 @@ impl Control {
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
         ];
         // A signal, or no memory: the next look tells.
-        let _ = poll(&mut polled, Some(&LOOK_INTERVAL));
+        let _ = poll(&mut polled, Some(&CHECK_INTERVAL));
         (!self.stop.is_asked()).then(|| !polled[0].revents().is_empty())
     }
 
     /// Looks at the namespace, and tells the frontend when it has changed.
-    fn look(&mut self, channel: &Option<Channel>) {
-        if !self.watch.look_if_due(clock::now(), &self.wiring.disk) {
+    fn check(&mut self, channel: &Option<Channel>) {
+        if !self.watch.check_if_due(clock::now(), &self.wiring.disk) {
             return;
         }
         let bytes = self.wiring.disk.bytes();
@@ -141,7 +141,7 @@ impl Control {
         let mut handler = BackendReqHandler::from_stream(stream_too, session.clone());
         let mut channel = None;
         while let Some(ready) = self.wait(stream.as_fd()) {
-            self.look(&channel);
+            self.check(&channel);
             if !ready {
                 continue;
             }

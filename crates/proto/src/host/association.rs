@@ -554,7 +554,7 @@ impl<E: Send + 'static> Association<E> {
     }
 
     fn connect_lanes(&mut self, number: usize, info: ControllerInfo) {
-        self.pins.look(&info.namespaces); // lanes hear of it when they are attached
+        self.pins.check(&info.namespaces); // lanes hear of it when they are attached
         let info = Arc::new(info);
         self.info = Some(info.clone());
         self.actions.push_back(Action::Changed);
@@ -577,7 +577,7 @@ impl<E: Send + 'static> Association<E> {
             Ok(Done::Information(info)) => self.connect_lanes(number, *info),
             Ok(Done::Lanes) => self.attach(number),
             Ok(Done::Namespaces(namespaces)) => {
-                self.look_at(namespaces);
+                self.check_namespaces(namespaces);
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
                 self.actions.push_back(Action::Listen { path, sqe });
             }
@@ -624,9 +624,9 @@ impl<E: Send + 'static> Association<E> {
         path.task.is_some()
     }
 
-    fn look_at(&mut self, namespaces: Vec<NamespaceInfo>) {
+    fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
-        if self.pins.look(&namespaces) {
+        if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetStale(self.pins.stale()));
         }
         if let Some(info) = &self.info

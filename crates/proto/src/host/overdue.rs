@@ -40,7 +40,7 @@ pub struct IoTimer {
     /// `None`: there is none.
     timeout: Option<Duration>,
     /// Before then no command can be overdue.
-    look_at: Instant,
+    check_at: Instant,
 }
 
 impl IoTimer {
@@ -48,8 +48,8 @@ impl IoTimer {
     #[must_use]
     pub fn new(timeout: Option<Duration>) -> Self {
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
-        let look_at = timeout.map_or(Instant(u64::MAX), |_| Instant::default());
-        IoTimer { timeout, look_at }
+        let check_at = timeout.map_or(Instant(u64::MAX), |_| Instant::default());
+        IoTimer { timeout, check_at }
     }
 
     /// Time between a command's abort and the end of the connection.
@@ -62,19 +62,19 @@ impl IoTimer {
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
-        now >= self.look_at
+        now >= self.check_at
     }
 
     /// When they are to be looked at: a lane without commands needs not wake up for it.
     #[inline]
     #[must_use]
     pub fn deadline(&self, commands: u32) -> Option<Instant> {
-        (commands > 0 && self.timeout.is_some()).then_some(self.look_at)
+        (commands > 0 && self.timeout.is_some()).then_some(self.check_at)
     }
 
     /// Looks at all commands under way, by slot. Those that are overdue go to `abort`, once. `true`: one was not
     /// answered after its abort either, and the connection is to be given up.
-    pub fn look<'a>(
+    pub fn check<'a>(
         &mut self,
         now: Instant,
         commands: impl Iterator<Item = (u16, &'a mut Watch)>,
@@ -93,7 +93,7 @@ impl IoTimer {
             next = next.min(end);
         }
         let least = (timeout / LOOKS_PER_TIMEOUT).min(LOOK_MAX);
-        self.look_at = next.max(now + least);
+        self.check_at = next.max(now + least);
         is_over
     }
 }
@@ -109,10 +109,10 @@ mod tests {
     }
 
     /// Looks if it is due; which slots are to be aborted, and whether the connection is over.
-    fn look(timer: &mut IoTimer, now: Instant, watches: &mut [Watch]) -> (Vec<u16>, bool) {
+    fn check(timer: &mut IoTimer, now: Instant, watches: &mut [Watch]) -> (Vec<u16>, bool) {
         let mut aborts = Vec::new();
         let is_over = timer.is_due(now)
-            && timer.look(now, (0..).zip(watches.iter_mut()), |slot| aborts.push(slot));
+            && timer.check(now, (0..).zip(watches.iter_mut()), |slot| aborts.push(slot));
         (aborts, is_over)
     }
 
@@ -120,25 +120,25 @@ mod tests {
     fn a_command_is_aborted_and_then_given_up() {
         let mut timer = IoTimer::new(Some(TIMEOUT));
         let mut watches = [Watch::new(at(100)), Watch::new(at(115))];
-        assert_eq!(look(&mut timer, at(115), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(115), &mut watches), (vec![], false));
         assert_eq!(timer.deadline(2), Some(at(130)));
-        assert_eq!(look(&mut timer, at(129), &mut watches), (vec![], false));
-        assert_eq!(look(&mut timer, at(130), &mut watches), (vec![0], false));
+        assert_eq!(check(&mut timer, at(129), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(130), &mut watches), (vec![0], false));
         assert_eq!(timer.deadline(2), Some(at(140)));
         assert!(watches[0].is_overdue() && !watches[1].is_overdue());
-        assert_eq!(look(&mut timer, at(139), &mut watches), (vec![], false));
-        assert_eq!(look(&mut timer, at(140), &mut watches), (vec![], true));
+        assert_eq!(check(&mut timer, at(139), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(140), &mut watches), (vec![], true));
     }
 
     #[test]
     fn what_is_answered_after_its_abort_ends_nothing() {
         let mut timer = IoTimer::new(Some(TIMEOUT));
         let mut watches = [Watch::new(at(100))];
-        assert_eq!(look(&mut timer, at(131), &mut watches), (vec![0], false));
+        assert_eq!(check(&mut timer, at(131), &mut watches), (vec![0], false));
         watches[0] = Watch::new(at(132)); // the slot's next command
-        assert_eq!(look(&mut timer, at(141), &mut watches), (vec![], false));
-        assert_eq!(look(&mut timer, at(161), &mut watches), (vec![], false));
-        assert_eq!(look(&mut timer, at(162), &mut watches), (vec![0], false));
+        assert_eq!(check(&mut timer, at(141), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(161), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(162), &mut watches), (vec![0], false));
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             let now = Instant(ms * 1_000_000);
             if timer.is_due(now) {
                 looks += 1;
-                assert!(!timer.look(now, [(0, &mut Watch::new(now))].into_iter(), |_| panic!()));
+                assert!(!timer.check(now, [(0, &mut Watch::new(now))].into_iter(), |_| panic!()));
             }
         }
         assert_eq!(looks, 20);
@@ -164,7 +164,7 @@ mod tests {
             if timer.is_due(now) {
                 looks += 1;
                 let mut oldest = Watch::new(Instant((ms - 29_999) * 1_000_000));
-                assert!(!timer.look(now, [(0, &mut oldest)].into_iter(), |_| panic!()));
+                assert!(!timer.check(now, [(0, &mut oldest)].into_iter(), |_| panic!()));
             }
         }
         assert!(looks <= 301, "{looks}");
@@ -176,6 +176,6 @@ mod tests {
         let mut timer = IoTimer::new(None);
         assert_eq!(timer.deadline(5), None);
         assert!(!timer.is_due(at(1 << 33)));
-        assert!(!timer.look(at(1000), [(0, &mut Watch::default())].into_iter(), |_| panic!()));
+        assert!(!timer.check(at(1000), [(0, &mut Watch::default())].into_iter(), |_| panic!()));
     }
 }

@@ -19,7 +19,7 @@ pub struct Pins {
 
 impl Pins {
     /// Looks at the namespaces that there are; whether other NSIDs are stale now.
-    pub fn look(&mut self, namespaces: &[NamespaceInfo]) -> bool {
+    pub fn check(&mut self, namespaces: &[NamespaceInfo]) -> bool {
         for now in namespaces {
             self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
         }
@@ -54,7 +54,7 @@ mod tests {
     fn an_nsid_is_barred_while_another_namespace_is_there() {
         let mut pins = Pins::default();
         let mut look = |namespaces: &[NamespaceInfo]| {
-            pins.look(namespaces);
+            pins.check(namespaces);
             pins.stale().to_vec()
         };
         let none: [u32; 0] = [];

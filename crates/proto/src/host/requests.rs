@@ -290,7 +290,7 @@ impl<R: Addressed> Requests<R> {
         [self.rest_until(), self.timer.deadline(in_flight)].into_iter().flatten().min()
     }
 
-    /// Whether [`Requests::look_for_overdue`] is due.
+    /// Whether [`Requests::check_overdue`] is due.
     #[inline]
     #[must_use]
     pub fn may_be_overdue(&self, now: Instant) -> bool {
@@ -299,10 +299,10 @@ impl<R: Addressed> Requests<R> {
 
     /// Looks how long commands have been under way: the slots of those that are to be aborted go to `abort`, once.
     /// `true`: one was not answered after its abort either, and the connection is to be given up.
-    pub fn look_for_overdue(&mut self, now: Instant, abort: impl FnMut(u16)) -> bool {
+    pub fn check_overdue(&mut self, now: Instant, abort: impl FnMut(u16)) -> bool {
         let entries = (0..).zip(&mut self.slots);
         let watches = entries.filter_map(|(slot, entry)| Some((slot, &mut entry.as_mut()?.watch)));
-        self.timer.look(now, watches, abort)
+        self.timer.check(now, watches, abort)
     }
 
     // ---- Connections ----

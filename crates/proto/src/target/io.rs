@@ -81,7 +81,7 @@ impl IoCommand {
 
     /// Whether the data has to be on stable storage before it is looked at: Read and Compare with FUA.
     #[must_use]
-    pub fn looks_at_stable_data(&self) -> bool {
+    pub fn reads_stable_data(&self) -> bool {
         matches!(self, IoCommand::Read { fua: true, .. } | IoCommand::Compare { fua: true, .. })
     }
 
@@ -219,7 +219,7 @@ mod tests {
                 sqe.cdw12 = flags.into();
                 sqe.set_transport(512);
                 let command = IoCommand::parse(&sqe, &GEOMETRY, 0).unwrap();
-                assert_eq!(command.looks_at_stable_data(), stable && flags != 0, "{opcode:#x}");
+                assert_eq!(command.reads_stable_data(), stable && flags != 0, "{opcode:#x}");
             }
         }
     }

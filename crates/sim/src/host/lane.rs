@@ -92,10 +92,10 @@ impl Lane {
     }
 
     /// Commands not answered in time go to `abort`; `true`: the connection is to be given up.
-    pub(super) fn look_for_overdue(&mut self, now: Instant, mut abort: impl FnMut(u16)) -> bool {
+    pub(super) fn check_overdue(&mut self, now: Instant, mut abort: impl FnMut(u16)) -> bool {
         let Some(link) = &self.link else { return false };
         self.requests.may_be_overdue(now)
-            && self.requests.look_for_overdue(now, |slot| abort(link.qpair.cid(slot)))
+            && self.requests.check_overdue(now, |slot| abort(link.qpair.cid(slot)))
     }
 
     /// Resets the connection.

@@ -111,7 +111,7 @@ impl EtherWire {
     fn send(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
         let EtherWire { ports, lane: Some(lane), .. } = self else { return Ok(()) };
         let now = clock::now();
-        lane.look_at_carriers(now, ports);
+        lane.check_carriers(now, ports);
         lane.qpair.batcher().drained(now);
         lane.keep(now, ports, self.is_admin);
         lane.send(now, ports, &OutData { slot, data });

@@ -77,7 +77,7 @@ impl Question for Search<'_> {
         for &port in self.ports {
             ports.put(port, GROUP, header, self.nqn.as_bytes());
         }
-        ports.look_at_carriers();
+        ports.check_carriers();
         self.alive = self.ports.iter().copied().filter(|&port| ports.has_carrier(port)).collect();
     }
 
@@ -117,7 +117,7 @@ impl Question for Search<'_> {
 ///
 /// # Errors
 /// An interface cannot be used.
-pub fn look_around(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
+pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
     let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
     let config = beside(&address.port, RECEIVE_BYTES);
     let mut ports = Ports::open(address, &config).map_err(failed)?;
@@ -163,7 +163,7 @@ pub(super) fn find_more(
     endpoint: &[u8; 16],
     survey: &Survey,
 ) -> Result<Vec<Path>, LinkError> {
-    ports.look_at_carriers();
+    ports.check_carriers();
     let at: Vec<usize> = (0..ports.len()).filter(|&port| ports.has_carrier(port)).collect();
     if at.is_empty() || survey.addresses.is_empty() {
         return Ok(Vec::new());

@@ -140,7 +140,7 @@ impl EtherLane {
         self.credits = Some(credits.min(u16::MAX.into()) as u16);
         self.prefer(|port| numa::detour(ports.node(port)));
         self.settle(now, ports);
-        self.look_at_carriers(now, ports);
+        self.check_carriers(now, ports);
     }
 
     /// Tells the target what holds for each link.
@@ -238,7 +238,7 @@ impl EtherLane {
             self.survey(now, ports);
         }
         if is_admin {
-            self.look_whether_links_suit(now, ports);
+            self.check_links(now, ports);
         }
         if std::mem::take(&mut self.has_new) {
             if self.credits.is_some() {
@@ -285,7 +285,7 @@ impl EtherLane {
     }
 
     /// The ports have looked whether their interfaces are there, and have a carrier.
-    pub(crate) fn look_at_carriers(&mut self, now: Instant, ports: &Ports) {
+    pub(crate) fn check_carriers(&mut self, now: Instant, ports: &Ports) {
         for &(link, route) in &self.routes {
             let links = self.qpair.links_mut();
             // It may take only smaller frames than it did.

@@ -31,7 +31,7 @@ mod reconnect;
 mod topology;
 
 pub use address::EtherAddress;
-pub use discovery::{EtherOffer, look_around};
+pub use discovery::{EtherOffer, discover_ether};
 pub(crate) use discovery::{Path, Target, find};
 pub(crate) use fence::{Past, PastLane};
 pub(crate) use join::{Joining, join};

@@ -71,7 +71,7 @@ impl PathDiscovery {
             while let Some(now) = next(&news, &mut survey, target.address.interfaces.len()) {
                 match now {
                     Some(survey) => {
-                        if let Err(error) = look(&target, survey, &mut ports, &found) {
+                        if let Err(error) = check(&target, survey, &mut ports, &found) {
                             debug!("links are not looked for: {error}");
                             ports = None;
                         }
@@ -109,7 +109,7 @@ fn next<'a>(
     Some(None)
 }
 
-fn look(
+fn check(
     target: &Whereabouts,
     survey: &Survey,
     ports: &mut Option<Ports>,

@@ -196,13 +196,13 @@ impl Ports {
         self.places.get(port).is_none_or(|place| place.has_carrier)
     }
 
-    /// Readable when interfaces may have changed: [`Ports::look_at_carriers`].
+    /// Readable when interfaces may have changed: [`Ports::check_carriers`].
     pub(crate) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(CarrierWatch::fd)
     }
 
     /// Looks whether interfaces are there, and up; whether something has changed.
-    pub(crate) fn look_at_carriers(&mut self) -> bool {
+    pub(crate) fn check_carriers(&mut self) -> bool {
         self.watch.iter().for_each(CarrierWatch::clear);
         let mut has_changed = false;
         for place in &mut self.places {
@@ -301,7 +301,7 @@ impl Ports {
             }
         }
         if watch.is_some() && polls[self.places.len()].revents != 0 {
-            self.look_at_carriers();
+            self.check_carriers();
         }
         Ok(other.is_some() && polls.last().is_some_and(|poll| poll.revents != 0))
     }

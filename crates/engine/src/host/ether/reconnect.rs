@@ -91,7 +91,7 @@ pub(super) fn is_small(takes: usize, link: usize) -> bool {
 
 impl EtherLane {
     /// Time has passed, for the admin queue: lanes go the same way together.
-    pub(super) fn look_whether_links_suit(&mut self, now: Instant, ports: &mut Ports) {
+    pub(super) fn check_links(&mut self, now: Instant, ports: &mut Ports) {
         let links = self.qpair.links();
         if self.reconnect.is_due(now, links.are_all_suspect()) {
             let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
@@ -136,7 +136,7 @@ mod tests {
     fn dead_lane() -> EtherLane {
         let mut lane = lane();
         lane.qpair.links_mut().set_carrier(START, 0, false);
-        lane.look_whether_links_suit(START, &mut Ports::default());
+        lane.check_links(START, &mut Ports::default());
         lane
     }
 
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(lane.reconnect.deadline(), Some(after(1250)));
         assert!(matches!(lane.check(after(1250)), Err(LinkError::Moved)));
         lane.qpair.links_mut().set_carrier(after(1240), 0, true);
-        lane.look_whether_links_suit(after(1240), &mut Ports::default());
+        lane.check_links(after(1240), &mut Ports::default());
         assert!(lane.check(after(1250)).is_err(), "not back yet");
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn an_offer_ends_no_lane_that_lives() {
         let elsewhere = MacAddress([7; 6]);
         let mut alive = lane();
-        alive.look_whether_links_suit(START, &mut Ports::default());
+        alive.check_links(START, &mut Ports::default());
         offer(&mut alive, after(1), elsewhere, 9, "nqn.x:y");
         assert!(alive.check(after(2000)).is_ok());
 
@@ -202,7 +202,7 @@ mod tests {
         let mut lane = lane();
         let look = |lane: &mut EtherLane, ms, is_small| {
             lane.reconnect.set_small(0, is_small);
-            lane.look_whether_links_suit(after(ms), &mut Ports::default());
+            lane.check_links(after(ms), &mut Ports::default());
         };
         look(&mut lane, 0, true);
         look(&mut lane, 1900, false);

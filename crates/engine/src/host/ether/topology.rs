@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn is_small_for_long(lane: &mut EtherLane) -> bool {
-        lane.look_whether_links_suit(START, &mut Ports::default());
+        lane.check_links(START, &mut Ports::default());
         lane.check(START + Duration::from_secs(4)).is_err()
     }
 

@@ -160,9 +160,9 @@ impl Lane {
     }
 
     /// Interfaces have come or gone.
-    pub(crate) fn look_at_carriers(&mut self, shared: &Shared) {
+    pub(crate) fn check_carriers(&mut self, shared: &Shared) {
         if let Some(link) = self.ether() {
-            link.lane.look_at_carriers(shared.now, &shared.ports);
+            link.lane.check_carriers(shared.now, &shared.ports);
         }
     }
 

@@ -78,10 +78,10 @@ impl Reactor {
         }
     }
 
-    pub(super) fn look_at_carriers(&mut self) {
+    pub(super) fn check_carriers(&mut self) {
         self.shared.now = clock::now();
-        if self.shared.ports.look_at_carriers() {
-            self.lanes.iter_mut().for_each(|lane| lane.look_at_carriers(&self.shared));
+        if self.shared.ports.check_carriers() {
+            self.lanes.iter_mut().for_each(|lane| lane.check_carriers(&self.shared));
         }
     }
 
@@ -150,7 +150,7 @@ impl Reactor {
         }
         self.frames.paths_at = now;
         if self.shared.ports.has_absent() {
-            self.look_at_carriers(); // the kernel may still have been taking one away
+            self.check_carriers(); // the kernel may still have been taking one away
         }
         for (lane, &number) in self.lanes.iter().zip(&self.numbers) {
             if let Some(counters) = self.counters.get(number) {

@@ -80,8 +80,8 @@ impl Frames {
     }
 
     /// When the reactor is to look after its ports and lanes, if it has any.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        self.watched.look_at(self.by_host.is_empty())
+    pub(super) fn check_at(&self) -> Option<Instant> {
+        self.watched.check_at(self.by_host.is_empty())
     }
 
     /// The lane ends.
@@ -302,12 +302,12 @@ impl Reactor {
     }
 
     /// What changes without a frame.
-    pub(super) fn look_after_frames(&mut self) {
+    pub(super) fn check_frames(&mut self) {
         let now = self.shared.now;
-        if self.frames.look_at().is_none_or(|at| now < at) {
+        if self.frames.check_at().is_none_or(|at| now < at) {
             return;
         }
-        if self.look_at_ports() {
+        if self.check_ports() {
             self.tell_lanes();
         }
         for index in self.lanes.indices() {

@@ -18,7 +18,7 @@ impl Frames {
         (Vec::new(), Frames::default())
     }
 
-    pub(super) fn look_at(&self) -> Option<Instant> {
+    pub(super) fn check_at(&self) -> Option<Instant> {
         None
     }
 
@@ -27,7 +27,7 @@ impl Frames {
 
 impl Reactor {
     pub(super) fn take_frames(&mut self) {}
-    pub(super) fn look_after_frames(&mut self) {}
+    pub(super) fn check_frames(&mut self) {}
     pub(super) fn flush_ports(&mut self) {}
     pub(super) fn arm_ports(&mut self) {}
     pub(super) fn port_polled(&mut self, _: &UserData, _: i32) {}

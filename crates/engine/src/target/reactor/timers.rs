@@ -17,21 +17,21 @@ const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
 impl Reactor {
     /// Until the first of what the reactor has to wake up for by itself.
     pub(super) fn timeout(&mut self) -> Option<Duration> {
-        let keep_alive = self.listens().then(|| self.next_look()).flatten();
+        let keep_alive = self.listens().then(|| self.next_check()).flatten();
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (self.lanes.count(List::Starved) > 0).then_some(self.transfers_at);
         let due = self.shared.dispatcher.next_due();
-        let look = self.frames.look_at();
+        let check = self.frames.check_at();
         let now = clock::now();
         let doorbells = self.lanes.earliest(List::Timed, Lane::deadline);
-        let others = [keep_alive, newcomer, transfers, due, self.trim_at, look];
+        let others = [keep_alive, newcomer, transfers, due, self.trim_at, check];
         let others = others.into_iter().flatten();
         let deadline = others.chain(doorbells).min()?;
         Some(deadline.since(now))
     }
 
     /// When keep-alive timers, and listeners that pause, are to be looked at.
-    fn next_look(&self) -> Option<Instant> {
+    fn next_check(&self) -> Option<Instant> {
         let deadline = self.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
         if self.paused.is_empty() { deadline } else { Some(self.keep_alive_at) }
     }

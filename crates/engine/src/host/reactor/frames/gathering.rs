@@ -30,7 +30,7 @@ impl Gathering {
     /// Something could be sent: whether to look for more frames first.
     pub(super) fn goes_on(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        now.since(since) < HOLD_MAX && self.gap.look_again(now, true)
+        now.since(since) < HOLD_MAX && self.gap.spin_again(now, true)
     }
 
     /// Everything is sent now.

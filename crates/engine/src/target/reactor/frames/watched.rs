@@ -12,7 +12,7 @@ use std::mem;
 use std::time::Duration;
 
 /// Between two looks at what changes without a frame: carriers, silence, idle memory.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// A poll of a port's descriptor.
 #[derive(Clone, Copy, Default)]
@@ -33,7 +33,7 @@ pub(super) struct Watched {
     watch_poll: bool,
     /// An interface is not there.
     has_absent: bool,
-    look_at: Instant,
+    check_at: Instant,
 }
 
 impl Watched {
@@ -45,14 +45,14 @@ impl Watched {
             watch: has_ports.then(CarrierWatch::open).and_then(Result::ok),
             watch_poll: false,
             has_absent: lane_ports.iter().any(Port::is_absent),
-            look_at: Instant::default(),
+            check_at: Instant::default(),
         }
     }
 
     /// When the reactor is to look after its ports and lanes, if it has any.
-    pub(super) fn look_at(&self, is_idle: bool) -> Option<Instant> {
+    pub(super) fn check_at(&self, is_idle: bool) -> Option<Instant> {
         let is_quiet = is_idle && !self.has_absent && self.watch.is_some();
-        (!self.states.is_empty() && !is_quiet).then_some(self.look_at)
+        (!self.states.is_empty() && !is_quiet).then_some(self.check_at)
     }
 }
 
@@ -97,15 +97,15 @@ impl Reactor {
         let watched = &mut self.frames.watched;
         watched.watch_poll = false;
         watched.watch.iter().for_each(CarrierWatch::clear);
-        if self.look_at_ports() {
+        if self.check_ports() {
             self.tell_lanes();
         }
     }
 
     /// Looks which interfaces are there, and how; whether that has changed.
-    pub(super) fn look_at_ports(&mut self) -> bool {
+    pub(super) fn check_ports(&mut self) -> bool {
         let watched = &mut self.frames.watched;
-        watched.look_at = self.shared.now + LOOK;
+        watched.check_at = self.shared.now + POLL;
         let ports = self.shared.ports.iter_mut().chain(&mut self.frames.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if port.follow() {
