@@ -10,6 +10,7 @@ mod floor;
 mod floor_ether;
 mod floor_fuse;
 mod grid;
+mod hand_over;
 mod impair;
 mod interrupt;
 mod links;
@@ -65,6 +66,8 @@ enum Command {
     /// Read files by threads, and say how fast
     #[command(hide = true)]
     Scan(apps::ScanArgs),
+    /// Run a target that hands commands and completions to other threads, to compare
+    HandOver(hand_over::Args),
     /// Run `roadtrain` with TCP connections that carry the frames of -t ether, to compare
     Tsockets(tsockets::Args),
     /// Put committed results into docs/PERFORMANCE.md and lab/JOURNAL.md again, or check that they are there
@@ -84,6 +87,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Impair(args) => impair::main(&args),
         Command::Links(args) => links::main(&args),
         Command::Scan(args) => apps::scan_main(&args),
+        Command::HandOver(args) => hand_over::main(&args),
         Command::Tsockets(args) => return Ok(tsockets::main(args)),
         Command::Report(args) => report::main(&args),
     };

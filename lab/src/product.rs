@@ -31,10 +31,9 @@ pub(crate) struct Timing {
 /// Arguments of `roadtrain` for one run with a target of its own.
 pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<String> {
     let own = format!(
-        "--namespace {} --target-cores 1 --target-policy {} {}",
+        "--namespace {} --target-cores 1 --target-policy {}",
         load.backend.namespace(timing.mib),
         setup.policy,
-        target(setup),
     );
     words(&format!("bench {} {own} {}", host(load, setup, timing), both(setup)))
 }
@@ -58,12 +57,11 @@ pub(crate) fn fill(setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
 pub(crate) fn serve(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Vec<String> {
     let cores = (0..setup.reactors).map(|n| (1 - n % 2).to_string()).collect::<Vec<_>>().join(",");
     words(&format!(
-        "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {} {}",
+        "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {}",
         setup.over.transport(),
         load.backend.namespace(timing.mib),
         setup.policy,
         both(setup),
-        target(setup),
         buffers(load, setup),
     ))
 }
@@ -120,11 +118,6 @@ fn both(setup: &Setup) -> String {
         Sharing::Nothing => "--no-data-batching --no-request-batching ",
     };
     text
-}
-
-/// What the target alone is told.
-fn target(setup: &Setup) -> String {
-    setup.dispatch.map_or_else(String::new, |dispatch| format!("--dispatch {dispatch}"))
 }
 
 /// Memory for what a target receives: over frames every lane has its part of it.

@@ -76,7 +76,10 @@ impl Wired {
         timing: &Timing,
     ) -> anyhow::Result<Service> {
         let arguments = product::serve(load, setup, timing, &self.served_at(setup));
-        let mut command = self.program(setup)?;
+        let mut command = match setup.hand_over.mode() {
+            None => self.program(setup)?,
+            Some(mode) => this(&["hand-over", mode])?,
+        };
         self.links.target.enter(command.args(arguments));
         let mut service = Service::start(&mut command, &self.scratch.path().join("target"))?;
         service.until_line("ready")?;
@@ -88,9 +91,7 @@ impl Wired {
         if setup.over != Over::Sockets {
             return Ok(Command::new(&self.program));
         }
-        let mut command = Command::new(std::env::current_exe().context("this program")?);
-        command.arg("tsockets");
-        Ok(command)
+        this(&["tsockets"])
     }
 
     fn served_at(&self, setup: &Setup) -> String {
@@ -205,4 +206,11 @@ impl Wired {
         drop(target);
         Ok(meter.complete(Measure::together(&measures)))
     }
+}
+
+/// This program with a command of its own.
+fn this(words: &[&str]) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("this program")?);
+    command.args(words);
+    Ok(command)
 }

@@ -66,6 +66,31 @@ pub(crate) enum Sharing {
     Nothing,
 }
 
+/// What a target hands to other threads than those that receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum HandOver {
+    /// Nothing, where nobody compares.
+    #[default]
+    Default,
+    /// Nothing.
+    NoWq,
+    /// Completions.
+    Rec,
+    /// Commands and completions.
+    Base,
+}
+
+impl HandOver {
+    /// How this program's target is told; `None`: the product's is meant.
+    pub(crate) fn mode(self) -> Option<&'static str> {
+        match self {
+            Self::Default | Self::NoWq => None,
+            Self::Rec => Some("rec"),
+            Self::Base => Some("base"),
+        }
+    }
+}
+
 /// A workload: random requests, host on core 0, target on core 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
@@ -123,8 +148,8 @@ pub(crate) struct Setup {
     pub(crate) mode: Mode,
     pub(crate) over: Over,
     pub(crate) sharing: Sharing,
-    /// How threads and callbacks share the work.
-    pub(crate) dispatch: Option<&'static str>,
+    /// What the target hands to other threads.
+    pub(crate) hand_over: HandOver,
     /// Threads of the target that receive.
     pub(crate) reactors: usize,
 }
@@ -271,7 +296,7 @@ impl Setup {
             mode: Mode::Inline,
             over: Over::Tcp,
             sharing: Sharing::All,
-            dispatch: None,
+            hand_over: HandOver::Default,
             reactors: 1,
         }
     }
@@ -391,9 +416,12 @@ impl fmt::Display for Setup {
             Sharing::NoData => ", data apart",
             Sharing::Nothing => ", all apart",
         })?;
-        if let Some(dispatch) = self.dispatch {
-            write!(f, ", {dispatch}")?;
-        }
+        f.write_str(match self.hand_over {
+            HandOver::Default => "",
+            HandOver::NoWq => ", nowq",
+            HandOver::Rec => ", rec",
+            HandOver::Base => ", base",
+        })?;
         match self.reactors {
             1 => Ok(()),
             n => write!(f, ", {n} reactors"),
@@ -451,7 +479,7 @@ mod tests {
         let queue = Setup { mode: Mode::Queue, ..Setup::new("auto") };
         assert_eq!(queue.to_string(), "auto, queue mode");
         let frames = Setup { over: Over::Ether, ..Setup::new("auto") };
-        let apart = Setup { sharing: Sharing::NoData, dispatch: Some("rec"), ..frames };
+        let apart = Setup { sharing: Sharing::NoData, hand_over: HandOver::Rec, ..frames };
         assert_eq!(frames.to_string(), "auto, ether");
         assert_eq!(apart.to_string(), "auto, ether, data apart, rec");
     }

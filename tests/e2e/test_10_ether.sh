@@ -94,18 +94,6 @@ test_ether_over_af_xdp() {
     bench_ether --port-kind packet --rw randrw --bs 64k --depth 4 --seconds 1
 }
 
-test_ether_dispatch() {
-    local mode
-    for mode in rec base nowq; do
-        ether_lab 1 9000
-        serve_ether --dispatch $mode --namespace "file:$work/disk.img,size=64MiB"
-        bench_ether --rw randrw --bs 4k --depth 16 --lanes 2 --seconds 1
-        kill "$target"
-        ended "$target" 10
-        links_remove "$lab"
-    done
-}
-
 test_ether_files_under_nbd() {
     ether_lab 2 9000
     serve_ether --namespace "file:$work/disk.img,size=64MiB"

@@ -109,13 +109,3 @@ test_command_help_and_man() {
     "$ROADTRAIN" man man
     [ -s man/roadtrain.1 ]
 }
-
-# The threads that a target can be given for measurements.
-test_command_bench_dispatch() {
-    local mode
-    for mode in nowq rec base; do
-        "$ROADTRAIN" bench --dispatch $mode --rw randrw --bs 4k --depth 16 --lanes 2 --seconds 1 --verify \
-            --json >bench.json
-        holds bench.json '.errors == 0 and .blocks_checked > 0 and .settings.dispatch == $mode' --arg mode $mode
-    done
-}

@@ -2,8 +2,8 @@
 
 use super::stream::{LaneChoice, StepSpec, StreamSpec};
 use super::{
-    ClassName, ConnectArgs, DispatchName, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName,
-    Portal, Transport, WaitArgs,
+    ClassName, ConnectArgs, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName, Portal,
+    Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
@@ -275,9 +275,6 @@ pub struct OwnTargetArgs {
     /// Its policy [default: as --policy].
     #[arg(long, value_name = "NAME", conflicts_with = "traddr")]
     pub target_policy: Option<PolicyName>,
-    /// Which of its threads commands and completions pass through.
-    #[arg(long, value_name = "MODE", default_value = "nowq", conflicts_with = "traddr")]
-    pub dispatch: DispatchName,
 }
 
 pub(super) fn parse_rate(text: &str) -> Result<f64, String> {

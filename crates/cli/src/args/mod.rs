@@ -18,7 +18,6 @@ mod attach;
 mod bench;
 mod class;
 mod connect;
-mod dispatch;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod generate;
@@ -34,7 +33,6 @@ pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs, ReadWrite};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
-pub use dispatch::DispatchName;
 pub use ether::EtherArgs;
 #[cfg(feature = "ether")]
 pub use ether::PortKindName;

@@ -1,6 +1,6 @@
 //! `roadtrain serve`
 
-use super::{DispatchName, EtherArgs, PlacementName, PolicyArgs, Transport, WaitArgs};
+use super::{EtherArgs, PlacementName, PolicyArgs, Transport, WaitArgs};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_size, parse_size_u32, size_field};
 use clap::Args;
@@ -73,9 +73,6 @@ pub struct ServeArgs {
     /// How to wait.
     #[command(flatten)]
     pub wait: WaitArgs,
-    /// Which threads commands and completions pass through, to measure what hand-overs cost.
-    #[arg(long, value_name = "MODE", default_value = "nowq", help_heading = "Measuring")]
-    pub dispatch: DispatchName,
     /// Log level: error, warn, info, debug, trace.
     #[arg(long, value_name = "LEVEL", help_heading = "Output",
           value_parser = ["error", "warn", "info", "debug", "trace"])]

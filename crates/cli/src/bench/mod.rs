@@ -166,7 +166,6 @@ impl Host {
             policy: args.policy.policy.as_str().to_owned(),
             mode: word(&args.load.mode),
             threads: args.load.threads,
-            dispatch: args.traddr.is_none().then(|| args.own.dispatch.to_string()),
             placement: args.lanes.placement.to_string(),
             reactors: view.affinities().iter().map(ToString::to_string).collect(),
         }

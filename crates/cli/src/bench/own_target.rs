@@ -137,7 +137,6 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
         add("--max-queues", lanes.to_string());
     }
     add("--placement", args.lanes.placement.to_string());
-    add("--dispatch", args.own.dispatch.to_string());
     let policy = args.policy.of(args.own.target_policy.unwrap_or(args.policy.policy));
     words.extend(policy.words());
     let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
@@ -168,7 +167,7 @@ mod tests {
     fn its_command_line_parses_and_says_the_same() {
         let args = bench(
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
-             --caravan-requests 1 --spin-us 20 --placement buffers --dispatch rec --lanes 512",
+             --caravan-requests 1 --spin-us 20 --placement buffers --lanes 512",
         );
         let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
         let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
@@ -178,7 +177,6 @@ mod tests {
         assert_eq!(serve.policy.policy, crate::args::PolicyName::None);
         assert_eq!(serve.wait, args.wait);
         assert_eq!(serve.export.placement, args.lanes.placement);
-        assert_eq!(serve.dispatch, crate::args::DispatchName::Rec);
         assert_eq!(serve.limits.max_queues, Some(512));
         assert!(serve.control_stdin);
         assert_eq!(namespaces(&bench("")), [NamespaceSpec::mem(1 << 30)]);

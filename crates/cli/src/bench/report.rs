@@ -175,8 +175,6 @@ pub(super) struct Manner {
     pub mode: String,
     /// Threads that the load came from; the lanes' reactors without.
     pub threads: Option<u32>,
-    /// Which threads commands passed through at the target started here.
-    pub dispatch: Option<String>,
     pub placement: String,
     /// Where each reactor ran and had its memory.
     pub reactors: Vec<String>,

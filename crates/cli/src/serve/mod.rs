@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if args.print_config {
         return output::line(&config.to_toml());
     }
-    let engine_config = ServerConfig { dispatch: args.dispatch.into(), ..engine_config(&config)? };
+    let engine_config = engine_config(&config)?;
     if args.check_config {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use super::flaky::Flaky;
 use super::tests::{LONG, NQN, eventually, host_config};
-use super::{Dispatch, Export, Server, ServerConfig, ServerError, Subsystem};
+use super::{Export, Server, ServerConfig, ServerError, Subsystem};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostError, Op, Request};
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
@@ -10,7 +10,6 @@ use roadtrain_wire::status::Status;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-const MODES: [Dispatch; 3] = [Dispatch::NoWq, Dispatch::Rec, Dispatch::Base];
 /// Enable, and shut down.
 const CC_SHUTDOWN: u32 = 0x0046_4001;
 
@@ -23,13 +22,13 @@ struct Rig {
 
 impl Rig {
     /// Exports `count` files.
-    fn new(count: usize, reactors: usize, dispatch: Dispatch) -> Rig {
+    fn new(count: usize, reactors: usize) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let file = |n: usize| Flaky::new(&directory.path().join(n.to_string()));
         let files: Vec<_> = (0..count).map(file).collect();
         let subsystems = vec![subsystem(&files)];
         let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], subsystems);
-        (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
+        config.cores = vec![0; reactors];
         Rig { server: Server::start(config).unwrap(), files, _directory: directory }
     }
 
@@ -75,8 +74,8 @@ fn flush(client: &Client) -> Status {
 
 #[test]
 fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
-    for (reactors, dispatch) in [1, 2].into_iter().flat_map(|n| MODES.map(|mode| (n, mode))) {
-        let rig = Rig::new(1, reactors, dispatch);
+    for reactors in [1, 2] {
+        let rig = Rig::new(1, reactors);
         let server = &rig.server;
         let hosts = ["nqn.x:a", "nqn.x:b", "nqn.x:c"].map(|host| connect(server, host));
         hosts[..2].iter().for_each(|host| write(host, 1));
@@ -97,7 +96,7 @@ fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
 
 #[test]
 fn a_host_that_connects_again_hears_of_a_failed_flush() {
-    let rig = Rig::new(1, 1, Dispatch::NoWq);
+    let rig = Rig::new(1, 1);
     let server = &rig.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
@@ -113,8 +112,8 @@ fn a_host_that_connects_again_hears_of_a_failed_flush() {
 
 #[test]
 fn flushes_at_the_same_time_all_hear_of_a_failure() {
-    for (reactors, dispatch) in [1, 3].into_iter().flat_map(|n| MODES.map(|mode| (n, mode))) {
-        let rig = Rig::new(1, reactors, dispatch);
+    for reactors in [1, 3] {
+        let rig = Rig::new(1, reactors);
         let server = &rig.server;
         let hosts: Vec<Client> = (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
         for round in 0..20 {
@@ -125,7 +124,7 @@ fn flushes_at_the_same_time_all_hear_of_a_failure() {
                 asked.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
             let is_told = |status: &Status| !status.is_success() && status.is_dnr();
-            assert!(flushed.iter().all(is_told), "{reactors} {dispatch:?} {round}: {flushed:?}");
+            assert!(flushed.iter().all(is_told), "{reactors} {round}: {flushed:?}");
         }
         assert!(hosts.iter().all(|host| flush(host).is_success()));
     }
@@ -133,7 +132,7 @@ fn flushes_at_the_same_time_all_hear_of_a_failure() {
 
 #[test]
 fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
-    let rig = Rig::new(3, 1, Dispatch::NoWq);
+    let rig = Rig::new(3, 1);
     let server = &rig.server;
     let mut admin = Admin::connect(&host_config(server, "nqn.x:a")).unwrap();
     let failing: [(usize, i64); 3] = [(1, 1), (2, 0), (3, 1)];
@@ -157,7 +156,7 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
 #[test]
 fn a_target_that_ends_says_what_may_be_lost() {
     for fails_before in [false, true] {
-        let rig = Rig::new(2, 2, Dispatch::NoWq);
+        let rig = Rig::new(2, 2);
         let server = &rig.server;
         let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
         write(&a, 1);
@@ -173,7 +172,7 @@ fn a_target_that_ends_says_what_may_be_lost() {
 
 #[test]
 fn a_namespace_that_is_removed_is_flushed() {
-    let rig = Rig::new(2, 1, Dispatch::NoWq);
+    let rig = Rig::new(2, 1);
     let server = &rig.server;
     let host = connect(server, "nqn.x:a");
     [1, 2].into_iter().for_each(|nsid| write(&host, nsid));
@@ -185,7 +184,7 @@ fn a_namespace_that_is_removed_is_flushed() {
 
 #[test]
 fn a_forced_write_that_fails_may_have_been_told_of_others() {
-    let rig = Rig::new(1, 1, Dispatch::NoWq);
+    let rig = Rig::new(1, 1);
     let server = &rig.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);

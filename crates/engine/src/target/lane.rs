@@ -10,10 +10,10 @@ mod tcp;
 mod transport;
 
 use super::control::Control;
-use super::dispatch::Dispatcher;
 use super::ether::Port;
 use super::namespace::NamespaceTable;
 use super::slot::{Data, Slot, Work};
+use super::tasks::Tasks;
 use super::tickets::Ticket;
 use crate::buffer::{Buffer, Pool};
 use crate::connection::RxBuffer;
@@ -63,7 +63,7 @@ pub(super) struct Shared {
     /// Where the control plane writes a page before it goes to a buffer.
     pub(super) page: Vec<u8>,
     pub(super) ring: Ring,
-    pub(super) dispatcher: Dispatcher,
+    pub(super) tasks: Tasks,
     pub(super) now: Instant,
     /// Over all lanes, as far as can be told.
     pub(super) load: ReactorLoad,

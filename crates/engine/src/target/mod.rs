@@ -4,7 +4,6 @@ mod backends;
 #[cfg(test)]
 mod connection_limit_tests;
 mod control;
-mod dispatch;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 #[cfg(test)]
@@ -26,7 +25,6 @@ mod tasks;
 mod tests;
 mod tickets;
 
-pub use dispatch::Dispatch;
 pub use ether::EtherConfig;
 #[cfg(feature = "ether")]
 pub use ether::{Drop, Drops};

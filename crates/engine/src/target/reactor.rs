@@ -7,13 +7,12 @@ mod report;
 mod timers;
 
 use super::control::Control;
-use super::dispatch::{Dispatch, Dispatcher};
 use super::ether::{Drops, EtherParts, Request};
 pub(super) use accept::ListenSocket;
 
 use super::lane::{Lane, LaneError, Shared};
 use super::server::Usage;
-use super::tasks::{Outcome, Owner};
+use super::tasks::{Outcome, Owner, Tasks};
 use super::tickets::{Ticket, Tickets};
 use crate::buffer::Pool;
 use crate::clock;
@@ -32,7 +31,7 @@ use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_store::Completion;
+use roadtrain_store::{Completion, Completions};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -42,11 +41,11 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-pub(super) const RING_ENTRIES: u32 = 1024;
+const RING_ENTRIES: u32 = 1024;
 /// Busy turns between two looks at the ring.
 const TURNS_PER_LOOK: u32 = 16;
 /// Longest wait for the backend when a reactor ends.
-pub(super) const STOP_WAIT: Duration = Duration::from_secs(10);
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// Octets in buffers that a lane whose socket is full may have unsent, and still be received from; or that share of
 /// all buffers, if it is less.
@@ -69,8 +68,6 @@ pub(super) enum Order {
     Ask(Arc<str>),
     /// Something of a host's lost connections is gone: Connects that waited for it may go on.
     Settled,
-    /// A command is back from other threads.
-    Ended(Owner, Outcome),
     /// A store has answered from another thread.
     Completed(Completion),
     /// A flush for which a command of this reactor waits.
@@ -142,7 +139,6 @@ pub(super) struct Parts {
     pub(super) control: Arc<Control>,
     /// Of connections over TCP.
     pub(super) tickets: Arc<Tickets>,
-    pub(super) dispatch: Dispatch,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
     pub(super) connect_timeout: Duration,
@@ -167,7 +163,7 @@ impl Reactor {
                 unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
                 page: Vec::new(),
                 ring: Ring::new(RING_ENTRIES)?,
-                dispatcher: Dispatcher::new(parts.dispatch, parts.peers[parts.number].clone())?,
+                tasks: tasks_of(&parts.peers[parts.number]),
                 now: clock::now(),
                 load: ReactorLoad::default(),
                 control: parts.control,
@@ -204,9 +200,7 @@ impl Reactor {
             turns = turns.wrapping_add(1);
             let ready = self.lanes.count(List::Ready);
             let all_ready = ready > 0 && ready == self.lanes.len();
-            if !all_ready
-                || self.shared.dispatcher.in_ring() > 0
-                || turns.is_multiple_of(TURNS_PER_LOOK)
+            if !all_ready || self.shared.tasks.in_ring() > 0 || turns.is_multiple_of(TURNS_PER_LOOK)
             {
                 self.wait()?;
             }
@@ -290,7 +284,7 @@ impl Reactor {
     }
 
     fn finish_task(&mut self, index: u32, result: i32) {
-        let ended = self.shared.dispatcher.resume(&mut self.shared.ring, index, result);
+        let ended = self.shared.tasks.resume(&mut self.shared.ring, index, result);
         if let Some((owner, outcome)) = ended
             && self.answer(owner, outcome)
         {
@@ -300,7 +294,7 @@ impl Reactor {
 
     /// Ends what is due by `now` in emulated SSDs.
     fn finish_due(&mut self, now: Instant) {
-        let expire = |shared: &mut Shared| shared.dispatcher.expire(&mut shared.ring, now);
+        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
         while let Some((owner, outcome)) = expire(&mut self.shared) {
             self.answer_soon(owner, outcome);
         }
@@ -344,18 +338,14 @@ impl Reactor {
                 Order::Ask(hostnqn) => self.ask(&hostnqn),
                 Order::Settled => self.connect_again(),
                 Order::Completed(completion) => {
-                    let Shared { dispatcher, ring, .. } = &mut self.shared;
-                    if let Some((owner, outcome)) = dispatcher.completed(ring, completion) {
+                    let Shared { tasks, ring, .. } = &mut self.shared;
+                    if let Some((owner, outcome)) = tasks.completed(ring, completion) {
                         self.answer_soon(owner, outcome);
                     }
                 }
-                Order::Ended(owner, outcome) => {
-                    self.shared.dispatcher.returned();
-                    self.answer_soon(owner, outcome);
-                }
                 Order::Flush(index, wake) => {
-                    let Shared { dispatcher, ring, .. } = &mut self.shared;
-                    if let Some((owner, outcome)) = dispatcher.woken(ring, index, wake) {
+                    let Shared { tasks, ring, .. } = &mut self.shared;
+                    if let Some((owner, outcome)) = tasks.woken(ring, index, wake) {
                         self.answer_soon(owner, outcome);
                     }
                 }
@@ -637,9 +627,8 @@ impl Reactor {
             self.close(index);
         }
         self.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
-        self.shared.dispatcher.hurry();
         let deadline = clock::now() + STOP_WAIT;
-        while self.shared.dispatcher.count() > 0 && clock::now() < deadline {
+        while self.shared.tasks.count() > 0 && clock::now() < deadline {
             self.shared.ring.submit_and_wait(1, Some(STOP_WAIT))?;
             while let Some(cqe) = self.shared.ring.next_completion() {
                 self.dispatch(cqe);
@@ -648,6 +637,14 @@ impl Reactor {
         }
         Ok(())
     }
+}
+
+/// What stores do for the reactor that reads these orders.
+fn tasks_of(reactor: &Outbox<Order>) -> Tasks {
+    let (flushed, answered) = (reactor.clone(), reactor.clone());
+    let waker = Arc::new(move |index, wake| flushed.send(Order::Flush(index, wake)));
+    let send = move |completion| answered.send(Order::Completed(completion));
+    Tasks::new(waker, Completions::new(send))
 }
 
 impl Pollable for Lane {

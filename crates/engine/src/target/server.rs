@@ -2,7 +2,6 @@
 
 use super::backends::Backends;
 use super::control::Control;
-use super::dispatch::Dispatch;
 use super::ether::{EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
 use super::reactor::{ListenSocket, Order, Parts, Reactor};
@@ -174,8 +173,6 @@ pub struct ServerConfig {
     pub pool_bytes: usize,
     /// How reactors wait.
     pub waiting: Waiting,
-    /// Which threads commands pass through; a measuring option.
-    pub dispatch: Dispatch,
     /// How many connections over TCP there may be; fewer when this process may not have the descriptors.
     pub connections: ConnectionLimits,
     /// A connection ends that has not connected a queue by then.
@@ -203,7 +200,6 @@ impl ServerConfig {
             placement: Placement::default(),
             pool_bytes: 256 << 20,
             waiting: Waiting::Sleep,
-            dispatch: Dispatch::NoWq,
             connections: ConnectionLimits { all: CONNECTIONS, per_address: CONNECTIONS / 4 },
             connect_timeout: CONNECT_TIMEOUT,
             transfer_timeout: TRANSFER_TIMEOUT,
@@ -570,7 +566,6 @@ fn spawn(
             },
             pool_bytes: config.pool_bytes / count,
             waiting: config.waiting,
-            dispatch: config.dispatch,
             connect_timeout: config.connect_timeout,
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,

@@ -11,15 +11,11 @@ use crate::ring::{Ring, UserData};
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, IoCommand};
 use roadtrain_proto::target::stability::{Flushed, Ticket, User, Wake};
 use roadtrain_proto::time::Instant;
-use roadtrain_store::{
-    ByteRange, Completion, Completions, Executor, Geometry, Op, RING_KIND, Token,
-};
+use roadtrain_store::{ByteRange, Completion, Completions, Executor, Geometry, Op, Token};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Marks the stores' completions in the ring.
-pub(super) const KIND: u8 = RING_KIND;
 /// What a controller is told whose writes may be lost. To try again would not bring them back.
 const LOST: Status = Status::WRITE_FAULT.dnr();
 
@@ -519,6 +515,34 @@ mod tests {
         assert_eq!((slot, outcome.result), (0, Err(Status::ABORT_REQUESTED)));
         assert!(outcome.buffer.is_some() && rig.first_octet() == 0, "it was not written");
         assert_eq!(rig.expire(Instant(u64::MAX)), [1]);
+    }
+
+    #[test]
+    fn a_command_goes_and_comes_with_its_buffer() {
+        let kind = BackendKind::Memory { size: 1 << 20 };
+        let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+        let store = Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap()));
+        let mut rig = Rig::new(1);
+        let mut run = |job| {
+            let outcome = rig.tasks.start(&mut rig.ring, ((3, 1), 9), job);
+            outcome.expect("memory answers at once")
+        };
+        let job =
+            |command, buffer| Job::Execute { command, store: store.clone(), buffer, user: None };
+        let mut buffer = Buffer::alloc(512);
+        buffer.fill(7);
+        let write = IoCommand::Write { offset: 512, length: 512, fua: false };
+        let written = run(job(write, Some(buffer)));
+        assert!(written.result.is_ok() && written.buffer.is_some());
+        let read = IoCommand::Read { offset: 512, length: 512, fua: false };
+        assert_eq!(run(job(read, Some(Buffer::alloc(512)))).buffer.unwrap()[..], [7; 512]);
+        assert!(run(job(read, None)).result.is_err(), "a read without a buffer");
+        let spare = run(job(IoCommand::Flush, Some(Buffer::alloc(512))));
+        assert!(spare.buffer.is_some(), "what the operation did not need");
+        for stores in [vec![], vec![store.clone(); 2]] {
+            assert!(run(Job::FlushAll { stores, user: None }).result.is_ok());
+        }
+        assert_eq!(rig.tasks.count(), 0);
     }
 
     #[test]

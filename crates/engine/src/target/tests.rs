@@ -1,7 +1,7 @@
 //! A target whose backend answers when it is told to.
 
 use super::flaky::{self, Slow};
-use super::{Dispatch, Export, Server, ServerConfig, Subsystem};
+use super::{Export, Server, ServerConfig, Subsystem};
 use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostConfig, HostError, Op, Request};
@@ -34,11 +34,11 @@ pub(super) fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
-fn serve(fifo: &Path, reactors: usize, dispatch: Dispatch) -> Server {
+fn serve(fifo: &Path, reactors: usize) -> Server {
     let exports = vec![Export::with_store(1, flaky::fifo(fifo))];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
-    (config.cores, config.dispatch) = (vec![0; reactors], dispatch);
+    config.cores = vec![0; reactors];
     Server::start(config).unwrap()
 }
 
@@ -81,9 +81,8 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
-    let modes = [Dispatch::NoWq, Dispatch::Rec, Dispatch::Base];
-    for (reactors, dispatch) in [1, 2].into_iter().flat_map(|n| modes.map(|mode| (n, mode))) {
-        let server = serve(&fifo, reactors, dispatch);
+    for reactors in [1, 2] {
+        let server = serve(&fifo, reactors);
         let client = connect(&server, "nqn.x:host").unwrap();
         let (done, ended) = channel();
         client.submit_to(read(), &done);
@@ -112,7 +111,7 @@ fn a_first_connection_waits_while_the_controller_is_busy() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
-    let server = serve(&fifo, 1, Dispatch::NoWq);
+    let server = serve(&fifo, 1);
     let client = connect(&server, "nqn.x:host").unwrap();
     let (done, _ended) = channel();
     client.submit_to(read(), &done);
@@ -133,7 +132,7 @@ fn commands_that_fail_do_not_need_the_control_plane() {
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
     // The first reactor has the admin queue, the second the lane.
-    let server = serve(&fifo, 2, Dispatch::NoWq);
+    let server = serve(&fifo, 2);
     let client = connect(&server, "nqn.x:host").unwrap();
     let (done, ended) = channel();
     let held = server.control.hold();
@@ -202,7 +201,7 @@ fn an_abort_ends_a_command_in_the_backend() {
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
     for reactors in [1, 2] {
-        let server = serve(&fifo, reactors, Dispatch::NoWq);
+        let server = serve(&fifo, reactors);
         let (mut admin, mut queue) = queues(&server);
         queue.read(2, 0);
         eventually("the read is in the backend", || server.usage().backend_commands == 1);
@@ -221,7 +220,7 @@ fn a_read_with_fua_is_synced_first() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
-    let server = serve(&fifo, 1, Dispatch::NoWq);
+    let server = serve(&fifo, 1);
     let (_admin, mut queue) = queues(&server);
     queue.read(2, cdw12::FUA);
     let (cid, status) = queue.completion();
@@ -235,7 +234,7 @@ fn a_shutdown_waits_for_commands_in_the_backend() {
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
     for reactors in [1, 2] {
-        let server = serve(&fifo, reactors, Dispatch::NoWq);
+        let server = serve(&fifo, reactors);
         let (mut admin, mut queue) = queues(&server);
         queue.read(2, 0);
         eventually("the read is in the backend", || server.usage().backend_commands == 1);

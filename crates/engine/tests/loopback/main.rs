@@ -6,7 +6,6 @@ mod alive;
 mod classes;
 mod commands;
 mod control;
-mod dispatch;
 mod hostile;
 mod identity;
 mod loss;

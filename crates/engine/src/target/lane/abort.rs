@@ -51,8 +51,8 @@ impl Lane {
                 self.resolve_aborts(slot, true);
             }
             (_, None) => {
-                let Shared { dispatcher, ring, .. } = shared;
-                if !dispatcher.cancel(ring, (self.id, slot)) {
+                let Shared { tasks, ring, .. } = shared;
+                if !tasks.cancel(ring, (self.id, slot)) {
                     self.resolve_aborts(slot, false);
                 }
             }

@@ -106,7 +106,7 @@ impl Lane {
             let enter = |user| stores.iter().filter_map(move |s| Unflushed::last(s, user));
             self.closing = user.iter().flat_map(enter).collect();
             let (ring, job) = (&mut shared.ring, Job::FlushAll { stores, user });
-            return match shared.dispatcher.start(ring, (self.id, slot), job) {
+            return match shared.tasks.start(ring, (self.id, slot), job) {
                 Some(outcome) => self.shut_down(shared, slot, outcome.result),
                 None => {
                     self.session.entered_store();

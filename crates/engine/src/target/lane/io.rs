@@ -34,10 +34,7 @@ impl Lane {
             }
         };
         self.session.account(&command);
-        let hands_over = shared.dispatcher.hands_over();
-        // What has come already is copied by whoever executes the command.
-        let is_here = matches!(payload, Payload::Here(_) | Payload::InFrame { .. });
-        let staged = self.transport.has_data_digest() || hands_over && is_here;
+        let staged = self.transport.has_data_digest();
         let Some((start, length)) = in_place(&command, &namespace, staged) else {
             self.slots[usize::from(slot)].work =
                 Work::Io { command, namespace, sqe: *sqe, began: None };
@@ -49,7 +46,7 @@ impl Lane {
         s.data = Data::InPlace { start, length: length as usize };
         let is_announced = namespace.in_place.as_ref().is_some_and(InPlace::is_announced);
         if let IoCommand::Read { offset, .. } = command
-            && (is_announced || hands_over)
+            && is_announced
         {
             let store = namespace.store.clone();
             s.work = Work::InPlace(namespace);
@@ -112,14 +109,6 @@ impl Lane {
         }
         if let Work::Split { namespace, .. } = &s.work {
             s.work = Work::InPlace(namespace.clone());
-        }
-        if shared.dispatcher.hands_over()
-            && let Work::InPlace(namespace) = &s.work
-        {
-            let nothing = ByteRange { offset: 0, len: 0 };
-            let job = Job::Announce(namespace.store.clone(), nothing);
-            s.data = Data::None; // there is none to answer with
-            return self.start(shared, slot, job);
         }
         self.transport.respond(shared.now, slot, Status::SUCCESS, 0);
     }
@@ -252,8 +241,8 @@ impl Lane {
 
     #[inline]
     fn start(&mut self, shared: &mut Shared, slot: u16, job: Job) {
-        let Shared { dispatcher, ring, .. } = shared;
-        match dispatcher.start(ring, (self.id, slot), job) {
+        let Shared { tasks, ring, .. } = shared;
+        match tasks.start(ring, (self.id, slot), job) {
             Some(outcome) => self.finish(shared, slot, outcome),
             None => self.session.entered_store(),
         }

@@ -18,7 +18,7 @@ impl Reactor {
         let pool = self.shared.pool.usage();
         Usage {
             connections: self.lanes.len(),
-            backend_commands: self.shared.dispatcher.count(),
+            backend_commands: self.shared.tasks.count(),
             buffer_bytes: pool.taken_bytes,
             kept_bytes: pool.kept_bytes,
             reserved_buffers: pool.reserved as usize,

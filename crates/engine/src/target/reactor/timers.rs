@@ -20,7 +20,7 @@ impl Reactor {
         let keep_alive = self.listens().then(|| self.next_check()).flatten();
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (self.lanes.count(List::Starved) > 0).then_some(self.transfers_at);
-        let due = self.shared.dispatcher.next_due();
+        let due = self.shared.tasks.next_due();
         let check = self.frames.check_at();
         let now = clock::now();
         let doorbells = self.lanes.earliest(List::Timed, Lane::deadline);

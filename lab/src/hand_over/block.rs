@@ -1,0 +1,160 @@
+//! The thread that executes commands for reactors which only receive and send.
+
+use super::store::Done;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::clock;
+use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
+use roadtrain_engine::ring::{Ring, UserData};
+use roadtrain_store::{Completion, Completions, Executor, Op, RING_KIND, Store, Token};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+const RING_ENTRIES: u32 = 1024;
+/// Marks the mailbox in the ring.
+const INBOX: u64 = UserData { kind: 1, index: 0, generation: 0 }.pack();
+
+/// Whose operation it is: the token, and the way back.
+type From = (Token, Completions);
+
+enum Message {
+    Start(Op, Option<Buffer>, From),
+    /// The store has answered from another thread.
+    Completed(Completion),
+    /// End once nothing is under way.
+    Stop,
+}
+
+/// A block thread. Dropping it ends the thread, when the store below has answered.
+pub(super) struct Block {
+    orders: Outbox<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Block {
+    /// Executes on `below`; completions leave by `done`.
+    pub(super) fn start(below: Arc<dyn Store>, done: Sender<Done>) -> io::Result<Self> {
+        let (orders, inbox) = mailbox()?;
+        let (ready, started) = sync_channel(1);
+        let own = orders.clone();
+        let body = move || {
+            let completions = Completions::new(move |done| own.send(Message::Completed(done)));
+            match Worker::new(inbox, below, done, completions) {
+                Ok(mut worker) => worker.run(&ready),
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        };
+        let thread = thread::Builder::new().name("roadtrain-block".into()).spawn(body)?;
+        started.recv().map_err(|_| io::ErrorKind::BrokenPipe)??;
+        Ok(Block { orders, thread: Some(thread) })
+    }
+
+    /// Hands an operation over; `false` when the thread is gone.
+    pub(super) fn start_op(&self, op: Op, buffer: Option<Buffer>, from: From) -> bool {
+        self.orders.send(Message::Start(op, buffer, from))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.orders.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it does not panic");
+        }
+    }
+}
+
+/// What runs on the thread.
+struct Worker {
+    ring: Ring,
+    inbox: Inbox<Message>,
+    executor: Executor,
+    below: Arc<dyn Store>,
+    done: Sender<Done>,
+    /// Whose operations are under way, by token.
+    from: Vec<Option<From>>,
+    free: Vec<u32>,
+    stops: bool,
+}
+
+impl Worker {
+    fn new(
+        inbox: Inbox<Message>,
+        below: Arc<dyn Store>,
+        done: Sender<Done>,
+        completions: Completions,
+    ) -> io::Result<Self> {
+        let (ring, executor) = (Ring::new(RING_ENTRIES)?, Executor::new(completions));
+        let (from, free) = (Vec::new(), Vec::new());
+        Ok(Worker { ring, inbox, executor, below, done, from, free, stops: false })
+    }
+
+    fn run(&mut self, ready: &SyncSender<io::Result<()>>) {
+        self.watch();
+        let _ = ready.send(Ok(()));
+        while !self.stops || self.from.len() > self.free.len() {
+            if let Err(error) = self.turn() {
+                return tracing::warn!("block thread: {error}");
+            }
+        }
+    }
+
+    fn watch(&mut self) {
+        // SAFETY: the inbox is as long open as the ring.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.inbox.fd()) };
+        self.ring.poll_add(fd, libc::POLLIN, INBOX);
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let timeout = self.executor.next_due().map(|due| due.since(clock::now()));
+        self.ring.submit_and_wait(1, timeout)?;
+        while let Some(cqe) = self.ring.next_completion() {
+            let data = UserData::unpack(cqe.user_data);
+            if cqe.user_data == INBOX {
+                self.read_inbox();
+            } else if data.kind == RING_KIND {
+                self.executor.resume(&mut self.ring, data.index, cqe.result);
+            }
+            self.answer();
+        }
+        self.executor.expire(&mut self.ring, clock::now());
+        self.answer();
+        Ok(())
+    }
+
+    fn read_inbox(&mut self) {
+        self.inbox.acknowledge();
+        while let Some(message) = self.inbox.take() {
+            match message {
+                Message::Start(op, buffer, from) => self.start(op, buffer, from),
+                Message::Completed(completion) => self.executor.complete(completion),
+                Message::Stop => self.stops = true,
+            }
+            self.answer();
+        }
+        self.watch();
+    }
+
+    fn start(&mut self, op: Op, buffer: Option<Buffer>, from: From) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.from.push(None);
+            (self.from.len() - 1) as u32
+        });
+        self.from[index as usize] = Some(from);
+        let token = Token::new(index, 0);
+        self.executor.submit(&mut self.ring, &*self.below, (op, buffer), token);
+    }
+
+    /// Sends what the store has answered to the work queue.
+    fn answer(&mut self) {
+        while let Some(completion) = self.executor.next(&mut self.ring) {
+            let (index, _) = completion.token.parts();
+            let Some((token, completions)) = self.from[index as usize].take() else { continue };
+            self.free.push(index);
+            // The queue lives as long as we do.
+            let _ = self.done.send((Completion { token, ..completion }, completions));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A store that hands over to other threads what the one below it does.
+
+use super::Mode;
+use super::block::Block;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_store::{
+    Completion, Completions, Geometry, InPlace, Io, Op, OpenError, Store, Then, Token,
+};
+use roadtrain_wire::status::Status;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+/// A store over another one.
+///
+/// What moves in place is announced: a read's octets are sent from the memory below once the other threads had their
+/// turn, and a write comes in a buffer, which whoever executes it copies. The product receives writes that do not
+/// come along with their command, those of more than 8 KiB, in place: here they take a copy more.
+pub(super) struct HandOverStore {
+    /// `None`: the reactor executes. Ends before the queue that it sends to.
+    block: Option<Block>,
+    queue: Arc<WorkQueue>,
+    below: Arc<dyn Store>,
+}
+
+impl HandOverStore {
+    /// Called by a thread of the target, on whose cores the others run then.
+    pub(super) fn new(mode: Mode, below: Arc<dyn Store>) -> io::Result<HandOverStore> {
+        let queue = Arc::new(WorkQueue::start()?);
+        let block = match (mode, &queue.sender) {
+            (Mode::Base, Some(done)) => Some(Block::start(below.clone(), done.clone())?),
+            _ => None,
+        };
+        Ok(HandOverStore { block, queue, below })
+    }
+}
+
+impl fmt::Debug for HandOverStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HandOverStore").field(&self.below).finish()
+    }
+}
+
+impl Store for HandOverStore {
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let Some(block) = &self.block else {
+            let token = io.then(token, self.queue.clone());
+            return self.below.submit(op, buffer, token, io);
+        };
+        if !block.start_op(op, buffer, (token, io.completions())) {
+            io.complete(Completion::new(token, Err(Status::INTERNAL_ERROR), None));
+        }
+    }
+
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&*self.below)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.below.identity()
+    }
+
+    /// Other threads are not asked.
+    fn cancel(&self, _token: Token) {}
+
+    fn in_place(&self) -> Option<InPlace> {
+        self.below.in_place().map(InPlace::announced)
+    }
+
+    fn stays_on_thread(&self) -> bool {
+        self.block.is_none() && self.below.stays_on_thread()
+    }
+}
+
+/// A completion on its way, and how it gets to the reactor.
+pub(super) type Done = (Completion, Completions);
+
+/// The thread that completions pass through on their way to the reactor. Dropping it ends the thread, after what was
+/// sent before.
+struct WorkQueue {
+    /// `None` when it ends.
+    sender: Option<Sender<Done>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkQueue {
+    fn start() -> io::Result<Self> {
+        let (sender, receiver) = channel();
+        let body = move || run(&receiver);
+        let thread = thread::Builder::new().name("roadtrain-wq".into()).spawn(body)?;
+        Ok(WorkQueue { sender: Some(sender), thread: Some(thread) })
+    }
+}
+
+impl Drop for WorkQueue {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it does not panic");
+        }
+    }
+}
+
+impl Then for WorkQueue {
+    /// The reactor has executed.
+    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+        let Some(sender) = &self.sender else { return io.complete(completion) };
+        if let Err(refused) = sender.send((completion, io.completions())) {
+            io.complete(refused.0.0);
+        }
+    }
+}
+
+fn run(done: &Receiver<Done>) {
+    while let Ok((completion, completions)) = done.recv() {
+        // When the reactor has ended nobody waits for it; its buffer is freed.
+        completions.send(completion);
+    }
+}
