@@ -159,6 +159,8 @@ pub(crate) enum Why {
     Conflict,
     /// A file or device cannot be had, or cannot have that size.
     Store,
+    /// An address cannot be listened on.
+    Listen,
     /// The work failed.
     Failed,
 }
@@ -236,6 +238,7 @@ impl From<ConfigError> for Refusal {
             ConfigError::Unknown(_) => Why::Unknown,
             ConfigError::SameIdentity { .. } => Why::Conflict,
             ConfigError::Store { .. } => Why::Store,
+            ConfigError::Listen { .. } => Why::Listen,
         };
         let place = Some(error.place().to_string().into());
         let refusal = Refusal { place, ..Refusal::new(why, &error) };
@@ -261,7 +264,7 @@ impl From<Failure> for Refusal {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
         match refusal.why {
-            Why::Store | Why::Failed => Failure::failed(refusal.message),
+            Why::Store | Why::Listen | Why::Failed => Failure::failed(refusal.message),
             _ => Failure::usage(refusal.message),
         }
     }

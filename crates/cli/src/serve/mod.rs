@@ -90,7 +90,7 @@ fn listeners(server: &Server, config: &ServeConfig) -> Vec<String> {
         names.map(|name| format!("ether:{name}")).collect::<Vec<_>>()
     };
     let interfaces = config.ether.iter().flat_map(listed);
-    let addresses = server.addresses().iter().map(ToString::to_string);
+    let addresses = server.addresses().into_iter().map(|address| address.to_string());
     addresses.chain(interfaces).collect()
 }
 
@@ -112,7 +112,9 @@ fn until_stopped(signals: &Signals, served: &Served) {
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Failure {
         match error {
-            ServerError::Config(ConfigError::Store { .. }) => Failure::failed(error),
+            ServerError::Config(ConfigError::Store { .. } | ConfigError::Listen { .. }) => {
+                Failure::failed(error)
+            }
             ServerError::Config(_) => Failure::usage(error),
             _ => Failure::failed(error),
         }

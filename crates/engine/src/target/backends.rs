@@ -3,8 +3,8 @@
 use super::open_store::OpenStore;
 use super::server::{Blocks, Export, Subsystem};
 use roadtrain_proto::target::{
-    ConfigError, Description, NamespaceConfig, NamespaceId, Place as Named, SubsystemConfig,
-    TargetConfig,
+    ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
+    SubsystemConfig, TargetConfig,
 };
 use roadtrain_store::{BackendKind, Geometry, Limits, OpenError, Place, Resize};
 use std::collections::HashMap;
@@ -202,10 +202,14 @@ impl Prepared {
     }
 
     /// What hosts are to see of `exports`.
-    pub(super) fn config<N>(&self, exports: &TargetConfig<N>) -> TargetConfig {
+    pub(super) fn config<N>(
+        &self,
+        exports: &TargetConfig<N>,
+        listeners: Vec<Listener>,
+    ) -> TargetConfig {
         TargetConfig {
             subsystems: self.configs.clone(),
-            listeners: exports.listeners.clone(),
+            listeners,
             limits: exports.limits,
             origin: exports.origin,
         }

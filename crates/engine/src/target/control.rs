@@ -2,6 +2,7 @@
 
 use super::backends::Backends;
 use super::flushes::Unflushed;
+use super::listeners::{self, ListenSocket, Opened};
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::reactor::Order;
@@ -11,7 +12,7 @@ use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Session};
 use roadtrain_proto::target::{
-    ConfigError, Connected, ControllerView, Limits, Operation, Outcome, Place, Target,
+    ConfigError, Connected, ControllerView, Limits, Listener, Operation, Outcome, Target,
     TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
@@ -365,32 +366,38 @@ impl Control {
         (state.target.config().clone(), state.target.controllers().collect())
     }
 
-    /// New exports, all of them or none.
-    pub(super) fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<Operation>, ConfigError> {
+    /// Makes the exports what `next` makes of them, as a whole or not at all. Files and devices of namespaces that are
+    /// `looked` at are looked at again.
+    pub(super) fn change(
+        &self,
+        looked: impl Fn(&str, u32) -> bool,
+        next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
+    ) -> Result<Vec<Operation>, ConfigError> {
         let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = TargetConfig { subsystems: subsystems.to_vec(), ..exports.clone() };
-        let changes = self.switch(&next, |_, _| true)?;
+        let next = next(&exports)?;
+        next.check()?;
+        let changes = self.switch(&exports, &next, looked)?;
         *exports = next;
         Ok(changes)
     }
 
-    /// Changes to the exports, all of them or none. Files and devices that they do not name are not looked at.
-    pub(super) fn apply(
-        &self,
-        operations: &[Operation<Export>],
-    ) -> Result<Vec<Operation>, ConfigError> {
-        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = exports.with(operations)?;
-        let named: Vec<Place> = operations.iter().map(Operation::place).collect();
-        let is_named = |nqn: &str, nsid| named.contains(&Place::Namespace(nqn.to_owned(), nsid));
-        let changes = self.switch(&next, is_named)?;
-        *exports = next;
-        Ok(changes)
+    /// Hands sockets to the reactor that listens.
+    pub(super) fn listen(&self, sockets: Vec<ListenSocket>) {
+        let listens = self.reactors.get().and_then(|reactors| reactors.first());
+        for (reactor, socket) in listens.into_iter().cycle().zip(sockets) {
+            reactor.send(Order::Listen(socket));
+        }
+    }
+
+    /// The addresses of its listeners.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.lock().target.config().listeners.iter().map(|listener| listener.address).collect()
     }
 
     /// Reactors go on meanwhile: everything is opened and checked before the lock is taken.
     fn switch(
         &self,
+        old: &TargetConfig<Export>,
         next: &TargetConfig<Export>,
         looked: impl Fn(&str, u32) -> bool,
     ) -> Result<Vec<Operation>, ConfigError> {
@@ -399,7 +406,9 @@ impl Control {
             (state.backends.clone(), state.target.config().clone())
         };
         let mut prepared = open.prepare(&next.subsystems, looked)?;
-        let mut changes = config.operations_to(&prepared.config(next));
+        let before = (&old.listeners[..], &config.listeners[..]);
+        let Opened { listeners, sockets } = listeners::open(&next.listeners, before)?;
+        let mut changes = config.operations_to(&prepared.config(next, listeners));
         config.with(&changes)?;
         prepared.stage()?;
         let mut state = self.lock();
@@ -415,7 +424,11 @@ impl Control {
         changes.extend(reclassed);
         for change in &changes {
             info!("{change}");
+            if let Operation::Unlisten(Listener { address, .. }) = change {
+                self.broadcast(|| Order::Unlisten(*address));
+            }
         }
+        self.listen(sockets);
         // Another class may look the same to hosts, which are told nothing then; lanes have to know.
         for Subsystem { nqn, .. } in &next.subsystems {
             let changed = TargetEvent::NamespacesChanged { nqn: nqn.as_str().into() };

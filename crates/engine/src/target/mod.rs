@@ -15,6 +15,7 @@ mod flush_tests;
 mod flushes;
 mod health;
 mod lane;
+mod listeners;
 mod namespace;
 mod open_store;
 mod reactor;
@@ -28,5 +29,5 @@ mod tickets;
 pub use ether::EtherConfig;
 #[cfg(feature = "ether")]
 pub use ether::{Drop, Drops};
-pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Operation, Place};
+pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Listener, Operation, Place};
 pub use server::{Blocks, Export, Server, ServerConfig, ServerError, Subsystem, Usage};

@@ -8,9 +8,8 @@ mod timers;
 
 use super::control::Control;
 use super::ether::{Drops, EtherParts, Request};
-pub(super) use accept::ListenSocket;
-
 use super::lane::{Lane, LaneError, Shared};
+use super::listeners::ListenSocket;
 use super::server::Usage;
 use super::tasks::{Outcome, Owner, Tasks};
 use super::tickets::{Ticket, Tickets};
@@ -23,6 +22,7 @@ use crate::reactor::{List, Pollable, Table};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Spinner, Waiting};
 use crate::stats::LaneStats;
+use accept::Listeners;
 use frames::Frames;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::presence::Presence;
@@ -35,7 +35,7 @@ use roadtrain_store::{Completion, Completions};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -54,6 +54,10 @@ const UNSENT_SHARE: usize = 4;
 
 /// What other threads tell a reactor.
 pub(super) enum Order {
+    /// Take connections here, if this reactor does that.
+    Listen(ListenSocket),
+    /// Take none any more at this address.
+    Unlisten(SocketAddr),
     /// Serve this connection.
     Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket, settings: Settings },
     /// End the connection that has this ticket: others need its room.
@@ -102,11 +106,9 @@ pub(super) struct Reactor {
     has_fed: bool,
     /// Away during a turn.
     rx: Option<RxBuffers>,
-    /// A listener that failed pauses until the next look at keep-alive timers.
-    paused: Vec<usize>,
     tickets: Arc<Tickets>,
     shared: Shared,
-    listeners: Vec<ListenSocket>,
+    listeners: Listeners,
     frames: Frames,
     inbox: Inbox<Order>,
     peers: Vec<Outbox<Order>>,
@@ -131,7 +133,6 @@ pub(super) struct Reactor {
 /// What a reactor is made from; built on the thread that runs it.
 pub(super) struct Parts {
     pub(super) number: usize,
-    pub(super) listeners: Vec<ListenSocket>,
     pub(super) ether: EtherParts,
     pub(super) inbox: Inbox<Order>,
     /// Every reactor, this one too: connections are dealt out in turn.
@@ -155,7 +156,6 @@ impl Reactor {
             lanes: Table::default(),
             has_fed: false,
             rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
-            paused: Vec::new(),
             tickets: parts.tickets,
             shared: Shared {
                 gather: Box::default(),
@@ -169,7 +169,7 @@ impl Reactor {
                 control: parts.control,
                 ports,
             },
-            listeners: parts.listeners,
+            listeners: Listeners::default(),
             frames,
             inbox: parts.inbox,
             peers: parts.peers,
@@ -192,9 +192,6 @@ impl Reactor {
     /// Runs until told to stop.
     pub(super) fn run(&mut self) -> io::Result<()> {
         self.poll_inbox();
-        for index in 0..self.listeners.len() {
-            self.poll_listener(index);
-        }
         let mut turns = 0u32;
         while !self.stopping {
             turns = turns.wrapping_add(1);
@@ -259,19 +256,12 @@ impl Reactor {
         event::poll(&mut self.shared.ring, self.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
     }
 
-    fn poll_listener(&mut self, index: usize) {
-        let fd = self.listeners[index].socket.as_raw_fd();
-        let mark = mark(event::LISTENER, index as u32, 0);
-        event::poll(&mut self.shared.ring, fd, libc::POLLIN, mark);
-    }
-
     fn dispatch(&mut self, cqe: RingCqe) {
         let data = UserData::unpack(cqe.user_data);
         match data.kind {
             event::STORE => self.finish_task(data.index, cqe.result),
             event::INBOX => self.read_inbox(),
-            // Once stopping there are no listeners any more, only the ends of their polls.
-            event::LISTENER if !self.stopping => self.accept(data.index as usize),
+            event::LISTENER => self.accept(data.index),
             event::PORT if !self.stopping => self.port_polled(&data, cqe.result),
             event::INTERFACES if !self.stopping => self.interfaces_changed(),
             event::LANE_IN if self.lanes.polled(&data) => self.set_ready(data.index),
@@ -327,7 +317,10 @@ impl Reactor {
         self.inbox.acknowledge();
         while let Some(order) = self.inbox.take() {
             match order {
-                Order::Adopt { .. } if self.stopping => {} // dropped, which closes it
+                // Dropped, which closes it.
+                Order::Listen(_) | Order::Adopt { .. } if self.stopping => {}
+                Order::Listen(socket) => self.listen(socket),
+                Order::Unlisten(address) => self.unlisten(address),
                 Order::Adopt { socket, peer, ticket, settings } => {
                     self.adopt(socket, peer, ticket, settings);
                 }
@@ -621,7 +614,7 @@ impl Reactor {
 
     /// Ends every lane and waits until no command is in a backend.
     fn drain(&mut self) -> io::Result<()> {
-        self.listeners.clear();
+        self.listeners = Listeners::default();
         self.forget_ports();
         for index in self.lanes.indices() {
             self.close(index);

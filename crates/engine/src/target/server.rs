@@ -4,7 +4,8 @@ use super::backends::Backends;
 use super::control::Control;
 use super::ether::{EtherConfig, EtherPorts};
 use super::health::{Health, Warden};
-use super::reactor::{ListenSocket, Order, Parts, Reactor};
+use super::listeners::{self, Opened};
+use super::reactor::{Order, Parts, Reactor};
 use super::tickets::Tickets;
 use crate::buffer::Pool;
 use crate::clock;
@@ -17,16 +18,15 @@ use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
-use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, ControllerView, Description, Limits, Listener, NamespaceId,
-    Operation, SubsystemConfig, Target, TargetConfig,
+    ConfigError, ConnectionLimits, ControllerView, Description, Limits, NamespaceId, Operation,
+    Place, SubsystemConfig, Target, TargetConfig,
 };
 use roadtrain_store::{BackendSpec, Store};
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -37,8 +37,6 @@ use tracing::{error, info};
 // A command that needs a longer buffer than there can be would wait for ever.
 const _: () = assert!(4096 << Limits::MDTS_MAX <= Pool::LEN_MAX);
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 4096;
 /// Default of [`ServerConfig::connect_timeout`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default of [`ServerConfig::connections`]: 128 hosts of 128 queues.
@@ -57,10 +55,6 @@ const REACTORS_WAIT: Duration = Duration::from_secs(15);
 const SHUT_DOWN_PAUSE: Duration = Duration::from_millis(2);
 /// Longest wait for what was written to become stable when a target ends.
 const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
-
-/// Longest wait for an address that is still in use, and the pause between two tries.
-const BIND_WAIT: Duration = Duration::from_secs(2);
-const BIND_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where a namespace's blocks are kept.
 #[derive(Clone, Debug)]
@@ -155,7 +149,7 @@ pub struct ServerConfig {
     pub listen: Vec<SocketAddr>,
     /// Interfaces to listen on for frames, without TCP and IP.
     pub ether: Option<EtherConfig>,
-    /// What to export; the only part that [`Server::reload`] changes.
+    /// What to export. Of all this only `listen` and `subsystems` change while the target runs.
     pub subsystems: Vec<Subsystem>,
     /// What controllers are granted.
     pub limits: Limits,
@@ -211,14 +205,6 @@ impl ServerConfig {
 /// Why a target does not start, or does not take a new configuration.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// An address.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
     /// An interface.
     #[error("cannot listen on interface {interface}: {source}")]
     Interface {
@@ -285,7 +271,6 @@ pub struct Usage {
 
 /// A running target. Dropping it stops it.
 pub struct Server {
-    addresses: Vec<SocketAddr>,
     pub(super) control: Arc<Control>,
     /// Nodes that memory namespaces are taken from.
     memory: BTreeSet<u32>,
@@ -299,9 +284,16 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be had; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let listeners = listen(&config.listen)?;
-        let addresses: Vec<SocketAddr> =
-            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let nothing = TargetConfig::<Export>::default();
+        let exports = TargetConfig {
+            subsystems: config.subsystems.clone(),
+            listeners: nothing.listeners_at(&config.listen),
+            limits: config.limits,
+            origin: machine::machine(),
+        };
+        exports.check()?;
+        let Opened { listeners, sockets } = listeners::open(&exports.listeners, (&[], &[]))?;
+        let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.address).collect();
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
@@ -309,28 +301,19 @@ impl Server {
         let mut prepared = Backends::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(near);
-        let listed = |(index, address): (usize, &SocketAddr)| Listener {
-            portid: index as u16 + 1,
-            address: *address,
-        };
-        let exports = TargetConfig {
-            subsystems: config.subsystems.clone(),
-            listeners: addresses.iter().enumerate().map(listed).collect(),
-            limits: config.limits,
-            origin: machine::machine(),
-        };
-        let target = Target::new(clock::now(), &prepared.config(&exports))?;
+        let target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         let control = Arc::new(Control::new(target, prepared.backends(), exports));
         let health = Arc::<Health>::default();
-        let reactors = spawn(&config, (listeners, ports), affinities, &control, &health)?;
+        let reactors = spawn(&config, ports, affinities, &control, &health)?;
+        control.listen(sockets);
         drop(prepared.switch(&mut Backends::default())); // a start that fails leaves no new files
-        Ok(Server { addresses, control, memory, health, reactors })
+        Ok(Server { control, memory, health, reactors })
     }
 
     /// The addresses it listens on.
     #[must_use]
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.control.addresses()
     }
 
     /// Makes the exports those of `subsystems`: hosts that are connected see namespaces appear,
@@ -339,15 +322,38 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
     pub fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<Operation>, ConfigError> {
-        self.change(|control| control.reload(subsystems))
+        self.change(
+            |_, _| true,
+            |old| Ok(TargetConfig { subsystems: subsystems.into(), ..old.clone() }),
+        )
     }
 
-    /// Does all of `operations`, or nothing. What has changed for hosts.
+    /// The same, and listens at the addresses of `listen`, and nowhere else. Connections that have come at others live
+    /// on.
+    ///
+    /// # Errors
+    /// The first thing that cannot be; nothing has changed then.
+    pub fn reconfigure(
+        &self,
+        listen: &[SocketAddr],
+        subsystems: &[Subsystem],
+    ) -> Result<Vec<Operation>, ConfigError> {
+        let next = |old: &TargetConfig<Export>| {
+            let (subsystems, listeners) = (subsystems.to_vec(), old.listeners_at(listen));
+            TargetConfig { subsystems, listeners, ..old.clone() }
+        };
+        self.change(|_, _| true, |old| Ok(next(old)))
+    }
+
+    /// Does all of `operations`, or nothing. Files and devices that they do not name are not looked at. What has changed
+    /// for hosts.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
     pub fn apply(&self, operations: &[Operation<Export>]) -> Result<Vec<Operation>, ConfigError> {
-        self.change(|control| control.apply(operations))
+        let named: Vec<Place> = operations.iter().map(Operation::place).collect();
+        let is_named = |nqn: &str, nsid| named.contains(&Place::Namespace(nqn.to_owned(), nsid));
+        self.change(is_named, |old| old.with(operations))
     }
 
     /// What is exported, as it was asked for.
@@ -362,9 +368,13 @@ impl Server {
         self.control.view()
     }
 
-    fn change<T>(&self, change: impl FnOnce(&Control) -> T) -> T {
+    fn change(
+        &self,
+        looked: impl Fn(&str, u32) -> bool,
+        next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
+    ) -> Result<Vec<Operation>, ConfigError> {
         let near = numa::take_from(self.memory.clone());
-        let changed = change(&self.control);
+        let changed = self.control.change(looked, next);
         drop(near);
         // Asked after they were told: when they answer, no lane uses what was removed for new commands.
         let _ = self.usage();
@@ -487,42 +497,6 @@ impl std::ops::Drop for Server {
     }
 }
 
-fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ServerError> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let open = |address: SocketAddr| -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        bind(&socket, address)?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    let open = |&address| open(address).map_err(|source| ServerError::Listen { address, source });
-    addresses.iter().map(open).collect()
-}
-
-/// A listener that asks nothing of its connections.
-fn plain(socket: TcpListener) -> ListenSocket {
-    ListenSocket { socket, settings: Settings::default() }
-}
-
-/// Binds; an address still in use is tried again for a moment, because the ring of a target that was killed
-/// keeps its listener open a little longer than the process lives.
-fn bind(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
-    let until = Instant::now() + BIND_WAIT;
-    loop {
-        match socket.bind(&address.into()) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                thread::sleep(BIND_PAUSE);
-            }
-            result => return result,
-        }
-    }
-}
-
 /// Where the reactors go: connections come in over the interfaces that they listen on.
 fn affinities(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Affinity> {
     let count = config.cores.len().max(1);
@@ -533,7 +507,7 @@ fn affinities(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Affinity> 
 
 fn spawn(
     config: &ServerConfig,
-    (listeners, mut ports): (Vec<TcpListener>, EtherPorts),
+    mut ports: EtherPorts,
     affinities: Vec<Affinity>,
     control: &Arc<Control>,
     health: &Arc<Health>,
@@ -545,7 +519,6 @@ fn spawn(
         mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
     control.set_reactors(outboxes.clone());
     let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
-    let mut listeners = Some(listeners);
     let mut reactors = Reactors::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
@@ -553,7 +526,6 @@ fn spawn(
         let parts = Parts {
             number,
             ether: ports.take(number),
-            listeners: listeners.take().unwrap_or_default().into_iter().map(plain).collect(),
             inbox,
             peers: outboxes.clone(),
             control: control.clone(),

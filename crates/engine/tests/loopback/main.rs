@@ -8,6 +8,7 @@ mod commands;
 mod control;
 mod hostile;
 mod identity;
+mod listeners;
 mod loss;
 mod name;
 mod ops;

@@ -39,8 +39,7 @@ pub trait Description: Clone + PartialEq {
 pub struct TargetConfig<N = NamespaceConfig> {
     /// NVM subsystems; the discovery subsystem is always there.
     pub subsystems: Vec<SubsystemConfig<N>>,
-    /// Where the target listens, for the discovery log. When empty, the log names the address by
-    /// which the host has reached the discovery controller.
+    /// Where the target listens, for the discovery log.
     pub listeners: Vec<Listener>,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,
@@ -105,7 +104,8 @@ impl Limits {
 pub struct Listener {
     /// Port identifier in discovery log entries.
     pub portid: u16,
-    /// Address; an unspecified one (`0.0.0.0`, `::`) is shown as the address the host has reached.
+    /// Address; an unspecified one (`0.0.0.0`, `::`) is shown as the address the host has reached. In what somebody
+    /// asks for, port 0 is one that the system chooses.
     pub address: SocketAddr,
 }
 
@@ -188,7 +188,34 @@ impl<N: Description> TargetConfig<N> {
                 return Err(ConfigError::Exists(Place::subsystem(&subsystem.nqn)));
             }
         }
+        self.check_listeners()?;
         self.check_identities()
+    }
+
+    /// No address and no port identifier may be there twice.
+    fn check_listeners(&self) -> Result<(), ConfigError> {
+        let clash = |one: &Listener, other: &Listener| {
+            let is_there = one.address == other.address && one.address.port() != 0;
+            is_there || one.portid == other.portid
+        };
+        let earlier = |at: usize| &self.listeners[..at];
+        let mut listeners = self.listeners.iter().enumerate();
+        let twice = listeners.find(|(at, one)| earlier(*at).iter().any(|other| clash(one, other)));
+        twice.map_or(Ok(()), |(_, one)| Err(ConfigError::Exists(Place::Listener(one.address))))
+    }
+
+    /// Listeners at `addresses`: those that are there already stay as they are.
+    #[must_use]
+    pub fn listeners_at(&self, addresses: &[SocketAddr]) -> Vec<Listener> {
+        let mut there = self.listeners.clone();
+        let mut portids =
+            (1..=u16::MAX).filter(|id| self.listeners.iter().all(|l| l.portid != *id));
+        let listener = |&address: &SocketAddr| {
+            let at = there.iter().position(|listener| listener.address == address);
+            let new = || Some(Listener { portid: portids.next()?, address });
+            at.map(|at| there.remove(at)).or_else(new)
+        };
+        addresses.iter().filter_map(listener).collect()
     }
 
     /// No UUID and no NGUID may be there twice, in whichever subsystems: hosts would write to either.

@@ -39,10 +39,6 @@ impl Discovery<'_> {
 
     /// Where a host that has reached us at `local` can connect to.
     fn listeners_for(&self, local: SocketAddr) -> Vec<Listener> {
-        if self.listeners.is_empty() {
-            let reached = (!local.ip().is_unspecified()).then_some(local);
-            return reached.map(|address| Listener { portid: 1, address }).into_iter().collect();
-        }
         // Which address stands for "any" of the other family cannot be known.
         let known = [local.ip(), local.ip().to_canonical()].map(|ip| ip.is_ipv4());
         let shown = |listener: &Listener| {

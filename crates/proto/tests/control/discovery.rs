@@ -3,7 +3,9 @@
 use crate::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, remove_subsystem, resize,
 };
-use roadtrain_proto::target::{Listener, Operation, SubsystemConfig, TargetEvent};
+use roadtrain_proto::target::{
+    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetEvent,
+};
 use roadtrain_wire::discovery::{DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, subtype};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::feature::{SetFeatures, fid};
@@ -182,4 +184,22 @@ fn discovery_controllers_do_not_serve_io_or_abort() {
     script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
     let smart = GetLogPage::new(lid::SMART, 512);
     script.fail(cntlid, smart.emit(0), Status::INVALID_LOG_PAGE);
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let mut script = Script::new();
+    let (cntlid, cid) = listening(&mut script);
+    let (before, _) = log(&mut script, cntlid);
+    let old = script.target.config().listeners[0];
+    let new = Listener { portid: 2, address: "198.51.100.1:4421".parse().unwrap() };
+    let error = script.target.apply(&[Operation::Listen(Listener { portid: 2, ..old })]);
+    assert_eq!(error, Err(ConfigError::Exists(Place::Listener(old.address))));
+    script.target.apply(&[Operation::Unlisten(old), Operation::Listen(new)]).unwrap();
+    assert_eq!(script.events(), [log_changed(cntlid, cid)]);
+    let (after, entries) = log(&mut script, cntlid);
+    assert!(after > before);
+    assert!(entries.iter().all(|entry| entry.traddr() == "198.51.100.1"), "{entries:?}");
+    script.target.apply(&[Operation::Unlisten(new)]).unwrap();
+    assert!(log(&mut script, cntlid).1.is_empty(), "it listens nowhere");
 }

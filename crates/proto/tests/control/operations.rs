@@ -8,6 +8,7 @@ use roadtrain_proto::target::{
     Listener, NamespaceConfig, NamespaceId, Operation, SubsystemConfig, TargetConfig,
 };
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 const NQNS: [&str; 3] = ["nqn.x:a", "nqn.x:b", "nqn.x:c"];
 
@@ -20,6 +21,11 @@ fn namespace(nsid: u32) -> impl Strategy<Value = NamespaceConfig> {
             NamespaceConfig { read_only, id, ..NamespaceConfig::new(nsid, blocks * 8, shift) }
         },
     )
+}
+
+/// Each at another address.
+fn listener(portid: u16) -> Listener {
+    Listener { portid, address: SocketAddr::new(local().ip(), 4420 + portid) }
 }
 
 fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {
@@ -42,7 +48,6 @@ fn config() -> impl Strategy<Value = TargetConfig> {
         .prop_flat_map(|which| which.into_keys().map(|n| subsystem(NQNS[n])).collect::<Vec<_>>());
     let ports = btree_set(1u16..4, 0..3);
     let config = (subsystems.prop_shuffle(), ports).prop_map(|(subsystems, ports)| {
-        let listener = |portid| Listener { portid, address: local() };
         let listeners = ports.into_iter().map(listener).collect();
         TargetConfig { subsystems, listeners, ..TargetConfig::default() }
     });
@@ -65,7 +70,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let host = || prop::sample::select(vec![HOST, "nqn.x:h", "none"]).prop_map(str::to_owned);
     let added = (0..NQNS.len()).prop_flat_map(|n| subsystem(NQNS[n]));
     let put = || (nqn(), (0u32..5).prop_flat_map(namespace));
-    let listener = (1u16..4).prop_map(|portid| Listener { portid, address: local() });
+    let listener = (1u16..4).prop_map(listener);
     prop_oneof![
         added.prop_map(Operation::AddSubsystem),
         nqn().prop_map(|nqn| Operation::RemoveSubsystem { nqn }),

@@ -1,8 +1,8 @@
 //! A target with two subsystems and a host that talks to it, for scripted tests.
 
 use roadtrain_proto::target::{
-    ConnectRefused, Connected, NamespaceConfig, Operation, Outcome, SubsystemConfig, Target,
-    TargetConfig, TargetEvent,
+    ConnectRefused, Connected, Listener, NamespaceConfig, Operation, Outcome, SubsystemConfig,
+    Target, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
@@ -61,7 +61,8 @@ pub(crate) fn config() -> TargetConfig {
     });
     let mut private = SubsystemConfig::new(PRIVATE_NQN);
     private.allowed_hosts = Some(BTreeSet::from([HOST.to_owned()]));
-    TargetConfig { subsystems: vec![open, private], ..TargetConfig::default() }
+    let listeners = vec![Listener { portid: 1, address: local() }];
+    TargetConfig { subsystems: vec![open, private], listeners, ..TargetConfig::default() }
 }
 
 /// Adds a namespace to subsystem `nqn`.

@@ -1,52 +1,80 @@
 //! Connections over TCP: how they come, and which have to make room.
 
 use super::{Order, Reactor};
+use crate::reactor::event::{self, mark};
 use crate::stream::Stream;
 use crate::target::lane::{Ends, Lane, LaneError};
+use crate::target::listeners::ListenSocket;
 use crate::target::tickets::Ticket;
 use crate::tuning;
 use roadtrain_proto::target::session::Settings;
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use tracing::{debug, warn};
 
 /// Connections accepted before the lanes of this reactor have a turn, and those that make room are ended.
 const ACCEPTS_MAX: u32 = 64;
 
-/// Where connections come, and what is asked of them.
-pub(in crate::target) struct ListenSocket {
-    pub(in crate::target) socket: TcpListener,
-    pub(in crate::target) settings: Settings,
+/// Where connections come. A number is used once, so that what the ring still says of a listener that is closed means
+/// no other.
+#[derive(Default)]
+pub(super) struct Listeners {
+    open: BTreeMap<u32, ListenSocket>,
+    next: u32,
+    /// Those that failed pause until the next look at keep-alive timers.
+    pub(super) paused: Vec<u32>,
 }
 
 impl Reactor {
+    pub(super) fn listen(&mut self, socket: ListenSocket) {
+        let number = self.listeners.next;
+        self.listeners.next += 1;
+        self.listeners.open.insert(number, socket);
+        self.accept(number);
+    }
+
+    /// Connections that have come at `address` stay.
+    pub(super) fn unlisten(&mut self, address: SocketAddr) {
+        let closed = self.listeners.open.extract_if(.., |_, socket| socket.is_at(address));
+        for (number, socket) in closed {
+            event::forget(&mut self.shared.ring, mark(event::LISTENER, number, 0));
+            socket.close();
+        }
+    }
+
     /// Takes connections that wait, and deals them out.
-    pub(super) fn accept(&mut self, listener: usize) {
+    pub(super) fn accept(&mut self, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
-            match self.listeners[listener].socket.accept() {
-                Ok((stream, peer)) => self.deal(listener, stream, peer),
+            let Some(ListenSocket { socket, settings }) = self.listeners.open.get(&listener) else {
+                return;
+            };
+            match socket.accept() {
+                Ok((stream, peer)) => self.deal(stream, peer, *settings),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_exhaustion(&e) => {
                     // Trying again at once would only spin.
                     warn!("accept: {e}");
-                    return self.paused.push(listener);
+                    return self.listeners.paused.push(listener);
                 }
                 // Of a connection that was gone before it was accepted, or of its network.
                 Err(e) => debug!("accept: {e}"),
             }
         }
-        self.poll_listener(listener);
+        if let Some(ListenSocket { socket, .. }) = self.listeners.open.get(&listener) {
+            let mark = mark(event::LISTENER, listener, 0);
+            event::poll(&mut self.shared.ring, socket.as_raw_fd(), libc::POLLIN, mark);
+        }
     }
 
-    fn deal(&mut self, listener: usize, stream: TcpStream, peer: SocketAddr) {
+    fn deal(&mut self, stream: TcpStream, peer: SocketAddr, settings: Settings) {
         let Some((ticket, instead_of)) = self.tickets.take(peer) else { return };
         if let Some(number) = instead_of {
             self.peers.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
         }
         let outbox = &self.peers[self.next_peer % self.peers.len()];
         self.next_peer += 1;
-        let settings = self.listeners[listener].settings;
         outbox.send(Order::Adopt { socket: prepare(stream), peer, ticket, settings });
     }
 

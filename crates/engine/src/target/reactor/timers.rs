@@ -33,7 +33,7 @@ impl Reactor {
     /// When keep-alive timers, and listeners that pause, are to be looked at.
     fn next_check(&self) -> Option<Instant> {
         let deadline = self.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
-        if self.paused.is_empty() { deadline } else { Some(self.keep_alive_at) }
+        if self.listeners.paused.is_empty() { deadline } else { Some(self.keep_alive_at) }
     }
 
     /// Ends connections that have not connected a queue in time: nobody else would ever end them.
@@ -61,7 +61,7 @@ impl Reactor {
             }
             let next = now + KEEP_ALIVE_CHECK;
             self.keep_alive_at = control.deadline().map_or(next, |d| d.min(next));
-            for listener in std::mem::take(&mut self.paused) {
+            for listener in std::mem::take(&mut self.listeners.paused) {
                 self.accept(listener);
             }
         }

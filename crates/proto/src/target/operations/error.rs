@@ -72,6 +72,14 @@ pub enum ConfigError {
         /// What its store says, and what to do.
         problem: String,
     },
+    /// An address cannot be listened on.
+    #[error("cannot open {place}: {problem}")]
+    Listen {
+        /// Which listener.
+        place: Place,
+        /// What the system says.
+        problem: String,
+    },
 }
 
 impl ConfigError {
@@ -93,7 +101,8 @@ impl ConfigError {
             ConfigError::Exists(place) | ConfigError::Unknown(place) => place,
             ConfigError::Invalid { place, .. }
             | ConfigError::SameIdentity { place, .. }
-            | ConfigError::Store { place, .. } => place,
+            | ConfigError::Store { place, .. }
+            | ConfigError::Listen { place, .. } => place,
         }
     }
 }

@@ -70,9 +70,9 @@ pub enum Operation<N = NamespaceConfig> {
         nqn: String,
         host: String,
     },
-    /// Names an address in the discovery log.
+    /// Takes connections at an address.
     Listen(Listener),
-    /// Names an address in the discovery log no more.
+    /// Takes no more connections at an address; those that there are live on.
     Unlisten(Listener),
 }
 
@@ -148,8 +148,8 @@ impl<N: Description> TargetConfig<N> {
                 Ok(())
             }
             Operation::Listen(listener) => {
-                let is_there = self.listeners.contains(listener);
-                add_unless(is_there, &mut self.listeners, listener, operation)
+                self.listeners.push(*listener);
+                Ok(())
             }
             Operation::Unlisten(listener) => {
                 let at = self.listeners.iter().position(|other| other == listener);

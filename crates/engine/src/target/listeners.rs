@@ -1,0 +1,94 @@
+//! Sockets that take connections over TCP.
+
+use roadtrain_proto::target::session::Settings;
+use roadtrain_proto::target::{ConfigError, Listener, Place};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// Longest wait for an address that is still in use, and the pause between two tries.
+const BIND_WAIT: Duration = Duration::from_secs(2);
+const BIND_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where connections come, and what is asked of them.
+pub(super) struct ListenSocket {
+    pub(super) socket: TcpListener,
+    pub(super) settings: Settings,
+}
+
+impl ListenSocket {
+    /// A listener that asks nothing of its connections.
+    fn open(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        bind(&socket, address)?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(ListenSocket { socket: socket.into(), settings: Settings::default() })
+    }
+
+    pub(super) fn is_at(&self, address: SocketAddr) -> bool {
+        self.socket.local_addr().is_ok_and(|own| own == address)
+    }
+
+    /// Refuses connections from now on, though a ring may still watch the socket.
+    pub(super) fn close(self) {
+        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+}
+
+/// Sockets of a configuration that is not in force yet. Dropping them closes them.
+pub(super) struct Opened {
+    /// All listeners of the configuration, with the ports that the system has chosen.
+    pub(super) listeners: Vec<Listener>,
+    /// Of those that were not there before.
+    pub(super) sockets: Vec<ListenSocket>,
+}
+
+/// Opens what is `wanted`, but for what was `asked` for before and is open.
+///
+/// # Errors
+/// The first address that cannot be had.
+pub(super) fn open(
+    wanted: &[Listener],
+    (asked, open): (&[Listener], &[Listener]),
+) -> Result<Opened, ConfigError> {
+    let mut opened = Opened { listeners: Vec::new(), sockets: Vec::new() };
+    for listener in wanted {
+        let known = open.iter().find(|open| open.portid == listener.portid);
+        if let Some(known) = known.filter(|_| asked.contains(listener)) {
+            opened.listeners.push(*known);
+            continue;
+        }
+        let (socket, address) = ListenSocket::open(listener.address)
+            .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
+            .map_err(|error| {
+                let place = Place::Listener(listener.address);
+                ConfigError::Listen { place, problem: error.to_string() }
+            })?;
+        opened.sockets.push(socket);
+        opened.listeners.push(Listener { address, ..*listener });
+    }
+    Ok(opened)
+}
+
+/// Binds; an address still in use is tried again for a moment, because the ring of a target that was killed
+/// keeps its listener open a little longer than the process lives.
+fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let until = Instant::now() + BIND_WAIT;
+    loop {
+        match socket.bind(&address.into()) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(BIND_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
