@@ -8,7 +8,9 @@
 //!
 //! On storage that loses what a failed flush was for, a flush speaks for its own host's writes only, and only
 //! for those since the last failure that this host was told of; and not at all beside another flush of the
-//! host, whose answer may tell of a failure and come later.
+//! host, whose answer may tell of a failure and come later. Nor does it speak for a write that is not answered
+//! yet, even if others have read it: a failed flush may take that back without a word to its host, which was
+//! promised nothing, and which repeats it when the connection was lost.
 
 use crate::disk::Stamp;
 use std::collections::BTreeMap;
@@ -49,9 +51,9 @@ enum Pending {
         lbas: Range<u64>,
         allowed: Vec<Vec<Stamp>>,
     },
-    /// What each block might hold when it began: numbers of writes.
+    /// What each block might hold when it began.
     Flush {
-        before: Vec<Vec<u64>>,
+        before: Vec<Vec<Candidate>>,
     },
 }
 
@@ -117,11 +119,13 @@ impl History {
         others.any(|(other, _)| self.hosts.get(other) == host)
     }
 
-    /// Whether flush `id` says that write `write` is stable.
-    fn speaks_for(&self, id: u64, write: u64) -> bool {
+    /// Whether flush `id` says that `candidate`, as it was when the flush began, is stable.
+    fn speaks_for(&self, id: u64, candidate: &Candidate) -> bool {
+        let Candidate { write, ended, .. } = *candidate;
         let (host, writer) = (self.hosts.get(&id), self.hosts.get(&write));
         let told = host.and_then(|host| self.told.get(host));
-        !self.loses || write == 0 || host == writer && told.is_none_or(|told| write > *told)
+        let is_kept = host == writer && told.is_none_or(|told| write > *told);
+        !self.loses || write == 0 || ended.is_some() && is_kept
     }
 
     fn tick(&mut self) -> Tick {
@@ -159,8 +163,7 @@ impl History {
     /// Request `id` will flush.
     pub fn begin_flush(&mut self, id: u64) {
         let tick = self.tick();
-        let writes = |register: &Register| register.current.iter().map(|c| c.write).collect();
-        let before = self.registers.iter().map(writes).collect();
+        let before = self.registers.iter().map(|register| register.current.clone()).collect();
         self.pending.insert(id, (tick, Pending::Flush { before }));
     }
 
@@ -213,9 +216,10 @@ impl History {
             Pending::Flush { before } if !lost_power => {
                 let alone = !self.loses || !self.flushes_beside(id);
                 for (lba, before) in before.into_iter().enumerate() {
-                    if alone && before.iter().all(|write| self.speaks_for(id, *write)) {
+                    if alone && before.iter().all(|candidate| self.speaks_for(id, candidate)) {
+                        let is_before = |write| before.iter().any(|other| other.write == write);
                         let stable = &mut self.registers[lba].stable;
-                        stable.retain(|c| before.contains(&c.write) || c.write > id);
+                        stable.retain(|c| is_before(c.write) || c.write > id);
                     }
                 }
             }

@@ -36,6 +36,7 @@ pub mod load;
 pub mod network;
 pub mod plan;
 pub mod rng;
+pub mod scenario;
 pub mod target;
 pub mod world;
 

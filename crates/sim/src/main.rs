@@ -1,6 +1,8 @@
-//! Runs many seeds of the simulation: `cargo run --release -p roadtrain-sim -- --seeds 10000`.
+//! Runs many seeds of the simulation: `cargo run --release -p roadtrain-sim -- --seeds 10000 --scenario
+//! losing,killing`.
 
 use clap::Parser;
+use roadtrain_sim::scenario;
 use roadtrain_sim::world::Failure;
 use std::process::ExitCode;
 
@@ -13,32 +15,39 @@ struct Options {
     /// The first seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Lanes over Ethernet, not over TCP
-    #[arg(long)]
-    ether: bool,
+    /// The scenarios, or `ether` for lanes over Ethernet
+    #[arg(long, value_delimiter = ',', default_value = "drawn", value_parser = names())]
+    scenario: Vec<String>,
+}
+
+fn names() -> Vec<&'static str> {
+    scenario::ALL.iter().map(|(name, _)| *name).chain(["ether"]).collect()
 }
 
 /// How many requests the run of a seed had.
-fn run(seed: u64, is_ether: bool) -> Result<u64, Failure> {
-    if is_ether {
-        Ok(roadtrain_sim::ether::run(seed)?.tally.submitted)
-    } else {
-        Ok(roadtrain_sim::run(seed)?.tally.submitted)
+fn run(seed: u64, name: &str) -> Result<u64, Failure> {
+    match scenario::ALL.iter().find(|(known, _)| *known == name) {
+        Some((_, change)) => Ok(roadtrain_sim::run_changed(seed, change)?.tally.submitted),
+        None => Ok(roadtrain_sim::ether::run(seed)?.tally.submitted),
     }
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let (mut failures, mut requests) = (0, 0);
-    for seed in options.first..options.first + options.seeds {
-        match run(seed, options.ether) {
-            Ok(submitted) => requests += submitted,
-            Err(failure) => {
-                eprintln!("{failure}");
-                failures += 1;
+    let mut failures = 0;
+    for name in &options.scenario {
+        let (mut failed, mut requests) = (0, 0);
+        for seed in options.first..options.first + options.seeds {
+            match run(seed, name) {
+                Ok(submitted) => requests += submitted,
+                Err(failure) => {
+                    eprintln!("{name}: {failure}");
+                    failed += 1;
+                }
             }
         }
+        println!("{name}: {} seeds, {requests} requests, {failed} failures", options.seeds);
+        failures += failed;
     }
-    println!("{} seeds, {requests} requests, {failures} failures", options.seeds);
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

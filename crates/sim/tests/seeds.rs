@@ -3,9 +3,11 @@
 mod common;
 
 use common::{assert_repeatable, sum_of_seeds};
-use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_sim::plan::{Fault, Plan, Sabotage};
+use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::scenario::{
+    forgetting, half_open, killing, losing, losing_in_turn, pausing, replaced,
+};
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
 
@@ -57,25 +59,23 @@ fn ignored_fua_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// Storage whose flushes fail and lose what they were for, and hosts that share it.
-fn losing(plan: &mut Plan) {
-    plan.manners.losing_percent = 25;
-    plan.hosts = 3;
-    plan.blocks = 64;
-    // A flush that is tried again after the target's process has died is not told of what that one was told; nor does
-    // a host's process know what the one before was told.
-    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. } | Fault::KillHost { .. }));
-    for part in 1..8 {
-        let time = Duration::from_millis(1);
-        plan.faults.push((Instant(0) + plan.chaos * part / 8, Fault::PowerLoss { time }));
-    }
-    plan.faults.sort_by_key(|(at, _)| *at);
-}
-
 #[test]
 fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
     let Some(sum) = sum_of_seeds(200, |seed| run_changed(seed, losing)) else { return };
     assert!(sum.tally.lost > 1000 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+#[test]
+fn a_failed_flush_is_told_though_connections_are_lost() {
+    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, losing_in_turn)) else { return };
+    assert!(sum.tally.lost > 500 && sum.past.retries > 500, "{sum:?}");
+}
+
+/// A write is read by another host before it is answered, then lost by a failed flush and repeated: a flush that its
+/// host asks for meanwhile promises nothing about it.
+#[test]
+fn a_flush_does_not_speak_for_writes_that_are_not_answered() {
+    run_changed(443, losing_in_turn).expect("nothing was promised");
 }
 
 #[test]
@@ -100,8 +100,7 @@ fn a_forgotten_command_is_found() {
 /// A command that is not answered is aborted, then submitted again over new connections.
 #[test]
 fn a_target_that_forgets_commands_is_survived() {
-    let forgets = |plan: &mut Plan| plan.sabotage = Some(Sabotage::ForgottenCommand);
-    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, forgets)) else { return };
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, forgetting)) else { return };
     assert!(sum.past.aborts > 500 && sum.tally.succeeded > 10_000, "{sum:?}");
 }
 
@@ -129,20 +128,6 @@ fn a_namespace_that_cannot_be_reached_is_waited_for() {
     }
 }
 
-/// Faults of one kind, `count` of them, all over the run.
-fn only(plan: &mut Plan, count: u32, fault: impl Fn(u32) -> Fault) {
-    let at = |part| Instant(0) + plan.chaos * (part + 1) / (count + 2);
-    plan.faults = (0..count).map(|part| (at(part), fault(part))).collect();
-}
-
-/// Three hosts on few blocks; their processes die one after the other, in the middle of everything.
-fn killing(plan: &mut Plan) {
-    (plan.hosts, plan.blocks) = (3, 16);
-    plan.manners.slow_percent = 20;
-    let time = Duration::from_micros(100);
-    only(plan, 9, |part| Fault::KillHost { host: (part % 3) as u8, time });
-}
-
 #[test]
 fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
     let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, killing)) else { return };
@@ -166,11 +151,7 @@ fn what_comes_behind_a_successor_is_found() {
 /// Connections fall silent one after the other, and no end of any is heard of.
 #[test]
 fn half_open_connections_are_survived() {
-    let swallow = |plan: &mut Plan| {
-        plan.keep_alive = Duration::from_millis(100);
-        only(plan, 6, |_| Fault::Swallow);
-    };
-    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, swallow)) else { return };
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, half_open)) else { return };
     assert!(sum.expired > 30 && sum.past.associations > 300, "{sum:?}");
     assert!(sum.tally.succeeded > 10_000, "{sum:?}");
 }
@@ -178,14 +159,7 @@ fn half_open_connections_are_survived() {
 /// Another namespace is there when the target comes back: no request that meant the first one gets to it.
 #[test]
 fn requests_do_not_go_to_another_namespace() {
-    let change = |plan: &mut Plan| {
-        (plan.hosts, plan.controller_loss_timeout) = (2, None);
-        only(plan, 24, |part| match part % 4 {
-            3 => Fault::Kill { time: Duration::from_micros(200) },
-            _ => Fault::Namespace,
-        });
-    };
-    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, change)) else { return };
+    let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, replaced)) else { return };
     assert!(sum.past.associations > 500 && sum.tally.succeeded > 10_000, "{sum:?}");
 }
 
@@ -193,14 +167,7 @@ fn requests_do_not_go_to_another_namespace() {
 /// end, at either end first.
 #[test]
 fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
-    let pause = |plan: &mut Plan| {
-        plan.keep_alive = Duration::from_millis(100);
-        plan.chaos = Duration::from_millis(800);
-        plan.pause *= 4;
-        let ms = [49, 50, 51, 99, 100, 101];
-        only(plan, 6, |part| Fault::Hold { time: Duration::from_millis(ms[part as usize]) });
-    };
-    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, pause)) else { return };
+    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, pausing)) else { return };
     assert!(sum.expired > 10 && sum.tally.succeeded > 5_000, "{sum:?}");
 }
 

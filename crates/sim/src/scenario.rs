@@ -1,0 +1,120 @@
+//! Plans with a purpose: what each changes about a seed's plan. Tests run some seeds of each, the program as many as it
+//! is told.
+
+use crate::plan::{Fault, Plan, Sabotage};
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// A change of a seed's plan.
+pub type Scenario = fn(&mut Plan);
+
+/// Every scenario that has to end well, by name.
+pub const ALL: [(&str, Scenario); 11] = [
+    ("drawn", |_| {}),
+    ("losing", losing),
+    ("losing-in-turn", losing_in_turn),
+    ("forgetting", forgetting),
+    ("killing", killing),
+    ("half-open", half_open),
+    ("replaced", replaced),
+    ("pausing", pausing),
+    ("stalling", stalling),
+    ("unread", unread),
+    ("resizing", resizing),
+];
+
+/// `count` faults and no others, all over the run.
+fn only(plan: &mut Plan, count: u32, fault: impl Fn(u32) -> Fault) {
+    plan.faults.clear();
+    also(plan, count, fault);
+}
+
+/// `count` more faults, all over the run.
+fn also(plan: &mut Plan, count: u32, fault: impl Fn(u32) -> Fault) {
+    let at = |part| Instant(0) + plan.chaos * (part + 1) / (count + 1);
+    plan.faults.extend((0..count).map(|part| (at(part), fault(part))));
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+/// Storage whose flushes fail and lose what they were for, power losses that show it, and hosts that share it.
+pub fn losing(plan: &mut Plan) {
+    (plan.hosts, plan.blocks) = (3, 64);
+    plan.manners.losing_percent = 25;
+    // A flush that is tried again after the target's process has died is not told of what that one was told; nor does
+    // a host's process know what the one before was told.
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. } | Fault::KillHost { .. }));
+    also(plan, 7, |_| Fault::PowerLoss { time: Duration::from_millis(1) });
+}
+
+/// The same, with connections that are lost and a store that stands still between power losses.
+pub fn losing_in_turn(plan: &mut Plan) {
+    losing(plan);
+    also(plan, 18, |part| match part % 3 {
+        0 => Fault::Reset,
+        1 => Fault::StallDisk { time: Duration::from_millis(5) },
+        _ => Fault::PowerLoss { time: Duration::from_millis(1) },
+    });
+}
+
+/// The target forgets to answer one command of a hundred: hosts abort it, then come again over new connections.
+pub fn forgetting(plan: &mut Plan) {
+    plan.sabotage = Some(Sabotage::ForgottenCommand);
+}
+
+/// Three hosts on few blocks; their processes die one after the other, in the middle of everything.
+pub fn killing(plan: &mut Plan) {
+    (plan.hosts, plan.blocks) = (3, 16);
+    plan.manners.slow_percent = 20;
+    let time = Duration::from_micros(100);
+    only(plan, 9, |part| Fault::KillHost { host: (part % 3) as u8, time });
+}
+
+/// Connections fall silent one after the other, and no end of any is heard of.
+pub fn half_open(plan: &mut Plan) {
+    plan.keep_alive = Duration::from_millis(100);
+    only(plan, 6, |_| Fault::Swallow);
+}
+
+/// Another namespace is there when the target comes back.
+pub fn replaced(plan: &mut Plan) {
+    (plan.hosts, plan.controller_loss_timeout) = (2, None);
+    only(plan, 24, |part| match part % 4 {
+        3 => Fault::Kill { time: Duration::from_micros(200) },
+        _ => Fault::Namespace,
+    });
+}
+
+/// Everything stands still for about as long as the keep-alive timeout, or half of it: some associations live, some
+/// end, at either end first.
+pub fn pausing(plan: &mut Plan) {
+    plan.keep_alive = Duration::from_millis(100);
+    plan.chaos = Duration::from_millis(800);
+    plan.pause *= 4;
+    let ms = [49, 50, 51, 99, 100, 101, 151];
+    only(plan, 7, |part| Fault::Hold { time: Duration::from_millis(ms[part as usize]) });
+}
+
+/// The disk stands still, and meanwhile connections are lost: hosts are back while commands of their lost connections
+/// are still on the disk.
+pub fn stalling(plan: &mut Plan) {
+    (plan.blocks, plan.manners.slow_percent) = (16, 30);
+    plan.controller_loss_timeout = None;
+    also(plan, 24, |part| match part % 4 {
+        0 => Fault::StallDisk { time: Duration::from_millis(25) },
+        _ => Fault::Reset,
+    });
+}
+
+/// The target does not read connections that hosts lose.
+pub fn unread(plan: &mut Plan) {
+    also(plan, 30, |part| match part % 2 {
+        0 => Fault::Stall { at_target: true, time: Duration::from_millis(30) },
+        _ => Fault::Reset,
+    });
+}
+
+/// The namespace in use changes its size all the time, and no request notices.
+pub fn resizing(plan: &mut Plan) {
+    (plan.manners.failing_per_mille, plan.controller_loss_timeout) = (0, None);
+    only(plan, 40, |part| if part % 5 == 4 { Fault::Namespace } else { Fault::Resize });
+}
