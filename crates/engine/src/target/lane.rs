@@ -1,36 +1,32 @@
 //! A lane at the target: a queue pair, what carries it, and the commands it executes.
 
-mod abort;
 mod admin;
 #[cfg(feature = "ether")]
 pub(super) mod ether;
-mod io;
-mod payload;
+pub(super) mod execution;
 mod tcp;
 mod transport;
 
 use super::control::Control;
 use super::ether::Port;
 use super::namespace::NamespaceTable;
-use super::slot::{Data, Slot, Work};
 use super::tasks::Tasks;
 use super::tickets::Ticket;
-use crate::buffer::{Buffer, Pool};
+use crate::buffer::Pool;
 use crate::connection::RxBuffer;
 use crate::gather::Gather;
 use crate::ring::Ring;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use crate::target::flushes::Unflushed;
-use abort::Abort;
-use payload::Payload;
+use execution::{Execution, Outcome, Payload};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::qpair::Config;
-use roadtrain_proto::target::session::{Request, Session, Settings};
+use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -85,13 +81,7 @@ pub(super) struct Lane {
     pub(super) namespaces: NamespaceTable,
     /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
     closing: Vec<Unflushed>,
-    slots: Vec<Slot>,
-    /// Commands that wait for a buffer, first come first served.
-    starved: VecDeque<u16>,
-    /// The admin command that was given a buffer of the lane's own last.
-    own_buffer: Option<u16>,
-    /// Aborts of its commands that were not answered.
-    aborts: Vec<Abort>,
+    execution: Execution,
 }
 
 /// Addresses of a connection.
@@ -125,10 +115,7 @@ impl Lane {
             session,
             namespaces: NamespaceTable::default(),
             closing: Vec::new(),
-            slots: Vec::new(),
-            starved: VecDeque::new(),
-            own_buffer: None,
-            aborts: Vec::new(),
+            execution: Execution::default(),
         }
     }
 
@@ -152,19 +139,11 @@ impl Lane {
     }
 
     pub(super) fn deadline(&mut self) -> Option<Instant> {
-        self.transport.deadline().into_iter().chain(self.abort_deadline()).min()
+        self.transport.deadline().into_iter().chain(self.execution.deadline()).min()
     }
 
     pub(super) fn stats(&self) -> LaneStats {
         self.transport.stats()
-    }
-
-    fn slot(&mut self, number: u16) -> &mut Slot {
-        let number = usize::from(number);
-        if number >= self.slots.len() {
-            self.slots.resize_with(number + 1, Slot::default);
-        }
-        &mut self.slots[number]
     }
 
     fn handle_command(
@@ -174,21 +153,27 @@ impl Lane {
         sqe: &Sqe,
         payload: Payload<'_>,
     ) -> Result<(), LaneError> {
-        self.session.heard();
-        self.slot(slot);
-        let is_fabrics = sqe.opcode == roadtrain_wire::sqe::opcode::FABRICS;
-        if self.session.executes_io() && !is_fabrics {
-            self.handle_io(shared, slot, sqe, payload);
-            return Ok(());
+        let (execution, mut env) = self.parts(shared);
+        match execution.command(&mut env, slot, sqe, payload) {
+            None => Ok(()),
+            admin => self.run_admin(shared, admin),
         }
-        if self.session.request(sqe) == Request::Io
-            && let Err(status) = self.session.admits(Request::Io)
-        {
-            self.fail(shared, slot, status, &payload);
-            return Ok(());
+    }
+
+    /// A store is done with a command; nothing comes of that when the lane has ended.
+    pub(super) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
+        let (execution, mut env) = self.parts(shared);
+        if let admin @ Some(_) = execution.finish(&mut env, slot, outcome) {
+            // A shutdown, now that all is flushed; Property Set never ends a connection.
+            let answered = self.run_admin(shared, admin);
+            debug_assert!(answered.is_ok(), "{answered:?}");
         }
-        let payload = self.transport.place(shared.now, payload);
-        self.handle_admin(shared, slot, sqe, payload)
+    }
+
+    /// Aborts the command `cid` if it can be.
+    pub(super) fn abort(&mut self, shared: &mut Shared, cid: u16, id: u32) {
+        let (execution, mut env) = self.parts(shared);
+        execution.abort(&mut env, cid, id);
     }
 
     /// Goes on with what waits for buffers, as far as there are some. `true` when the lane received nothing until
@@ -200,31 +185,18 @@ impl Lane {
     ) -> Result<bool, LaneError> {
         let was_stalled = self.is_stalled();
         loop {
-            self.resume(shared, rx)?;
-            let Some(&slot) = self.starved.front() else { return Ok(was_stalled) };
-            if self.is_stalled() && self.starved.len() == 1 {
-                return Ok(false); // no buffer to resume with
-            }
-            let work = &self.slots[usize::from(slot)].work;
-            let (length, out) = (work.staged_bytes(), work.data_out_bytes());
-            let Some(buffer) = shared.pool.take(length as usize) else {
-                return Ok(was_stalled && !self.is_stalled());
-            };
-            self.starved.pop_front();
-            self.hold(shared.now, slot, buffer);
-            if out > 0 {
-                self.transport.request_data(shared.now, slot, out);
-            } else if let Work::Admin(_) = self.slots[usize::from(slot)].work {
-                self.run_admin(shared, slot)?;
-            } else {
-                self.execute(shared, slot);
+            let (execution, mut env) = self.parts(shared);
+            match execution.feed(&mut env) {
+                Some(Fed::Receiving) => self.receive_kept(shared, rx)?,
+                Some(Fed::Admin(slot)) => self.run_admin(shared, Some(slot))?,
+                None => return Ok(was_stalled && !self.is_stalled()),
             }
         }
     }
 
     /// Nothing is received until a buffer is there.
     pub(super) fn is_stalled(&self) -> bool {
-        self.transport.is_stalled()
+        self.execution.is_stalled()
     }
 
     /// Nothing is received until more has been sent.
@@ -233,37 +205,12 @@ impl Lane {
     }
 
     pub(super) fn is_starved(&self) -> bool {
-        !self.starved.is_empty()
+        self.execution.is_starved()
     }
 
-    /// Gives a command its buffer.
-    fn hold(&mut self, now: Instant, slot: u16, buffer: Buffer) {
-        let since = self.transport.patience(now);
-        let slot = &mut self.slots[usize::from(slot)];
-        (slot.data, slot.held_since) = (Data::Pooled(buffer), since);
-    }
-
-    /// Gives a command its buffer, `bytes` of which are its answer.
-    fn answer_with(&mut self, now: Instant, slot: u16, buffer: Buffer, bytes: u32, result: u64) {
-        self.hold(now, slot, buffer);
-        self.slots[usize::from(slot)].unsent_bytes = bytes;
-        self.transport.add_unsent(bytes);
-        self.transport.respond_with_data(now, slot, bytes, result);
-    }
-
-    /// An error when a command has had a buffer for `limit` because of the peer. While it is in the backend its
-    /// buffer is there, too.
+    /// An error when a command has had a buffer for `limit` because of the peer.
     pub(super) fn check_transfers(&self, now: Instant, limit: Duration) -> Result<(), LaneError> {
-        let now = self.transport.patience(now);
-        let is_overdue = |slot: &&Slot| {
-            matches!(slot.data, Data::Pooled(_)) && now.since(slot.held_since) >= limit
-        };
-        let Some(slot) = self.slots.iter().find(is_overdue) else { return Ok(()) };
-        let what = if slot.unsent_bytes > 0 {
-            "the answer was not taken"
-        } else {
-            "the data did not come"
-        };
+        let Some(what) = self.execution.overdue(now, limit) else { return Ok(()) };
         // What it does not take would otherwise stay with the kernel.
         self.transport.reset_on_close();
         Err(LaneError::Overdue(what, limit))
@@ -288,9 +235,8 @@ impl Lane {
         self.hear_load(shared);
         self.transport.expire(shared.now);
         self.flush(shared)?;
-        if !self.aborts.is_empty() {
-            self.answer_aborts(shared);
-        }
+        let (execution, mut env) = self.parts(shared);
+        execution.end_turn(&mut env);
         match self.transport.is_over(shared.now) {
             Some(why) => Err(LaneError::Ended(why)),
             None => Ok(()),
@@ -304,16 +250,13 @@ impl Lane {
 
     /// Sends what doorbells have released.
     pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        self.transport.flush(&mut self.slots, shared)
+        self.transport.flush(&mut self.execution, shared)
     }
 
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.
     pub(super) fn close(&mut self, shared: &mut Shared) {
-        self.transport.hang_up(&mut self.slots, shared);
-        for slot in &mut self.slots {
-            slot.release(&mut shared.pool);
-        }
+        self.transport.hang_up(&mut self.execution, shared);
+        self.execution.close(|buffer| shared.pool.give(buffer));
         self.namespaces = NamespaceTable::default();
-        self.starved.clear();
     }
 }

@@ -20,7 +20,6 @@ mod namespace;
 mod open_store;
 mod reactor;
 mod server;
-mod slot;
 mod tasks;
 #[cfg(test)]
 mod tests;

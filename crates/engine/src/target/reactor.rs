@@ -8,10 +8,11 @@ mod timers;
 
 use super::control::Control;
 use super::ether::{Drops, EtherParts, Request};
+use super::lane::execution::Outcome;
 use super::lane::{Lane, LaneError, Shared};
 use super::listeners::ListenSocket;
 use super::server::Usage;
-use super::tasks::{Outcome, Owner, Tasks};
+use super::tasks::{Owner, Tasks};
 use super::tickets::{Ticket, Tickets};
 use crate::buffer::Pool;
 use crate::clock;
@@ -302,13 +303,11 @@ impl Reactor {
     fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
         debug_assert_eq!(self.lanes.generation(index), generation, "a lane outlives its tasks");
         let Some(lane) = self.lanes.get_mut(index) else { return false };
-        lane.session.left_store();
+        lane.finish(&mut self.shared, slot, outcome);
         if lane.session.is_ended() {
-            outcome.buffer.into_iter().for_each(|buffer| self.shared.pool.give(buffer));
             self.vacate(index);
             return false;
         }
-        lane.finish(&mut self.shared, slot, outcome);
         // A full caravan leaves now: the host goes on while the rest is answered.
         self.use_lane(index, Lane::flush).is_some()
     }
@@ -602,7 +601,7 @@ impl Reactor {
                     self.lanes.note(List::Idle, index);
                 }
                 TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
-                    lane.quiesce(&self.shared);
+                    lane.quiesce(&mut self.shared);
                 }
                 TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
                     lane.refresh(&self.shared.control);

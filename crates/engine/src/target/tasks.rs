@@ -5,6 +5,7 @@
 //! waits here for the next one, which another reactor may do for it ([`Tasks::woken`]).
 
 use super::flushes::Waker;
+use super::lane::execution::Outcome;
 use super::open_store::OpenStore;
 use crate::buffer::Buffer;
 use crate::ring::{Ring, UserData};
@@ -35,12 +36,6 @@ pub(super) enum Job {
     Announce(Arc<OpenStore>, ByteRange),
     /// Flushes them for `user`, one after the other, whatever one of them says.
     FlushAll { stores: Vec<Arc<OpenStore>>, user: Option<Arc<User>> },
-}
-
-/// A finished command.
-pub(super) struct Outcome {
-    pub(super) result: Result<(), Status>,
-    pub(super) buffer: Option<Buffer>,
 }
 
 /// A finished command and whose it is.

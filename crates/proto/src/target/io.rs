@@ -85,6 +85,23 @@ impl IoCommand {
         matches!(self, IoCommand::Read { fua: true, .. } | IoCommand::Compare { fua: true, .. })
     }
 
+    /// Whether what it changes is stable only when it was flushed.
+    #[must_use]
+    pub fn needs_flush(&self) -> bool {
+        match *self {
+            IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } => !fua,
+            IoCommand::DatasetManagement { deallocate, .. } => deallocate,
+            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Flush => false,
+        }
+    }
+
+    /// With the volatile write cache disabled every write is forced through.
+    pub(super) fn force_unit_access(&mut self) {
+        if let IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } = self {
+            *fua = true;
+        }
+    }
+
     /// Checks `sqe` against `geometry`; `in_capsule_bytes` is what its capsule carries.
     ///
     /// # Errors

@@ -13,6 +13,7 @@
 //! 4. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
 //!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 
+pub mod execution;
 pub mod io;
 pub mod presence;
 pub mod qpair;

@@ -2,7 +2,7 @@
 
 mod arrivals;
 
-use super::payload::Payload;
+use super::execution::{Execution, Payload, range};
 use super::transport::{Carry, Transport};
 use super::{Lane, LaneError, Shared};
 use crate::ether::port::Port;
@@ -10,12 +10,10 @@ use crate::stats::LaneStats;
 use crate::target::control::Control;
 use crate::target::ether::damq::Damq;
 use crate::target::ether::ports::{self, PortState};
-use crate::target::slot::Slot;
 use arrivals::{Command, LastPiece, Piece, octets};
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::frame_writer::FrameWriter;
 use roadtrain_proto::ether::target::{Qpair, RxEvent};
-use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
@@ -85,7 +83,7 @@ pub(in crate::target) struct EtherLane {
 struct Filler<'a> {
     ports: &'a mut [Port],
     links: &'a [Option<Link>],
-    slots: &'a mut [Slot],
+    execution: &'a mut Execution,
     stats: &'a mut LaneStats,
     /// Of the frame that is being built.
     port: usize,
@@ -116,7 +114,7 @@ impl FrameWriter for Filler<'_> {
     fn payload(&mut self, slot: u16, offset: u32, length: u32) {
         self.octets += length as usize;
         let port = &mut self.ports[self.port];
-        match self.slots[usize::from(slot)].data.range(offset, length) {
+        match range(self.execution.data(slot), offset, length) {
             // SAFETY: `range` checked the bounds. The slot keeps its data until it is released, and ports are
             // flushed before any is.
             Some(start) => unsafe { port.payload(start, length as usize) },
@@ -208,33 +206,9 @@ impl Ether {
 }
 
 impl Carry for Ether {
-    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
-        self.qpair.respond(now, slot, status, result);
-    }
-
-    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
-        self.qpair.respond_with_data(now, slot, bytes, result);
-    }
-
     /// Data comes with its command, or there is none.
     fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
-        self.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
-    }
-
-    fn set_class(&mut self, slot: u16, class: Class) {
-        self.qpair.set_class(slot, class);
-    }
-
-    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
-        self.qpair.set_connected(qid, entries, flow, class);
-    }
-
-    fn set_in_backend(&mut self, commands: u32) {
-        self.qpair.set_in_backend(commands);
-    }
-
-    fn slot_of(&mut self, cid: u16) -> Option<u16> {
-        self.qpair.slot_of(cid)
+        self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
     }
 
     /// Commands come with their data.
@@ -242,16 +216,12 @@ impl Carry for Ether {
         Some((self.qpair.slot_of(cid)?, false))
     }
 
-    fn batcher(&mut self) -> &mut Batcher {
-        self.qpair.batcher()
-    }
-
     fn expire(&mut self, now: Instant) {
         self.qpair.expire(now);
     }
 
     /// Builds what may leave; ports that are full are flushed, the others later.
-    fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) -> Result<(), LaneError> {
+    fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError> {
         let Shared { ports, now, .. } = shared;
         if ports.is_empty() {
             return Ok(()); // they are receiving: lanes that hear something end their turn after that
@@ -260,7 +230,7 @@ impl Carry for Ether {
             let mut filler = Filler {
                 ports,
                 links: &self.links,
-                slots,
+                execution,
                 stats: &mut self.stats,
                 port: 0,
                 peer: MacAddress::default(),
@@ -283,9 +253,9 @@ impl Carry for Ether {
     }
 
     /// Tells the host that the lane ends, over each link.
-    fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared) {
+    fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared) {
         self.qpair.leave(self.qpair.ended().unwrap_or(Reason::Shutdown));
-        let _ = self.flush(slots, shared); // which cannot fail
+        let _ = self.flush(execution, shared); // which cannot fail
         // What was built before names data that goes back now.
         shared.ports.iter_mut().for_each(ports::flush);
     }
@@ -378,7 +348,7 @@ impl Lane {
         body: &[u8],
     ) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
-        let (slots, now) = (&mut self.slots, shared.now);
+        let (execution, now) = (&mut self.execution, shared.now);
         let Ether { qpair, damq, commands, held, stats, heard, .. } = &mut **ether;
         *heard = now;
         let mut last = LastPiece::default();
@@ -395,7 +365,7 @@ impl Lane {
             }
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
-                slots[usize::from(slot)].release(&mut shared.pool);
+                execution.release(slot, |buffer| shared.pool.give(buffer));
             }
         });
         if let Some(piece) = last.take() {

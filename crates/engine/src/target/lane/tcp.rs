@@ -1,6 +1,6 @@
 //! A lane over a TCP connection of its own.
 
-use super::payload::Payload;
+use super::execution::{Execution, Payload, range};
 use super::transport::Carry;
 use super::{Lane, LaneError, Shared};
 use crate::buffer::Pool;
@@ -10,14 +10,11 @@ use crate::gather::{Gather, Sent};
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use crate::target::control::Port;
-use crate::target::slot::{Slot, Work};
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::caravan::Caravan;
-use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::target::session::State;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::status::Status;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::task::Poll;
@@ -36,21 +33,15 @@ const WHOLE_BYTES_MIN: u32 = 32 << 10;
 /// Queue pair and connection.
 pub(super) struct Tcp {
     connection: Connection,
-    qpair: Qpair,
+    pub(super) qpair: Qpair,
     local: SocketAddr,
-    /// In-capsule data has arrived for a command that waits for a buffer, since when: nothing is parsed meanwhile.
-    stalled: Option<Instant>,
-    /// How long it was so before.
-    stalled_ns: u64,
-    /// Octets in buffers that wait to be sent.
-    unsent: usize,
-    /// So many that nothing is received before the socket takes more.
+    /// So much waits to be sent that nothing is received before the socket takes more.
     deaf: bool,
 }
 
 struct Filler<'a> {
     gather: &'a mut Gather,
-    slots: &'a mut [Slot],
+    execution: &'a mut Execution,
     responses: u64,
 }
 
@@ -65,7 +56,7 @@ impl Caravan for Filler<'_> {
     }
 
     fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        let start = self.slots[usize::from(slot)].data.range(offset, length);
+        let start = range(self.execution.data(slot), offset, length);
         let Some(start) = start else {
             debug_assert!(false, "a response without its data");
             return;
@@ -82,15 +73,7 @@ impl Caravan for Filler<'_> {
 
 impl Tcp {
     pub(super) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
-        Tcp {
-            connection: Connection::new(stream),
-            qpair: Qpair::new(config),
-            local,
-            stalled: None,
-            stalled_ns: 0,
-            unsent: 0,
-            deaf: false,
-        }
+        Tcp { connection: Connection::new(stream), qpair: Qpair::new(config), local, deaf: false }
     }
 
     /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
@@ -102,52 +85,21 @@ impl Tcp {
         self.qpair.wanted_whole(self.connection.available())
     }
 
-    fn sent(&mut self, slots: &mut [Slot], pool: &mut Pool) {
-        let (stats, unsent) = (&mut self.connection.stats, &mut self.unsent);
-        self.qpair.sent(|number| {
-            stats.requests += 1;
-            let slot = &mut slots[usize::from(number)];
-            *unsent -= slot.unsent_bytes as usize;
-            slot.release(pool);
+    fn sent(&mut self, execution: &mut Execution, pool: &mut Pool) {
+        self.qpair.sent(|slot| {
+            self.connection.stats.requests += 1;
+            execution.release(slot, |buffer| pool.give(buffer));
         });
     }
 }
 
 impl Carry for Tcp {
-    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
-        self.qpair.respond(now, slot, status, result);
-    }
-
-    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
-        self.qpair.respond_with_data(now, slot, bytes, result);
-    }
-
     fn request_data(&mut self, now: Instant, slot: u16, bytes: u32) {
         self.qpair.request_data(now, slot, bytes);
     }
 
-    fn set_class(&mut self, slot: u16, class: Class) {
-        self.qpair.set_class(slot, class);
-    }
-
-    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
-        self.qpair.set_connected(qid, entries, flow, class);
-    }
-
-    fn set_in_backend(&mut self, commands: u32) {
-        self.qpair.set_in_backend(commands);
-    }
-
-    fn slot_of(&mut self, cid: u16) -> Option<u16> {
-        self.qpair.slot_of(cid)
-    }
-
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
         self.qpair.unanswered(cid)
-    }
-
-    fn batcher(&mut self) -> &mut Batcher {
-        self.qpair.batcher()
     }
 
     fn expire(&mut self, now: Instant) {
@@ -163,23 +115,23 @@ impl Carry for Tcp {
     }
 
     /// Sends while the socket takes it.
-    fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) -> Result<(), LaneError> {
+    fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
             let gather = &mut *shared.gather;
-            let mut filler = Filler { gather, slots, responses: 0 };
+            let mut filler = Filler { gather, execution, responses: 0 };
             self.qpair.poll_tx(&mut filler);
             self.connection.stats.caravan_requests += filler.responses;
             if shared.gather.is_empty() {
                 break;
             }
             if self.connection.send(&mut shared.gather)? == Sent::All {
-                self.sent(slots, &mut shared.pool);
+                self.sent(execution, &mut shared.pool);
             }
         }
         Ok(())
     }
 
-    fn hang_up(&mut self, _slots: &mut [Slot], _shared: &mut Shared) {
+    fn hang_up(&mut self, _execution: &mut Execution, _shared: &mut Shared) {
         self.connection.hang_up();
     }
 
@@ -211,29 +163,12 @@ impl Carry for Tcp {
         self.connection.is_blocked()
     }
 
-    fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
-    }
-
     fn is_deaf(&self) -> bool {
         self.deaf
     }
 
-    /// It stands still while the lane is stalled: what the peer sends is not received then, so it is not to blame.
-    fn patience(&self, now: Instant) -> Instant {
-        Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
-    }
-
     fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
         self.qpair.deliver_whole(slot, block_bytes);
-    }
-
-    fn add_unsent(&mut self, bytes: u32) {
-        self.unsent += bytes as usize;
-    }
-
-    fn stall(&mut self, now: Instant) {
-        self.stalled = Some(now);
     }
 
     fn reset_on_close(&self) {
@@ -291,16 +226,16 @@ impl Lane {
                 Poll::Pending => return Ok((Heard::default(), None)),
             }
         }
-        tcp.deaf = tcp.unsent >= unsent_max && tcp.connection.is_blocked();
-        if tcp.is_stalled() || tcp.deaf {
+        tcp.deaf = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
+        if self.execution.is_stalled() || tcp.deaf {
             return Ok((Heard::default(), None));
         }
         let whole = tcp.wanted_whole();
         let place = tcp.qpair.wanted().or(whole).and_then(|(slot, offset, length)| {
-            let data = self.slots[usize::from(slot)].data.range(offset, length)?;
+            let data = range(self.execution.data(slot), offset, length)?;
             Some(Place { data, length: length as usize })
         });
-        let limit = if self.starved.is_empty() { limit } else { STALLED_RX_BYTES };
+        let limit = if self.execution.is_starved() { STALLED_RX_BYTES } else { limit };
         // SAFETY: `place` is in the command's own buffer, or in a namespace whose blocks nobody is promised while a
         // write to them is under way; they come whole.
         let received = unsafe { tcp.connection.receive(rx, place, limit) }?;
@@ -341,7 +276,7 @@ impl Lane {
         let (input, at) = rest.input();
         loop {
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
-            if tcp.is_stalled() {
+            if self.execution.is_stalled() {
                 break;
             }
             if commands == commands_max {
@@ -360,17 +295,24 @@ impl Lane {
                 }
                 RxEvent::Data { slot, offset, start, length } => {
                     let source = input[start..start + length as usize].as_ptr();
-                    if let Some(place) = self.slots[usize::from(slot)].data.range(offset, length) {
+                    if let Some(place) = range(self.execution.data(slot), offset, length) {
                         // SAFETY: both ranges were checked; the receive buffer is not part of any data.
                         unsafe { std::ptr::copy_nonoverlapping(source, place, length as usize) };
                     }
                 }
-                RxEvent::SplitBlock { slot, offset } => self.stage_rest(shared, slot, offset),
-                RxEvent::DataDone { slot, intact } => self.handle_data(shared, slot, intact)?,
+                RxEvent::SplitBlock { slot, offset } => {
+                    let (execution, mut env) = self.parts(shared);
+                    execution.split_block(&mut env, slot, offset);
+                }
+                RxEvent::DataDone { slot, intact } => {
+                    let (execution, mut env) = self.parts(shared);
+                    let admin = execution.data_done(&mut env, slot, intact);
+                    self.run_admin(shared, admin)?;
+                }
             }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if tcp.qpair.has_tx() {
-                tcp.flush(&mut self.slots, shared)?;
+                tcp.flush(&mut self.execution, shared)?;
             }
         }
         if let Some(tcp) = self.transport.tcp() {
@@ -379,59 +321,15 @@ impl Lane {
         Ok(None)
     }
 
-    /// Ends a stall. The last one to starve is the one whose data is here already.
-    pub(super) fn resume(
+    /// A stall has ended: goes on with what was received before it.
+    pub(super) fn receive_kept(
         &mut self,
         shared: &mut Shared,
         rx: &mut RxBuffer,
     ) -> Result<(), LaneError> {
-        while let Some(tcp) = self.transport.tcp() {
-            let (Some(since), Some(&slot)) = (tcp.stalled, self.starved.back()) else { break };
-            let buffer = match &self.slots[usize::from(slot)].work {
-                Work::Failed(_) => None, // aborted meanwhile: its data only passes
-                work => {
-                    let length = work.staged_bytes() as usize;
-                    let pool = &mut shared.pool;
-                    let buffer = if self.starved.len() == 1 { pool.take(length) } else { None };
-                    let Some(buffer) = buffer.or_else(|| pool.take_reserved(length)) else { break };
-                    Some(buffer)
-                }
-            };
-            self.starved.pop_back();
-            tcp.stalled = None;
-            tcp.stalled_ns += shared.now.0.saturating_sub(since.0);
-            let kept = tcp.connection.take_kept();
-            if let Some(buffer) = buffer {
-                self.hold(shared.now, slot, buffer);
-            }
-            let end = rx.fill(&kept);
-            self.handle_all(shared, Rest::new(rx, end))?;
-        }
-        Ok(())
-    }
-
-    fn handle_data(
-        &mut self,
-        shared: &mut Shared,
-        slot: u16,
-        intact: bool,
-    ) -> Result<(), LaneError> {
-        let status = match &self.slots[usize::from(slot)].work {
-            Work::Failed(status) => *status,
-            _ if !intact => Status::TRANSIENT_TRANSPORT_ERROR,
-            Work::Admin(_) => return self.run_admin(shared, slot),
-            Work::InPlace(_) | Work::Split { .. } => {
-                self.finish_in_place(shared, slot);
-                return Ok(());
-            }
-            _ => {
-                self.execute(shared, slot);
-                return Ok(());
-            }
-        };
-        self.resolve_aborts(slot, status.is(Status::ABORT_REQUESTED));
-        self.transport.respond(shared.now, slot, status, 0);
-        Ok(())
+        let Some(tcp) = self.transport.tcp() else { return Ok(()) };
+        let end = rx.fill(&tcp.connection.take_kept());
+        self.handle_all(shared, Rest::new(rx, end))
     }
 
     /// The socket is writable again.
@@ -439,8 +337,8 @@ impl Lane {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
         tcp.deaf = false; // until it is received from again
         if tcp.connection.resume()? == Sent::All {
-            tcp.sent(&mut self.slots, &mut shared.pool);
+            tcp.sent(&mut self.execution, &mut shared.pool);
         }
-        tcp.flush(&mut self.slots, shared)
+        tcp.flush(&mut self.execution, shared)
     }
 }

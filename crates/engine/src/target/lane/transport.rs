@@ -1,11 +1,10 @@
 //! What carries a lane: what every transport can do, without a virtual call.
 
-use super::payload::Payload;
+use super::execution::{Execution, Payload};
 use super::tcp::Tcp;
 use super::{LaneError, Shared};
 use crate::stats::LaneStats;
 use crate::target::control::Port;
-use crate::target::slot::Slot;
 use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -42,20 +41,13 @@ macro_rules! each {
 /// What every transport does for a lane: see the functions of [`Transport`]. What a transport has nothing of is left
 /// out: it is what is so for a transport whose lanes share ports.
 pub(super) trait Carry {
-    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64);
-    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64);
     fn request_data(&mut self, now: Instant, slot: u16, bytes: u32);
-    fn set_class(&mut self, slot: u16, class: Class);
-    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class);
-    fn set_in_backend(&mut self, commands: u32);
-    fn slot_of(&mut self, cid: u16) -> Option<u16>;
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)>;
-    fn batcher(&mut self) -> &mut Batcher;
     fn expire(&mut self, now: Instant);
-    fn flush(&mut self, slots: &mut [Slot], shared: &mut Shared) -> Result<(), LaneError>;
+    fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError>;
     fn deadline(&mut self) -> Option<Instant>;
     fn stats(&self) -> LaneStats;
-    fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared);
+    fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared);
     fn ends_at_once(&mut self, now: Instant) -> bool;
 
     fn tcp(&mut self) -> Option<&mut Tcp> {
@@ -90,23 +82,11 @@ pub(super) trait Carry {
         false
     }
 
-    fn is_stalled(&self) -> bool {
-        false
-    }
-
     fn is_deaf(&self) -> bool {
         false // a lane's frames come with those of others
     }
 
-    fn patience(&self, now: Instant) -> Instant {
-        now
-    }
-
     fn deliver_whole(&mut self, _slot: u16, _block_bytes: u32) {}
-
-    fn add_unsent(&mut self, _bytes: u32) {}
-
-    fn stall(&mut self, _now: Instant) {}
 
     fn reset_on_close(&self) {}
 }
@@ -114,12 +94,12 @@ pub(super) trait Carry {
 impl Transport {
     /// Answers a command that returns no data.
     pub(super) fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
-        each!(self, transport => transport.respond(now, slot, status, result));
+        each!(self, transport => transport.qpair.respond(now, slot, status, result));
     }
 
     /// Answers a command with `bytes` of the slot's data.
     pub(super) fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
-        each!(self, transport => transport.respond_with_data(now, slot, bytes, result));
+        each!(self, transport => transport.qpair.respond_with_data(now, slot, bytes, result));
     }
 
     /// Asks the host for the command's data.
@@ -129,22 +109,22 @@ impl Transport {
 
     /// Class of the command's namespace.
     pub(super) fn set_class(&mut self, slot: u16, class: Class) {
-        each!(self, transport => transport.set_class(slot, class));
+        each!(self, transport => transport.qpair.set_class(slot, class));
     }
 
     /// Connect succeeded.
     pub(super) fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
-        each!(self, transport => transport.set_connected(qid, entries, flow, class));
+        each!(self, transport => transport.qpair.set_connected(qid, entries, flow, class));
     }
 
     /// So many commands are in a backend that takes its time.
     pub(super) fn set_in_backend(&mut self, commands: u32) {
-        each!(self, transport => transport.set_in_backend(commands));
+        each!(self, transport => transport.qpair.set_in_backend(commands));
     }
 
     /// The slot of a command in execution.
     pub(super) fn slot_of(&mut self, cid: u16) -> Option<u16> {
-        each!(self, transport => transport.slot_of(cid))
+        each!(self, transport => transport.qpair.slot_of(cid))
     }
 
     /// The slot of a command that was not answered, and whether its data is still to come.
@@ -154,7 +134,7 @@ impl Transport {
 
     /// The batching state.
     pub(super) fn batcher(&mut self) -> &mut Batcher {
-        each!(self, transport => transport.batcher())
+        each!(self, transport => transport.qpair.batcher())
     }
 
     /// Whether data lies under a digest of the host's: it is kept only when the digest is right.
@@ -171,10 +151,10 @@ impl Transport {
     /// Sends what doorbells have released.
     pub(super) fn flush(
         &mut self,
-        slots: &mut [Slot],
+        execution: &mut Execution,
         shared: &mut Shared,
     ) -> Result<(), LaneError> {
-        each!(self, transport => transport.flush(slots, shared))
+        each!(self, transport => transport.flush(execution, shared))
     }
 
     /// When [`Transport::expire`] is to be called.
@@ -237,34 +217,14 @@ impl Transport {
         each!(self, transport => transport.is_blocked())
     }
 
-    /// Nothing is received until a buffer is there.
-    pub(super) fn is_stalled(&self) -> bool {
-        each!(self, transport => transport.is_stalled())
-    }
-
     /// Nothing is received until more has been sent.
     pub(super) fn is_deaf(&self) -> bool {
         each!(self, transport => transport.is_deaf())
     }
 
-    /// So many octets of a buffer are to be sent.
-    pub(super) fn add_unsent(&mut self, bytes: u32) {
-        each!(self, transport => transport.add_unsent(bytes));
-    }
-
-    /// Data has arrived that there is no buffer for.
-    pub(super) fn stall(&mut self, now: Instant) {
-        each!(self, transport => transport.stall(now));
-    }
-
-    /// A clock that stands still while the peer is not to blame for what does not happen.
-    pub(super) fn patience(&self, now: Instant) -> Instant {
-        each!(self, transport => transport.patience(now))
-    }
-
     /// It is over; what was sent still reaches the peer.
-    pub(super) fn hang_up(&mut self, slots: &mut [Slot], shared: &mut Shared) {
-        each!(self, transport => transport.hang_up(slots, shared));
+    pub(super) fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared) {
+        each!(self, transport => transport.hang_up(execution, shared));
     }
 
     /// Nothing that was sent is to reach the peer any more.

@@ -1,14 +1,16 @@
-//! Abort of I/O commands: whatever waits, for a buffer, for its data, for the backend, can be aborted.
+//! Abort of I/O commands: whatever waits, for a buffer, for its data, for the store, can be aborted.
 //!
 //! Data that was asked for still comes, as hosts do not expect otherwise: it passes, then the command is answered. So
 //! a command is never executed once its data phase was aborted. The Abort itself is answered when the command was; one
 //! that waits too long for data is told that the command was not aborted, as nothing else can be said of it yet.
 
-use super::{Lane, Shared};
-use crate::target::slot::{Data, Work};
-use roadtrain_proto::time::Instant;
+use super::Execution;
+use super::environment::{Environment, Namespace};
+use super::slot::{Command, Data};
+use crate::time::Instant;
+use core::ops::DerefMut;
+use core::time::Duration;
 use roadtrain_wire::status::Status;
-use std::time::Duration;
 
 /// Longest wait of an Abort for its command's data: a host may have nothing else to do meanwhile.
 const DATA_WAIT: Duration = Duration::from_secs(1);
@@ -24,35 +26,33 @@ pub(super) struct Abort {
     until: Option<Instant>,
 }
 
-impl Lane {
-    /// Aborts the command `cid` if it can be. [`Lane::end_turn`] tells the control plane, maybe a later one.
-    pub(in crate::target) fn abort(&mut self, shared: &mut Shared, cid: u16, id: u32) {
-        let Some((slot, awaits_data)) = self.transport.unanswered(cid) else {
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    /// Aborts the command `cid` if it can be. [`Execution::end_turn`] tells the control plane, maybe a later one.
+    pub fn abort(&mut self, env: &mut impl Environment<N, B>, cid: u16, id: u32) {
+        let Some((slot, awaits_data)) = env.unanswered(cid) else {
             let (slot, outcome, until) = (0, Some(false), None);
             return self.aborts.push(Abort { slot, id, outcome, until });
         };
-        let until = awaits_data.then(|| shared.now + DATA_WAIT);
+        let until = awaits_data.then(|| env.now() + DATA_WAIT);
         self.aborts.push(Abort { slot, id, outcome: None, until });
         let starved = self.starved.iter().position(|&starved| starved == slot);
         let s = &mut self.slots[usize::from(slot)];
-        match (&s.work, starved) {
-            (Work::Failed(_), _) => {} // its data passes already
-            (Work::Admin(_), _) => self.resolve_aborts(slot, false),
+        match (&s.command, starved) {
+            (Command::Failing(_), _) => {} // its data passes already
+            (Command::Admin(_), _) => self.resolve_aborts(slot, false),
             _ if awaits_data => {
-                if let Data::Pooled(buffer) = std::mem::take(&mut s.data) {
-                    shared.pool.give(buffer);
-                }
-                (s.work, s.data) = (Work::Failed(Status::ABORT_REQUESTED), Data::Discarded);
+                s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
+                s.command = Command::Failing(Status::ABORT_REQUESTED);
+                s.data = Data::Discarded;
             }
             (_, Some(index)) => {
                 self.starved.remove(index);
-                s.work = Work::None;
-                self.transport.respond(shared.now, slot, Status::ABORT_REQUESTED, 0);
+                s.command = Command::None;
+                env.respond(slot, Status::ABORT_REQUESTED, 0);
                 self.resolve_aborts(slot, true);
             }
             (_, None) => {
-                let Shared { tasks, ring, .. } = shared;
-                if !tasks.cancel(ring, (self.id, slot)) {
+                if !env.cancel(slot) {
                     self.resolve_aborts(slot, false);
                 }
             }
@@ -60,7 +60,8 @@ impl Lane {
     }
 
     /// When the next Abort has waited for data long enough.
-    pub(super) fn abort_deadline(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
         self.aborts.iter().filter_map(|abort| abort.until).min()
     }
 
@@ -72,12 +73,12 @@ impl Lane {
     }
 
     /// Tells the control plane what has become of Aborts; the answers of their commands were sent before.
-    pub(super) fn answer_aborts(&mut self, shared: &Shared) {
-        let Some(connected) = self.session.queue() else { return self.aborts.clear() };
-        let is_over = |abort: &Abort| abort.until.is_some_and(|until| until <= shared.now);
+    pub(super) fn answer_aborts(&mut self, env: &mut impl Environment<N, B>) {
+        let now = env.now();
+        let is_over = |abort: &Abort| abort.until.is_some_and(|until| until <= now);
         let is_resolved = |abort: &mut Abort| abort.outcome.is_some() || is_over(abort);
         for Abort { id, outcome, .. } in self.aborts.extract_if(.., is_resolved) {
-            shared.control.aborted(connected, id, outcome == Some(true));
+            env.aborted(id, outcome == Some(true));
         }
     }
 }

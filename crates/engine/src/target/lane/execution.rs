@@ -1,0 +1,268 @@
+//! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
+
+use super::transport::Transport;
+use super::{Lane, Shared};
+use crate::buffer::{Buffer, Pool};
+use crate::target::flushes::Unflushed;
+use crate::target::namespace::{LocalNamespace, NamespaceTable};
+use crate::target::open_store::OpenStore;
+use crate::target::tasks;
+use crate::tuning::{PREFETCH_LINES, prefetch_read};
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::execution::{self, Environment, Job, Namespace};
+use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::session::Session;
+use roadtrain_proto::target::stability::Epoch;
+use roadtrain_proto::time::Instant;
+use roadtrain_store::{ByteRange, InPlace};
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+use std::sync::Arc;
+use tracing::warn;
+
+/// The commands of a lane.
+pub(in crate::target) type Execution = execution::Execution<LocalNamespace, Buffer>;
+/// What has become of one at its store.
+pub(in crate::target) type Outcome = execution::Outcome<Buffer>;
+/// Data from the host, when its command has come.
+pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
+type Data = execution::Data<LocalNamespace, Buffer>;
+
+/// A place in a namespace's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    start: *mut u8,
+    length: u32,
+}
+
+impl execution::Place for Place {
+    fn length(&self) -> u32 {
+        self.length
+    }
+}
+
+/// The octets of a command's data from `offset`; `None` when they are not there.
+pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8> {
+    let (offset, end) = (offset as usize, offset as usize + length as usize);
+    match data {
+        Data::InPlace(place) if end <= place.length as usize => {
+            // SAFETY: `end` is within the range that was checked against the namespace.
+            Some(unsafe { place.start.add(offset) })
+        }
+        Data::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+        _ => None,
+    }
+}
+
+impl Namespace for LocalNamespace {
+    type Place = Place;
+
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn class(&self) -> Option<Class> {
+        self.class
+    }
+
+    #[inline]
+    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+        let memory = self.in_place.as_ref()?;
+        let (start, length) = match *command {
+            IoCommand::Read { offset, length, .. } => {
+                (memory.read_range(offset, length as usize)?.cast_mut(), length)
+            }
+            IoCommand::Write { offset, length, .. } => {
+                (memory.write_range(offset, length as usize)?, length)
+            }
+            _ => return None,
+        };
+        Some(Place { start, length })
+    }
+
+    fn is_announced(&self) -> bool {
+        self.in_place.as_ref().is_some_and(InPlace::is_announced)
+    }
+
+    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+        debug_assert!(from as usize + octets.len() <= place.length as usize);
+        let from = from.min(place.length) as usize;
+        let length = octets.len().min(place.length as usize - from);
+        // SAFETY: `in_place` checked the range of the place, which is a Write's; nobody is promised what is in blocks
+        // while a write to them is under way.
+        unsafe { place.start.add(from).copy_from_nonoverlapping(octets.as_ptr(), length) };
+    }
+
+    #[inline]
+    fn prefetch(&self, place: Place) {
+        prefetch_read(place.start, PREFETCH_LINES);
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        self.unflushed.as_ref().map(Unflushed::epoch)
+    }
+
+    fn wrote(&self, began: Epoch) {
+        self.unflushed.iter().for_each(|unflushed| unflushed.wrote(began));
+    }
+}
+
+/// A lane's parts, and its reactor's.
+pub(super) struct Env<'a> {
+    id: (u32, u32),
+    peer: &'a str,
+    transport: &'a mut Transport,
+    session: &'a mut Session,
+    namespaces: &'a mut NamespaceTable,
+    closing: &'a mut Vec<Unflushed>,
+    shared: &'a mut Shared,
+}
+
+impl Lane {
+    /// Its commands, and what they are executed with.
+    #[inline]
+    pub(super) fn parts<'a>(&'a mut self, shared: &'a mut Shared) -> (&'a mut Execution, Env<'a>) {
+        let Lane { id, peer, transport, session, namespaces, closing, execution, .. } = self;
+        (execution, Env { id: *id, peer, transport, session, namespaces, closing, shared })
+    }
+}
+
+impl Env<'_> {
+    /// Every store of the controller, which is about to be flushed for the last time.
+    fn close(&mut self) -> tasks::Job {
+        let Some(connected) = self.session.queue() else { return self.flush_all(Vec::new()) };
+        let stores = self.shared.control.stores(connected);
+        let enter = |user| stores.iter().filter_map(move |store| Unflushed::last(store, user));
+        *self.closing = self.session.user().into_iter().flat_map(enter).collect();
+        self.flush_all(stores)
+    }
+
+    fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> tasks::Job {
+        tasks::Job::FlushAll { stores, user: self.session.user().cloned() }
+    }
+}
+
+impl Environment<LocalNamespace, Buffer> for Env<'_> {
+    const BUFFER_BYTES_MAX: u32 = Pool::LEN_MAX as u32;
+
+    #[inline]
+    fn now(&self) -> Instant {
+        self.shared.now
+    }
+
+    #[inline]
+    fn session(&mut self) -> &mut Session {
+        self.session
+    }
+
+    #[inline]
+    fn namespace(&mut self, nsid: u32) -> Option<Rc<LocalNamespace>> {
+        self.namespaces.get(nsid)
+    }
+
+    #[inline]
+    fn take(&mut self, bytes: u32) -> Option<Buffer> {
+        self.shared.pool.take(bytes as usize)
+    }
+
+    fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+        self.shared.pool.take_reserved(bytes as usize)
+    }
+
+    fn make(&mut self, bytes: u32) -> Buffer {
+        Buffer::alloc(bytes as usize)
+    }
+
+    #[inline]
+    fn give(&mut self, buffer: Buffer) {
+        self.shared.pool.give(buffer);
+    }
+
+    #[inline]
+    fn respond(&mut self, slot: u16, status: Status, result: u64) {
+        self.transport.respond(self.shared.now, slot, status, result);
+    }
+
+    #[inline]
+    fn respond_with_data(&mut self, slot: u16, bytes: u32, result: u64) {
+        self.transport.respond_with_data(self.shared.now, slot, bytes, result);
+    }
+
+    #[inline]
+    fn request_data(&mut self, slot: u16, bytes: u32) {
+        self.transport.request_data(self.shared.now, slot, bytes);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.transport.set_class(slot, class);
+    }
+
+    fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        self.transport.deliver_whole(slot, block_bytes);
+    }
+
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        self.transport.unanswered(cid)
+    }
+
+    #[inline]
+    fn has_data_digest(&self) -> bool {
+        self.transport.has_data_digest()
+    }
+
+    #[inline]
+    fn set_in_store(&mut self, commands: u32) {
+        self.transport.set_in_backend(commands);
+    }
+
+    fn place(&mut self, payload: Payload<'_>) -> Payload<'static> {
+        self.transport.place(self.shared.now, payload)
+    }
+
+    #[inline]
+    fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<Outcome> {
+        let job = match job {
+            Job::Execute { command, namespace, buffer } => {
+                let user = self.session.user().filter(|_| command == IoCommand::Flush).cloned();
+                tasks::Job::Execute { command, store: namespace.store.clone(), buffer, user }
+            }
+            Job::Announce { namespace, offset, length } => {
+                let range = ByteRange { offset, len: length.into() };
+                tasks::Job::Announce(namespace.store.clone(), range)
+            }
+            Job::FlushQueue => {
+                self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
+            }
+            Job::FlushController => self.close(),
+        };
+        let Shared { tasks, ring, .. } = &mut *self.shared;
+        tasks.start(ring, (self.id, slot), job)
+    }
+
+    fn cancel(&mut self, slot: u16) -> bool {
+        let Shared { tasks, ring, .. } = &mut *self.shared;
+        tasks.cancel(ring, (self.id, slot))
+    }
+
+    fn quiesce(&mut self) -> bool {
+        self.session.queue().is_none_or(|connected| self.shared.control.quiesce(connected))
+    }
+
+    fn quiesced(&mut self) {
+        self.session.queue().into_iter().for_each(|c| self.shared.control.quiesced(c));
+    }
+
+    fn shut_down(&mut self, flushed: Result<(), Status>) {
+        match flushed {
+            Ok(()) => self.closing.iter().for_each(Unflushed::part),
+            Err(status) => {
+                let peer = self.peer;
+                warn!(%peer, %status, "not shut down: what the host has written may be lost");
+            }
+        }
+    }
+
+    fn aborted(&mut self, id: u32, aborted: bool) {
+        self.session.queue().into_iter().for_each(|c| self.shared.control.aborted(c, id, aborted));
+    }
+}

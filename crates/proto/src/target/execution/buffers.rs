@@ -1,0 +1,156 @@
+//! Buffers: who gets one when there are few, and who keeps one for too long.
+
+use super::Execution;
+use super::environment::{Environment, Namespace};
+use super::slot::{Command, Data};
+use crate::time::Instant;
+use core::ops::DerefMut;
+use core::time::Duration;
+
+/// What goes on as a buffer has come back: see [`Execution::feed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// Receiving, with what the connection has kept: [`Execution::is_stalled`] no longer says that it has to wait.
+    Receiving,
+    /// An admin or fabrics command: as with [`Execution::command`].
+    Admin(u16),
+}
+
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    /// Goes on with what waits for buffers, as far as there are some, to the next thing that the caller has to do.
+    pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
+        loop {
+            if self.end_stall(env) {
+                return Some(Fed::Receiving);
+            }
+            let &slot = self.starved.front()?;
+            if self.is_stalled() && self.starved.len() == 1 {
+                return None; // no buffer to go on with
+            }
+            let command = &self.slots[usize::from(slot)].command;
+            let (needs, out) = (command.buffer_bytes(), command.data_out_bytes());
+            let buffer = env.take(needs)?;
+            self.starved.pop_front();
+            self.hold(env.now(), slot, buffer);
+            if out > 0 {
+                env.request_data(slot, out);
+            } else if let Command::Admin(_) = self.slots[usize::from(slot)].command {
+                if let Some(slot) = self.begin_admin(env, slot) {
+                    return Some(Fed::Admin(slot));
+                }
+            } else {
+                self.execute(env, slot);
+            }
+        }
+    }
+
+    /// Ends a stall, if there is a buffer. The last one to starve is the one whose data is here already.
+    fn end_stall(&mut self, env: &mut impl Environment<N, B>) -> bool {
+        let (Some(since), Some(&slot)) = (self.stalled, self.starved.back()) else { return false };
+        let buffer = match &self.slots[usize::from(slot)].command {
+            Command::Failing(_) => None, // aborted meanwhile: its data only passes
+            command => {
+                let needs = command.buffer_bytes();
+                let buffer = if self.starved.len() == 1 { env.take(needs) } else { None };
+                let Some(buffer) = buffer.or_else(|| env.take_reserved(needs)) else {
+                    return false;
+                };
+                Some(buffer)
+            }
+        };
+        self.starved.pop_back();
+        self.stalled = None;
+        self.stalled_ns += env.now().0.saturating_sub(since.0);
+        buffer.into_iter().for_each(|buffer| self.hold(env.now(), slot, buffer));
+        true
+    }
+
+    /// Gives a command a buffer, unless it has to wait for one; then nothing is received if its data comes `along`.
+    pub(super) fn hold_or_wait(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        bytes: u32,
+        along: u32,
+    ) -> bool {
+        // First come, first served; but data that is here already may use the reserve, because what the other
+        // buffers wait for may be behind it.
+        let pooled = if self.starved.is_empty() { env.take(bytes) } else { None };
+        let buffer = match pooled {
+            None if along > 0 => env.take_reserved(bytes),
+            _ => pooled,
+        };
+        if let Some(buffer) = buffer {
+            self.hold(env.now(), slot, buffer);
+            return true;
+        }
+        self.starved.push_back(slot);
+        if along > 0 {
+            self.stalled = Some(env.now());
+        }
+        false
+    }
+
+    /// Gives a command its buffer.
+    pub(super) fn hold(&mut self, now: Instant, slot: u16, buffer: B) {
+        let since = self.patience(now);
+        let slot = &mut self.slots[usize::from(slot)];
+        (slot.data, slot.held_since) = (Data::Buffer(buffer), since);
+    }
+
+    /// Answers a command with `bytes` of a buffer.
+    pub(super) fn answer_with(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        buffer: B,
+        bytes: u32,
+        result: u64,
+    ) {
+        self.hold(env.now(), slot, buffer);
+        self.slots[usize::from(slot)].unsent_bytes = bytes;
+        self.unsent += bytes as usize;
+        env.respond_with_data(slot, bytes, result);
+    }
+
+    /// Nothing is received until a buffer is there.
+    #[inline]
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    /// Whether commands wait for buffers.
+    #[inline]
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    /// A clock that stands still while nothing is received: the host is not to blame for what does not come then.
+    fn patience(&self, now: Instant) -> Instant {
+        Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
+    }
+
+    /// What keeps a command's buffer for `limit` because of the host, if anything. While a store has the command it
+    /// has the buffer, too.
+    #[must_use]
+    pub fn overdue(&self, now: Instant, limit: Duration) -> Option<&'static str> {
+        let now = self.patience(now);
+        let slot = self.slots.iter().find(|slot| {
+            matches!(slot.data, Data::Buffer(_)) && now.since(slot.held_since) >= limit
+        })?;
+        let is_answered = slot.unsent_bytes > 0;
+        Some(if is_answered { "the answer was not taken" } else { "the data did not come" })
+    }
+
+    /// Octets of the buffers that it holds; those that stores have are not among them.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        let held = |data: &Data<N, B>| match data {
+            Data::Buffer(buffer) => buffer.len(),
+            _ => 0,
+        };
+        self.slots.iter().map(|slot| held(&slot.data)).sum()
+    }
+}

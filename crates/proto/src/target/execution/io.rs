@@ -1,0 +1,248 @@
+//! I/O commands: checked, given their data, executed, answered.
+
+use super::environment::{Environment, Job, Namespace, Outcome, Payload, Place};
+use super::slot::{Command, Data};
+use super::{Execution, tell_quiet};
+use crate::target::io::IoCommand;
+use core::mem;
+use core::ops::DerefMut;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    /// An I/O command that may be executed.
+    pub(super) fn io(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) {
+        let Some(namespace) = env.namespace(sqe.nsid.get()) else {
+            return self.io_without_namespace(env, slot, sqe, &payload);
+        };
+        if let Some(class) = namespace.class() {
+            env.set_class(slot, class);
+        }
+        let command = match IoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
+            Ok(command) => command,
+            Err(status) => return self.refuse(env, slot, sqe, status, &payload),
+        };
+        env.session().account(&command);
+        // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
+        // must not be kept if its digest is wrong.
+        let is_staged = env.has_data_digest();
+        let place = if is_staged { None } else { namespace.in_place(&command) };
+        let Some(place) = place else {
+            let command = Command::Io { command, namespace, sqe: *sqe, began: None };
+            self.slots[usize::from(slot)].command = command;
+            let payload = env.place(payload);
+            return self.begin(env, slot, payload);
+        };
+        match command {
+            IoCommand::Read { offset, length, .. } if namespace.is_announced() => {
+                let s = &mut self.slots[usize::from(slot)];
+                s.data = Data::InPlace(place);
+                let announced = namespace.clone();
+                s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+                self.start(env, slot, Job::Announce { namespace: &announced, offset, length });
+            }
+            IoCommand::Read { length, .. } => {
+                namespace.prefetch(place);
+                self.move_in_place(slot, namespace, place);
+                env.respond_with_data(slot, length, 0);
+            }
+            _ => self.write_in_place(env, slot, namespace, place, payload),
+        }
+    }
+
+    /// The data of a read or write moves between the host and `place`.
+    fn move_in_place(&mut self, slot: u16, namespace: Rc<N>, place: N::Place) {
+        let s = &mut self.slots[usize::from(slot)];
+        (s.command, s.data) = (Command::InPlace(namespace), Data::InPlace(place));
+    }
+
+    fn write_in_place(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        namespace: Rc<N>,
+        place: N::Place,
+        payload: Payload<'_, B>,
+    ) {
+        let octets = match &payload {
+            Payload::Here(buffer) => &buffer[..],
+            Payload::InFrame { octets, .. } => octets,
+            Payload::Asked | Payload::Follows(_) => {
+                env.deliver_whole(slot, 1 << namespace.geometry().lba_shift);
+                self.move_in_place(slot, namespace, place);
+                if let Payload::Asked = payload {
+                    env.request_data(slot, place.length());
+                }
+                return;
+            }
+        };
+        namespace.put(place, 0, octets);
+        self.slots[usize::from(slot)].command = Command::InPlace(namespace);
+        env.respond(slot, Status::SUCCESS, 0);
+    }
+
+    /// A write in place whose host cuts its data inside of blocks: what comes from `offset` on goes to a buffer, as
+    /// soon as there is one.
+    pub fn split_block(&mut self, env: &mut impl Environment<N, B>, slot: u16, offset: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        let Data::InPlace(place) = s.data else { return };
+        let Command::InPlace(namespace) = mem::replace(&mut s.command, Command::None) else {
+            return;
+        };
+        s.command = Command::Split { namespace, place, from: offset };
+        s.data = Data::None;
+        let length = place.length();
+        self.hold_or_wait(env, slot, length, length - offset);
+    }
+
+    /// A write whose data is in its place already, or goes there now because its host has split blocks.
+    pub(super) fn finish_in_place(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        if !env.session().executes_io() {
+            return self.refuse_quiet(env, slot);
+        }
+        let s = &self.slots[usize::from(slot)];
+        if let (Command::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
+            (&s.command, &s.data)
+        {
+            namespace.put(*place, *from, buffer.get(*from as usize..).unwrap_or_default());
+        }
+        env.respond(slot, Status::SUCCESS, 0);
+    }
+
+    /// Fails a command that cannot be.
+    fn refuse(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        status: Status,
+        payload: &Payload<'_, B>,
+    ) {
+        env.session().record_error(sqe, status);
+        self.fail(env, slot, status, payload);
+    }
+
+    /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
+    fn io_without_namespace(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: &Payload<'_, B>,
+    ) {
+        let status = match sqe.opcode {
+            opcode::FLUSH if sqe.nsid.get() == u32::MAX && payload.bytes() == 0 => {
+                return self.start(env, slot, Job::FlushQueue);
+            }
+            opcode::FLUSH if sqe.nsid.get() == u32::MAX => Status::DATA_SGL_LENGTH_INVALID,
+            opcode::FLUSH
+            | opcode::READ
+            | opcode::WRITE
+            | opcode::COMPARE
+            | opcode::WRITE_ZEROES
+            | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
+            _ => Status::INVALID_OPCODE,
+        };
+        self.refuse(env, slot, sqe, status.dnr(), payload);
+    }
+
+    /// Gets the command its buffer, then its data, then executes it.
+    fn begin(&mut self, env: &mut impl Environment<N, B>, slot: u16, payload: Payload<'_, B>) {
+        let command = &self.slots[usize::from(slot)].command;
+        let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
+        let along = payload.bytes();
+        if let Payload::Here(buffer) = payload {
+            self.hold(env.now(), slot, buffer);
+            return self.execute(env, slot);
+        }
+        if needs > 0 && !self.hold_or_wait(env, slot, needs, along) {
+            return;
+        }
+        match (out, along) {
+            (0, _) => self.execute(env, slot),
+            (_, 0) => env.request_data(slot, out),
+            _ => {} // its data follows in the capsule
+        }
+    }
+
+    /// The command has its buffer and its data.
+    pub(super) fn execute(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        let session = env.session();
+        if !session.executes_io() {
+            return self.refuse_quiet(env, slot);
+        }
+        let s = &mut self.slots[usize::from(slot)];
+        let Command::Io { command, namespace, began, .. } = &mut s.command else { return };
+        let mut command = *command;
+        if session.is_write_through() {
+            command.force_unit_access();
+        }
+        *began = if command.needs_flush() { namespace.epoch() } else { None };
+        let namespace = namespace.clone();
+        let buffer = s.take_buffer();
+        self.start(env, slot, Job::Execute { command, namespace: &namespace, buffer });
+    }
+
+    #[inline]
+    fn start(&mut self, env: &mut impl Environment<N, B>, slot: u16, job: Job<'_, N, B>) {
+        match env.start(slot, job) {
+            Some(outcome) => {
+                let admin = self.complete(env, slot, outcome);
+                debug_assert!(admin.is_none(), "this is an I/O command");
+            }
+            None => env.session().entered_store(),
+        }
+    }
+
+    /// A store is done with a command, which is answered. `Some`: as with [`Execution::command`].
+    pub(super) fn complete(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        outcome: Outcome<B>,
+    ) -> Option<u16> {
+        let Outcome { result, buffer } = outcome;
+        let in_store = env.session().in_store();
+        env.set_in_store(in_store);
+        let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
+        self.resolve_aborts(slot, is_aborted);
+        tell_quiet(env);
+        let s = &mut self.slots[usize::from(slot)];
+        let Command::Io { command, namespace, sqe, began } = &s.command else {
+            buffer.into_iter().for_each(|buffer| env.give(buffer));
+            if let Command::Admin(_) = s.command {
+                return self.shut_down(env, slot, result);
+            }
+            env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0); // a flush of all
+            return None;
+        };
+        match result {
+            Ok(()) => {
+                if let Data::InPlace(place) = s.data {
+                    namespace.prefetch(place);
+                    env.respond_with_data(slot, place.length(), 0);
+                    return None;
+                }
+                if let IoCommand::Read { length, .. } = *command
+                    && let Some(buffer) = buffer
+                {
+                    self.answer_with(env, slot, buffer, length, 0);
+                    return None;
+                }
+                began.iter().for_each(|began| namespace.wrote(*began));
+            }
+            Err(status) if !is_aborted => env.session().record_error(sqe, status),
+            Err(_) => {}
+        }
+        buffer.into_iter().for_each(|buffer| env.give(buffer));
+        env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0);
+        None
+    }
+}

@@ -1,0 +1,106 @@
+//! What a command in execution is, and what it holds.
+
+use super::environment::Place;
+use super::{Admin, Namespace};
+use crate::target::io::IoCommand;
+use crate::target::stability::Epoch;
+use crate::time::Instant;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+
+/// Where a command's data is.
+pub enum Data<N: Namespace, B> {
+    /// It has none.
+    None,
+    /// In the store's own memory: sent from there, and put there in whole blocks.
+    InPlace(N::Place),
+    /// In a buffer.
+    Buffer(B),
+    /// Not wanted: the command fails once it has passed.
+    Discarded,
+}
+
+/// What a command is.
+pub(super) enum Command<N: Namespace> {
+    None,
+    /// An I/O command that a store carries out. `began`: it writes what only a flush makes stable, since that epoch.
+    Io {
+        command: IoCommand,
+        namespace: Rc<N>,
+        sqe: Sqe,
+        began: Option<Epoch>,
+    },
+    /// A read or write whose data moves in place; the namespace stays until it has.
+    InPlace(Rc<N>),
+    /// A write in place whose host splits blocks: from octet `from` on its data is in a buffer until all has come, so
+    /// that no block is ever half written.
+    Split {
+        namespace: Rc<N>,
+        place: N::Place,
+        from: u32,
+    },
+    /// An admin or fabrics command.
+    Admin(Box<Admin>),
+    /// Fails when its data has passed.
+    Failing(Status),
+}
+
+impl<N: Namespace> Command<N> {
+    /// Octets of buffer that it needs.
+    pub(super) fn buffer_bytes(&self) -> u32 {
+        match *self {
+            Command::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
+            Command::Io { command: IoCommand::Read { length, .. }, .. } => length,
+            Command::Split { place, .. } => place.length(),
+            Command::Io { command, .. } => command.data_out_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Octets that the host is to be asked for.
+    pub(super) fn data_out_bytes(&self) -> u32 {
+        match *self {
+            Command::Io { command, .. } => command.data_out_bytes(),
+            Command::Admin(ref admin) => admin.out_bytes,
+            _ => 0,
+        }
+    }
+}
+
+pub(super) struct Slot<N: Namespace, B> {
+    pub(super) command: Command<N>,
+    pub(super) data: Data<N, B>,
+    /// When its buffer was last given to it, by the connection's own clock.
+    pub(super) held_since: Instant,
+    /// Octets of its buffer that wait to be sent.
+    pub(super) unsent_bytes: u32,
+}
+
+impl<N: Namespace, B> Default for Slot<N, B> {
+    fn default() -> Self {
+        Slot {
+            command: Command::None,
+            data: Data::None,
+            held_since: Instant::default(),
+            unsent_bytes: 0,
+        }
+    }
+}
+
+impl<N: Namespace, B> Slot<N, B> {
+    /// Its buffer, which it does not hold any more.
+    pub(super) fn take_buffer(&mut self) -> Option<B> {
+        match core::mem::replace(&mut self.data, Data::None) {
+            Data::Buffer(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// The command is answered: what it holds goes back.
+    #[inline]
+    pub(super) fn release(&mut self, give: impl FnMut(B)) {
+        (self.command, self.unsent_bytes) = (Command::None, 0);
+        self.take_buffer().into_iter().for_each(give);
+    }
+}
