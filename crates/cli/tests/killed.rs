@@ -1,8 +1,8 @@
 //! What is left in the network of a host that was killed.
 
-mod rig;
+mod harness;
 
-use rig::{NQN, PROGRAM, Target};
+use harness::{NQN, PROGRAM, Target};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

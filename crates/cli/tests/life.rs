@@ -1,8 +1,8 @@
 //! Attachments of the program: who is told, what is listed, how they end.
 
-mod rig;
+mod harness;
 
-use rig::{NQN, PROGRAM, Target, json, stderr};
+use harness::{NQN, PROGRAM, Target, json, stderr};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;

@@ -1,10 +1,10 @@
 //! The program itself, on loopback: what it prints, how it ends.
 
-mod rig;
+mod harness;
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
 
-use rig::{NQN, PROGRAM, Target, json, roadtrain, stderr};
+use harness::{NQN, PROGRAM, Target, json, roadtrain, stderr};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A running target is asked, and changed, at its control socket.
 
-mod rig;
+mod harness;
 
-use rig::{NQN, PROGRAM, Target, json, stderr};
+use harness::{NQN, PROGRAM, Target, json, stderr};
 use serde_json::{Value, json as value};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -36,7 +36,7 @@ fn target(store: u128) -> Target {
 }
 
 /// An association, its driver, and what it has done.
-struct Rig {
+struct Harness {
     association: Association<&'static str>,
     target: Option<Target>,
     /// Each command takes so long.
@@ -47,7 +47,7 @@ struct Rig {
     log: Vec<String>,
 }
 
-impl Rig {
+impl Harness {
     fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             wants: Wants {
@@ -66,7 +66,7 @@ impl Rig {
             controller_loss_timeout: Some(LOSS),
         };
         change(&mut config);
-        Rig {
+        Harness {
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
             takes: Duration::ZERO,
@@ -171,10 +171,10 @@ impl Rig {
 
     /// A live association.
     fn live(change: impl FnOnce(&mut Config)) -> Self {
-        let mut rig = Rig::new(change);
-        rig.act();
-        assert!(rig.association.is_idle() && rig.listening);
-        rig
+        let mut harness = Harness::new(change);
+        harness.act();
+        assert!(harness.association.is_idle() && harness.listening);
+        harness
     }
 }
 
@@ -195,8 +195,8 @@ fn position(log: &[String], what: &str) -> usize {
 
 #[test]
 fn lanes_are_attached_when_all_are_connected() {
-    let mut rig = Rig::new(|_| ());
-    let log = rig.act();
+    let mut harness = Harness::new(|_| ());
+    let log = harness.act();
     let expected = [
         "open 0",
         "Connect 0",
@@ -223,16 +223,16 @@ fn lanes_are_attached_when_all_are_connected() {
         "listen",
     ];
     assert_eq!(log, expected);
-    assert_eq!(rig.association.deadline(), Some(Instant(0) + KEEP_ALIVE / 2));
+    assert_eq!(harness.association.deadline(), Some(Instant(0) + KEEP_ALIVE / 2));
 }
 
 #[test]
 fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
-    let mut rig = Rig::live(|_| ());
-    rig.now += LONGEST;
-    rig.association.lane_lost(rig.now, PATH, 1, "cut");
-    rig.association.lane_lost(rig.now, PATH, 2, "cut, too");
-    let log = rig.act();
+    let mut harness = Harness::live(|_| ());
+    harness.now += LONGEST;
+    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    harness.association.lane_lost(harness.now, PATH, 2, "cut, too");
+    let log = harness.act();
     assert_eq!(log[0], "reset (lane 1: cut), was live: true");
     assert_eq!(
         (log[1].as_str(), count(&log, "reset")),
@@ -244,76 +244,76 @@ fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
 
 #[test]
 fn nothing_is_opened_before_the_old_connections_are_gone() {
-    let mut rig = Rig::live(|_| ());
-    rig.now += LONGEST;
-    rig.association.admin_lost(rig.now, PATH, "cut");
-    let action = rig.association.poll(rig.now);
+    let mut harness = Harness::live(|_| ());
+    harness.now += LONGEST;
+    harness.association.admin_lost(harness.now, PATH, "cut");
+    let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Reset { was_live: true, .. })), "{action:?}");
     // Some reactor takes its time.
     for _ in 0..3 {
-        rig.now += LONGEST;
-        assert!(rig.association.poll(rig.now).is_none());
+        harness.now += LONGEST;
+        assert!(harness.association.poll(harness.now).is_none());
     }
-    rig.association.lane_lost(rig.now, PATH, 0, "of the past");
-    rig.association.overdue(PATH, 0, [1, 2, 3]);
-    rig.association.reset(rig.now, PATH);
-    let log = rig.act();
+    harness.association.lane_lost(harness.now, PATH, 0, "of the past");
+    harness.association.overdue(PATH, 0, [1, 2, 3]);
+    harness.association.reset(harness.now, PATH);
+    let log = harness.act();
     assert_eq!((log[0].as_str(), count(&log, "Abort")), ("open 0", 0));
 }
 
 #[test]
 fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
-    let mut rig = Rig::live(|_| ());
-    rig.now += LONGEST;
-    let (mut lost_at, target) = (rig.now, rig.target.take());
-    rig.association.lane_lost(rig.now, PATH, 0, "cut");
-    let mut log = rig.act();
+    let mut harness = Harness::live(|_| ());
+    harness.now += LONGEST;
+    let (mut lost_at, target) = (harness.now, harness.target.take());
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let mut log = harness.act();
     let (mut tries, mut failed_at) = (Vec::new(), Vec::new());
     while tries.len() < 16 {
         if count(&log, "open") > 0 {
-            tries.push(rig.now.since(lost_at));
+            tries.push(harness.now.since(lost_at));
         }
         if count(&log, "fail None") > 0 {
-            failed_at.push(rig.now.since(lost_at));
+            failed_at.push(harness.now.since(lost_at));
         }
-        log = rig.act_when_due();
+        log = harness.act_when_due();
     }
     assert_eq!(failed_at, [LOSS], "once, at its time");
     assert!(tries.contains(&LOSS), "the last try is at its end: {tries:?}");
     let pauses: Vec<Duration> = tries.windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(pauses[..6], [1, 2, 4, 8, 16, 32].map(|times| FIRST * times));
     assert!(pauses.iter().all(|pause| *pause <= LONGEST), "{pauses:?}");
-    rig.target = target;
-    assert_eq!(count(&rig.act_when_due(), "attach"), 1, "it may come back");
+    harness.target = target;
+    assert_eq!(count(&harness.act_when_due(), "attach"), 1, "it may come back");
     // All counts from the beginning again.
-    (lost_at, rig.target) = (rig.now + LONGEST, None);
-    rig.now = lost_at;
-    rig.association.lane_lost(rig.now, PATH, 0, "cut");
-    rig.act();
-    assert_eq!(rig.association.deadline(), Some(lost_at + FIRST));
+    (lost_at, harness.target) = (harness.now + LONGEST, None);
+    harness.now = lost_at;
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.act();
+    assert_eq!(harness.association.deadline(), Some(lost_at + FIRST));
 }
 
 #[test]
 fn an_association_that_is_lost_again_and_again_does_not_hurry() {
-    let mut rig = Rig::live(|_| ());
+    let mut harness = Harness::live(|_| ());
     let mut attached = Vec::new();
     for _ in 0..10 {
-        rig.association.lane_lost(rig.now, PATH, 0, "a poisonous request");
-        let mut log = rig.act();
+        harness.association.lane_lost(harness.now, PATH, 0, "a poisonous request");
+        let mut log = harness.act();
         if count(&log, "attach") == 0 {
-            log = rig.act_when_due();
+            log = harness.act_when_due();
         }
         assert_eq!(count(&log, "attach"), 1);
-        attached.push(rig.now);
+        attached.push(harness.now);
     }
     assert!(attached.windows(2).all(|two| two[1].since(two[0]) >= FIRST), "{attached:?}");
 }
 
 #[test]
 fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
-    let mut rig = Rig::new(|config| config.lanes = 40);
-    rig.takes = Duration::from_millis(400);
-    let log = rig.act();
+    let mut harness = Harness::new(|config| config.lanes = 40);
+    harness.takes = Duration::from_millis(400);
+    let log = harness.act();
     let (from, to) = (position(&log, "open 1"), position(&log, "attach"));
     let between = count(&log[from..to], "Keep Alive");
     assert!((6..=8).contains(&between), "{between} in 16 s, one each 2.5 s: {log:?}");
@@ -321,114 +321,120 @@ fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
 
 #[test]
 fn a_silent_controller_is_given_up() {
-    let mut rig = Rig::live(|_| ());
-    rig.now = rig.association.deadline().unwrap();
-    let action = rig.association.poll(rig.now);
+    let mut harness = Harness::live(|_| ());
+    harness.now = harness.association.deadline().unwrap();
+    let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
-    assert_eq!(rig.association.deadline(), Some(rig.now + TIMEOUT));
-    let log = rig.act_when_due();
+    assert_eq!(harness.association.deadline(), Some(harness.now + TIMEOUT));
+    let log = harness.act_when_due();
     assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
-    rig.association.answer(rig.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
-    rig.act();
-    assert!(rig.association.is_live(), "an answer that is too late means nothing");
+    harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
+    harness.act();
+    assert!(harness.association.is_live(), "an answer that is too late means nothing");
 }
 
 #[test]
 fn overdue_commands_are_aborted_one_by_one() {
-    let mut rig = Rig::live(|_| ());
-    rig.association.overdue(PATH, 2, [5, 6]);
-    assert!(!rig.association.is_idle());
-    assert_eq!(rig.act(), ["Abort 0", "Abort 0"]);
-    assert!(rig.association.is_idle());
+    let mut harness = Harness::live(|_| ());
+    harness.association.overdue(PATH, 2, [5, 6]);
+    assert!(!harness.association.is_idle());
+    assert_eq!(harness.act(), ["Abort 0", "Abort 0"]);
+    assert!(harness.association.is_idle());
 }
 
 #[test]
 fn another_namespace_is_barred_before_anybody_hears_of_it() {
-    let mut rig = Rig::live(|_| ());
-    rig.now += LONGEST;
-    rig.target = Some(target(2));
-    rig.association.lane_lost(rig.now, PATH, 0, "the target was restarted");
-    let log = rig.act();
+    let mut harness = Harness::live(|_| ());
+    harness.now += LONGEST;
+    harness.target = Some(target(2));
+    harness.association.lane_lost(harness.now, PATH, 0, "the target was restarted");
+    let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
     // The first one is back, and an event tells.
-    rig.now += LONGEST;
-    rig.target = Some(target(1));
-    rig.cntlid = 0;
-    rig.association.lane_lost(rig.now, PATH, 0, "again");
-    assert_eq!(count(&rig.act(), "attach, stale []"), 1);
+    harness.now += LONGEST;
+    harness.target = Some(target(1));
+    harness.cntlid = 0;
+    harness.association.lane_lost(harness.now, PATH, 0, "again");
+    assert_eq!(count(&harness.act(), "attach, stale []"), 1);
 }
 
 #[test]
 fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
-    let mut rig = Rig::live(|_| ());
-    let target = rig.target.as_mut().unwrap();
+    let mut harness = Harness::live(|_| ());
+    let target = harness.target.as_mut().unwrap();
     let namespace = NamespaceConfig::new(2, 50, 9);
     target.apply(&[Operation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
     // The event is told to whoever listens: type notice, namespace attribute changed.
     let mut cqe = Cqe::new(0, Status::SUCCESS);
     cqe.dw0 = 0x0004_0002.into();
-    rig.association.event(PATH, &cqe);
-    let log = rig.act();
+    harness.association.event(PATH, &cqe);
+    let log = harness.act();
     assert_eq!(log[0], "Get Log Page (changed) 0");
     assert!(position(&log, "changed") < position(&log, "listen"), "{log:?}");
-    let nsids: Vec<u32> =
-        rig.association.info().unwrap().namespaces.iter().map(|namespace| namespace.nsid).collect();
+    let nsids: Vec<u32> = harness
+        .association
+        .info()
+        .unwrap()
+        .namespaces
+        .iter()
+        .map(|namespace| namespace.nsid)
+        .collect();
     assert_eq!(nsids, [1, 2]);
 }
 
 #[test]
 fn it_ends_in_order_when_its_users_have() {
-    let mut rig = Rig::live(|_| ());
-    rig.association.stop(rig.now);
-    assert_eq!(rig.act(), ["finish", "Keep Alive 0"]);
-    assert!(rig.association.ends_in_order());
-    rig.now += KEEP_ALIVE / 2;
-    assert_eq!(rig.act(), ["Keep Alive 0"], "its users take their time");
-    rig.association.lane_lost(rig.now, PATH, 1, "cut");
-    assert_eq!(rig.act(), ["fail Some(1)"], "nobody connects again");
-    rig.association.ended(rig.now);
-    let log = rig.act();
+    let mut harness = Harness::live(|_| ());
+    harness.association.stop(harness.now);
+    assert_eq!(harness.act(), ["finish", "Keep Alive 0"]);
+    assert!(harness.association.ends_in_order());
+    harness.now += KEEP_ALIVE / 2;
+    assert_eq!(harness.act(), ["Keep Alive 0"], "its users take their time");
+    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    assert_eq!(harness.act(), ["fail Some(1)"], "nobody connects again");
+    harness.association.ended(harness.now);
+    let log = harness.act();
     assert_eq!(log[0], "Property Set CC 0");
     assert_eq!(log.last().unwrap(), "end Some(Ok(()))");
-    rig.now += LOSS;
-    assert!(rig.act().is_empty());
+    harness.now += LOSS;
+    assert!(harness.act().is_empty());
 }
 
 #[test]
 fn users_that_do_not_end_are_failed() {
-    let mut rig = Rig::live(|_| ());
-    rig.association.stop(rig.now);
-    rig.act();
-    let begin = rig.now;
-    while count(&rig.act_when_due(), "fail None") == 0 {}
-    assert_eq!(rig.now.since(begin), TIMEOUT);
+    let mut harness = Harness::live(|_| ());
+    harness.association.stop(harness.now);
+    harness.act();
+    let begin = harness.now;
+    while count(&harness.act_when_due(), "fail None") == 0 {}
+    assert_eq!(harness.now.since(begin), TIMEOUT);
 }
 
 #[test]
 fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
     for is_lost_before in [false, true] {
-        let mut rig = Rig::live(|_| ());
-        rig.now += LONGEST;
-        rig.target = None;
+        let mut harness = Harness::live(|_| ());
+        harness.now += LONGEST;
+        harness.target = None;
         if is_lost_before {
-            rig.association.lane_lost(rig.now, PATH, 0, "cut");
-            rig.act();
+            harness.association.lane_lost(harness.now, PATH, 0, "cut");
+            harness.act();
         }
-        rig.association.stop(rig.now);
-        let log = rig.act();
+        harness.association.stop(harness.now);
+        let log = harness.act();
         assert_eq!(log.last().unwrap(), "fail None", "{log:?}");
-        rig.association.ended(rig.now);
-        assert_eq!(rig.act(), ["end None"]);
+        harness.association.ended(harness.now);
+        assert_eq!(harness.act(), ["end None"]);
     }
 }
 
 #[test]
 fn a_controller_that_grants_fewer_queues_is_not_used() {
-    let mut rig = Rig::new(|config| config.lanes = 60_000);
-    let log = rig.act();
+    let mut harness = Harness::new(|config| config.lanes = 60_000);
+    let log = harness.act();
     let why = &log[position(&log, "reset")];
     assert!(why.contains("grants only"), "{why}");
-    assert!(!rig.association.is_live());
+    assert!(!harness.association.is_live());
 }
 
 #[test]

@@ -40,14 +40,14 @@ pub fn run(make: impl Fn() -> Arc<dyn Store>) {
         lends_what_it_holds,
         resizes_or_refuses,
     ] {
-        let mut rig = Rig::new(make());
-        check(&mut rig);
-        rig.is_quiet();
+        let mut harness = Harness::new(make());
+        check(&mut harness);
+        harness.is_quiet();
     }
 }
 
 /// What a reactor does for a store, and nothing else.
-struct Rig {
+struct Harness {
     store: Arc<dyn Store>,
     ring: Ring,
     executor: Executor,
@@ -55,12 +55,12 @@ struct Rig {
     submitted: u32,
 }
 
-impl Rig {
-    fn new(store: Arc<dyn Store>) -> Rig {
+impl Harness {
+    fn new(store: Arc<dyn Store>) -> Harness {
         let (sender, elsewhere) = channel();
         let completions = Completions::new(move |completion| sender.send(completion).is_ok());
         let ring = Ring::new(64).expect("io_uring");
-        Rig { store, ring, executor: Executor::new(completions), elsewhere, submitted: 0 }
+        Harness { store, ring, executor: Executor::new(completions), elsewhere, submitted: 0 }
     }
 
     fn block(&self) -> usize {
@@ -141,92 +141,92 @@ impl Rig {
     }
 }
 
-fn describes_itself(rig: &mut Rig) {
-    let geometry = rig.store.geometry();
+fn describes_itself(harness: &mut Harness) {
+    let geometry = harness.store.geometry();
     assert!(matches!(geometry.lba_shift, 9 | 12), "blocks are of 512 or 4096 bytes");
     assert!(geometry.blocks >= BLOCKS_MIN, "this test needs {BLOCKS_MIN} blocks");
     assert!(!geometry.read_only, "this test writes");
-    assert!(!geometry.volatile_cache || rig.store.is_volatile(), "its cache is to be flushed");
-    let granule = rig.store.limits().granule_bytes;
+    assert!(!geometry.volatile_cache || harness.store.is_volatile(), "its cache is to be flushed");
+    let granule = harness.store.limits().granule_bytes;
     assert!(granule.is_power_of_two() && granule >= geometry.lba_bytes(), "granule: {granule}");
-    let identity = rig.store.identity().expect("it says who it is");
-    assert_eq!(rig.store.identity().ok(), Some(identity), "it is the same each time");
+    let identity = harness.store.identity().expect("it says who it is");
+    assert_eq!(harness.store.identity().ok(), Some(identity), "it is the same each time");
 }
 
-fn keeps_what_is_written(rig: &mut Rig) {
+fn keeps_what_is_written(harness: &mut Harness) {
     for (block, blocks, fua) in [(0, 1, false), (3, 4, true), (BLOCKS_MIN - 2, 2, false)] {
-        rig.write(block, rig.pattern(blocks, block), fua);
-        assert!(*rig.read(block, blocks) == *rig.pattern(blocks, block), "block {block}");
+        harness.write(block, harness.pattern(blocks, block), fua);
+        assert!(*harness.read(block, blocks) == *harness.pattern(blocks, block), "block {block}");
     }
-    rig.good(Op::Flush, None);
-    rig.write(4, rig.pattern(1, 99), false);
-    let found = rig.read(3, 4);
-    let (old, new, block) = (rig.pattern(4, 3), rig.pattern(1, 99), rig.block());
+    harness.good(Op::Flush, None);
+    harness.write(4, harness.pattern(1, 99), false);
+    let found = harness.read(3, 4);
+    let (old, new, block) = (harness.pattern(4, 3), harness.pattern(1, 99), harness.block());
     assert!(found[block..2 * block] == new[..], "the last write counts");
     assert!(found[..block] == old[..block] && found[2 * block..] == old[2 * block..], "no other");
-    rig.good(Op::Read { offset: 0 }, Some(Buffer::alloc(0)));
-    rig.good(Op::Write { offset: 0, fua: false }, Some(Buffer::alloc(0)));
-    rig.store.sync().expect("it is stable");
+    harness.good(Op::Read { offset: 0 }, Some(Buffer::alloc(0)));
+    harness.good(Op::Write { offset: 0, fua: false }, Some(Buffer::alloc(0)));
+    harness.store.sync().expect("it is stable");
 }
 
-fn answers_each_of_many_once(rig: &mut Rig) {
+fn answers_each_of_many_once(harness: &mut Harness) {
     for is_read in [false, true] {
         let mut open = HashMap::new();
         for block in 0..BLOCKS_MIN {
-            let offset = block * rig.block() as u64;
+            let offset = block * harness.block() as u64;
             let (op, buffer) = match is_read {
-                true => (Op::Read { offset }, Buffer::alloc(rig.block())),
-                false => (Op::Write { offset, fua: block % 8 == 7 }, rig.pattern(1, block)),
+                true => (Op::Read { offset }, Buffer::alloc(harness.block())),
+                false => (Op::Write { offset, fua: block % 8 == 7 }, harness.pattern(1, block)),
             };
-            open.insert(rig.submit(op, Some(buffer)), block);
+            open.insert(harness.submit(op, Some(buffer)), block);
         }
         while !open.is_empty() {
-            let completion = rig.answer(LONG).expect("each is answered");
+            let completion = harness.answer(LONG).expect("each is answered");
             let block = open.remove(&completion.token).expect("once");
             assert_eq!(completion.result, Ok(()), "block {block}");
             let buffer = completion.buffer.expect("the buffer comes back");
-            assert!(!is_read || *buffer == *rig.pattern(1, block), "block {block}");
+            assert!(!is_read || *buffer == *harness.pattern(1, block), "block {block}");
         }
     }
 }
 
-fn compares(rig: &mut Rig) {
-    rig.write(1, rig.pattern(2, 5), false);
-    let offset = rig.block() as u64;
-    rig.good(Op::Compare { offset }, Some(rig.pattern(2, 5)));
-    let mut other = rig.pattern(2, 5);
+fn compares(harness: &mut Harness) {
+    harness.write(1, harness.pattern(2, 5), false);
+    let offset = harness.block() as u64;
+    harness.good(Op::Compare { offset }, Some(harness.pattern(2, 5)));
+    let mut other = harness.pattern(2, 5);
     *other.last_mut().expect("not empty") ^= 1;
-    let (result, _) = rig.run(Op::Compare { offset }, Some(other));
+    let (result, _) = harness.run(Op::Compare { offset }, Some(other));
     let status = result.expect_err("the last octet differs");
     assert!(status.is(Status::COMPARE_FAILURE) && status.is_dnr(), "{status}");
 }
 
-fn zeroes_and_discards(rig: &mut Rig) {
-    let block = rig.block() as u64;
+fn zeroes_and_discards(harness: &mut Harness) {
+    let block = harness.block() as u64;
     for deallocate in [false, true] {
         for fua in [false, true] {
-            rig.write(0, rig.pattern(8, 1), false);
+            harness.write(0, harness.pattern(8, 1), false);
             let range = ByteRange { offset: 2 * block, len: 4 * block };
-            rig.good(Op::WriteZeroes { range, fua, deallocate }, None);
-            let (found, old) = (rig.read(0, 8), rig.pattern(8, 1));
+            harness.good(Op::WriteZeroes { range, fua, deallocate }, None);
+            let (found, old) = (harness.read(0, 8), harness.pattern(8, 1));
             let (from, to) = (2 * block as usize, 6 * block as usize);
             assert!(found[from..to].iter().all(|&octet| octet == 0), "it reads as zeroes");
             assert!(found[..from] == old[..from] && found[to..] == old[to..], "and no more");
         }
     }
-    rig.write(0, rig.pattern(8, 2), false);
+    harness.write(0, harness.pattern(8, 2), false);
     let range = |at| ByteRange { offset: at * block, len: block };
-    rig.good(Op::Discard { ranges: [range(1), range(5)].into() }, None);
-    rig.good(Op::Discard { ranges: Box::default() }, None);
-    let (found, old) = (rig.read(0, 8), rig.pattern(8, 2));
+    harness.good(Op::Discard { ranges: [range(1), range(5)].into() }, None);
+    harness.good(Op::Discard { ranges: Box::default() }, None);
+    let (found, old) = (harness.read(0, 8), harness.pattern(8, 2));
     for at in [0, 2, 3, 4, 6, 7] {
         let range = at * block as usize..(at + 1) * block as usize;
         assert!(found[range.clone()] == old[range], "block {at} was not discarded");
     }
 }
 
-fn refuses_what_is_outside(rig: &mut Rig) {
-    let (end, block) = (rig.store.geometry().bytes(), rig.block() as u64);
+fn refuses_what_is_outside(harness: &mut Harness) {
+    let (end, block) = (harness.store.geometry().bytes(), harness.block() as u64);
     for offset in [end - block, end, u64::MAX - block + 1] {
         let range = ByteRange { offset, len: 2 * block };
         let buffer = || Some(Buffer::alloc(2 * block as usize));
@@ -238,66 +238,66 @@ fn refuses_what_is_outside(rig: &mut Rig) {
             (Op::Discard { ranges: [range].into() }, None),
         ] {
             let what = format!("{op:?}");
-            let status = rig.run(op, buffer).0.expect_err(&what);
+            let status = harness.run(op, buffer).0.expect_err(&what);
             assert!(status.is(Status::LBA_OUT_OF_RANGE) && status.is_dnr(), "{what}: {status}");
         }
     }
     for op in [Op::Read { offset: 0 }, Op::Write { offset: 0, fua: false }] {
-        assert!(rig.run(op, None).0.is_err(), "there is no buffer");
+        assert!(harness.run(op, None).0.is_err(), "there is no buffer");
     }
 }
 
-fn ends_what_is_cancelled(rig: &mut Rig) {
-    rig.write(0, rig.pattern(1, 3), false);
+fn ends_what_is_cancelled(harness: &mut Harness) {
+    harness.write(0, harness.pattern(1, 3), false);
     let mut open: Vec<Token> = Vec::new();
     for _ in 0..16 {
-        let buffer = Buffer::alloc(rig.block());
-        open.push(rig.submit(Op::Read { offset: 0 }, Some(buffer)));
+        let buffer = Buffer::alloc(harness.block());
+        open.push(harness.submit(Op::Read { offset: 0 }, Some(buffer)));
     }
     for &token in &open {
-        rig.store.cancel(token);
-        rig.executor.cancel(&mut rig.ring, token);
+        harness.store.cancel(token);
+        harness.executor.cancel(&mut harness.ring, token);
     }
     while !open.is_empty() {
-        let completion = rig.answer(LONG).expect("each is answered, cancelled or not");
+        let completion = harness.answer(LONG).expect("each is answered, cancelled or not");
         let index = open.iter().position(|token| *token == completion.token).expect("once");
         open.swap_remove(index);
         let buffer = completion.buffer.expect("the buffer comes back");
         match completion.result {
-            Ok(()) => assert!(*buffer == *rig.pattern(1, 3)),
+            Ok(()) => assert!(*buffer == *harness.pattern(1, 3)),
             Err(status) => assert!(status.is(Status::ABORT_REQUESTED), "{status}"),
         }
     }
 }
 
-fn lends_what_it_holds(rig: &mut Rig) {
-    let Some(memory) = rig.store.in_place() else { return };
-    let (block, end) = (rig.block(), rig.store.geometry().bytes());
+fn lends_what_it_holds(harness: &mut Harness) {
+    let Some(memory) = harness.store.in_place() else { return };
+    let (block, end) = (harness.block(), harness.store.geometry().bytes());
     assert!(memory.read_range(end, block).is_none() && memory.write_range(end, block).is_none());
-    rig.write(2, rig.pattern(1, 8), false);
+    harness.write(2, harness.pattern(1, 8), false);
     let range = ByteRange { offset: 2 * block as u64, len: block as u64 };
     if memory.is_announced() {
-        rig.good(Op::ReadInPlace { range }, None);
+        harness.good(Op::ReadInPlace { range }, None);
     }
     let Some(start) = memory.read_range(range.offset, block) else { return };
     // SAFETY: as many bytes of the store's memory, which nobody else uses.
     let found = unsafe { std::slice::from_raw_parts(start, block) };
-    assert!(*found == *rig.pattern(1, 8), "the memory is the store's");
+    assert!(*found == *harness.pattern(1, 8), "the memory is the store's");
 }
 
-fn resizes_or_refuses(rig: &mut Rig) {
-    let before = rig.store.geometry();
-    let plan = rig.store.plan(None).expect("its own size");
+fn resizes_or_refuses(harness: &mut Harness) {
+    let before = harness.store.geometry();
+    let plan = harness.store.plan(None).expect("its own size");
     assert_eq!((plan.from, plan.to), (before.bytes(), before.bytes()), "nobody has resized it");
-    rig.write(0, rig.pattern(1, 4), false);
+    harness.write(0, harness.pattern(1, 4), false);
     let asked = before.bytes() * 2;
-    match rig.store.resize(asked) {
+    match harness.store.resize(asked) {
         Ok(after) => {
-            assert_eq!((after.bytes(), rig.store.geometry()), (asked, after));
-            rig.write(after.blocks - 1, rig.pattern(1, 6), false);
-            assert!(*rig.read(after.blocks - 1, 1) == *rig.pattern(1, 6));
+            assert_eq!((after.bytes(), harness.store.geometry()), (asked, after));
+            harness.write(after.blocks - 1, harness.pattern(1, 6), false);
+            assert!(*harness.read(after.blocks - 1, 1) == *harness.pattern(1, 6));
         }
-        Err(_) => assert_eq!(rig.store.geometry(), before, "a refusal changes nothing"),
+        Err(_) => assert_eq!(harness.store.geometry(), before, "a refusal changes nothing"),
     }
-    assert!(*rig.read(0, 1) == *rig.pattern(1, 4), "what was there stays");
+    assert!(*harness.read(0, 1) == *harness.pattern(1, 4), "what was there stays");
 }

@@ -57,7 +57,7 @@ fn filled(len: u64, byte: u8) -> Buffer {
 }
 
 /// A ring, and operations run on it one after another.
-struct Rig {
+struct Harness {
     ring: Ring,
     executor: Executor,
     uses: u32,
@@ -66,10 +66,10 @@ struct Rig {
 /// An operation with its buffer.
 type Work = (Op, Option<Buffer>);
 
-impl Rig {
-    fn new() -> Rig {
+impl Harness {
+    fn new() -> Harness {
         let executor = Executor::new(Completions::new(|_| false));
-        Rig { ring: Ring::new(8).unwrap(), executor, uses: 0 }
+        Harness { ring: Ring::new(8).unwrap(), executor, uses: 0 }
     }
 
     /// The result of the completion that a task waits for.
@@ -146,34 +146,34 @@ fn geometry_tells_what_was_opened() {
 
 #[test]
 fn fua_flush_and_compare() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (backend, _dir) in each_kind(4096) {
         let write = (Op::Write { offset: 8192, fua: true }, Some(filled(16 * KIB, 7)));
-        rig.run(&*backend, write).0.unwrap();
-        rig.flush(&*backend).unwrap();
-        rig.compare(&*backend, 8192, filled(16 * KIB, 7)).unwrap();
+        harness.run(&*backend, write).0.unwrap();
+        harness.flush(&*backend).unwrap();
+        harness.compare(&*backend, 8192, filled(16 * KIB, 7)).unwrap();
         let mut differs = filled(16 * KIB, 7);
         *differs.last_mut().unwrap() = 8;
-        let status = rig.compare(&*backend, 8192, differs).unwrap_err();
+        let status = harness.compare(&*backend, 8192, differs).unwrap_err();
         assert!(status.is(Status::COMPARE_FAILURE));
-        rig.compare(&*backend, 0, filled(8192, 0)).unwrap();
+        harness.compare(&*backend, 0, filled(8192, 0)).unwrap();
     }
 }
 
 #[test]
 fn write_zeroes_in_all_ways() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (backend, _dir) in each_kind(512) {
         for deallocate in [false, true] {
             for fua in [false, true] {
-                rig.write(&*backend, 0, filled(MIB, 9)).unwrap();
+                harness.write(&*backend, 0, filled(MIB, 9)).unwrap();
                 let range = ByteRange { offset: 512, len: MIB - 1024 };
                 let zeroes = Op::WriteZeroes { range, fua, deallocate };
-                rig.run(&*backend, (zeroes, None)).0.unwrap();
+                harness.run(&*backend, (zeroes, None)).0.unwrap();
                 let mut expected = vec![0; MIB as usize];
                 expected[..512].fill(9);
                 expected[MIB as usize - 512..].fill(9);
-                assert!(rig.read(&*backend, 0, MIB).unwrap() == expected);
+                assert!(harness.read(&*backend, 0, MIB).unwrap() == expected);
             }
         }
     }
@@ -181,7 +181,7 @@ fn write_zeroes_in_all_ways() {
 
 #[test]
 fn nothing_reaches_beyond_the_capacity() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (backend, _dir) in each_kind(4096) {
         for offset in [MIB - 4096, MIB, u64::MAX - 4095] {
             let len = 8192;
@@ -195,14 +195,14 @@ fn nothing_reaches_beyond_the_capacity() {
                 (Op::WriteZeroes { range, fua: false, deallocate: false }, None),
                 (Op::Discard { ranges: [ByteRange { offset: 0, len }, range].into() }, None),
             ] {
-                assert!(rig.run(&*backend, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
+                assert!(harness.run(&*backend, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
             }
             if let Some(memory) = backend.in_place() {
                 assert!(memory.read_range(offset, len as usize).is_none());
                 assert!(memory.write_range(offset, len as usize).is_none());
             }
         }
-        assert!(rig.read(&*backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
+        assert!(harness.read(&*backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
     }
 }
 
@@ -211,7 +211,7 @@ fn read_only_refuses_every_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     std::fs::write(&path, [5; 8192]).unwrap();
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for spec in [memory(8192, 4096), file(&path, None, 4096)] {
         let backend = open(&read_only(spec)).unwrap();
         let range = ByteRange { offset: 0, len: 4096 };
@@ -220,22 +220,24 @@ fn read_only_refuses_every_change() {
             (Op::WriteZeroes { range, fua: false, deallocate: true }, None),
             (Op::Discard { ranges: [range].into() }, None),
         ] {
-            assert!(rig.run(&*backend, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
+            assert!(
+                harness.run(&*backend, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED)
+            );
         }
         assert!(backend.in_place().is_none_or(|memory| memory.write_range(0, 4096).is_none()));
-        rig.flush(&*backend).unwrap();
+        harness.flush(&*backend).unwrap();
     }
     assert_eq!(std::fs::read(&path).unwrap(), [5; 8192]);
 }
 
 #[test]
 fn null_reads_zeroes_and_drops_writes() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let backend = open(&null(4 * MIB)).unwrap();
-    rig.write(&*backend, 0, filled(2 * MIB, 1)).unwrap();
-    assert!(rig.read(&*backend, 0, 2 * MIB).unwrap().iter().all(|&b| b == 0));
-    rig.compare(&*backend, 0, filled(3 * MIB, 0)).unwrap();
-    assert!(rig.compare(&*backend, 0, filled(3 * MIB, 1)).is_err());
+    harness.write(&*backend, 0, filled(2 * MIB, 1)).unwrap();
+    assert!(harness.read(&*backend, 0, 2 * MIB).unwrap().iter().all(|&b| b == 0));
+    harness.compare(&*backend, 0, filled(3 * MIB, 0)).unwrap();
+    assert!(harness.compare(&*backend, 0, filled(3 * MIB, 1)).is_err());
     let zeroes = backend.in_place().unwrap().read_range(4096, 4096).unwrap();
     // SAFETY: `read_range` gives 4096 readable bytes, which are constant.
     assert!(unsafe { std::slice::from_raw_parts(zeroes, 4096) }.iter().all(|&b| b == 0));
@@ -247,9 +249,9 @@ fn null_reads_zeroes_and_drops_writes() {
 
 #[test]
 fn memory_is_reached_directly() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let backend = open(&memory(MIB, 512)).unwrap();
-    rig.write(&*backend, 512, filled(512, 3)).unwrap();
+    harness.write(&*backend, 512, filled(512, 3)).unwrap();
     let memory = backend.in_place().unwrap();
     let (from, to) = (memory.read_range(512, 512).unwrap(), memory.write_range(512, 512).unwrap());
     assert_eq!(from, to.cast_const());
@@ -257,19 +259,19 @@ fn memory_is_reached_directly() {
     unsafe { to.write(4) };
     let mut expected = vec![3; 512];
     expected[0] = 4;
-    assert_eq!(rig.read(&*backend, 512, 512).unwrap(), expected);
+    assert_eq!(harness.read(&*backend, 512, 512).unwrap(), expected);
 }
 
 #[test]
 fn a_task_without_bytes_succeeds() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (backend, _dir) in each_kind(4096) {
-        rig.read(&*backend, 0, 0).unwrap();
-        rig.write(&*backend, MIB, filled(0, 0)).unwrap();
-        rig.discard(&*backend, &[]).unwrap();
-        rig.discard(&*backend, &[(0, 0), (4096, 0)]).unwrap();
+        harness.read(&*backend, 0, 0).unwrap();
+        harness.write(&*backend, MIB, filled(0, 0)).unwrap();
+        harness.discard(&*backend, &[]).unwrap();
+        harness.discard(&*backend, &[(0, 0), (4096, 0)]).unwrap();
         let range = ByteRange { offset: 0, len: 0 };
         let zeroes = Op::WriteZeroes { range, fua: true, deallocate: false };
-        rig.run(&*backend, (zeroes, None)).0.unwrap();
+        harness.run(&*backend, (zeroes, None)).0.unwrap();
     }
 }

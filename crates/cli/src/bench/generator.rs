@@ -109,23 +109,23 @@ impl Front for Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::harness::{self, Harness};
     use crate::bench::plan::tests::plans;
-    use crate::bench::rig::{self, Rig};
 
     #[test]
     fn a_load_whose_lanes_cannot_all_be_connected_ends() {
         let ends = |begins: bool| {
             let plans = plans("", 1).unwrap();
-            let (mut generator, board, _inbox) = rig::generators(plans);
-            let mut rig = Rig::new(64 << 20, 512);
-            generator.turn(&mut rig);
-            assert!(!rig.stopped, "it waits for the load to begin");
+            let (mut generator, board, _inbox) = harness::generators(plans);
+            let mut harness = Harness::new(64 << 20, 512);
+            generator.turn(&mut harness);
+            assert!(!harness.stopped, "it waits for the load to begin");
             if begins {
                 board.set_phase(Phase::Ramp);
             }
-            rig.stopping = true;
-            generator.turn(&mut rig);
-            rig.stopped
+            harness.stopping = true;
+            generator.turn(&mut harness);
+            harness.stopped
         };
         assert!(ends(false));
         assert!(!ends(true), "what has begun goes on until it has ended");

@@ -14,14 +14,14 @@
 
 mod board;
 mod generator;
+#[cfg(test)]
+mod harness;
 mod lane;
 mod latency;
 mod live;
 mod own_target;
 mod plan;
 mod report;
-#[cfg(test)]
-mod rig;
 mod rng;
 mod run;
 mod schedule;

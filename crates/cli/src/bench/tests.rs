@@ -1,8 +1,8 @@
 //! The load on a reactor without sockets: what is sent when, what is counted, what is found wrong.
 
 use super::board::Phase;
+use super::harness::{Harness, begin, finish, generator, generators};
 use super::plan::tests::{plan, plans};
-use super::rig::{Rig, begin, finish, generator, generators};
 use super::usage::Usage;
 use roadtrain_engine::host::{Class, Front, Op};
 use roadtrain_proto::time::Instant;
@@ -10,22 +10,22 @@ use roadtrain_wire::status::Status;
 
 const BYTES: usize = 1 << 20;
 
-fn rig() -> Rig {
-    Rig::new(BYTES, 512)
+fn harness() -> Harness {
+    Harness::new(BYTES, 512)
 }
 
 #[test]
 fn closed_loop_refills_in_the_same_turn() {
     let (mut load, board, inbox) = generator(plan("--depth 8 --rw randread", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    assert_eq!(rig.queue.len(), 8);
-    rig.answer(3, 50_000);
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 8);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    assert_eq!(harness.queue.len(), 8);
+    harness.answer(3, 50_000);
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 8);
     assert_eq!(board.progress()[0].requests, 3);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert_eq!((result.reads.count(), result.writes.count(), result.errors), (3, 0, 0));
     assert_eq!(result.stats.requests, 3, "counters of the measured time only");
@@ -35,28 +35,28 @@ fn closed_loop_refills_in_the_same_turn() {
 #[test]
 fn ramp_is_not_counted() {
     let (mut load, board, inbox) = generator(plan("--depth 4", 1).unwrap());
-    let mut rig = rig();
-    load.turn(&mut rig);
-    assert!(board.all_prepared() && rig.queue.is_empty(), "waits for the others");
+    let mut harness = harness();
+    load.turn(&mut harness);
+    assert!(board.all_prepared() && harness.queue.is_empty(), "waits for the others");
     board.set_phase(Phase::Ramp);
-    load.turn(&mut rig);
-    rig.answer(4, 10);
-    load.turn(&mut rig);
+    load.turn(&mut harness);
+    harness.answer(4, 10);
+    load.turn(&mut harness);
     board.set_phase(Phase::Measure);
-    load.turn(&mut rig);
-    rig.answer(2, 10);
-    load.turn(&mut rig);
+    load.turn(&mut harness);
+    harness.answer(2, 10);
+    load.turn(&mut harness);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     assert_eq!(inbox.try_recv().unwrap().reads.count(), 2);
 }
 
 #[test]
 fn ios_are_sent_exactly() {
     let (mut load, board, inbox) = generator(plan("--depth 8 --ios 21 --rw randrw", 2).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    finish(&mut load, &mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    finish(&mut load, &mut harness);
     let counts: Vec<u64> =
         inbox.try_iter().map(|lane| lane.reads.count() + lane.writes.count()).collect();
     assert_eq!(counts, [11, 10]);
@@ -67,35 +67,35 @@ fn ios_are_sent_exactly() {
 fn a_lane_without_room_waits() {
     let (mut load, board, _inbox) =
         generator(plan("--depth 8 --verify --rw randwrite", 1).unwrap());
-    let mut rig = rig();
-    rig.room = 3;
-    begin(&mut load, &board, &mut rig);
-    assert_eq!(rig.queue.len(), 3);
-    rig.room = 1024;
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 8);
+    let mut harness = harness();
+    harness.room = 3;
+    begin(&mut load, &board, &mut harness);
+    assert_eq!(harness.queue.len(), 3);
+    harness.room = 1024;
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 8);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     assert_eq!(board.errors(), 0);
 }
 
 #[test]
 fn open_loop_counts_from_the_schedule() {
     let (mut load, board, inbox) = generator(plan("--depth 2 --rate 1000", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    assert_eq!(rig.queue.len(), 1, "the first is due at once");
-    assert_eq!(load.deadline(), Some(Instant(rig.now + 1_000_000)));
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    assert_eq!(harness.queue.len(), 1, "the first is due at once");
+    assert_eq!(load.deadline(), Some(Instant(harness.now + 1_000_000)));
     // Nothing is answered for 5 ms: requests 1 to 5 become due, one of them finds room.
-    rig.now += 5_000_000;
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 2);
-    rig.answer(2, 0);
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 2, "late, but sent");
+    harness.now += 5_000_000;
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 2);
+    harness.answer(2, 0);
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 2, "late, but sent");
     board.set_phase(Phase::Stop);
-    load.turn(&mut rig);
-    finish(&mut load, &mut rig);
+    load.turn(&mut harness);
+    finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     let latency = result.reads.summary();
     assert!((4_990.0..5_010.0).contains(&latency.max), "due at 0, answered at 5 ms: {latency:?}");
@@ -106,19 +106,19 @@ fn open_loop_counts_from_the_schedule() {
 #[test]
 fn failures_are_counted_and_named() {
     let (mut load, board, inbox) = generator(plan("--depth 2 --rw randwrite", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    rig.status = Status::CAPACITY_EXCEEDED;
-    rig.answer(1, 10);
-    load.turn(&mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    harness.status = Status::CAPACITY_EXCEEDED;
+    harness.answer(1, 10);
+    load.turn(&mut harness);
     assert!(!board.lost.load(std::sync::atomic::Ordering::Relaxed));
-    rig.status = Status::HOST_PATH_ERROR;
-    rig.answer(1, 10);
-    load.turn(&mut rig);
+    harness.status = Status::HOST_PATH_ERROR;
+    harness.answer(1, 10);
+    load.turn(&mut harness);
     assert!(board.lost.load(std::sync::atomic::Ordering::Relaxed), "the path is gone");
     board.set_phase(Phase::Stop);
-    rig.status = Status::SUCCESS;
-    finish(&mut load, &mut rig);
+    harness.status = Status::SUCCESS;
+    finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert_eq!(result.errors, 2);
     assert!(result.error_texts[0].contains("writing block"), "{:?}", result.error_texts);
@@ -131,12 +131,12 @@ fn fill_writes_everything_once() {
         let mut plan = plan(line, 3).unwrap();
         plan.fill = true;
         let (mut load, board, inbox) = generator(plan);
-        let mut rig = rig();
-        begin(&mut load, &board, &mut rig);
-        let blank = rig.store.chunks(512).filter(|block| block.iter().all(|b| *b == 0)).count();
+        let mut harness = harness();
+        begin(&mut load, &board, &mut harness);
+        let blank = harness.store.chunks(512).filter(|block| block.iter().all(|b| *b == 0)).count();
         assert_eq!(blank, 0, "{line}");
         board.set_phase(Phase::Stop);
-        finish(&mut load, &mut rig);
+        finish(&mut load, &mut harness);
         assert!(inbox.try_iter().all(|lane| lane.errors == 0), "{line}");
     }
 }
@@ -145,18 +145,18 @@ fn fill_writes_everything_once() {
 fn verified_requests_never_overlap() {
     let (mut load, board, _inbox) =
         generator(plan("--depth 16 --bs 4k --size 128k --verify --rw randrw", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
     for _ in 0..1000 {
-        let mut slots: Vec<u64> = rig.queue.iter().map(|(_, request)| request.slba).collect();
+        let mut slots: Vec<u64> = harness.queue.iter().map(|(_, request)| request.slba).collect();
         slots.sort_unstable();
         slots.dedup();
-        assert_eq!(slots.len(), rig.queue.len());
-        rig.answer(5, 10);
-        load.turn(&mut rig);
+        assert_eq!(slots.len(), harness.queue.len());
+        harness.answer(5, 10);
+        load.turn(&mut harness);
     }
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     assert_eq!(board.errors(), 0);
 }
 
@@ -164,10 +164,10 @@ fn verified_requests_never_overlap() {
 fn more_depth_than_slots_is_no_deadlock() {
     let (mut load, board, inbox) =
         generator(plan("--depth 16 --bs 4k --size 16k --verify --rw randrw --ios 500", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    assert_eq!(rig.queue.len(), 4);
-    finish(&mut load, &mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    assert_eq!(harness.queue.len(), 4);
+    finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert_eq!((result.reads.count() + result.writes.count(), result.errors), (500, 0));
 }
@@ -176,13 +176,13 @@ fn more_depth_than_slots_is_no_deadlock() {
 fn lost_writes_are_found_when_read_back() {
     let (mut load, board, inbox) =
         generator(plan("--depth 4 --bs 4k --verify --rw write", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    rig.answer(1, 10);
-    rig.complete_blindly(); // acknowledged, never done
-    load.turn(&mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    harness.answer(1, 10);
+    harness.complete_blindly(); // acknowledged, never done
+    load.turn(&mut harness);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert_eq!(result.errors, 8, "the eight blocks of one request");
     assert!(result.error_texts[0].contains("block 8 is blank"), "{:?}", result.error_texts);
@@ -192,20 +192,20 @@ fn lost_writes_are_found_when_read_back() {
 fn corruption_under_load_is_found() {
     let (mut load, board, inbox) =
         generator(plan("--depth 4 --bs 4k --size 64k --verify --rw randrw", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
     for _ in 0..200 {
-        rig.answer(4, 10);
-        load.turn(&mut rig);
+        harness.answer(4, 10);
+        load.turn(&mut harness);
     }
     assert_eq!(board.errors(), 0);
-    rig.store.iter_mut().skip(300).step_by(512).for_each(|octet| *octet ^= 1);
+    harness.store.iter_mut().skip(300).step_by(512).for_each(|octet| *octet ^= 1);
     for _ in 0..10 {
-        rig.answer(4, 10);
-        load.turn(&mut rig);
+        harness.answer(4, 10);
+        load.turn(&mut harness);
     }
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let result = inbox.try_recv().unwrap();
     assert!(result.errors > 0);
     assert!(result.error_texts[0].contains("is corrupt: octet 300"), "{:?}", result.error_texts);
@@ -216,24 +216,24 @@ fn streams_run_beside_the_main_load() {
     let line = "--depth 4 --class latency --stream rw=randwrite,bs=8k,depth=2 \
                 --stream rw=read,depth=3,lane=own";
     let (mut load, board, inbox) = generators(plans(line, 2).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    let on = |lane: usize| rig.queue.iter().filter(|(id, _)| id.0 == lane).count();
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    let on = |lane: usize| harness.queue.iter().filter(|(id, _)| id.0 == lane).count();
     assert_eq!([0, 1, 2, 3].map(on), [6, 6, 3, 0], "the third lane is a stream's own");
-    let requests = rig.queue.iter().map(|(_, request)| request);
+    let requests = harness.queue.iter().map(|(_, request)| request);
     assert!(requests.clone().all(|r| (r.op == Op::Write) == (r.blocks == 16)));
     assert_eq!(
         requests.filter(|request| request.class == Class::Latency).count(),
         8,
         "of the main load alone"
     );
-    rig.answer(15, 10);
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 15);
+    harness.answer(15, 10);
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 15);
     let done: Vec<u64> = board.progress().iter().map(|load| load.requests).collect();
     assert_eq!(done, [8, 4, 3]);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let results = inbox.try_iter().map(|r| (r.load, r.part, r.lane, r.stats.requests));
     let expected = [(0, 0, 0, 15), (0, 1, 1, 15), (1, 0, 0, 0), (1, 1, 1, 0), (2, 0, 2, 15)];
     assert_eq!(results.collect::<Vec<_>>(), expected);
@@ -243,16 +243,16 @@ fn streams_run_beside_the_main_load() {
 fn streams_last_as_long_as_the_main_load() {
     let plans = plans("--depth 2 --ios 10 --stream depth=4", 1).unwrap();
     let (mut load, board, inbox) = generators(plans);
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
     for _ in 0..100 {
-        rig.answer(6, 10);
-        load.turn(&mut rig);
+        harness.answer(6, 10);
+        load.turn(&mut harness);
     }
-    assert!(board.finished_at().is_some() && !rig.stopped);
-    assert_eq!(rig.queue.len(), 4, "the stream goes on");
+    assert!(board.finished_at().is_some() && !harness.stopped);
+    assert_eq!(harness.queue.len(), 4, "the stream goes on");
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let counts: Vec<u64> = inbox.try_iter().map(|result| result.reads.count()).collect();
     assert!(counts[0] == 10 && counts[1] > 300, "{counts:?}");
 }
@@ -268,23 +268,23 @@ fn verified_streams_keep_to_their_parts() {
     };
     for fills in [true, false] {
         let (mut load, board, inbox) = generators(fill(fills));
-        let mut rig = rig();
-        begin(&mut load, &board, &mut rig);
+        let mut harness = harness();
+        begin(&mut load, &board, &mut harness);
         for _ in 0..300 {
-            rig.answer(7, 10);
-            load.turn(&mut rig);
+            harness.answer(7, 10);
+            load.turn(&mut harness);
         }
         board.set_phase(Phase::Stop);
-        finish(&mut load, &mut rig);
+        finish(&mut load, &mut harness);
         let checked: Vec<bool> = inbox.try_iter().map(|r| r.blocks_checked > 0).collect();
         assert_eq!((board.errors(), checked), (0, vec![true; 5]), "filled: {fills}");
     }
     let (mut load, board, _inbox) = generators(fill(true));
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    rig.store[400 << 10..].fill(0);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    harness.store[400 << 10..].fill(0);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let errors: Vec<u64> = board.progress().iter().map(|load| load.errors).collect();
     assert!(errors[0] == 0 && errors[1] == 0 && errors[2] > 0, "the last one's part: {errors:?}");
 }
@@ -293,25 +293,25 @@ fn verified_streams_keep_to_their_parts() {
 fn the_depth_follows_the_steps() {
     let plans = plans("--step depth=2:64,period-ms=20 --seconds 0.1 --stream depth=1", 1).unwrap();
     let (mut load, board, inbox) = generators(plans);
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    let began_at = rig.now;
-    assert_eq!(rig.queue.len(), 3);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    let began_at = harness.now;
+    assert_eq!(harness.queue.len(), 3);
     assert_eq!(load.deadline(), Some(Instant(began_at + 10_000_000)), "wakes up for the step");
-    rig.now = began_at + 10_000_000;
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 65);
-    rig.answer(65, 9_999_999);
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 65, "still up");
-    rig.answer(0, 1);
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 65, "what is in flight stays so");
-    rig.answer(65, 0);
-    load.turn(&mut rig);
-    assert_eq!(rig.queue.len(), 3);
+    harness.now = began_at + 10_000_000;
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 65);
+    harness.answer(65, 9_999_999);
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 65, "still up");
+    harness.answer(0, 1);
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 65, "what is in flight stays so");
+    harness.answer(65, 0);
+    load.turn(&mut harness);
+    assert_eq!(harness.queue.len(), 3);
     board.set_phase(Phase::Stop);
-    finish(&mut load, &mut rig);
+    finish(&mut load, &mut harness);
     let windows = inbox.try_recv().unwrap().windows;
     assert_eq!((windows.len(), windows[19], windows[20]), (100, 62, 2), "{windows:?}");
 }
@@ -319,19 +319,19 @@ fn the_depth_follows_the_steps() {
 #[test]
 fn the_greatest_depth_is_used() {
     let (mut load, board, _inbox) = generator(plan("--depth 1023", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
-    assert_eq!(rig.queue.len(), 1023);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
+    assert_eq!(harness.queue.len(), 1023);
 }
 
 #[test]
 fn an_abandoned_load_does_not_wait() {
     let (mut load, board, inbox) = generator(plan("--depth 4", 1).unwrap());
-    let mut rig = rig();
-    begin(&mut load, &board, &mut rig);
+    let mut harness = harness();
+    begin(&mut load, &board, &mut harness);
     board.abandoned.store(true, std::sync::atomic::Ordering::Relaxed);
-    load.turn(&mut rig);
-    assert!(rig.stopped && rig.queue.len() == 4);
+    load.turn(&mut harness);
+    assert!(harness.stopped && harness.queue.len() == 4);
     assert!(inbox.try_recv().is_err(), "no result");
 }
 
@@ -343,18 +343,18 @@ fn cost_of_a_request() {
     for line in ["--depth 128 --rw randread", "--depth 128 --rw randrw --rate 1g"] {
         let line = line.replace("1g", "1000000000");
         let (mut load, board, _inbox) = generator(plan(&line, 1).unwrap());
-        let mut rig = rig();
-        begin(&mut load, &board, &mut rig);
+        let mut harness = harness();
+        begin(&mut load, &board, &mut harness);
         let before = Usage::of(std::process::id()).unwrap();
         for _ in 0..ROUNDS {
             for _ in 0..32 {
-                rig.complete_blindly();
+                harness.complete_blindly();
             }
-            rig.now += 30_000;
-            load.turn(&mut rig);
+            harness.now += 30_000;
+            load.turn(&mut harness);
         }
         let cpu = Usage::of(std::process::id()).unwrap().since(before).cpu;
         let ns = cpu.as_nanos() as f64 / f64::from(ROUNDS * 32);
-        println!("{line}: {ns:.1} ns a request, queues of the rig included");
+        println!("{line}: {ns:.1} ns a request, queues of the harness included");
     }
 }

@@ -14,22 +14,22 @@ use std::sync::mpsc::channel;
 const CC_SHUTDOWN: u32 = 0x0046_4001;
 
 /// A target, and its files by NSID.
-struct Rig {
+struct Harness {
     server: Server,
     files: Vec<Arc<Flaky>>,
     _directory: tempfile::TempDir,
 }
 
-impl Rig {
+impl Harness {
     /// Exports `count` files.
-    fn new(count: usize, reactors: usize) -> Rig {
+    fn new(count: usize, reactors: usize) -> Harness {
         let directory = tempfile::tempdir().unwrap();
         let file = |n: usize| Flaky::new(&directory.path().join(n.to_string()));
         let files: Vec<_> = (0..count).map(file).collect();
         let subsystems = vec![subsystem(&files)];
         let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], subsystems);
         config.cores = vec![0; reactors];
-        Rig { server: Server::start(config).unwrap(), files, _directory: directory }
+        Harness { server: Server::start(config).unwrap(), files, _directory: directory }
     }
 
     /// See [`Flaky::fail_flushes`].
@@ -75,11 +75,11 @@ fn flush(client: &Client) -> Status {
 #[test]
 fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
     for reactors in [1, 2] {
-        let rig = Rig::new(1, reactors);
-        let server = &rig.server;
+        let harness = Harness::new(1, reactors);
+        let server = &harness.server;
         let hosts = ["nqn.x:a", "nqn.x:b", "nqn.x:c"].map(|host| connect(server, host));
         hosts[..2].iter().for_each(|host| write(host, 1));
-        rig.fail_flushes(1, 1);
+        harness.fail_flushes(1, 1);
         let told = flush(&hosts[0]);
         assert!(!told.is_success() && told.is_dnr(), "{told}");
         let told = flush(&hosts[1]);
@@ -96,12 +96,12 @@ fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
 
 #[test]
 fn a_host_that_connects_again_hears_of_a_failed_flush() {
-    let rig = Rig::new(1, 1);
-    let server = &rig.server;
+    let harness = Harness::new(1, 1);
+    let server = &harness.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
     // Its answer is lost with the connection, and so the host asks again.
-    rig.fail_flushes(1, 1);
+    harness.fail_flushes(1, 1);
     assert!(flush(&b).is_dnr());
     let mut config = host_config(server, "nqn.x:a");
     config.connect_timeout = LONG;
@@ -113,12 +113,12 @@ fn a_host_that_connects_again_hears_of_a_failed_flush() {
 #[test]
 fn flushes_at_the_same_time_all_hear_of_a_failure() {
     for reactors in [1, 3] {
-        let rig = Rig::new(1, reactors);
-        let server = &rig.server;
+        let harness = Harness::new(1, reactors);
+        let server = &harness.server;
         let hosts: Vec<Client> = (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
         for round in 0..20 {
             hosts.iter().for_each(|host| write(host, 1));
-            rig.fail_flushes(1, 1);
+            harness.fail_flushes(1, 1);
             let flushed = std::thread::scope(|scope| {
                 let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(|| flush(host))).collect();
                 asked.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -132,12 +132,12 @@ fn flushes_at_the_same_time_all_hear_of_a_failure() {
 
 #[test]
 fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
-    let rig = Rig::new(3, 1);
-    let server = &rig.server;
+    let harness = Harness::new(3, 1);
+    let server = &harness.server;
     let mut admin = Admin::connect(&host_config(server, "nqn.x:a")).unwrap();
     let failing: [(usize, i64); 3] = [(1, 1), (2, 0), (3, 1)];
     for (nsid, count) in failing {
-        rig.fail_flushes(nsid, count);
+        harness.fail_flushes(nsid, count);
     }
     let mut shut_down =
         || admin.run("Property Set", &Property::set(property::CC, CC_SHUTDOWN), &[], &mut []);
@@ -145,7 +145,7 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     let HostError::Command { status, .. } = refused else { panic!("{refused}") };
     assert!(status.is(Status::INTERNAL_ERROR) && status.is_dnr(), "{status}");
     for (nsid, count) in failing {
-        assert_eq!(rig.fail_flushes(nsid, 0), count - 1, "{nsid} was flushed");
+        assert_eq!(harness.fail_flushes(nsid, 0), count - 1, "{nsid} was flushed");
     }
     let get = Property::get(property::CSTS, PropertySize::Four);
     let csts = |admin: &mut Admin| admin.run("Property Get", &get, &[], &mut []).unwrap();
@@ -156,11 +156,11 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
 #[test]
 fn a_target_that_ends_says_what_may_be_lost() {
     for fails_before in [false, true] {
-        let rig = Rig::new(2, 2);
-        let server = &rig.server;
+        let harness = Harness::new(2, 2);
+        let server = &harness.server;
         let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
         write(&a, 1);
-        rig.fail_flushes(1, 1);
+        harness.fail_flushes(1, 1);
         if fails_before {
             assert!(flush(&b).is_dnr());
         }
@@ -172,23 +172,23 @@ fn a_target_that_ends_says_what_may_be_lost() {
 
 #[test]
 fn a_namespace_that_is_removed_is_flushed() {
-    let rig = Rig::new(2, 1);
-    let server = &rig.server;
+    let harness = Harness::new(2, 1);
+    let server = &harness.server;
     let host = connect(server, "nqn.x:a");
     [1, 2].into_iter().for_each(|nsid| write(&host, nsid));
-    rig.fail_flushes(2, 0);
-    server.reload(&[subsystem(&rig.files[..1])]).unwrap();
-    eventually("it is flushed", || rig.fail_flushes(2, 0) == -1);
+    harness.fail_flushes(2, 0);
+    server.reload(&[subsystem(&harness.files[..1])]).unwrap();
+    eventually("it is flushed", || harness.fail_flushes(2, 0) == -1);
     write(&host, 1);
 }
 
 #[test]
 fn a_forced_write_that_fails_may_have_been_told_of_others() {
-    let rig = Rig::new(1, 1);
-    let server = &rig.server;
+    let harness = Harness::new(1, 1);
+    let server = &harness.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
-    rig.fail_flushes(1, 1);
+    harness.fail_flushes(1, 1);
     let zeroes = Op::WriteZeroes { deallocate: false };
     let told = ask(&b, zeroes, 1, true);
     assert!(!told.is_success() && told.is_dnr(), "{told}");

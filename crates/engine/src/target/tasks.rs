@@ -436,17 +436,17 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    struct Rig {
+    struct Harness {
         ring: Ring,
         tasks: Tasks,
         ssd: Arc<OpenStore>,
     }
 
-    impl Rig {
-        fn new(parallel: u16) -> Rig {
+    impl Harness {
+        fn new(parallel: u16) -> Harness {
             let kind = BackendKind::Ssd { size: 1 << 20, service: LONG, parallel };
             let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
-            Rig {
+            Harness {
                 ring: Ring::new(4).unwrap(),
                 tasks: Tasks::new(Arc::new(|_, _| false), Completions::new(|_| false)),
                 ssd: Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap())),
@@ -481,35 +481,35 @@ mod tests {
 
     #[test]
     fn an_emulated_ssd_moves_data_when_its_time_has_come() {
-        let mut rig = Rig::new(1);
+        let mut harness = Harness::new(1);
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 0, length: 512, fua: false };
         let begin = clock::now();
-        rig.start(0, &write, Some(buffer));
-        let due = rig.tasks.next_due().unwrap();
+        harness.start(0, &write, Some(buffer));
+        let due = harness.tasks.next_due().unwrap();
         assert!(due >= begin + LONG);
-        assert_eq!((rig.expire(Instant(due.0 - 1)), rig.first_octet()), (vec![], 0));
-        assert_eq!((rig.tasks.count(), rig.tasks.in_ring()), (1, 0));
-        assert_eq!((rig.expire(due), rig.first_octet()), (vec![0], 7));
-        assert_eq!((rig.tasks.count(), rig.tasks.next_due()), (0, None));
+        assert_eq!((harness.expire(Instant(due.0 - 1)), harness.first_octet()), (vec![], 0));
+        assert_eq!((harness.tasks.count(), harness.tasks.in_ring()), (1, 0));
+        assert_eq!((harness.expire(due), harness.first_octet()), (vec![0], 7));
+        assert_eq!((harness.tasks.count(), harness.tasks.next_due()), (0, None));
     }
 
     #[test]
     fn what_waits_for_an_emulated_ssd_can_be_cancelled() {
-        let mut rig = Rig::new(1);
+        let mut harness = Harness::new(1);
         let write = IoCommand::Write { offset: 0, length: 512, fua: false };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
-        rig.start(0, &write, Some(buffer));
-        rig.start(1, &IoCommand::Flush, None);
-        assert!(rig.tasks.cancel(&mut rig.ring, ((0, 0), 0)));
-        assert!(!rig.tasks.cancel(&mut rig.ring, ((0, 1), 1)), "another use of the lane");
-        let ended = rig.tasks.expire(&mut rig.ring, clock::now());
+        harness.start(0, &write, Some(buffer));
+        harness.start(1, &IoCommand::Flush, None);
+        assert!(harness.tasks.cancel(&mut harness.ring, ((0, 0), 0)));
+        assert!(!harness.tasks.cancel(&mut harness.ring, ((0, 1), 1)), "another use of the lane");
+        let ended = harness.tasks.expire(&mut harness.ring, clock::now());
         let ((_, slot), outcome) = ended.expect("it ends at once");
         assert_eq!((slot, outcome.result), (0, Err(Status::ABORT_REQUESTED)));
-        assert!(outcome.buffer.is_some() && rig.first_octet() == 0, "it was not written");
-        assert_eq!(rig.expire(Instant(u64::MAX)), [1]);
+        assert!(outcome.buffer.is_some() && harness.first_octet() == 0, "it was not written");
+        assert_eq!(harness.expire(Instant(u64::MAX)), [1]);
     }
 
     #[test]
@@ -517,9 +517,9 @@ mod tests {
         let kind = BackendKind::Memory { size: 1 << 20 };
         let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
         let store = Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap()));
-        let mut rig = Rig::new(1);
+        let mut harness = Harness::new(1);
         let mut run = |job| {
-            let outcome = rig.tasks.start(&mut rig.ring, ((3, 1), 9), job);
+            let outcome = harness.tasks.start(&mut harness.ring, ((3, 1), 9), job);
             outcome.expect("memory answers at once")
         };
         let job =
@@ -537,24 +537,24 @@ mod tests {
         for stores in [vec![], vec![store.clone(); 2]] {
             assert!(run(Job::FlushAll { stores, user: None }).result.is_ok());
         }
-        assert_eq!(rig.tasks.count(), 0);
+        assert_eq!(harness.tasks.count(), 0);
     }
 
     #[test]
     fn an_emulated_ssd_takes_every_command_in_turn() {
-        let mut rig = Rig::new(2);
+        let mut harness = Harness::new(2);
         let begin = clock::now();
         for slot in 0..4 {
-            rig.start(slot, &IoCommand::Flush, None);
+            harness.start(slot, &IoCommand::Flush, None);
         }
-        let ssd = rig.ssd.clone();
-        rig.begin(4, Job::Announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
-        rig.begin(5, Job::FlushAll { stores: vec![ssd.clone(), ssd], user: None });
+        let ssd = harness.ssd.clone();
+        harness.begin(4, Job::Announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
+        harness.begin(5, Job::FlushAll { stores: vec![ssd.clone(), ssd], user: None });
         let soon = begin + LONG / 2;
-        assert_eq!(rig.expire(soon + LONG), [0, 1]);
-        assert_eq!(rig.expire(soon + LONG * 2), [2, 3]);
-        assert_eq!(rig.expire(soon + LONG * 3), [4]);
-        assert_eq!(rig.tasks.count(), 1, "the flush is at its second namespace");
-        assert_eq!(rig.expire(Instant(u64::MAX)), [5]);
+        assert_eq!(harness.expire(soon + LONG), [0, 1]);
+        assert_eq!(harness.expire(soon + LONG * 2), [2, 3]);
+        assert_eq!(harness.expire(soon + LONG * 3), [4]);
+        assert_eq!(harness.tasks.count(), 1, "the flush is at its second namespace");
+        assert_eq!(harness.expire(Instant(u64::MAX)), [5]);
     }
 }

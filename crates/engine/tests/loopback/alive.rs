@@ -52,10 +52,10 @@ const KINDS: [Kind; 6] = [
 
 /// Sends one kind of command for longer than the timeout; nothing comes on the admin queue meanwhile.
 fn keeps_alive(&(name, capsule, status): &Kind) {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let kato = SetFeatures::emit(fid::KEEP_ALIVE_TIMER, KATO.as_millis() as u32);
-    rig.admin.run("Set Features", &kato, &[], &mut []).unwrap();
-    let mut peer = rig.queue(raw::PLAIN);
+    harness.admin.run("Set Features", &kato, &[], &mut []).unwrap();
+    let mut peer = harness.queue(raw::PLAIN);
     let end = Instant::now() + BUSY;
     while Instant::now() < end {
         peer.send(&capsule(7));
@@ -66,7 +66,7 @@ fn keeps_alive(&(name, capsule, status): &Kind) {
         thread::sleep(Duration::from_millis(20));
     }
     let keep_alive = Sqe::new(opcode::KEEP_ALIVE, 0);
-    rig.admin.run("Keep Alive", &keep_alive, &[], &mut []).expect(name);
+    harness.admin.run("Keep Alive", &keep_alive, &[], &mut []).expect(name);
 }
 
 /// Traffic based keep-alive is announced: a host that has commands answered sends no Keep Alive.

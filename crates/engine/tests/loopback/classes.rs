@@ -1,7 +1,7 @@
 //! Classes on the wire: answers pass each other by command, namespace and connection; hosts say theirs.
 
-use crate::peer::{Peer, Rig, raw};
-use crate::rig::*;
+use crate::harness::*;
+use crate::peer::{Harness, Peer, raw};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Client};
 use roadtrain_engine::target::Export;
@@ -49,12 +49,12 @@ fn answers(peer: &mut Peer, reads: &[(u32, u32)]) -> Vec<u16> {
 
 #[test]
 fn answers_pass_others_by_the_class_of_their_namespace() {
-    let rig = Rig::with(server_config(exports(Class::Bulk, Class::Latency)));
-    let mut peer = rig.queue_of(1, ENTRIES);
+    let harness = Harness::with(server_config(exports(Class::Bulk, Class::Latency)));
+    let mut peer = harness.queue_of(1, ENTRIES);
     let reads = [(2, 0), (2, 0), (1, 0), (2, 0), (3, 0)];
     assert_eq!(answers(&mut peer, &reads), [4, 2, 0, 1, 3]);
     // On lanes that are connected, too.
-    let swapped = rig.server.reload(&[subsystem(exports(Class::Latency, Class::Bulk))]);
+    let swapped = harness.server.reload(&[subsystem(exports(Class::Latency, Class::Bulk))]);
     assert_eq!(swapped.unwrap().len(), 2, "changes");
     assert_eq!(answers(&mut peer, &reads), [0, 1, 3, 2, 4]);
     assert_eq!(answers(&mut peer, &[(3, 0), (3, Class::Latency.to_dsm())]), [1, 0]);
@@ -62,8 +62,8 @@ fn answers_pass_others_by_the_class_of_their_namespace() {
 
 #[test]
 fn answers_on_a_bulk_connection_let_others_pass() {
-    let rig = Rig::with(server_config(exports(Class::Normal, Class::Latency)));
-    let mut peer = rig.queue_of_class(1, ENTRIES, Class::Bulk);
+    let harness = Harness::with(server_config(exports(Class::Normal, Class::Latency)));
+    let mut peer = harness.queue_of_class(1, ENTRIES, Class::Bulk);
     assert_eq!(answers(&mut peer, &[(1, 0), (2, 0), (3, 0)]), [2, 1, 0]);
     assert_eq!(answers(&mut peer, &[(1, 0), (1, Class::Latency.to_dsm())]), [1, 0]);
 }

@@ -1,6 +1,6 @@
 //! Commands that a front gives to drivers by the reactor's ring.
 
-use crate::rig::*;
+use crate::harness::*;
 use crate::skipped::skipped;
 use roadtrain_engine::host::{Controller, Front, LaneId, Op, RingCommand, Turn};
 use roadtrain_engine::target::Server;

@@ -1,8 +1,8 @@
 //! Namespaces that come and go, hosts that may not connect, hosts that fall silent.
 
+use crate::harness::*;
 use crate::loss::sqes;
 use crate::proxy::Proxy;
-use crate::rig::*;
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Client, HostError, discover};

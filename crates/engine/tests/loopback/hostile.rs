@@ -1,7 +1,7 @@
 //! Peers that send what no host would: they are told so or cut off, and harm nobody else.
 
+use crate::harness::*;
 use crate::peer::*;
-use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_wire::pdu::{Fes, IcReq, PduType, header_digest};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -11,36 +11,36 @@ use std::net::Shutdown;
 
 #[test]
 fn garbage_is_answered_with_a_term_req() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     for seed in 0..32 {
-        let mut peer = rig.peer();
+        let mut peer = harness.peer();
         peer.send(&pattern(4096, seed));
         peer.assert_ends();
     }
     for garbage in [vec![0xff; 8], raw::unknown(0x55), b"GET / HTTP/1.1\r\n\r\n".to_vec()] {
-        let mut peer = rig.peer();
+        let mut peer = harness.peer();
         peer.send(&garbage);
         peer.assert_terminated(Fes::InvalidPduHeaderField);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn a_term_req_is_readable_behind_a_flood() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     for _ in 0..20 {
-        let mut peer = rig.ready(raw::PLAIN);
+        let mut peer = harness.ready(raw::PLAIN);
         let mut flood = raw::icreq();
         flood.resize(200 << 10, 0xa5);
         peer.send(&flood);
         peer.assert_terminated(Fes::PduSequenceError);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn pdus_out_of_order_are_answered_with_a_term_req() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let sequence = [
         (raw::icreq(), Fes::PduSequenceError), // the second one
         (raw::icresp(4096), Fes::PduSequenceError),
@@ -50,19 +50,19 @@ fn pdus_out_of_order_are_answered_with_a_term_req() {
         (raw::h2c_data(1, 999, 0, &[0; 512], true), Fes::InvalidPduHeaderField),
     ];
     for (pdu, fes) in sequence {
-        let mut peer = rig.ready(raw::PLAIN);
+        let mut peer = harness.ready(raw::PLAIN);
         peer.send(&pdu);
         peer.assert_terminated(fes);
     }
-    let mut early = rig.peer();
-    early.send(&rig.connect_capsule(raw::PLAIN)); // before ICReq
+    let mut early = harness.peer();
+    early.send(&harness.connect_capsule(raw::PLAIN)); // before ICReq
     early.assert_terminated(Fes::PduSequenceError);
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn wrong_lengths_are_answered_with_a_term_req() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let capsule = || raw::write_in_capsule(2, &[1; 512], raw::PLAIN);
     let huge = raw::write_in_capsule(2, &vec![1; IOCCSZ + 512], raw::PLAIN);
     let cases = [
@@ -73,16 +73,16 @@ fn wrong_lengths_are_answered_with_a_term_req() {
         (huge, Fes::LimitExceeded),
     ];
     for (pdu, fes) in cases {
-        let mut peer = rig.queue(raw::PLAIN);
+        let mut peer = harness.queue(raw::PLAIN);
         peer.send(&pdu);
         peer.assert_terminated(fes);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn wrong_data_for_an_r2t_is_answered_with_a_term_req() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let ranges: [(u32, usize, bool, Fes); 4] = [
         (512, 512, false, Fes::DataTransferOutOfRange), // does not begin at the beginning
         (0, 65536 + 512, true, Fes::DataTransferOutOfRange), // too much
@@ -90,7 +90,7 @@ fn wrong_data_for_an_r2t_is_answered_with_a_term_req() {
         (0, 65536, false, Fes::InvalidPduHeaderField),  // no LAST
     ];
     for (datao, len, last, fes) in ranges {
-        let mut peer = rig.queue(raw::PLAIN);
+        let mut peer = harness.queue(raw::PLAIN);
         peer.send(&write(2, 65536, raw::PLAIN));
         let (kind, r2t) = peer.next().unwrap();
         assert_eq!(kind, PduType::R2t as u8);
@@ -98,13 +98,13 @@ fn wrong_data_for_an_r2t_is_answered_with_a_term_req() {
         peer.send(&raw::h2c_data(2, ttag, datao, &vec![1; len], last));
         peer.assert_terminated(fes);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn wrong_digests_are_noticed() {
-    let rig = Rig::new();
-    let mut peer = rig.queue(raw::BOTH);
+    let harness = Harness::new();
+    let mut peer = harness.queue(raw::BOTH);
     let mut pdu = raw::write_in_capsule(2, &[1; 512], raw::BOTH);
     let last = pdu.len() - 1;
     pdu[last] ^= 1; // of the data: the command fails, the connection goes on
@@ -117,46 +117,46 @@ fn wrong_digests_are_noticed() {
     assert_ne!(header_digest(&pdu[..72]), pdu[72..76]);
     peer.send(&pdu);
     peer.assert_terminated(Fes::HeaderDigestError);
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn more_commands_than_the_queue_holds_end_it() {
-    let rig = Rig::new();
-    let mut peer = rig.queue(raw::PLAIN);
+    let harness = Harness::new();
+    let mut peer = harness.queue(raw::PLAIN);
     for cid in 0..3 * ENTRIES {
         peer.send(&write(cid, 65536, raw::PLAIN)); // never finished: the R2Ts are not answered
     }
     peer.assert_terminated(Fes::PduSequenceError);
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn octets_may_come_one_by_one() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     for digests in [raw::PLAIN, raw::BOTH] {
-        let mut peer = rig.peer();
+        let mut peer = harness.peer();
         let send = |peer: &mut Peer, octets: &[u8]| {
             octets.iter().for_each(|octet| peer.send(std::slice::from_ref(octet)));
         };
         send(&mut peer, IcReq::new(digests, 0, 0).as_bytes());
         assert_eq!(peer.next().unwrap().0, PduType::IcResp as u8);
         peer.digests = digests;
-        send(&mut peer, &rig.connect_capsule(digests));
+        send(&mut peer, &harness.connect_capsule(digests));
         assert!(peer.completion(1).is_success());
         send(&mut peer, &raw::write_in_capsule(2, &pattern(512, 77), digests));
         assert!(peer.completion(2).is_success());
-        assert!(*rig.client.read(1, 0, Buffer::alloc(512)).unwrap() == *pattern(512, 77));
+        assert!(*harness.client.read(1, 0, Buffer::alloc(512)).unwrap() == *pattern(512, 77));
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn connections_cut_anywhere_leave_nothing() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let capsule = raw::write_in_capsule(2, &[1; 4096], raw::PLAIN);
     for cut in [0, 1, 7, 8, 71, 72, 73, 2000, capsule.len() - 1] {
-        let mut peer = rig.queue(raw::PLAIN);
+        let mut peer = harness.queue(raw::PLAIN);
         peer.send(&write(3, 1 << 20, raw::PLAIN));
         peer.send(&capsule[..cut]);
         match cut % 2 {
@@ -167,23 +167,23 @@ fn connections_cut_anywhere_leave_nothing() {
             }
         }
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 /// Answers that the socket has no room for wait there, and come whole when the peer reads at last.
 #[test]
 fn a_peer_that_reads_late_gets_everything() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let len = 1usize << 20;
-    rig.client.write(1, 0, pattern(len, 3), false).unwrap();
+    harness.client.write(1, 0, pattern(len, 3), false).unwrap();
     for digests in [raw::PLAIN, raw::BOTH] {
-        let mut peer = rig.queue(digests);
+        let mut peer = harness.queue(digests);
         for cid in 2..ENTRIES {
             let mut sqe = Sqe::rw(opcode::READ, 1, 0, len as u32 / BLOCK);
             sqe.set_transport(len as u32);
             peer.send(&raw::command(cid, sqe, &[], digests));
         }
-        rig.client.flush(1).unwrap(); // others go on
+        harness.client.flush(1).unwrap(); // others go on
         let mut answered = std::collections::BTreeSet::new();
         while answered.len() < usize::from(ENTRIES) - 2 {
             let (kind, pdu) = peer.next().unwrap();
@@ -192,15 +192,15 @@ fn a_peer_that_reads_late_gets_everything() {
             assert!(answered.insert(pdu[8]), "answered twice");
         }
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn resets_while_answers_leave_harm_nobody() {
-    let rig = Rig::new();
-    rig.client.write(1, 0, pattern(65536, 1), false).unwrap();
+    let harness = Harness::new();
+    harness.client.write(1, 0, pattern(65536, 1), false).unwrap();
     for _ in 0..100 {
-        let mut peer = rig.queue(raw::PLAIN);
+        let mut peer = harness.queue(raw::PLAIN);
         for cid in 2..ENTRIES {
             peer.send(&read(cid, 4096));
         }
@@ -209,45 +209,47 @@ fn resets_while_answers_leave_harm_nobody() {
             peer.send(&read(cid, 65536));
         }
         drop(peer); // with octets unread: a reset
-        assert!(*rig.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
+        assert!(*harness.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn connections_without_a_queue_end() {
     let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
     config.connect_timeout = std::time::Duration::from_secs(3);
-    let rig = Rig::with(config);
-    let mut half = rig.peer();
+    let harness = Harness::with(config);
+    let mut half = harness.peer();
     half.send(&raw::icreq()[..100]);
-    for peer in [rig.peer(), half, rig.ready(raw::PLAIN)] {
+    for peer in [harness.peer(), half, harness.ready(raw::PLAIN)] {
         peer.assert_ends();
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn idle_half_open_and_stuck_connections_do_not_keep_others_waiting() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let icreq = raw::icreq();
     let mut peers: Vec<Peer> = (0..100)
         .map(|index| {
-            let mut peer = rig.peer();
+            let mut peer = harness.peer();
             peer.send(&icreq[..index]);
             peer
         })
         .collect();
-    let mut stuck = rig.queue(raw::PLAIN);
+    let mut stuck = harness.queue(raw::PLAIN);
     for cid in 2..6 {
         stuck.send(&write(cid, 65536, raw::PLAIN)); // the data never comes
     }
-    rig.client.write(1, 0, pattern(65536, 1), false).unwrap();
+    harness.client.write(1, 0, pattern(65536, 1), false).unwrap();
     peers.push(stuck);
-    eventually("all are connected", || rig.server.usage().connections == rig.connections + 101);
-    rig.client.write(1, 0, pattern(65536, 2), false).unwrap();
+    eventually("all are connected", || {
+        harness.server.usage().connections == harness.connections + 101
+    });
+    harness.client.write(1, 0, pattern(65536, 2), false).unwrap();
     drop(peers);
-    rig.assert_healthy();
+    harness.assert_healthy();
     let keep_alive = Sqe::new(opcode::KEEP_ALIVE, 0);
-    rig.admin.run("Keep Alive", &keep_alive, &[], &mut []).unwrap();
+    harness.admin.run("Keep Alive", &keep_alive, &[], &mut []).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Which blocks a request means: targets that come back with others, and configurations that put others there.
 
-use crate::rig::*;
+use crate::harness::*;
 use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Completion, NamespaceInfo, Op};

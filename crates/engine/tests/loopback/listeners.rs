@@ -1,6 +1,6 @@
 //! Listeners that are opened and closed while the target runs.
 
-use crate::rig::*;
+use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, discover};
 use roadtrain_engine::target::{ConfigError, Listener, Operation, Place, Server};

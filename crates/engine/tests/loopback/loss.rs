@@ -1,8 +1,8 @@
 //! Connections and targets that go away: every request completes exactly once.
 
-use crate::peer::{BLOCK, ENTRIES, Peer, Rig, raw, write};
+use crate::harness::*;
+use crate::peer::{BLOCK, ENTRIES, Harness, Peer, raw, write};
 use crate::proxy::{Fate, Proxy};
-use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, LinkState, Op};
 use roadtrain_engine::target::{Export, Server, ServerConfig};
@@ -358,39 +358,39 @@ fn a_controller_ends_soon_when_its_target_hangs() {
 #[test]
 fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
     const RESERVE: u16 = 16;
-    let rig = Rig::with_file(|config| config.pool_bytes = 2 << 20);
+    let harness = Harness::with_file(|config| config.pool_bytes = 2 << 20);
     let to_memory = |cid, octet| {
         let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, 1);
         sqe.set_in_capsule(BLOCK);
         raw::command(cid, sqe, &[octet; BLOCK as usize], raw::PLAIN)
     };
     // Others keep every buffer, so that the old connection is not received from.
-    let mut holder = rig.queue_of(1, ENTRIES);
+    let mut holder = harness.queue_of(1, ENTRIES);
     for cid in 2..4 {
         holder.send(&write(cid, 1 << 20, raw::PLAIN));
         holder.r2t(cid);
     }
     let capsule = raw::write_in_capsule(2, &[1; BLOCK as usize], raw::PLAIN);
     let reserved = |qid| {
-        let mut peer = rig.queue_of(qid, ENTRIES);
+        let mut peer = harness.queue_of(qid, ENTRIES);
         peer.send(&capsule[..100]);
         peer
     };
     let reserved: Vec<Peer> = (2..2 + RESERVE).map(reserved).collect();
     eventually("the reserve is used up", || {
-        rig.server.usage().reserved_buffers == usize::from(RESERVE)
+        harness.server.usage().reserved_buffers == usize::from(RESERVE)
     });
-    let mut old = rig.queue_of(2 + RESERVE, ENTRIES);
+    let mut old = harness.queue_of(2 + RESERVE, ENTRIES);
     old.send(&capsule);
     old.send(&to_memory(3, 1));
     drop(old);
 
-    let mut new = rig.queue_of(3 + RESERVE, ENTRIES);
+    let mut new = harness.queue_of(3 + RESERVE, ENTRIES);
     new.send(&to_memory(2, 2));
     assert!(new.completion(2).is_success());
     drop((holder, reserved));
-    eventually("buffers are back", || rig.server.usage().buffer_bytes == 0);
+    eventually("buffers are back", || harness.server.usage().buffer_bytes == 0);
     drop(new);
-    rig.assert_healthy();
-    assert!(*rig.client.read(2, 0, Buffer::alloc(512)).unwrap() == [2; 512]);
+    harness.assert_healthy();
+    assert!(*harness.client.read(2, 0, Buffer::alloc(512)).unwrap() == [2; 512]);
 }

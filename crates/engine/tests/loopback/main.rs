@@ -6,6 +6,7 @@ mod alive;
 mod classes;
 mod commands;
 mod control;
+mod harness;
 mod hostile;
 mod identity;
 mod listeners;
@@ -16,7 +17,6 @@ mod pauses;
 mod peer;
 mod proxy;
 mod queue;
-mod rig;
 mod scarce;
 #[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;

@@ -1,7 +1,7 @@
 //! Targets that are known by name, which may lead elsewhere when a connection is made again.
 
+use crate::harness::{HOST_NQN, LONG, MIB, NQN, address, memory, pattern, request, serve};
 use crate::proxy::{Fate, Proxy};
-use crate::rig::{HOST_NQN, LONG, MIB, NQN, address, memory, pattern, request, serve};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, Op, TargetName};
 use roadtrain_engine::target::Export;
@@ -47,7 +47,7 @@ fn a_name_that_leads_elsewhere_is_followed() {
     client.write(1, 0, pattern(4096, 2), false).unwrap();
     assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 2));
     drop(client);
-    let direct = Client::connect(crate::rig::host_config(address(&new))).unwrap();
+    let direct = Client::connect(crate::harness::host_config(address(&new))).unwrap();
     assert!(*direct.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 2));
 }
 

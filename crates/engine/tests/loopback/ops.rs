@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "an example has a main function")]
 mod toy_policy;
 
-use crate::rig::*;
+use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, Op};
 use roadtrain_engine::target::Server;

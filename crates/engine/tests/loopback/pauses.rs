@@ -1,7 +1,7 @@
 //! Lanes that pause for latency-critical ones lose nothing of what they have received.
 
-use crate::peer::{BLOCK, Peer, Rig, raw};
-use crate::rig::*;
+use crate::harness::*;
+use crate::peer::{BLOCK, Harness, Peer, raw};
 use roadtrain_engine::host::Class;
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -46,10 +46,10 @@ fn assert_answered(peer: &mut Peer, count: u16, expected: PduType) {
 /// middle of another lane's turn.
 #[test]
 fn a_lane_that_becomes_latency_critical_does_not_pause_in_between() {
-    let rig = Rig::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
-    let mut critical = rig.queue_of(1, ENTRIES);
-    let mut bulk = rig.queue_of(2, ENTRIES);
-    let mut late = rig.queue_of(3, ENTRIES);
+    let harness = Harness::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
+    let mut critical = harness.queue_of(1, ENTRIES);
+    let mut bulk = harness.queue_of(2, ENTRIES);
+    let mut late = harness.queue_of(3, ENTRIES);
     late.socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let zero = |cid: u16| {
         let slba = u64::from(cid) * u64::from(ZEROED_BLOCKS);

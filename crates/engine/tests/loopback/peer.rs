@@ -1,6 +1,6 @@
 //! A host made by hand, which does what it likes, beside one that behaves.
 
-use crate::rig::*;
+use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Class, Client};
 use roadtrain_engine::target::{Server, ServerConfig};
@@ -22,7 +22,7 @@ pub const ENTRIES: u16 = 8;
 pub const IOCCSZ: usize = 16 << 10;
 
 /// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
-pub struct Rig {
+pub struct Harness {
     pub server: Server,
     pub client: Client,
     pub admin: Admin,
@@ -33,9 +33,9 @@ pub struct Rig {
     _directory: Option<tempfile::TempDir>,
 }
 
-impl Rig {
+impl Harness {
     pub fn new() -> Self {
-        Rig::with_file(|config| config.pool_bytes = 8 << 20)
+        Harness::with_file(|config| config.pool_bytes = 8 << 20)
     }
 
     /// With a file of 4 MiB as namespace 1 and memory as namespace 2.
@@ -44,7 +44,7 @@ impl Rig {
         let exports = vec![file(1, &directory, 4 * MIB, BLOCK), memory(2, MIB, BLOCK)];
         let mut config = server_config(exports);
         adapt(&mut config);
-        Rig { _directory: Some(directory), ..Rig::with(config) }
+        Harness { _directory: Some(directory), ..Harness::with(config) }
     }
 
     pub fn with(config: ServerConfig) -> Self {
@@ -56,7 +56,7 @@ impl Rig {
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
         let cntlid = client.view().info().cntlid;
-        Rig { server, client, admin, connections, cntlid, _directory: None }
+        Harness { server, client, admin, connections, cntlid, _directory: None }
     }
 
     pub fn peer(&self) -> Peer {
@@ -101,12 +101,12 @@ impl Rig {
         peer
     }
 
-    /// As [`Rig::queue`], one of several.
+    /// As [`Harness::queue`], one of several.
     pub fn queue_of(&self, qid: u16, entries: u16) -> Peer {
         self.queue_of_class(qid, entries, Class::Normal)
     }
 
-    /// As [`Rig::queue_of`], with digests.
+    /// As [`Harness::queue_of`], with digests.
     pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> Peer {
         let mut peer = self.ready(digests);
         peer.send(&self.connect_capsule_of(qid, entries, Class::Normal, digests));
@@ -114,7 +114,7 @@ impl Rig {
         peer
     }
 
-    /// As [`Rig::queue_of`], of a class.
+    /// As [`Harness::queue_of`], of a class.
     pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> Peer {
         let mut peer = self.ready(raw::PLAIN);
         peer.send(&self.connect_capsule_of(qid, entries, class, raw::PLAIN));

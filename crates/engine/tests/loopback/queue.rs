@@ -1,6 +1,6 @@
 //! Queue mode: any thread, bounded, nothing lost at the end.
 
-use crate::rig::*;
+use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, LaneReading, Op};
 use roadtrain_wire::status::Status;

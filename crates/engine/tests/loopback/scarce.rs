@@ -1,7 +1,7 @@
 //! Few buffers: everything becomes slower, nothing fails.
 
-use crate::peer::{Rig, raw, write};
-use crate::rig::*;
+use crate::harness::*;
+use crate::peer::{Harness, raw, write};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
 use roadtrain_engine::target::Server;
@@ -66,22 +66,22 @@ fn memory_goes_back_when_nobody_uses_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = server_config(vec![file(1, &directory, 4 * MIB, 512)]);
     (config.buffer_idle, config.cores) = (Duration::from_secs(1), reactors(2));
-    let rig = Rig::with(config);
+    let harness = Harness::with(config);
     for bytes in [4096, 65536] {
         for slba in 0..8 {
-            rig.client.write(1, slba, pattern(bytes, slba), false).unwrap();
+            harness.client.write(1, slba, pattern(bytes, slba), false).unwrap();
         }
-        assert!(rig.server.usage().kept_bytes >= bytes);
-        eventually("memory goes back", || rig.server.usage().kept_bytes == 0);
+        assert!(harness.server.usage().kept_bytes >= bytes);
+        eventually("memory goes back", || harness.server.usage().kept_bytes == 0);
     }
-    let mut slow = rig.queue(raw::PLAIN);
+    let mut slow = harness.queue(raw::PLAIN);
     slow.send(&write(2, 65536, raw::PLAIN));
     let ttag = slow.r2t(2);
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(rig.server.usage().kept_bytes, 65536);
+    assert_eq!(harness.server.usage().kept_bytes, 65536);
     slow.send(&raw::h2c_data(2, ttag, 0, &[1; 65536], true));
     assert!(slow.completion(2).is_success());
-    eventually("memory goes back", || rig.server.usage().kept_bytes == 0);
+    eventually("memory goes back", || harness.server.usage().kept_bytes == 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The emulated SSD: memory whose commands take their time.
 
-use crate::rig::*;
+use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Completion, Op};
 use roadtrain_engine::target::Server;

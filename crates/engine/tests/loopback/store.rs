@@ -5,7 +5,7 @@ mod late;
 #[path = "../../examples/toy_store.rs"]
 mod toy_store;
 
-use crate::rig::*;
+use crate::harness::*;
 use late::LateStore;
 use roadtrain_engine::backend::{BackendKind, BackendSpec, SsdStore, Store, conformance, open};
 use roadtrain_engine::buffer::Buffer;

@@ -1,7 +1,7 @@
 //! Peers that keep buffers by doing nothing lose them when others need them, and only then.
 
+use crate::harness::*;
 use crate::peer::*;
-use crate::rig::*;
 use roadtrain_engine::host::{Client, Op};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 const POOL_BYTES: usize = 2 << 20;
 const LARGE: u32 = 1 << 20;
 
-fn rig(transfer_timeout: Duration) -> Rig {
-    Rig::with_file(|config| {
+fn harness(transfer_timeout: Duration) -> Harness {
+    Harness::with_file(|config| {
         (config.pool_bytes, config.transfer_timeout) = (POOL_BYTES, transfer_timeout);
     })
 }
@@ -26,51 +26,51 @@ fn assert_goes_on(client: &Client) {
 
 #[test]
 fn a_peer_that_does_not_send_its_data_is_ended() {
-    let rig = rig(Duration::from_millis(200));
-    let mut peer = rig.queue(raw::PLAIN);
+    let harness = harness(Duration::from_millis(200));
+    let mut peer = harness.queue(raw::PLAIN);
     for cid in 2..4 {
         peer.send(&write(cid, LARGE, raw::PLAIN));
         peer.r2t(cid);
     }
-    assert_goes_on(&rig.client);
+    assert_goes_on(&harness.client);
     peer.assert_ends();
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn a_peer_that_stops_within_its_data_is_ended() {
-    let rig = rig(Duration::from_millis(200));
-    let mut peer = rig.queue(raw::PLAIN);
+    let harness = harness(Duration::from_millis(200));
+    let mut peer = harness.queue(raw::PLAIN);
     let mut ttag = 0;
     for cid in 2..4 {
         peer.send(&write(cid, LARGE, raw::PLAIN));
         ttag = peer.r2t(cid);
     }
     peer.send(&raw::h2c_data(3, ttag, 0, &vec![1; LARGE as usize], true)[..5000]);
-    assert_goes_on(&rig.client);
+    assert_goes_on(&harness.client);
     peer.assert_ends();
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn a_peer_that_does_not_take_its_answers_is_ended() {
-    let rig = rig(Duration::from_millis(200));
+    let harness = harness(Duration::from_millis(200));
     let entries = 128; // more than both ends' sockets hold
-    let mut peer = rig.queue_of(1, entries);
+    let mut peer = harness.queue_of(1, entries);
     for cid in 2..entries {
         peer.send(&read(cid, LARGE));
     }
     eventually("its connection is ended", || {
-        assert_goes_on(&rig.client);
-        rig.server.usage().connections == rig.connections
+        assert_goes_on(&harness.client);
+        harness.server.usage().connections == harness.connections
     });
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn nobody_is_ended_while_nobody_else_waits() {
-    let rig = rig(Duration::from_millis(20));
-    let mut peer = rig.queue(raw::PLAIN);
+    let harness = harness(Duration::from_millis(20));
+    let mut peer = harness.queue(raw::PLAIN);
     let mut ttags = Vec::new();
     for cid in 2..4 {
         peer.send(&write(cid, LARGE, raw::PLAIN));
@@ -78,7 +78,7 @@ fn nobody_is_ended_while_nobody_else_waits() {
     }
     peer.send(&write(4, LARGE, raw::PLAIN)); // waits for a buffer of its own
     for round in 0..20 {
-        rig.client.write(2, 0, pattern(65536, round), false).unwrap(); // needs none
+        harness.client.write(2, 0, pattern(65536, round), false).unwrap(); // needs none
         std::thread::sleep(Duration::from_millis(20));
     }
     let data = vec![7; LARGE as usize];
@@ -90,7 +90,7 @@ fn nobody_is_ended_while_nobody_else_waits() {
         assert!(peer.completion(cid).is_success());
     }
     drop(peer);
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 /// A peer that has sent its data behind something that has no buffer is not to blame for that.
@@ -98,24 +98,24 @@ fn nobody_is_ended_while_nobody_else_waits() {
 fn a_peer_that_is_not_listened_to_is_not_ended() {
     const BUFFERS: u16 = (POOL_BYTES >> 16) as u16;
     const RESERVE: u16 = 16;
-    let rig = rig(Duration::from_secs(2));
-    let mut victim = rig.queue_of(1, ENTRIES);
+    let harness = harness(Duration::from_secs(2));
+    let mut victim = harness.queue_of(1, ENTRIES);
     victim.send(&write(2, 65536, raw::PLAIN));
     let ttag = victim.r2t(2);
-    let mut holder = rig.queue_of(2, 2 * BUFFERS);
+    let mut holder = harness.queue_of(2, 2 * BUFFERS);
     for cid in 2..=BUFFERS {
         holder.send(&write(cid, 65536, raw::PLAIN));
         holder.r2t(cid);
     }
     let capsule = raw::write_in_capsule(2, &[1; 512], raw::PLAIN);
     let reserved = |qid| {
-        let mut peer = rig.queue_of(qid, ENTRIES);
+        let mut peer = harness.queue_of(qid, ENTRIES);
         peer.send(&capsule[..100]);
         peer
     };
     let reserved: Vec<Peer> = (3..3 + RESERVE).map(reserved).collect();
     eventually("the reserve is used up", || {
-        rig.server.usage().reserved_buffers == usize::from(RESERVE)
+        harness.server.usage().reserved_buffers == usize::from(RESERVE)
     });
     victim.send(&raw::write_in_capsule(3, &[2; 512], raw::PLAIN));
     victim.send(&raw::h2c_data(2, ttag, 0, &[3; 65536], true));
@@ -125,5 +125,5 @@ fn a_peer_that_is_not_listened_to_is_not_ended() {
     holder.assert_ends();
     reserved.into_iter().for_each(Peer::assert_ends);
     drop(victim);
-    rig.assert_healthy();
+    harness.assert_healthy();
 }

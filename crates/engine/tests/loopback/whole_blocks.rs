@@ -1,7 +1,7 @@
 //! Blocks of memory namespaces change whole or not at all, wherever a connection ends and however data is cut.
 
+use crate::harness::*;
 use crate::peer::*;
-use crate::rig::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::net::Shutdown;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 const LEN: usize = 2 * BLOCK as usize;
 
-fn rig(lba_bytes: u32) -> Rig {
-    Rig::with(server_config(vec![memory(1, MIB, lba_bytes)]))
+fn harness(lba_bytes: u32) -> Harness {
+    Harness::with(server_config(vec![memory(1, MIB, lba_bytes)]))
 }
 
-fn read(rig: &Rig, len: usize) -> Buffer {
-    rig.client.read(1, 0, Buffer::alloc(len)).unwrap()
+fn read(harness: &Harness, len: usize) -> Buffer {
+    harness.client.read(1, 0, Buffer::alloc(len)).unwrap()
 }
 
 /// Sends `pdu` up to `cut`, in two parts, and ends the connection; waits until the target has ended it, too.
@@ -42,43 +42,43 @@ fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: us
 
 #[test]
 fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
-    let rig = rig(BLOCK);
+    let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let capsule = raw::write_in_capsule(2, &new, raw::PLAIN);
     for cut in 0..=capsule.len() {
-        rig.client.write(1, 0, pattern(LEN, 1), false).unwrap();
-        send_and_end(rig.queue(raw::PLAIN), &capsule, cut);
-        let written = assert_whole(&read(&rig, LEN), &old, &new, BLOCK as usize, cut);
+        harness.client.write(1, 0, pattern(LEN, 1), false).unwrap();
+        send_and_end(harness.queue(raw::PLAIN), &capsule, cut);
+        let written = assert_whole(&read(&harness, LEN), &old, &new, BLOCK as usize, cut);
         assert!(cut < capsule.len() || written == 2, "a whole write that was received is executed");
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
-    let rig = rig(BLOCK);
+    let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let pdu_bytes = raw::h2c_data(2, 0, 0, &new, true).len();
     for cut in 0..=pdu_bytes {
-        rig.client.write(1, 0, pattern(LEN, 1), false).unwrap();
-        let mut peer = rig.queue(raw::PLAIN);
+        harness.client.write(1, 0, pattern(LEN, 1), false).unwrap();
+        let mut peer = harness.queue(raw::PLAIN);
         peer.send(&write(2, LEN as u32, raw::PLAIN));
         let data = raw::h2c_data(2, peer.r2t(2), 0, &new, true);
         send_and_end(peer, &data, cut);
-        assert_whole(&read(&rig, LEN), &old, &new, BLOCK as usize, cut);
+        assert_whole(&read(&harness, LEN), &old, &new, BLOCK as usize, cut);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 /// What arrives in several receives, with blocks of 4 KiB.
 #[test]
 fn a_large_write_cut_anywhere_leaves_blocks_whole() {
     const LARGE: usize = 128 << 10;
-    let rig = rig(4096);
+    let harness = harness(4096);
     let (old, new) = (pattern(LARGE, 1), pattern(LARGE, 2));
     for cut in (0..LARGE + 24).step_by(LARGE / 41) {
-        rig.client.write(1, 0, pattern(LARGE, 1), false).unwrap();
-        let mut peer = rig.queue(raw::PLAIN);
+        harness.client.write(1, 0, pattern(LARGE, 1), false).unwrap();
+        let mut peer = harness.queue(raw::PLAIN);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, LARGE as u32 / 4096);
         sqe.set_transport(LARGE as u32);
         peer.send(&raw::command(2, sqe, &[], raw::PLAIN));
@@ -89,9 +89,9 @@ fn a_large_write_cut_anywhere_leaves_blocks_whole() {
         }
         peer.socket.shutdown(Shutdown::Write).unwrap();
         peer.assert_ends();
-        assert_whole(&read(&rig, LARGE), &old, &new, 4096, cut);
+        assert_whole(&read(&harness, LARGE), &old, &new, 4096, cut);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 /// A write of `LEN` to each of two places, their data in pieces by turns that end inside of blocks.
@@ -101,8 +101,8 @@ struct Split {
 }
 
 impl Split {
-    fn begin(rig: &Rig) -> Self {
-        let mut peer = rig.queue(raw::PLAIN);
+    fn begin(harness: &Harness) -> Self {
+        let mut peer = harness.queue(raw::PLAIN);
         let mut ask = |cid: u16| {
             let mut sqe = Sqe::rw(opcode::WRITE, 1, u64::from(cid - 2) * 2, 2);
             sqe.set_transport(LEN as u32);
@@ -125,35 +125,35 @@ impl Split {
 
 #[test]
 fn data_may_be_cut_inside_of_blocks() {
-    let rig = rig(BLOCK);
+    let harness = harness(BLOCK);
     let new = pattern(2 * LEN, 2);
     for cuts in [&[4, 8, 512, 516][..], &[512, 1000], &[100, 600, 1020], &[512]] {
-        rig.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
-        let mut split = Split::begin(&rig);
+        harness.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
+        let mut split = Split::begin(&harness);
         let mut at = 0;
         for &end in cuts.iter().chain(&[LEN]) {
             split.send(&new, at, end);
             at = end;
         }
         assert!(split.peer.completion(2).is_success() && split.peer.completion(3).is_success());
-        assert!(*read(&rig, 2 * LEN) == *new, "cut at {cuts:?}");
+        assert!(*read(&harness, 2 * LEN) == *new, "cut at {cuts:?}");
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 #[test]
 fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
-    let rig = rig(BLOCK);
+    let harness = harness(BLOCK);
     let (old, new) = (pattern(2 * LEN, 1), pattern(2 * LEN, 2));
     for end in (4..LEN).step_by(4) {
-        rig.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
-        let mut split = Split::begin(&rig);
+        harness.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
+        let mut split = Split::begin(&harness);
         split.send(&new, 0, end);
         split.peer.socket.shutdown(Shutdown::Write).unwrap();
         split.peer.assert_ends();
-        assert_whole(&read(&rig, 2 * LEN), &old, &new, BLOCK as usize, end);
+        assert_whole(&read(&harness, 2 * LEN), &old, &new, BLOCK as usize, end);
     }
-    rig.assert_healthy();
+    harness.assert_healthy();
 }
 
 /// Parts of blocks wait in buffers, of which there are few.
@@ -164,8 +164,8 @@ fn parts_of_blocks_wait_for_buffers() {
     let exports = vec![memory(1, MIB, BLOCK), file(2, &directory, 4 * MIB, BLOCK)];
     let mut config = server_config(exports);
     config.pool_bytes = 2 << 20;
-    let rig = Rig::with(config);
-    let mut holder = rig.queue_of(1, 8);
+    let harness = Harness::with(config);
+    let mut holder = harness.queue_of(1, 8);
     let mut hold = |cid: u16| {
         let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, (MIB / 512) as u32);
         sqe.set_transport(MIB as u32);
@@ -173,7 +173,7 @@ fn parts_of_blocks_wait_for_buffers() {
         holder.r2t(cid)
     };
     let held = [hold(2), hold(3)]; // the whole budget
-    let mut peers: Vec<Peer> = (2..5).map(|qid| rig.queue_of(qid, 8)).collect();
+    let mut peers: Vec<Peer> = (2..5).map(|qid| harness.queue_of(qid, 8)).collect();
     // Three times seven: more than the reserve.
     let data = |lane: u16, cid: u16| pattern(LEN, u64::from(lane * WRITES + cid - 2));
     let mut tags = Vec::new();
@@ -205,7 +205,7 @@ fn parts_of_blocks_wait_for_buffers() {
         (0..WRITES).for_each(|_| assert!(peer.any_completion().1.is_success()));
     }
     for number in 0..u64::from(3 * WRITES) {
-        let now = rig.client.read(1, number * 2, Buffer::alloc(LEN)).unwrap();
+        let now = harness.client.read(1, number * 2, Buffer::alloc(LEN)).unwrap();
         assert!(*now == *pattern(LEN, number), "write {number}");
     }
 }

@@ -25,6 +25,8 @@
 
 mod fault;
 mod guard;
+#[cfg(test)]
+pub(crate) mod harness;
 mod info;
 mod jobs;
 mod live;
@@ -32,8 +34,6 @@ mod nothing;
 mod plan;
 mod poller;
 mod request;
-#[cfg(test)]
-pub(crate) mod rig;
 mod watch;
 
 pub(crate) use fault::Fault;

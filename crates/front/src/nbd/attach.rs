@@ -110,7 +110,7 @@ fn listen(address: &NbdAddress, nsid: u32, view: &ControllerView) -> Result<Endp
 
 #[cfg(test)]
 mod tests {
-    use super::super::server::rig::Client;
+    use super::super::server::harness::Client;
     use super::*;
     use roadtrain_engine::backend::{BackendKind, BackendSpec};
     use roadtrain_engine::target::{self, Server, ServerConfig, Subsystem};

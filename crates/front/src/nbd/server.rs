@@ -434,7 +434,7 @@ fn unpack(key: u64) -> (Owner, Interest) {
 }
 
 #[cfg(test)]
-pub(crate) mod rig;
+pub(crate) mod harness;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -510,6 +510,6 @@ impl Front for VhostServer {
 }
 
 #[cfg(test)]
-mod rig;
+mod harness;
 #[cfg(test)]
 mod tests;

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Rig {
+    struct Harness {
         load: ReactorLoad,
         one: LoadShare,
         other: LoadShare,
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn each_queue_pair_counts_once_with_its_most() {
-        let Rig { mut load, mut one, mut other, mut third } = Rig::default();
+        let Harness { mut load, mut one, mut other, mut third } = Harness::default();
         load.note(at(0), &mut one, 8);
         load.note(at(1), &mut one, 3);
         load.note(at(2), &mut other, 5);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn who_has_nothing_to_do_is_forgotten_after_two_windows() {
-        let Rig { mut load, mut one, mut other, mut third } = Rig::default();
+        let Harness { mut load, mut one, mut other, mut third } = Harness::default();
         load.note(at(0), &mut one, 8);
         load.note(at(0), &mut other, 100);
         load.note(at(9), &mut one, 8);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_share_that_rested_says_nothing_of_what_it_was() {
-        let Rig { mut load, mut one, mut other, .. } = Rig::default();
+        let Harness { mut load, mut one, mut other, .. } = Harness::default();
         load.note(at(0), &mut one, 100);
         load.note(at(9), &mut other, 8);
         load.note(at(18), &mut other, 8);

@@ -39,43 +39,43 @@ fn step(lba: u64) -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(rig: &mut Rig, backend: &dyn Store, model: &mut [u8], step: Step) {
+fn apply(harness: &mut Harness, backend: &dyn Store, model: &mut [u8], step: Step) {
     let slice = |at: u64, len: u64| at as usize..(at + len) as usize;
     match step {
         Step::Write { at: offset, len, byte, fua } => {
             let buffer = filled(len, byte);
-            rig.run(backend, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
+            harness.run(backend, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
             model[slice(offset, len)].fill(byte);
         }
         Step::Discard(ranges) => {
-            rig.discard(backend, &ranges).unwrap();
+            harness.discard(backend, &ranges).unwrap();
             ranges.iter().for_each(|&(at, len)| model[slice(at, len)].fill(0));
         }
         Step::Zero { at: offset, len, fua, deallocate } => {
             let range = ByteRange { offset, len };
-            rig.run(backend, (Op::WriteZeroes { range, fua, deallocate }, None)).0.unwrap();
+            harness.run(backend, (Op::WriteZeroes { range, fua, deallocate }, None)).0.unwrap();
             model[slice(offset, len)].fill(0);
         }
         Step::Read { at, len } => {
-            assert!(rig.read(backend, at, len).unwrap() == model[slice(at, len)]);
+            assert!(harness.read(backend, at, len).unwrap() == model[slice(at, len)]);
         }
         Step::Compare { at, len } => {
             let mut same = Buffer::alloc(len as usize);
             same.copy_from_slice(&model[slice(at, len)]);
-            rig.compare(backend, at, same).unwrap();
+            harness.compare(backend, at, same).unwrap();
         }
-        Step::Flush => rig.flush(backend).unwrap(),
+        Step::Flush => harness.flush(backend).unwrap(),
     }
 }
 
 fn check(spec: &BackendSpec, steps: Vec<Step>) {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let backend = open(spec).unwrap();
     let mut model = vec![0; SIZE as usize];
     for step in steps {
-        apply(&mut rig, &*backend, &mut model, step);
+        apply(&mut harness, &*backend, &mut model, step);
     }
-    assert!(rig.read(&*backend, 0, SIZE).unwrap() == model);
+    assert!(harness.read(&*backend, 0, SIZE).unwrap() == model);
     assert_eq!(backend.plan(None).unwrap().to, SIZE, "the size stays");
     drop(backend);
     if let BackendKind::File { path, .. } = &spec.kind {

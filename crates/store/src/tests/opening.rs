@@ -134,15 +134,15 @@ fn files_resize_while_open() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let backend = open(&file(&path, Some(MIB), 4096)).unwrap();
-    let mut rig = Rig::new();
-    assert!(rig.read(&*backend, MIB, 4096).is_err());
+    let mut harness = Harness::new();
+    assert!(harness.read(&*backend, MIB, 4096).is_err());
     let outside = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(2 * MIB + 100).unwrap();
     assert_eq!(refresh(&*backend).blocks, 512, "whole blocks only");
-    assert!(rig.read(&*backend, MIB, 4096).is_ok());
+    assert!(harness.read(&*backend, MIB, 4096).is_ok());
     outside.set_len(MIB).unwrap();
     assert_eq!(refresh(&*backend).blocks, 256);
-    assert!(rig.read(&*backend, MIB, 4096).unwrap_err().is(Status::LBA_OUT_OF_RANGE));
+    assert!(harness.read(&*backend, MIB, 4096).unwrap_err().is(Status::LBA_OUT_OF_RANGE));
     assert_eq!(backend.resize(3 * MIB).unwrap().blocks, 768);
     assert!(backend.resize(MIB).unwrap_err().to_string().contains("holds 3145728 bytes"));
     assert_eq!(backend.geometry().blocks, 768);
@@ -151,12 +151,12 @@ fn files_resize_while_open() {
 #[test]
 fn memory_resizes_and_forgets() {
     let backend = open(&memory(MIB, 4096)).unwrap();
-    let mut rig = Rig::new();
-    rig.write(&*backend, 0, filled(MIB, 6)).unwrap();
+    let mut harness = Harness::new();
+    harness.write(&*backend, 0, filled(MIB, 6)).unwrap();
     assert_eq!(backend.resize(4096).unwrap().blocks, 1);
-    assert!(rig.read(&*backend, 4096, 4096).is_err());
+    assert!(harness.read(&*backend, 4096, 4096).is_err());
     assert_eq!(backend.resize(2 * MIB).unwrap().blocks, 512);
-    let content = rig.read(&*backend, 0, 2 * MIB).unwrap();
+    let content = harness.read(&*backend, 0, 2 * MIB).unwrap();
     assert!(content[..4096].iter().all(|&b| b == 6) && content[4096..].iter().all(|&b| b == 0));
     assert!(backend.resize(100).is_err());
     assert!(backend.resize(1 << 50).unwrap_err().to_string().contains("restart"));

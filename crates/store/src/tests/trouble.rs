@@ -13,20 +13,24 @@ fn striped(dir: &Path) -> (DiskStore, Vec<u8>) {
 }
 
 /// Ends as an operation of its own, so that tests can say what the kernel answers.
-fn start(rig: &mut Rig, store: &DiskStore, (op, buffer): Work) -> (DiskTask, Progress) {
+fn start(harness: &mut Harness, store: &DiskStore, (op, buffer): Work) -> (DiskTask, Progress) {
     let mut task = DiskTask::new(store.disk.clone(), op, buffer);
-    let progress = task.start(&mut rig.ring, 1);
+    let progress = task.start(&mut harness.ring, 1);
     (task, progress)
 }
 
-fn finish(rig: &mut Rig, task: &mut DiskTask, mut progress: Progress) -> Result<(), Status> {
+fn finish(
+    harness: &mut Harness,
+    task: &mut DiskTask,
+    mut progress: Progress,
+) -> Result<(), Status> {
     loop {
         assert_eq!(task.is_pending(), progress == Progress::Pending);
         match progress {
             Progress::Done(result) => return result,
             Progress::Pending => {
-                let result = rig.wait();
-                progress = task.resume(result, &mut rig.ring);
+                let result = harness.wait();
+                progress = task.resume(result, &mut harness.ring);
             }
         }
     }
@@ -40,23 +44,23 @@ fn buffer_of(task: DiskTask) -> Buffer {
 fn short_transfers_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, content) = striped(dir.path());
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     // What the kernel says is cut down to amounts that direct I/O can and cannot continue from.
     for amounts in [[4096, 512], [1000, 1], [1, 16000]] {
         let read = (Op::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
-        let (mut task, mut progress) = start(&mut rig, &backend, read);
+        let (mut task, mut progress) = start(&mut harness, &backend, read);
         for amount in amounts {
             assert_eq!(progress, Progress::Pending);
-            let mut result = rig.wait();
+            let mut result = harness.wait();
             while result == -libc::EINVAL {
-                progress = task.resume(result, &mut rig.ring);
+                progress = task.resume(result, &mut harness.ring);
                 assert_eq!(progress, Progress::Pending, "falls back to the page cache");
-                result = rig.wait();
+                result = harness.wait();
             }
             assert!(result > amount);
-            progress = task.resume(amount, &mut rig.ring);
+            progress = task.resume(amount, &mut harness.ring);
         }
-        finish(&mut rig, &mut task, progress).unwrap();
+        finish(&mut harness, &mut task, progress).unwrap();
         let buffer = buffer_of(task);
         assert!(buffer[..] == content[1024..1024 + 32 * 1024]);
     }
@@ -66,35 +70,35 @@ fn short_transfers_are_continued() {
 fn short_writes_and_comparisons_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let write = (Op::Write { offset: 0, fua: true }, Some(filled(8192, 9)));
-    let (mut task, progress) = start(&mut rig, &backend, write);
+    let (mut task, progress) = start(&mut harness, &backend, write);
     assert_eq!(progress, Progress::Pending);
-    assert_eq!(rig.wait(), 8192);
-    let progress = task.resume(700, &mut rig.ring);
-    finish(&mut rig, &mut task, progress).unwrap();
+    assert_eq!(harness.wait(), 8192);
+    let progress = task.resume(700, &mut harness.ring);
+    finish(&mut harness, &mut task, progress).unwrap();
 
     let compare = (Op::Compare { offset: 0 }, Some(filled(8192, 9)));
-    let (mut task, progress) = start(&mut rig, &backend, compare);
+    let (mut task, progress) = start(&mut harness, &backend, compare);
     assert_eq!(progress, Progress::Pending);
-    assert_eq!(rig.wait(), 8192);
-    let progress = task.resume(10, &mut rig.ring);
-    finish(&mut rig, &mut task, progress).unwrap();
+    assert_eq!(harness.wait(), 8192);
+    let progress = task.resume(10, &mut harness.ring);
+    finish(&mut harness, &mut task, progress).unwrap();
 }
 
 #[test]
 fn interruptions_are_retried() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, content) = striped(dir.path());
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let (mut task, progress) =
-        start(&mut rig, &backend, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
+        start(&mut harness, &backend, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
     assert_eq!(progress, Progress::Pending);
     for errno in [libc::EINTR, libc::EAGAIN, libc::EAGAIN] {
-        assert_eq!(rig.wait(), 4096);
-        assert_eq!(task.resume(-errno, &mut rig.ring), Progress::Pending);
+        assert_eq!(harness.wait(), 4096);
+        assert_eq!(task.resume(-errno, &mut harness.ring), Progress::Pending);
     }
-    finish(&mut rig, &mut task, Progress::Pending).unwrap();
+    finish(&mut harness, &mut task, Progress::Pending).unwrap();
     let buffer = buffer_of(task);
     assert!(buffer[..] == content[..4096]);
 }
@@ -103,7 +107,7 @@ fn interruptions_are_retried() {
 fn errors_end_the_task() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for (op, errno, expected) in [
         ((Op::Read { offset: 0 }, Some(filled(512, 0))), libc::EIO, Status::UNRECOVERED_READ_ERROR),
         (
@@ -120,10 +124,10 @@ fn errors_end_the_task() {
         ),
     ] {
         let moves = op.1.is_some();
-        let (mut task, progress) = start(&mut rig, &backend, op);
+        let (mut task, progress) = start(&mut harness, &backend, op);
         assert_eq!(progress, Progress::Pending);
-        rig.wait();
-        let Progress::Done(Err(status)) = task.resume(-errno, &mut rig.ring) else {
+        harness.wait();
+        let Progress::Done(Err(status)) = task.resume(-errno, &mut harness.ring) else {
             panic!("errno {errno} ends it")
         };
         assert!(status.is(expected), "{status}");
@@ -136,11 +140,11 @@ fn errors_end_the_task() {
 fn a_cut_file_is_a_read_error() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let outside = std::fs::OpenOptions::new().write(true).open(dir.path().join("disk")).unwrap();
     for len in [8192, 5000, 0] {
         outside.set_len(len).unwrap();
-        let status = rig.read(&backend, 4096, 8192).unwrap_err();
+        let status = harness.read(&backend, 4096, 8192).unwrap_err();
         assert!(status.is(Status::UNRECOVERED_READ_ERROR), "{status}");
     }
 }
@@ -151,15 +155,18 @@ fn filesystems_without_holes_get_zeroes_written() {
     let (backend, content) = striped(dir.path());
     backend.disk.refuse(Allocate::Punch);
     backend.disk.refuse(Allocate::Zero);
-    let mut rig = Rig::new();
-    rig.discard(&backend, &[(0, 4096)]).unwrap();
-    assert!(rig.read(&backend, 0, 64 * KIB).unwrap() == content, "advice that was not followed");
+    let mut harness = Harness::new();
+    harness.discard(&backend, &[(0, 4096)]).unwrap();
+    assert!(
+        harness.read(&backend, 0, 64 * KIB).unwrap() == content,
+        "advice that was not followed"
+    );
     let range = ByteRange { offset: 512, len: 60 * KIB };
     let zeroes = Op::WriteZeroes { range, fua: true, deallocate: true };
-    rig.run(&backend, (zeroes, None)).0.unwrap();
+    harness.run(&backend, (zeroes, None)).0.unwrap();
     let mut expected = content;
     expected[512..512 + 60 * 1024].fill(0);
-    assert!(rig.read(&backend, 0, 64 * KIB).unwrap() == expected);
+    assert!(harness.read(&backend, 0, 64 * KIB).unwrap() == expected);
 }
 
 #[test]
@@ -168,10 +175,10 @@ fn zeroes_longer_than_those_at_hand_are_written() {
     let spec = file(dir.path().join("disk"), Some(3 * MIB + 8192), 4096);
     let backend = open_disk(&spec);
     backend.disk.refuse(Allocate::Zero);
-    let mut rig = Rig::new();
-    rig.write(&backend, 0, filled(3 * MIB + 8192, 1)).unwrap();
-    rig.zero(&backend, 4096, 3 * MIB).unwrap();
-    let content = rig.read(&backend, 0, 3 * MIB + 8192).unwrap();
+    let mut harness = Harness::new();
+    harness.write(&backend, 0, filled(3 * MIB + 8192, 1)).unwrap();
+    harness.zero(&backend, 4096, 3 * MIB).unwrap();
+    let content = harness.read(&backend, 0, 3 * MIB + 8192).unwrap();
     let zeroed = 4096..4096 + 3 * MIB as usize;
     assert!(content.iter().enumerate().all(|(i, &b)| b == u8::from(!zeroed.contains(&i))));
 }
@@ -180,16 +187,17 @@ fn zeroes_longer_than_those_at_hand_are_written() {
 fn an_unsupported_call_is_learnt_once() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, content) = striped(dir.path());
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let ranges = [(0, 512), (4096, 512)].map(|(offset, len)| ByteRange { offset, len });
     let (mut task, progress) =
-        start(&mut rig, &backend, (Op::Discard { ranges: ranges.into() }, None));
+        start(&mut harness, &backend, (Op::Discard { ranges: ranges.into() }, None));
     assert_eq!(progress, Progress::Pending);
-    assert_eq!(rig.wait(), 0);
-    assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut rig.ring), Progress::Done(Ok(())));
-    let (_, progress) = start(&mut rig, &backend, (Op::Discard { ranges: ranges.into() }, None));
+    assert_eq!(harness.wait(), 0);
+    assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut harness.ring), Progress::Done(Ok(())));
+    let (_, progress) =
+        start(&mut harness, &backend, (Op::Discard { ranges: ranges.into() }, None));
     assert_eq!(progress, Progress::Done(Ok(())));
-    assert!(rig.read(&backend, 4096, 512).unwrap() == content[4096..4608]);
+    assert!(harness.read(&backend, 4096, 512).unwrap() == content[4096..4608]);
 }
 
 #[test]
@@ -197,12 +205,12 @@ fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
     let mut pool = roadtrain_system::buffer::Pool::new(2 << 20);
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let buffer = pool.take(4096).unwrap();
-    let (task, progress) = start(&mut rig, &backend, (Op::Read { offset: 0 }, Some(buffer)));
+    let (task, progress) = start(&mut harness, &backend, (Op::Read { offset: 0 }, Some(buffer)));
     assert_eq!(progress, Progress::Pending);
     drop(task);
-    assert_eq!(rig.wait(), 4096);
+    assert_eq!(harness.wait(), 4096);
     assert!(pool.take(1 << 20).is_none(), "its chunk must not be used for anything else");
 }
 
@@ -211,7 +219,7 @@ fn a_compare_without_a_buffer_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (backend, _) = striped(dir.path());
     let compare = (Op::Compare { offset: 0 }, None);
-    assert!(Rig::new().run(&backend, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
+    assert!(Harness::new().run(&backend, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
 }
 
 /// The kernel has it, and gives it up: a pipe into which nobody writes.
@@ -223,20 +231,20 @@ fn what_the_kernel_has_can_be_cancelled() {
     assert!(made.success());
     let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let store = DiskStore::from_file(fifo, MIB, 512).unwrap();
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     for round in 0..3 {
         let token = Token::new(7, round);
         let read = (Op::Read { offset: 0 }, Some(filled(4096, 0)));
-        rig.executor.submit(&mut rig.ring, &store, read, token);
-        rig.ring.submit_and_wait(0, None).unwrap();
-        assert!(rig.executor.next(&mut rig.ring).is_none());
-        rig.executor.cancel(&mut rig.ring, token);
+        harness.executor.submit(&mut harness.ring, &store, read, token);
+        harness.ring.submit_and_wait(0, None).unwrap();
+        assert!(harness.executor.next(&mut harness.ring).is_none());
+        harness.executor.cancel(&mut harness.ring, token);
         let completion = loop {
-            rig.ring.submit_and_wait(1, Some(Duration::from_secs(60))).unwrap();
-            let cqe = rig.ring.next_completion().expect("the kernel gives it up");
+            harness.ring.submit_and_wait(1, Some(Duration::from_secs(60))).unwrap();
+            let cqe = harness.ring.next_completion().expect("the kernel gives it up");
             let index = UserData::unpack(cqe.user_data).index;
-            rig.executor.resume(&mut rig.ring, index, cqe.result);
-            if let Some(completion) = rig.executor.next(&mut rig.ring) {
+            harness.executor.resume(&mut harness.ring, index, cqe.result);
+            if let Some(completion) = harness.executor.next(&mut harness.ring) {
                 break completion;
             }
         };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::disk::rig::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, pattern};
 use crate::disk::test_info;
 use proptest::prelude::*;
 use roadtrain_engine::host::Front;

@@ -2,7 +2,7 @@ use super::super::device::Kernel;
 use super::super::session::Mounted;
 use super::super::tree::Tree;
 use super::*;
-use crate::disk::rig::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, pattern};
 use crate::disk::{Disk, DiskInfo, test_info};
 use proptest::prelude::*;
 use roadtrain_engine::host::Op;
@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// Requests by the device, and their answers.
-struct Rig {
+struct Harness {
     kernel: Kernel,
     mock: Mock,
     server: FuseServer,
     unique: u64,
 }
 
-impl Rig {
+impl Harness {
     fn new(options: Options) -> Self {
         let (kernel, device) = Kernel::new();
         let disk = Arc::new(Disk::new(options.info.clone()).unwrap());
@@ -29,7 +29,7 @@ impl Rig {
             FuseServer::new(Arc::clone(&session), reactor, Vec::new(), begin, Watch::default);
         session.begin(Mounted { device, uring: false });
         drop(beginner);
-        Rig { kernel, mock: Mock::new(options, 1), server, unique: 0 }
+        Harness { kernel, mock: Mock::new(options, 1), server, unique: 0 }
     }
 
     /// Sends a request about the file; returns its number.
@@ -80,113 +80,114 @@ fn initial(range: std::ops::Range<usize>) -> Vec<u8> {
 
 #[test]
 fn whole_blocks_go_as_they_come() {
-    let mut rig = Rig::new(Options::default());
-    rig.read(512, 4096);
-    assert_eq!(rig.answer(), (0, initial(512..4608)));
-    rig.write(1024, &[7; 2048]);
-    let (error, data) = rig.answer();
+    let mut harness = Harness::new(Options::default());
+    harness.read(512, 4096);
+    assert_eq!(harness.answer(), (0, initial(512..4608)));
+    harness.write(1024, &[7; 2048]);
+    let (error, data) = harness.answer();
     assert_eq!((error, data.len(), data[..4] == 2048u32.to_ne_bytes()), (0, 8, true));
-    let asked: Vec<_> = rig.mock.asked.iter().map(|asked| (asked.0, asked.1, asked.2)).collect();
+    let asked: Vec<_> =
+        harness.mock.asked.iter().map(|asked| (asked.0, asked.1, asked.2)).collect();
     assert_eq!(asked, [(Op::Read, 1, 8), (Op::Write, 2, 4)], "one request each");
-    assert_eq!(rig.mock.disk.lock().unwrap()[1024..3072], [7; 2048]);
+    assert_eq!(harness.mock.disk.lock().unwrap()[1024..3072], [7; 2048]);
 }
 
 #[test]
 fn what_is_no_whole_block_is_carried_out_too() {
-    let mut rig = Rig::new(Options::default());
-    rig.write(700, &[9; 1000]);
-    assert_eq!(rig.answer().0, 0);
-    rig.read(600, 1200);
+    let mut harness = Harness::new(Options::default());
+    harness.write(700, &[9; 1000]);
+    assert_eq!(harness.answer().0, 0);
+    harness.read(600, 1200);
     let expected = [initial(600..700), vec![9; 1000], initial(1700..1800)].concat();
-    assert_eq!(rig.answer(), (0, expected));
+    assert_eq!(harness.answer(), (0, expected));
     // More than the lane moves at a time (128 KiB).
-    rig.read(1, 190_000);
-    let (error, data) = rig.answer();
+    harness.read(1, 190_000);
+    let (error, data) = harness.answer();
     assert_eq!((error, data.len()), (0, 190_000));
     assert_eq!(data[2000..], initial(2001..190_001));
 }
 
 #[test]
 fn reads_and_writes_stop_at_the_end() {
-    let mut rig = Rig::new(Options::default());
+    let mut harness = Harness::new(Options::default());
     let end = 1 << 20;
-    rig.read(end - 100, 4096);
-    assert_eq!(rig.answer(), (0, initial((1 << 20) - 100..1 << 20)));
-    rig.read(end, 4096);
-    assert_eq!(rig.answer(), (0, vec![]));
-    rig.write(end - 512, &[1; 1024]);
-    assert_eq!(rig.answer().1[..4], 512u32.to_ne_bytes());
-    rig.write(end, &[1; 512]);
-    assert_eq!(rig.answer().0, -libc::ENOSPC);
+    harness.read(end - 100, 4096);
+    assert_eq!(harness.answer(), (0, initial((1 << 20) - 100..1 << 20)));
+    harness.read(end, 4096);
+    assert_eq!(harness.answer(), (0, vec![]));
+    harness.write(end - 512, &[1; 1024]);
+    assert_eq!(harness.answer().1[..4], 512u32.to_ne_bytes());
+    harness.write(end, &[1; 512]);
+    assert_eq!(harness.answer().0, -libc::ENOSPC);
 }
 
 #[test]
 fn a_failure_is_its_requests_own() {
     let fails = Some((3, Status::UNRECOVERED_READ_ERROR));
-    let mut rig = Rig::new(Options { fails, ..Options::default() });
-    let (good, bad) = (rig.read(0, 512), rig.read(3 * 512, 512));
-    let answers = rig.answers(2);
+    let mut harness = Harness::new(Options { fails, ..Options::default() });
+    let (good, bad) = (harness.read(0, 512), harness.read(3 * 512, 512));
+    let answers = harness.answers(2);
     assert_eq!(answers[&good], (0, initial(0..512)));
     assert_eq!(answers[&bad], (-libc::EIO, vec![]));
-    rig.read(0, 512);
-    assert_eq!(rig.answer().0, 0, "the slot lives on");
+    harness.read(0, 512);
+    assert_eq!(harness.answer().0, 0, "the slot lives on");
 }
 
 #[test]
 fn holes_and_flushes_reach_the_disk() {
-    let mut rig = Rig::new(Options::default());
+    let mut harness = Harness::new(Options::default());
     let mode = fallocate_mode::PUNCH_HOLE | fallocate_mode::KEEP_SIZE;
     let hole = FallocateIn { offset: 100, length: 5000, mode, ..FallocateIn::default() };
-    rig.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
-    assert_eq!(rig.answer(), (0, vec![]));
-    assert_eq!(rig.mock.disk.lock().unwrap()[99..5101][1..5001], [0; 5000]);
-    assert_eq!(rig.mock.disk.lock().unwrap()[..100], initial(0..100));
-    rig.ask(Opcode::FSYNC, &[0; 16], &[]);
-    assert_eq!(rig.answer(), (0, vec![]));
-    assert_eq!(rig.mock.asked.last().unwrap().0, Op::Flush);
+    harness.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
+    assert_eq!(harness.answer(), (0, vec![]));
+    assert_eq!(harness.mock.disk.lock().unwrap()[99..5101][1..5001], [0; 5000]);
+    assert_eq!(harness.mock.disk.lock().unwrap()[..100], initial(0..100));
+    harness.ask(Opcode::FSYNC, &[0; 16], &[]);
+    assert_eq!(harness.answer(), (0, vec![]));
+    assert_eq!(harness.mock.asked.last().unwrap().0, Op::Flush);
 }
 
 #[test]
 fn a_removed_namespace_says_so() {
-    let mut rig = Rig::new(Options::default());
-    rig.server.session.tree.disks()[0].remove();
-    rig.read(0, 512);
-    assert_eq!(rig.answer().0, -libc::ENXIO);
+    let mut harness = Harness::new(Options::default());
+    harness.server.session.tree.disks()[0].remove();
+    harness.read(0, 512);
+    assert_eq!(harness.answer().0, -libc::ENXIO);
 }
 
 #[test]
 fn nobody_waits_for_some_answers() {
-    let mut rig = Rig::new(Options::default());
+    let mut harness = Harness::new(Options::default());
     for opcode in [Opcode::FORGET, Opcode::BATCH_FORGET, Opcode::INTERRUPT] {
         for _ in 0..2 * DEVICE_DEPTH {
-            rig.ask(opcode, &[0; 16], &[]);
-            rig.mock.turn(&mut rig.server);
+            harness.ask(opcode, &[0; 16], &[]);
+            harness.mock.turn(&mut harness.server);
         }
     }
-    let unique = rig.ask(Opcode::GETATTR, &[0; 16], &[]);
-    let answers = rig.answers(1);
+    let unique = harness.ask(Opcode::GETATTR, &[0; 16], &[]);
+    let answers = harness.answers(1);
     assert_eq!((answers[&unique].0, answers[&unique].1.len()), (0, 104));
 }
 
 #[test]
 fn more_than_all_slots_wait_at_the_device() {
-    let mut rig = Rig::new(Options { room: 3, ..Options::default() });
+    let mut harness = Harness::new(Options { room: 3, ..Options::default() });
     let count = DEVICE_DEPTH + 40;
     for at in 0..count as u64 {
-        rig.read(at * 512, 512);
+        harness.read(at * 512, 512);
     }
-    assert!(rig.answers(count).values().all(|(error, data)| *error == 0 && data.len() == 512));
+    assert!(harness.answers(count).values().all(|(error, data)| *error == 0 && data.len() == 512));
 }
 
 #[test]
 fn it_ends_when_all_is_answered() {
-    let mut rig = Rig::new(Options::default());
-    rig.read(0, 4096);
-    while rig.mock.asked.is_empty() {
-        rig.mock.turn(&mut rig.server);
+    let mut harness = Harness::new(Options::default());
+    harness.read(0, 4096);
+    while harness.mock.asked.is_empty() {
+        harness.mock.turn(&mut harness.server);
     }
-    rig.mock.stopping.store(true, Ordering::Relaxed);
-    let Rig { kernel, mock, server, .. } = rig;
+    harness.mock.stopping.store(true, Ordering::Relaxed);
+    let Harness { kernel, mock, server, .. } = harness;
     let (mock, server) = mock.run(server);
     assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
     assert!(server.disks[0].jobs.is_clean());
@@ -217,31 +218,31 @@ proptest! {
     fn any_ranges_behave_like_memory(steps in steps(), lba_shift in 9u32..13, lanes in 1usize..3) {
         let info = DiskInfo { lba_bytes: 1 << lba_shift, blocks: 1 << (17 - lba_shift), ..test_info() };
         let bytes = 1 << 17;
-        let mut rig = Rig::new(Options { info, lanes, ..Options::default() });
+        let mut harness = Harness::new(Options { info, lanes, ..Options::default() });
         let mut model = initial(0..bytes);
         for (step, offset, length) in steps {
             let (start, length) = (usize::from(offset), usize::from(length));
             let range = start..(start + length).min(bytes);
             match step {
                 Step::Read => {
-                    rig.read(start as u64, length as u32);
-                    prop_assert_eq!(rig.answer(), (0, model[range].to_vec()));
+                    harness.read(start as u64, length as u32);
+                    prop_assert_eq!(harness.answer(), (0, model[range].to_vec()));
                 }
                 Step::Write(octet) => {
-                    rig.write(start as u64, &vec![octet; range.len()]);
-                    prop_assert_eq!(rig.answer().0, 0);
+                    harness.write(start as u64, &vec![octet; range.len()]);
+                    prop_assert_eq!(harness.answer().0, 0);
                     model[range].fill(octet);
                 }
                 Step::Hole => {
                     let (offset, length) = (start as u64, range.len() as u64);
                     let mode = fallocate_mode::ZERO_RANGE;
                     let hole = FallocateIn { offset, length, mode, ..FallocateIn::default() };
-                    rig.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
-                    prop_assert_eq!(rig.answer().0, 0);
+                    harness.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
+                    prop_assert_eq!(harness.answer().0, 0);
                     model[range].fill(0);
                 }
             }
         }
-        prop_assert!(*rig.mock.disk.lock().unwrap() == model);
+        prop_assert!(*harness.mock.disk.lock().unwrap() == model);
     }
 }

@@ -1,4 +1,4 @@
-use super::rig::{Mock, Options, Rig, pattern};
+use super::harness::{Harness, Mock, Options, pattern};
 use crate::disk::test_info;
 use crate::nbd::{NbdAddress, NbdServer};
 use roadtrain_engine::host::{LaneId, Op};
@@ -18,19 +18,19 @@ fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
 #[test]
 fn reads_return_what_is_there_aligned_or_not() {
     for structured in [false, true] {
-        let rig = Rig::start(Options::default());
-        let mut client = rig.client(structured);
+        let harness = Harness::start(Options::default());
+        let mut client = harness.client(structured);
         for (offset, length) in [(0, 512), (0, 1 << 20), (511, 2), (700, 1), (1, 300_000)] {
             assert!(client.read(offset, length) == patterned(offset, length), "{offset} {length}");
         }
-        rig.stop();
+        harness.stop();
     }
 }
 
 #[test]
 fn writes_change_exactly_their_range() {
-    let rig = Rig::start(Options::default());
-    let mut client = rig.client(true);
+    let harness = Harness::start(Options::default());
+    let mut client = harness.client(true);
     let mut model = patterned(0, 1 << 20);
     let ranges =
         [(0, 512), (4096, 4096), (511, 2), (10_000, 300), (99_999, 400_001), (1_048_575, 1)];
@@ -40,13 +40,13 @@ fn writes_change_exactly_their_range() {
         model[offset..offset + length].copy_from_slice(&data);
         assert!(client.read(0, 1 << 20) == model, "{offset} {length}");
     }
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn zeroes_are_exact_and_trims_keep_the_edges() {
-    let rig = Rig::start(Options::default());
-    let mut client = rig.client(true);
+    let harness = Harness::start(Options::default());
+    let mut client = harness.client(true);
     let mut model = patterned(0, 1 << 20);
     let zeroes = |flags| (Command::WRITE_ZEROES, flags);
     for ((command, flags), offset, length) in [
@@ -65,7 +65,7 @@ fn zeroes_are_exact_and_trims_keep_the_edges() {
         }
         assert!(client.read(0, 1 << 20) == model, "{command} {offset} {length}");
     }
-    let asked = rig.stop();
+    let asked = harness.stop();
     let deallocates: Vec<bool> = asked
         .iter()
         .filter_map(|(op, ..)| match op {
@@ -79,8 +79,8 @@ fn zeroes_are_exact_and_trims_keep_the_edges() {
 #[test]
 fn neighbours_in_a_block_do_not_undo_each_other() {
     for lanes in [1, 2] {
-        let rig = Rig::start(Options { lanes, room: 64, ..Options::default() });
-        let mut clients: Vec<_> = (0..4).map(|_| rig.client(true)).collect();
+        let harness = Harness::start(Options { lanes, room: 64, ..Options::default() });
+        let mut clients: Vec<_> = (0..4).map(|_| harness.client(true)).collect();
         // Each write is 96 octets long or so; neighbours belong to different clients.
         let mut model = patterned(0, 1 << 20);
         let mut requests = vec![Vec::new(); clients.len()];
@@ -100,15 +100,15 @@ fn neighbours_in_a_block_do_not_undo_each_other() {
                 assert_eq!(client.answer(requests).1, Errno::OK);
             }
         }
-        assert!(*rig.disk.lock().unwrap() == model, "{lanes} lanes");
-        rig.stop();
+        assert!(*harness.disk.lock().unwrap() == model, "{lanes} lanes");
+        harness.stop();
     }
 }
 
 #[test]
 fn a_deep_queue_of_everything_is_answered_once_each() {
-    let rig = Rig::start(Options { room: 3, ..Options::default() });
-    let mut client = rig.client(true);
+    let harness = Harness::start(Options { room: 3, ..Options::default() });
+    let mut client = harness.client(true);
     let mut requests = Vec::new();
     for cookie in 0..500u64 {
         let command =
@@ -132,16 +132,16 @@ fn a_deep_queue_of_everything_is_answered_once_each() {
             assert!(data == patterned(request.offset, request.length));
         }
     }
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn large_requests_are_split_and_joined() {
     let mut info = test_info();
     (info.blocks, info.lba_bytes) = (10_000, 4096);
-    let rig = Rig::start(Options { info, ..Options::default() });
+    let harness = Harness::start(Options { info, ..Options::default() });
     for structured in [false, true] {
-        let mut client = rig.client(structured);
+        let mut client = harness.client(structured);
         let length = 32 << 20;
         assert!(client.read(4097, length) == patterned(4097, length));
         let data = vec![structured as u8; length as usize];
@@ -152,36 +152,36 @@ fn large_requests_are_split_and_joined() {
         assert_eq!(client.read(0, 5), patterned(0, 5));
         client.write(0, 5, &patterned(5, length));
     }
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn a_client_that_does_not_read_is_bounded_and_loses_nothing() {
     let mut info = test_info();
     info.blocks = 32 << 10;
-    let rig = Rig::start(Options { info, room: 64, ..Options::default() });
-    let mut client = rig.client(true);
+    let harness = Harness::start(Options { info, room: 64, ..Options::default() });
+    let mut client = harness.client(true);
     // 200 MiB of data for a socket that nobody reads: more than the server may hold.
     let requests: Vec<_> =
         (0..200).map(|cookie| request(cookie, Command::READ, cookie << 10, 1 << 20)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
     std::thread::sleep(std::time::Duration::from_millis(300));
     // Others are served meanwhile.
-    assert!(rig.client(true).read(3, 1 << 20) == patterned(3, 1 << 20));
+    assert!(harness.client(true).read(3, 1 << 20) == patterned(3, 1 << 20));
     for _ in &requests {
         let (cookie, errno, data) = client.answer(&requests);
         assert_eq!(errno, Errno::OK);
         assert!(data == patterned(cookie << 10, 1 << 20));
     }
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn failures_of_the_lane_reach_the_client() {
     let fails = Some((4, Status::UNRECOVERED_READ_ERROR.dnr()));
-    let rig = Rig::start(Options { fails, ..Options::default() });
+    let harness = Harness::start(Options { fails, ..Options::default() });
     for structured in [false, true] {
-        let mut client = rig.client(structured);
+        let mut client = harness.client(structured);
         let (errno, message) = client.ask(Command::READ, 0, 2048, &[], 512);
         assert_eq!(errno, Errno::EIO);
         let message = String::from_utf8(message).unwrap();
@@ -191,85 +191,85 @@ fn failures_of_the_lane_reach_the_client() {
         assert_eq!(client.write(0, 2047, &[0; 513 + 512]), Errno::EIO);
         assert_eq!(client.read(0, 512), patterned(0, 512));
     }
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn a_client_that_breaks_the_protocol_is_dropped_and_others_are_not() {
-    let rig = Rig::start(Options::default());
-    let mut good = rig.client(true);
-    let mut bad = rig.connect();
+    let harness = Harness::start(Options::default());
+    let mut good = harness.client(true);
+    let mut bad = harness.connect();
     bad.take(18);
     bad.stream.write_all(&[0xff; 4]).unwrap();
     assert!(bad.is_closed());
-    let mut bad = rig.client(false);
+    let mut bad = harness.client(false);
     bad.stream.write_all(&[0; 28]).unwrap();
     assert!(bad.is_closed());
     assert_eq!(good.read(0, 1), patterned(0, 1));
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn a_client_may_vanish_at_any_octet() {
-    let rig = Rig::start(Options::default());
+    let harness = Harness::start(Options::default());
     let write =
         [&request(1, Command::WRITE, 100, 200_000).emit()[..], &patterned(100, 200_000)].concat();
     for cut in [0, 1, 27, 28, 29, 1000, 150_000, 200_000, write.len()] {
-        let mut client = rig.client(true);
+        let mut client = harness.client(true);
         client.send(request(2, Command::READ, 0, 100_000), &[]);
         client.stream.write_all(&write[..cut]).unwrap();
     }
-    assert!(rig.client(false).read(0, 1 << 20) == patterned(0, 1 << 20));
-    rig.stop();
+    assert!(harness.client(false).read(0, 1 << 20) == patterned(0, 1 << 20));
+    harness.stop();
 }
 
 #[test]
 fn disconnect_answers_what_is_under_way_first() {
-    let rig = Rig::start(Options { room: 1, ..Options::default() });
-    let mut client = rig.client(true);
+    let harness = Harness::start(Options { room: 1, ..Options::default() });
+    let mut client = harness.client(true);
     let requests: Vec<_> = (0..20).map(|c| request(c, Command::READ, c * 512, 512)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
     client.send(request(99, Command::DISC, 0, 0), &[]);
     requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
     assert!(client.is_closed());
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn a_half_closed_client_gets_its_answers() {
-    let rig = Rig::start(Options::default());
-    let mut client = rig.client(true);
+    let harness = Harness::start(Options::default());
+    let mut client = harness.client(true);
     let requests: Vec<_> = (0..20).map(|c| request(c, Command::READ, c * 512, 512)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
     assert!(client.is_closed());
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn resize_and_removal_are_seen() {
-    let rig = Rig::start(Options::default());
-    let mut client = rig.client(true);
-    rig.export.disk().resize(1);
+    let harness = Harness::start(Options::default());
+    let mut client = harness.client(true);
+    harness.export.disk().resize(1);
     assert_eq!(client.ask(Command::READ, 0, 512, &[], 1).0, Errno::EINVAL);
     assert_eq!(client.write(0, 512, &[1]), Errno::ENOSPC);
-    rig.export.disk().update(None);
+    harness.export.disk().update(None);
     assert_eq!(client.ask(Command::READ, 0, 0, &[], 1).0, Errno::ESHUTDOWN);
-    let mut late = rig.connect();
+    let mut late = harness.connect();
     late.take(18);
     late.stream.write_all(&3u32.to_be_bytes()).unwrap();
     assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ERR_UNKNOWN);
-    rig.export.disk().update(Some(2048));
+    harness.export.disk().update(Some(2048));
     assert_eq!(late.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
     assert_eq!(client.read(0, 1), patterned(0, 1));
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn what_must_not_wait_is_urgent() {
-    let rig = Rig::start(Options { room: 64, ..Options::default() });
-    let mut client = rig.client(false);
+    let harness = Harness::start(Options { room: 64, ..Options::default() });
+    let mut client = harness.client(false);
     client.read(0, 512);
     client.write(command_flag::FUA, 0, &patterned(0, 512));
     assert_eq!(client.ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
@@ -277,7 +277,7 @@ fn what_must_not_wait_is_urgent() {
     let octets: Vec<u8> = requests.iter().flat_map(Request::emit).collect();
     client.stream.write_all(&octets).unwrap();
     requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
-    let asked = rig.stop();
+    let asked = harness.stop();
     assert_eq!(asked[0], (Op::Read, 0, 1, false, true), "a lone request");
     assert_eq!(asked[1], (Op::Write, 0, 1, true, true));
     assert_eq!(asked[2], (Op::Flush, 0, 0, false, true));
@@ -288,9 +288,9 @@ fn what_must_not_wait_is_urgent() {
 fn flush_without_a_volatile_cache_needs_no_lane() {
     let mut info = test_info();
     info.flush = false;
-    let rig = Rig::start(Options { info, ..Options::default() });
-    assert_eq!(rig.client(false).ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
-    assert_eq!(rig.stop(), []);
+    let harness = Harness::start(Options { info, ..Options::default() });
+    assert_eq!(harness.client(false).ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+    assert_eq!(harness.stop(), []);
 }
 
 #[test]
@@ -354,30 +354,30 @@ fn several_lanes_of_a_reactor_are_used_by_client() {
 
 #[test]
 fn who_never_ends_the_handshake_is_given_up() {
-    let rig = Rig::start_with(Options::default(), |server| {
+    let harness = Harness::start_with(Options::default(), |server| {
         server.with_handshake_timeout(std::time::Duration::from_millis(200))
     });
-    let mut silent = rig.connect();
-    let mut client = rig.client(true);
+    let mut silent = harness.connect();
+    let mut client = harness.client(true);
     let mut greeting = Vec::new();
     silent.stream.read_to_end(&mut greeting).expect("the server hangs up");
     assert!(!greeting.is_empty());
     // Who is through may be idle for as long as it likes.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(client.read(0, 512), patterned(0, 512));
-    rig.stop();
+    harness.stop();
 }
 
 #[test]
 fn the_oldest_in_its_handshake_makes_room() {
-    let rig = Rig::start(Options::default());
-    let mut client = rig.client(true);
-    let silent: Vec<_> = (0..256).map(|_| rig.connect()).collect();
-    let mut last = rig.client(true);
+    let harness = Harness::start(Options::default());
+    let mut client = harness.client(true);
+    let silent: Vec<_> = (0..256).map(|_| harness.connect()).collect();
+    let mut last = harness.client(true);
     assert_eq!(last.read(0, 512), patterned(0, 512));
     assert_eq!(client.read(0, 512), patterned(0, 512), "it is through its handshake");
     let mut greeting = Vec::new();
     (&silent[0].stream).read_to_end(&mut greeting).expect("the server hangs up");
     drop(silent);
-    rig.stop();
+    harness.stop();
 }

@@ -1,19 +1,19 @@
 //! Unmodified clients: nbdinfo, nbdcopy, qemu-img, qemu-io, fio, nbd-client. A missing one is skipped,
 //! and said so.
 
-use super::rig::{Options, Rig, pattern};
+use super::harness::{Harness, Options, pattern};
 use crate::disk::test_info;
 use crate::nbd::NbdAddress;
 use std::path::Path;
 use std::process::Command;
 
-/// A rig on a disk of 16 MiB with blocks of `lba_bytes`.
-fn rig(lba_bytes: u32) -> (Rig, String) {
+/// A harness on a disk of 16 MiB with blocks of `lba_bytes`.
+fn harness(lba_bytes: u32) -> (Harness, String) {
     let mut info = test_info();
     (info.lba_bytes, info.blocks) = (lba_bytes, (16 << 20) / u64::from(lba_bytes));
-    let rig = Rig::start(Options { info, room: 64, ..Options::default() });
-    let uri = rig.address.uri();
-    (rig, uri)
+    let harness = Harness::start(Options { info, room: 64, ..Options::default() });
+    let uri = harness.address.uri();
+    (harness, uri)
 }
 
 /// Runs a program; its output, or `None` if it is not installed.
@@ -40,7 +40,7 @@ fn patterned(path: &Path, seed: usize) -> Vec<u8> {
 #[test]
 fn nbdinfo_sees_the_export() {
     for lba_bytes in [512, 4096] {
-        let (rig, uri) = rig(lba_bytes);
+        let (harness, uri) = harness(lba_bytes);
         if let Some(text) = run("nbdinfo", &["--json", &uri]) {
             for wanted in [
                 r#""structured": true"#,
@@ -65,7 +65,7 @@ fn nbdinfo_sees_the_export() {
             let words: Vec<_> = map.split_whitespace().collect();
             assert_eq!(words, ["0", "16777216", "0", "data"]);
         }
-        rig.stop();
+        harness.stop();
     }
 }
 
@@ -74,15 +74,15 @@ fn nbdcopy_copies_both_ways_over_several_connections() {
     let directory = tempfile::tempdir().unwrap();
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
     for (seed, lba_bytes) in [(1, 512), (2, 4096)] {
-        let (rig, uri) = rig(lba_bytes);
+        let (harness, uri) = harness(lba_bytes);
         let octets = patterned(&from, seed);
         let arguments = ["--connections=4", "--flush", from.to_str().unwrap(), &uri];
         if run("nbdcopy", &arguments).is_some() {
-            assert!(*rig.disk.lock().unwrap() == octets);
+            assert!(*harness.disk.lock().unwrap() == octets);
             run("nbdcopy", &["--connections=4", &uri, to.to_str().unwrap()]);
             assert!(std::fs::read(&to).unwrap() == octets);
         }
-        rig.stop();
+        harness.stop();
     }
 }
 
@@ -92,25 +92,25 @@ fn qemu_img_converts_and_compares() {
     let (raw, qcow2) = (directory.path().join("raw"), directory.path().join("qcow2"));
     let (raw, qcow2) = (raw.to_str().unwrap(), qcow2.to_str().unwrap());
     for (seed, lba_bytes) in [(3, 512), (4, 4096)] {
-        let (rig, uri) = rig(lba_bytes);
+        let (harness, uri) = harness(lba_bytes);
         let octets = patterned(Path::new(raw), seed);
         let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "-W", "-t", "none", raw, &uri];
         if run("qemu-img", &convert).is_some() {
-            assert!(*rig.disk.lock().unwrap() == octets);
+            assert!(*harness.disk.lock().unwrap() == octets);
             run("qemu-img", &["compare", "-f", "raw", "-F", "raw", raw, &uri]);
             run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &uri, qcow2]);
             run("qemu-img", &["compare", "-f", "qcow2", "-F", "raw", qcow2, &uri]);
             let info = run("qemu-img", &["info", "-f", "raw", &uri]).unwrap();
             assert!(info.contains("16 MiB"), "{info}");
         }
-        rig.stop();
+        harness.stop();
     }
 }
 
 #[test]
 fn qemu_io_uses_every_command() {
     for lba_bytes in [512, 4096] {
-        let (rig, uri) = rig(lba_bytes);
+        let (harness, uri) = harness(lba_bytes);
         let mut arguments = vec!["-f", "raw"];
         for command in [
             "write -f -P 0x11 0 1M",
@@ -134,7 +134,7 @@ fn qemu_io_uses_every_command() {
         if let Some(text) = run("qemu-io", &arguments) {
             assert!(!text.contains("failed"), "{text}");
         }
-        rig.stop();
+        harness.stop();
     }
 }
 
@@ -142,7 +142,7 @@ fn qemu_io_uses_every_command() {
 fn fio_verifies_what_it_wrote() {
     let directory = tempfile::tempdir().unwrap();
     for (lba_bytes, block) in [(512, "4k"), (512, "512"), (4096, "96k")] {
-        let (rig, uri) = rig(lba_bytes);
+        let (harness, uri) = harness(lba_bytes);
         let (block, uri) = (format!("--bs={block}"), format!("--uri={uri}"));
         let verify_state = format!("--aux-path={}", directory.path().display());
         let arguments = [
@@ -160,15 +160,15 @@ fn fio_verifies_what_it_wrote() {
             &verify_state,
         ];
         run("fio", &arguments);
-        rig.stop();
+        harness.stop();
     }
 }
 
 #[test]
 fn nbd_client_lists_the_export() {
-    let (rig, _) = rig(512);
-    let NbdAddress::Unix(path) = &rig.address else { panic!("not a Unix socket") };
+    let (harness, _) = harness(512);
+    let NbdAddress::Unix(path) = &harness.address else { panic!("not a Unix socket") };
     let text = run("nbd-client", &["-unix", path.to_str().unwrap(), "-l"]);
     assert!(text.is_none_or(|text| text.contains("disk")));
-    rig.stop();
+    harness.stop();
 }

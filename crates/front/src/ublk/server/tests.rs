@@ -4,7 +4,7 @@
 
 use super::super::abi::{IoCommand, QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, flag, op};
 use super::*;
-use crate::disk::rig::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, pattern};
 use crate::disk::{DiskInfo, test_info};
 use proptest::prelude::*;
 use roadtrain_engine::host::{Completion, Interest, Op, Request, RingCommand};
@@ -134,7 +134,7 @@ impl Turn for Both<'_> {
 }
 
 /// Server, driver and lane.
-struct Rig {
+struct Harness {
     mock: Mock,
     driver: Driver,
     server: UblkServer,
@@ -142,7 +142,7 @@ struct Rig {
     stopped: bool,
 }
 
-impl Rig {
+impl Harness {
     fn new(options: Options, queues: u16, seed: u64) -> Self {
         let driver = Driver::new(queues);
         let disk = Arc::new(Disk::new(options.info.clone()).unwrap());
@@ -153,10 +153,10 @@ impl Rig {
         let queues = (0..queues).map(tags).collect();
         let server =
             UblkServer::new(disk, Arc::clone(&shared), queues, IO_BYTES, options.lanes.max(1));
-        let mut rig =
-            Rig { mock: Mock::new(options, seed), driver, server, shared, stopped: false };
-        rig.turn();
-        rig
+        let mut harness =
+            Harness { mock: Mock::new(options, seed), driver, server, shared, stopped: false };
+        harness.turn();
+        harness
     }
 
     fn turn(&mut self) {
@@ -186,41 +186,41 @@ impl Rig {
     }
 }
 
-fn rig(options: Options) -> Rig {
-    Rig::new(options, 1, 1)
+fn harness(options: Options) -> Harness {
+    Harness::new(options, 1, 1)
 }
 
 #[test]
 fn every_tag_is_asked_for_once() {
-    let rig = Rig::new(Options::default(), 2, 1);
-    assert_eq!(rig.driver.idle.len(), 2 * usize::from(DEPTH));
+    let harness = Harness::new(Options::default(), 2, 1);
+    assert_eq!(harness.driver.idle.len(), 2 * usize::from(DEPTH));
 }
 
 #[test]
 fn the_tags_own_buffer_goes_through_the_lane() {
-    let mut rig = rig(Options::default());
-    let (address, _) = rig.driver.idle[&(0, 1)];
-    rig.driver.ask((0, 1), op::WRITE, 8, 16, &[7; 8192]);
-    while rig.mock.in_flight.is_empty() {
-        rig.turn();
+    let mut harness = harness(Options::default());
+    let (address, _) = harness.driver.idle[&(0, 1)];
+    harness.driver.ask((0, 1), op::WRITE, 8, 16, &[7; 8192]);
+    while harness.mock.in_flight.is_empty() {
+        harness.turn();
     }
-    let buffer = rig.mock.in_flight[0].buffer.as_ref().unwrap();
+    let buffer = harness.mock.in_flight[0].buffer.as_ref().unwrap();
     assert_eq!((buffer.as_ptr() as u64, buffer.len()), (address, 8192));
-    assert_eq!(rig.answer((0, 1)).0, 8192);
-    assert_eq!(rig.driver.idle[&(0, 1)].0, address, "and is the tag's again");
-    assert_eq!(rig.mock.disk.lock().unwrap()[4096..12_288], [7; 8192]);
+    assert_eq!(harness.answer((0, 1)).0, 8192);
+    assert_eq!(harness.driver.idle[&(0, 1)].0, address, "and is the tag's again");
+    assert_eq!(harness.mock.disk.lock().unwrap()[4096..12_288], [7; 8192]);
 }
 
 #[test]
 fn each_operation_reaches_the_lane_as_it_was_asked() {
-    let mut rig = rig(Options::default());
+    let mut harness = harness(Options::default());
     let expected: Vec<u8> = (512..1536).map(pattern).collect();
-    assert_eq!(rig.call(op::READ, 1, 2, &[]), (1024, expected));
-    assert_eq!(rig.call(op::WRITE | flag::FUA, 1, 1, &[1; 512]).0, 512);
-    assert_eq!(rig.call(op::FLUSH, 0, 0, &[]), (0, vec![]));
-    assert_eq!(rig.call(op::DISCARD, 0, 2048, &[]), (0, vec![]));
-    assert_eq!(rig.call(op::WRITE_ZEROES | flag::NO_UNMAP, 4, 2, &[]), (0, vec![]));
-    let asked: Vec<_> = rig.mock.asked.iter().map(|a| (a.0, a.1, a.2, a.3)).collect();
+    assert_eq!(harness.call(op::READ, 1, 2, &[]), (1024, expected));
+    assert_eq!(harness.call(op::WRITE | flag::FUA, 1, 1, &[1; 512]).0, 512);
+    assert_eq!(harness.call(op::FLUSH, 0, 0, &[]), (0, vec![]));
+    assert_eq!(harness.call(op::DISCARD, 0, 2048, &[]), (0, vec![]));
+    assert_eq!(harness.call(op::WRITE_ZEROES | flag::NO_UNMAP, 4, 2, &[]), (0, vec![]));
+    let asked: Vec<_> = harness.mock.asked.iter().map(|a| (a.0, a.1, a.2, a.3)).collect();
     let expected = [
         (Op::Read, 1, 2, false),
         (Op::Write, 1, 1, true),
@@ -234,14 +234,14 @@ fn each_operation_reaches_the_lane_as_it_was_asked() {
 #[test]
 fn what_cannot_be_done_is_an_error_and_the_tag_goes_on() {
     let fails = Some((3, Status::UNRECOVERED_READ_ERROR));
-    let mut rig = rig(Options { fails, ..Options::default() });
-    assert_eq!(rig.call(op::READ, 3, 1, &[]).0, -libc::EIO);
-    assert_eq!(rig.call(op::READ, 2048, 1, &[]).0, -libc::EINVAL, "beyond the end");
-    assert_eq!(rig.call(op::WRITE, 2047, 2, &[0; 1024]).0, -libc::ENOSPC);
-    assert_eq!(rig.call(op::READ, 0, 129, &[]).0, -libc::EINVAL, "larger than the buffer");
-    assert_eq!(rig.call(9, 0, 1, &[]).0, -libc::EOPNOTSUPP);
-    assert_eq!(rig.call(op::READ, 2, 1, &[]).0, 512);
-    let mut fixed = self::rig(Options {
+    let mut harness = harness(Options { fails, ..Options::default() });
+    assert_eq!(harness.call(op::READ, 3, 1, &[]).0, -libc::EIO);
+    assert_eq!(harness.call(op::READ, 2048, 1, &[]).0, -libc::EINVAL, "beyond the end");
+    assert_eq!(harness.call(op::WRITE, 2047, 2, &[0; 1024]).0, -libc::ENOSPC);
+    assert_eq!(harness.call(op::READ, 0, 129, &[]).0, -libc::EINVAL, "larger than the buffer");
+    assert_eq!(harness.call(9, 0, 1, &[]).0, -libc::EOPNOTSUPP);
+    assert_eq!(harness.call(op::READ, 2, 1, &[]).0, 512);
+    let mut fixed = self::harness(Options {
         info: DiskInfo { read_only: true, ..test_info() },
         ..Options::default()
     });
@@ -250,39 +250,39 @@ fn what_cannot_be_done_is_an_error_and_the_tag_goes_on() {
 
 #[test]
 fn it_ends_when_the_driver_has_no_more_requests() {
-    let mut rig = Rig::new(Options::default(), 2, 3);
-    rig.driver.ask((1, 2), op::WRITE, 0, 8, &[1; 4096]);
-    rig.driver.abort_idle();
-    while rig.driver.answered.is_empty() {
-        assert!(!rig.stopped, "a request is under way");
-        rig.turn();
+    let mut harness = Harness::new(Options::default(), 2, 3);
+    harness.driver.ask((1, 2), op::WRITE, 0, 8, &[1; 4096]);
+    harness.driver.abort_idle();
+    while harness.driver.answered.is_empty() {
+        assert!(!harness.stopped, "a request is under way");
+        harness.turn();
     }
-    assert!(!rig.stopped, "a tag is still at the driver");
-    rig.driver.abort_idle();
-    rig.turn();
-    assert!(rig.stopped);
-    assert!(rig.shared.refusal().is_none());
+    assert!(!harness.stopped, "a tag is still at the driver");
+    harness.driver.abort_idle();
+    harness.turn();
+    assert!(harness.stopped);
+    assert!(harness.shared.refusal().is_none());
 }
 
 #[test]
 fn being_asked_to_end_is_not_enough_until_it_is_time() {
-    let mut rig = rig(Options::default());
-    rig.mock.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
-    rig.turn();
-    assert!(!rig.stopped);
-    assert!(rig.server.deadline().is_some(), "it looks again by itself");
-    rig.shared.end_at(Instant(0));
-    rig.turn();
-    assert!(rig.stopped);
+    let mut harness = harness(Options::default());
+    harness.mock.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+    harness.turn();
+    assert!(!harness.stopped);
+    assert!(harness.server.deadline().is_some(), "it looks again by itself");
+    harness.shared.end_at(Instant(0));
+    harness.turn();
+    assert!(harness.stopped);
 }
 
 #[test]
 fn a_refusal_of_the_driver_is_told() {
-    let mut rig = rig(Options::default());
-    rig.driver.refusal = Some(-libc::EINVAL);
-    rig.driver.ask((0, 0), op::FLUSH, 0, 0, &[]);
-    (0..100).for_each(|_| rig.turn());
-    assert_eq!(rig.shared.refusal().unwrap().raw_os_error(), Some(libc::EINVAL));
+    let mut harness = harness(Options::default());
+    harness.driver.refusal = Some(-libc::EINVAL);
+    harness.driver.ask((0, 0), op::FLUSH, 0, 0, &[]);
+    (0..100).for_each(|_| harness.turn());
+    assert_eq!(harness.shared.refusal().unwrap().raw_os_error(), Some(libc::EINVAL));
 }
 
 /// One request in a tag's own part of the disk, in units of 4 KiB: operation, offset, length.
@@ -291,13 +291,13 @@ type Step = (u8, u64, u32);
 /// Tags run through their steps side by side; each sees only its own writes.
 fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
     let info = DiskInfo { lba_bytes, blocks: (1 << 20) / u64::from(lba_bytes), ..test_info() };
-    let mut rig = Rig::new(Options { info, ..Options::default() }, 2, seed);
+    let mut harness = Harness::new(Options { info, ..Options::default() }, 2, seed);
     let mut model: Vec<u8> = (0..1 << 20).map(pattern).collect();
     let mut expected: BTreeMap<At, (i32, Vec<u8>)> = BTreeMap::new();
     for (number, &(tag, (kind, offset, length))) in steps.iter().enumerate() {
         let at = (tag / DEPTH, tag % DEPTH);
         if let Some(answer) = expected.remove(&at) {
-            assert_eq!(rig.answer(at), answer);
+            assert_eq!(harness.answer(at), answer);
         }
         // Parts of 128 KiB that begin off the large blocks: neighbours share some.
         let start = (u64::from(tag) * 31 + offset) * 4096;
@@ -306,28 +306,28 @@ fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
         let data = vec![number as u8; range.len()];
         let answer = match kind {
             0 => {
-                rig.driver.ask(at, op::READ, sector, sectors, &[]);
+                harness.driver.ask(at, op::READ, sector, sectors, &[]);
                 (range.len() as i32, model[range].to_vec())
             }
             1 => {
-                rig.driver.ask(at, op::WRITE, sector, sectors, &data);
+                harness.driver.ask(at, op::WRITE, sector, sectors, &data);
                 model[range].copy_from_slice(&data);
                 (data.len() as i32, data)
             }
             _ => {
-                rig.driver.ask(at, op::WRITE_ZEROES, sector, sectors, &[]);
+                harness.driver.ask(at, op::WRITE_ZEROES, sector, sectors, &[]);
                 model[range].fill(0);
                 (0, vec![])
             }
         };
         expected.insert(at, answer);
-        rig.turn();
+        harness.turn();
     }
     for (at, answer) in expected {
-        assert_eq!(rig.answer(at), answer);
+        assert_eq!(harness.answer(at), answer);
     }
-    assert!(*rig.mock.disk.lock().unwrap() == model);
-    assert!(rig.server.jobs.is_clean());
+    assert!(*harness.mock.disk.lock().unwrap() == model);
+    assert!(harness.server.jobs.is_clean());
 }
 
 proptest! {

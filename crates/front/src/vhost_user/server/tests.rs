@@ -1,9 +1,9 @@
 use super::super::guest::{Guest, Part};
 use super::super::ring::{RingSetup, Signals};
-use super::rig::{Backend, Machine, QUEUE_SIZE, write_parts};
+use super::harness::{Backend, Machine, QUEUE_SIZE, write_parts};
 use super::*;
 use crate::disk::DiskInfo;
-use crate::disk::rig::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, pattern};
 use crate::disk::test_info;
 use proptest::prelude::*;
 use roadtrain_engine::host::Op;

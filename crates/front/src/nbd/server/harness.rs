@@ -1,7 +1,7 @@
 //! A server on a memory disk, driven without a reactor, and a client for it.
 
 use super::*;
-pub(crate) use crate::disk::rig::{Asked, Mock, Options, pattern};
+pub(crate) use crate::disk::harness::{Asked, Mock, Options, pattern};
 use crate::nbd::{Export, ExportInfo};
 use roadtrain_wire::nbd::{
     self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Servers that run.
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) address: NbdAddress,
     pub(crate) export: Arc<Export>,
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
@@ -24,9 +24,9 @@ pub(crate) struct Rig {
     _directory: tempfile::TempDir,
 }
 
-impl Rig {
+impl Harness {
     pub(crate) fn start(options: Options) -> Self {
-        Rig::start_with(options, |server| server)
+        Harness::start_with(options, |server| server)
     }
 
     pub(crate) fn start_with(options: Options, adapt: fn(NbdServer) -> NbdServer) -> Self {
@@ -46,7 +46,7 @@ impl Rig {
             std::thread::spawn(move || mock.run(server))
         });
         let threads = threads.collect();
-        Rig { address, export, disk, stopping, threads, _directory: directory }
+        Harness { address, export, disk, stopping, threads, _directory: directory }
     }
 
     pub(crate) fn connect(&self) -> Client {

@@ -3,7 +3,7 @@
 use super::super::attach::{ControlThread, Shared};
 use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
 use super::*;
-use crate::disk::rig::{Asked, Mock, Options};
+use crate::disk::harness::{Asked, Mock, Options};
 use crate::disk::{DiskInfo, Watch};
 use roadtrain_engine::host::ReactorInfo;
 use roadtrain_wire::virtio_blk::operation;

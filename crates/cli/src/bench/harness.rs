@@ -13,8 +13,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-/// The reactor. Requests wait in `queue` until [`Rig::answer`] takes them.
-pub(super) struct Rig {
+/// The reactor. Requests wait in `queue` until [`Harness::answer`] takes them.
+pub(super) struct Harness {
     pub(super) now: u64,
     pub(super) queue: VecDeque<(LaneId, Request)>,
     pub(super) room: u32,
@@ -28,9 +28,9 @@ pub(super) struct Rig {
     completed: u64,
 }
 
-impl Rig {
-    pub(super) fn new(bytes: usize, block_bytes: usize) -> Rig {
-        Rig {
+impl Harness {
+    pub(super) fn new(bytes: usize, block_bytes: usize) -> Harness {
+        Harness {
             now: 1_000,
             queue: VecDeque::new(),
             room: 1024,
@@ -80,7 +80,7 @@ impl Rig {
     }
 }
 
-impl Turn for Rig {
+impl Turn for Harness {
     fn now(&self) -> Instant {
         Instant(self.now)
     }
@@ -144,24 +144,24 @@ pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResu
 }
 
 /// Turns and answers until the generator ends.
-pub(super) fn finish(generator: &mut Generator, rig: &mut Rig) {
+pub(super) fn finish(generator: &mut Generator, harness: &mut Harness) {
     for _ in 0..1_000_000 {
-        generator.turn(rig);
-        if rig.stopped {
+        generator.turn(harness);
+        if harness.stopped {
             return;
         }
-        rig.answer(16, 100);
+        harness.answer(16, 100);
     }
     panic!("does not end");
 }
 
 /// Turns until the region is prepared, then measures.
-pub(super) fn begin(generator: &mut Generator, board: &Board, rig: &mut Rig) {
-    generator.turn(rig);
+pub(super) fn begin(generator: &mut Generator, board: &Board, harness: &mut Harness) {
+    generator.turn(harness);
     while !board.all_prepared() {
-        rig.answer(16, 100);
-        generator.turn(rig);
+        harness.answer(16, 100);
+        generator.turn(harness);
     }
-    board.measure_from(Instant(rig.now));
-    generator.turn(rig);
+    board.measure_from(Instant(harness.now));
+    generator.turn(harness);
 }
