@@ -19,7 +19,9 @@ pub mod trtype {
 
 /// ADRFAM: address families.
 pub mod adrfam {
+    /// IPv4.
     pub const IPV4: u8 = 1;
+    /// IPv6.
     pub const IPV6: u8 = 2;
 }
 
@@ -51,6 +53,7 @@ pub struct DiscoveryLogHeader {
     pub genctr: U64,
     /// Entries that follow.
     pub numrec: U64,
+    /// Record format, 0.
     pub recfmt: U16,
     pub reserved: [u8; 1006],
 }

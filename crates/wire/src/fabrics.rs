@@ -11,9 +11,11 @@ pub mod fctype {
     pub const PROPERTY_GET: u8 = 0x04;
     pub const AUTHENTICATION_SEND: u8 = 0x05;
     pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
+    /// Disconnect (of an I/O queue).
     pub const DISCONNECT: u8 = 0x08;
 }
 
+/// Octets of a Connect command's data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
 /// CNTLID by which a host asks for any controller (dynamic controller model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
@@ -34,7 +36,9 @@ pub mod cattr {
 /// Connect command fields (section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
+    /// Record format, 0.
     pub recfmt: u16,
+    /// Queue: 0 is the admin queue.
     pub qid: u16,
     /// Entries of the submission queue, minus one.
     pub sqsize: u16,
@@ -129,7 +133,9 @@ pub fn parse_nqn(field: &[u8; 256]) -> Option<&str> {
 /// Size of a property in Property Get and Set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertySize {
+    /// 4 octets.
     Four,
+    /// 8 octets.
     Eight,
 }
 

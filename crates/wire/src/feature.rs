@@ -20,6 +20,7 @@ pub mod fid {
 
 /// Octets of the Host Behavior Support data.
 pub const HOST_BEHAVIOR_BYTES: usize = 512;
+/// Octets of an extended Host Identifier.
 pub const HOST_IDENTIFIER_BYTES: usize = 16;
 
 /// SEL of Get Features: which value is asked for.
@@ -156,7 +157,9 @@ impl TemperatureThreshold {
 
 /// Asynchronous event types.
 pub mod event_type {
+    /// Error status.
     pub const ERROR: u8 = 0;
+    /// SMART / health status.
     pub const SMART: u8 = 1;
     pub const NOTICE: u8 = 2;
 }

@@ -6,11 +6,13 @@
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Octets of every Identify data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
 /// NSID that means every namespace.
 pub const NSID_ALL: u32 = 0xffff_ffff;
 /// I/O command set identifier of the NVM command set.
 pub const CSI_NVM: u8 = 0;
+/// Entries of a namespace list.
 pub const NAMESPACE_LIST_ENTRIES: usize = IDENTIFY_BYTES / 4;
 
 /// Controller or Namespace Structure: which data structure Identify returns.
@@ -58,6 +60,7 @@ pub mod oaes {
 
 /// CTRATT: controller attributes.
 pub mod ctratt {
+    /// 128-bit host identifiers.
     pub const HOST_ID_128: u32 = 1 << 0;
     pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
 }
@@ -108,6 +111,7 @@ pub mod sgls {
 
 /// OFCS: optional fabrics commands.
 pub mod ofcs {
+    /// Disconnect (of an I/O queue).
     pub const DISCONNECT: u16 = 1 << 0;
 }
 
@@ -266,6 +270,7 @@ pub const NSTAT_READY: u8 = 1 << 0;
 )]
 #[repr(C)]
 pub struct LbaFormat {
+    /// Metadata octets.
     pub ms: U16,
     /// Logical block data size, as a power of two (9 is 512).
     pub lbads: u8,
@@ -276,6 +281,7 @@ pub struct LbaFormat {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyNamespace {
+    /// Size in logical blocks.
     pub nsze: U64,
     /// Capacity in logical blocks.
     pub ncap: U64,

@@ -419,6 +419,7 @@ pdu_struct! {
         ttag: U16,
         /// Offset asked for.
         r2to: U32,
+        /// Octets asked for.
         r2tl: U32,
         reserved: [u8; 4],
     }

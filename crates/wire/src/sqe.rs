@@ -3,6 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Octets of a submission queue entry.
 pub const SQE_BYTES: usize = 64;
 
 /// PSDT value in [`Sqe::flags`] that says "SGL, no metadata buffer": the only one fabrics use.
@@ -16,10 +17,13 @@ pub const SGL_TRANSPORT: u8 = 0x5a;
 /// I/O and admin opcodes.
 pub mod opcode {
     pub const FLUSH: u8 = 0x00;
+    /// I/O: write logical blocks.
     pub const WRITE: u8 = 0x01;
+    /// I/O: read logical blocks.
     pub const READ: u8 = 0x02;
     /// I/O: compare logical blocks with the host's data.
     pub const COMPARE: u8 = 0x05;
+    /// I/O: set logical blocks to zero.
     pub const WRITE_ZEROES: u8 = 0x08;
     /// I/O: dataset management (deallocate).
     pub const DATASET_MANAGEMENT: u8 = 0x09;

@@ -68,6 +68,7 @@ pub struct Wants {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceInfo {
     pub nsid: u32,
+    /// Logical blocks.
     pub blocks: u64,
     /// Octets of a logical block.
     pub block_bytes: u32,

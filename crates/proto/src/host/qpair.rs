@@ -76,6 +76,7 @@ pub enum RxEvent {
         offset: u32,
         /// Start in the input.
         start: usize,
+        /// Octets.
         length: u32,
     },
     /// The command is complete; the slot is free.

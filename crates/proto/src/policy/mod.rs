@@ -141,6 +141,7 @@ pub enum PolicyKind {
 pub const I10_COUNT_MAX: u32 = 16;
 /// Octets of data of a caravan in i10.
 pub const I10_BYTES_MAX: u32 = 64 << 10;
+/// Doorbell delay in i10.
 pub const I10_DOORBELL_DELAY: Duration = Duration::from_micros(50);
 
 impl PolicyConfig {

@@ -14,6 +14,7 @@ pub const DSM_RANGES_MAX: u32 = 256;
 pub struct Geometry {
     /// Logical block size as a power of two.
     pub lba_shift: u8,
+    /// Logical blocks.
     pub blocks: u64,
     /// Writes are refused.
     pub read_only: bool,
@@ -51,6 +52,7 @@ pub enum IoCommand {
     WriteZeroes {
         /// Octets from the start of the namespace.
         offset: u64,
+        /// Octets.
         length: u64,
         deallocate: bool,
         /// On stable storage before the answer.

@@ -60,6 +60,7 @@ pub enum RxEvent {
         offset: u32,
         /// Start in the input.
         start: usize,
+        /// Octets.
         length: u32,
     },
     /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,

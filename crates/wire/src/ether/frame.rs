@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// IEEE 802 local experimental EtherType 1: what is used unless set otherwise.
 pub const ETHERTYPE: u16 = 0x88b5;
 pub const VERSION: u8 = 1;
+/// Octets of [`FrameHeader`].
 pub const FRAME_HEADER_BYTES: usize = 64;
 /// Group address that hosts ask for targets at.
 pub const GROUP: MacAddress = MacAddress([0x03, 0x52, 0x54, 0x4e, 0x56, 0x4d]);

@@ -6,9 +6,11 @@ use crate::sqe::Sqe;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Octets of a command record.
 pub const COMMAND_RECORD_BYTES: usize = 80;
 /// Octets of a data record without its data.
 pub const DATA_RECORD_BYTES: usize = 24;
+/// Octets of a completion record.
 pub const COMPLETION_RECORD_BYTES: usize = 32;
 /// Bit of [`Command::octets`]: the data goes to the host.
 pub const DATA_IN: u32 = 1 << 31;
@@ -117,6 +119,7 @@ pub enum Record<'a> {
         data: &'a Data,
         /// Where its octets start in the body.
         start: usize,
+        /// Its octets.
         octets: &'a [u8],
     },
     Completion(&'a Completion),

@@ -44,6 +44,7 @@ pub struct InitOut {
     pub max_background: u16,
     /// With that many, the kernel says that it is congested.
     pub congestion_threshold: u16,
+    /// Most octets of a Write.
     pub max_write: u32,
     /// Nanoseconds that times are multiples of.
     pub time_gran: u32,

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InHeader {
+    /// Octets of the whole request.
     pub len: u32,
     pub opcode: u32,
     pub unique: u64,
@@ -32,6 +33,7 @@ impl InHeader {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OutHeader {
+    /// Octets of the whole answer.
     pub len: u32,
     /// 0, or a negative errno.
     pub error: i32,
@@ -72,7 +74,9 @@ pub struct EntryOut {
     pub entry_valid: u64,
     /// Seconds for which the attributes may be cached.
     pub attr_valid: u64,
+    /// The rest in nanoseconds.
     pub entry_valid_nsec: u32,
+    /// The rest in nanoseconds.
     pub attr_valid_nsec: u32,
     pub attr: Attr,
 }
@@ -83,6 +87,7 @@ pub struct EntryOut {
 pub struct AttrOut {
     /// Seconds for which the attributes may be cached.
     pub attr_valid: u64,
+    /// The rest in nanoseconds.
     pub attr_valid_nsec: u32,
     pub dummy: u32,
     pub attr: Attr,
@@ -169,6 +174,7 @@ pub struct WriteIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WriteOut {
+    /// Octets written.
     pub size: u32,
     pub padding: u32,
 }
@@ -180,6 +186,7 @@ pub struct FallocateIn {
     /// The server's mark of the opened file.
     pub fh: u64,
     pub offset: u64,
+    /// Octets of the range.
     pub length: u64,
     /// [`fallocate_mode`](super::fallocate_mode).
     pub mode: u32,
@@ -231,6 +238,7 @@ pub struct Dirent {
     pub ino: u64,
     /// Where to read on after it.
     pub off: u64,
+    /// Octets of the name.
     pub namelen: u32,
     pub kind: u32,
 }

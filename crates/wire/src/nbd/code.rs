@@ -4,9 +4,11 @@
 pub const MAGIC_INIT: u64 = 0x4e42_444d_4147_4943;
 /// Second magic of the greeting and magic of every option: "IHAVEOPT".
 pub const MAGIC_OPTION: u64 = 0x4948_4156_454f_5054;
+/// Magic of a reply to an option.
 pub const MAGIC_OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 /// Magic of a request in the transmission phase.
 pub const MAGIC_REQUEST: u32 = 0x2560_9513;
+/// Magic of a simple reply.
 pub const MAGIC_SIMPLE_REPLY: u32 = 0x6744_6698;
 /// Magic of a structured reply's chunk.
 pub const MAGIC_CHUNK: u32 = 0x668e_33ef;
@@ -113,8 +115,11 @@ codes! {
         INFO = 6,
         GO = 7,
         STRUCTURED_REPLY = 8,
+        /// Name the meta contexts of an export.
         LIST_META_CONTEXT = 9,
+        /// Choose meta contexts for BLOCK_STATUS.
         SET_META_CONTEXT = 10,
+        /// Agree on 64-bit lengths.
         EXTENDED_HEADERS = 11,
     }
 }
@@ -123,6 +128,7 @@ codes! {
     /// What a reply to an option says.
     OptionReplyCode(u32) {
         ACK = 1,
+        /// One export of a list.
         SERVER = 2,
         INFO = 3,
         META_CONTEXT = 4,
@@ -151,6 +157,7 @@ codes! {
 codes! {
     /// What a request of the transmission phase asks.
     Command(u16) {
+        /// Read `length` octets.
         READ = 0,
         WRITE = 1,
         DISC = 2,

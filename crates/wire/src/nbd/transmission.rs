@@ -27,6 +27,7 @@ pub struct Request {
     pub cookie: u64,
     /// First octet of the range.
     pub offset: u64,
+    /// Octets of the range.
     pub length: u32,
 }
 

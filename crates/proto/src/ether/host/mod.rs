@@ -52,6 +52,7 @@ pub enum RxEvent {
         offset: u32,
         /// Start in the body.
         start: usize,
+        /// Octets.
         length: u32,
     },
     /// The command is complete; the slot is free.

@@ -49,6 +49,7 @@ pub enum RxEvent {
         place: u64,
         /// Start in the body.
         start: usize,
+        /// Octets.
         length: u32,
     },
     /// A command, and all its data is there.
