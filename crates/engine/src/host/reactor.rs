@@ -12,9 +12,9 @@ use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::{Inbox, Outbox};
 use crate::reactor::event::{self, mark};
-use crate::reactor::{List, Pollable, Table};
+use crate::reactor::{self, Core, List, Pollable, RxBuffers, Table};
 use crate::ring::{Ring, RingCqe, UserData};
-use crate::spin::{Spinner, Waiting};
+use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
@@ -33,8 +33,6 @@ const RING_ENTRIES: u32 = 256;
 const PARSE_BATCH: usize = 32;
 /// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
 const YIELDING_RX_BYTES: usize = 192 << 10;
-/// Busy turns between two looks at the ring.
-const TURNS_PER_LOOK: u32 = 16;
 /// What of a command's user data is its key.
 const KEY_MASK: u64 = (1 << 56) - 1;
 /// Longest wait at the end for commands to come back.
@@ -96,32 +94,21 @@ struct Watch {
     user_data: u64,
 }
 
-/// Where its lanes receive.
-struct RxBuffers {
-    own: RxBuffer,
-    /// Of latency-critical lanes while another lane is in its turn.
-    express: RxBuffer,
-}
-
 pub(crate) struct Reactor {
+    core: Core<Order>,
     ring: Ring,
     lanes: Table<Lane>,
     /// Their numbers over all reactors.
     numbers: Vec<usize>,
     shared: Shared,
     frames: Frames,
-    /// Away during a turn.
-    rx: Option<RxBuffers>,
     watches: Vec<Watch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
     /// Commands at their drivers.
     commands: usize,
     answers: VecDeque<(u64, i32)>,
-    inbox: Inbox<Order>,
     reports: Outbox<Report>,
-    spinner: Spinner,
-    waits: u64,
     /// Completions without success.
     errors: u64,
     /// By lane, over all reactors.
@@ -148,21 +135,18 @@ impl Reactor {
             completions: VecDeque::new(),
         };
         Ok(Reactor {
+            core: Core::new(parts.inbox, parts.waiting)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             numbers: parts.lanes,
             shared,
             frames,
-            rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             watches: Vec::new(),
             watch_serial: 0,
             ready: VecDeque::new(),
             commands: 0,
             answers: VecDeque::new(),
-            inbox: parts.inbox,
             reports: parts.reports,
-            spinner: Spinner::new(parts.waiting),
-            waits: 0,
             errors: 0,
             counters: parts.counters,
             stopping: false,
@@ -172,25 +156,13 @@ impl Reactor {
 
     /// Runs until the front stops it.
     pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
-        self.poll_inbox();
-        self.arm_carrier();
-        let mut turns = 0u32;
-        while !self.stop {
-            let busy = self.frames.came || self.lanes.count(List::Ready) > 0;
-            turns = turns.wrapping_add(1);
-            if !busy
-                || self.lanes.len() > 1
-                || !self.watches.is_empty()
-                || self.commands > 0
-                || turns.is_multiple_of(TURNS_PER_LOOK)
-            {
-                self.wait(busy, front.deadline())?;
-            }
-            self.shared.now = clock::now();
-            self.turn(front);
-        }
-        self.lanes.iter_mut().for_each(|lane| lane.part(&mut self.shared));
-        self.await_commands()
+        self.poll_carrier();
+        let mut running = Running { reactor: self, front };
+        reactor::run(&mut running)?;
+        let reactor = &mut running.reactor;
+        reactor.lanes.iter_mut().for_each(|lane| lane.part(&mut reactor.shared));
+        // The front has made the drivers end its commands.
+        reactor::finish(&mut running, COMMANDS_TIMEOUT, |running| !running.reactor.has_commands())
     }
 
     /// Whether drivers may still use the front's memory.
@@ -198,100 +170,33 @@ impl Reactor {
         self.commands > 0
     }
 
-    /// The front has made the drivers end its commands: takes them back.
-    fn await_commands(&mut self) -> io::Result<()> {
-        let end = clock::now() + COMMANDS_TIMEOUT;
-        while self.commands > 0 && clock::now() < end {
-            self.ring.submit_and_wait(1, Some(end.since(clock::now())))?;
-            while let Some(cqe) = self.ring.next_completion() {
-                self.dispatch(cqe);
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits to the ring, waits if there is nothing to do, and dispatches what completed.
-    fn wait(&mut self, busy: bool, front_deadline: Option<Instant>) -> io::Result<()> {
-        let has_work = busy
-            || !self.shared.completions.is_empty()
-            || !self.ready.is_empty()
-            || !self.answers.is_empty();
-        let spinning = !has_work && self.keeps_spinning();
-        let sleeping = !has_work && !spinning;
-        if sleeping {
-            self.lanes.indices().for_each(|index| self.lanes.poll(&mut self.ring, index));
-            self.arm_ports();
-            self.waits += 1;
-        }
-        if sleeping {
-            let timeout = self.timeout(front_deadline);
-            self.ring.submit_and_sleep(timeout)?;
-        } else {
-            self.ring.submit_and_wait(0, None)?;
-        }
-        while let Some(cqe) = self.ring.next_completion() {
-            self.dispatch(cqe);
-        }
-        if spinning {
-            // While spinning a lane is looked at directly instead of through the ring.
-            for index in self.lanes.indices() {
-                self.lanes.note(List::Ready, index);
-            }
-        }
-        Ok(())
-    }
-
-    fn keeps_spinning(&mut self) -> bool {
-        let expecting = self.lanes.iter().any(|lane| lane.outstanding() > 0);
-        self.spinner.spin_again(clock::now(), expecting)
-    }
-
-    fn timeout(&mut self, front_deadline: Option<Instant>) -> Option<Duration> {
-        let doorbells = self.lanes.iter_mut().filter_map(Lane::deadline);
-        let deadline = doorbells.chain(front_deadline).min()?;
-        Some(deadline.since(clock::now()))
-    }
-
-    fn poll_inbox(&mut self) {
-        event::poll(&mut self.ring, self.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
-    }
-
-    fn dispatch(&mut self, cqe: RingCqe) {
-        let data = UserData::unpack(cqe.user_data);
+    fn completed(&mut self, data: &UserData, cqe: RingCqe) {
         match data.kind {
-            event::INBOX => {
-                self.inbox.acknowledge();
-                while let Some(order) = self.inbox.take() {
-                    self.obey(order);
-                }
-                self.poll_inbox();
-            }
             event::WATCH => {
                 let found = self.watches.iter().position(|w| w.user_data == cqe.user_data);
                 if let Some(position) = found {
                     self.ready.push_back(self.watches.swap_remove(position).key);
                 }
             }
-            event::PORT => self.port_polled(&data, cqe.result),
+            event::PORT => self.port_polled(data, cqe.result),
             event::INTERFACES => {
                 self.check_carriers();
-                self.arm_carrier();
+                self.poll_carrier();
             }
             event::COMMAND => {
                 self.commands -= 1;
                 self.answers.push_back((cqe.user_data & KEY_MASK, cqe.result));
-                self.spinner.worked();
+                self.core.spinner.worked();
             }
-            event::LANE_IN if self.lanes.polled(&data) => {
+            event::LANE_IN if self.lanes.polled(data) => {
                 self.lanes.note(List::Ready, data.index);
             }
-            event::LANE_OUT if self.lanes.polled(&data) => {
+            event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, Lane::writable);
             }
             _ => {}
         }
     }
-
     fn obey(&mut self, order: Order) {
         self.shared.now = clock::now();
         match order {
@@ -374,8 +279,7 @@ impl Reactor {
     }
 
     /// Receives, parses, lets the front act, sends.
-    fn turn(&mut self, front: &mut dyn Front) {
-        let Some(mut rx) = self.rx.take() else { return };
+    fn turn(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
         self.receive_frames(front);
         let has_express = self.has_express();
         for _ in 0..self.lanes.count(List::Ready) {
@@ -390,7 +294,7 @@ impl Reactor {
                 self.lanes.note(List::Ready, index);
             }
             if heard.something {
-                self.spinner.worked();
+                self.core.spinner.worked();
             }
             while let Some(octets) = rest {
                 rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
@@ -402,7 +306,6 @@ impl Reactor {
                 }
             }
         }
-        self.rx = Some(rx);
         self.run_front(front);
         let holds = !has_express && self.holds_back();
         self.shared.in_flight = self.lanes.iter().map(Lane::in_flight).sum();
@@ -464,6 +367,78 @@ impl Reactor {
                 self.use_lane(index, Lane::flush);
             }
         }
+    }
+}
+
+/// A reactor with the front that uses its lanes.
+struct Running<'a> {
+    reactor: &'a mut Reactor,
+    front: &'a mut dyn Front,
+}
+
+impl reactor::Reactor for Running<'_> {
+    type Message = Order;
+
+    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+        (&mut self.reactor.core, &mut self.reactor.ring)
+    }
+
+    fn is_over(&self) -> bool {
+        self.reactor.stop
+    }
+
+    fn is_all_busy(&self) -> bool {
+        let Reactor { frames, lanes, watches, commands, .. } = &*self.reactor;
+        let is_busy = frames.came || lanes.count(List::Ready) > 0;
+        is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
+    }
+
+    fn has_work(&self) -> bool {
+        let Reactor { frames, lanes, shared, ready, answers, .. } = &*self.reactor;
+        frames.came
+            || lanes.count(List::Ready) > 0
+            || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
+    }
+
+    fn expects(&self) -> bool {
+        self.reactor.lanes.iter().any(|lane| lane.outstanding() > 0)
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        let lanes = self.reactor.lanes.iter_mut().filter_map(Lane::deadline);
+        lanes.chain(self.front.deadline()).min()
+    }
+
+    fn poll_lanes(&mut self, has_work: bool) {
+        if !has_work {
+            let Reactor { lanes, ring, .. } = &mut *self.reactor;
+            lanes.indices().for_each(|index| lanes.poll(ring, index));
+        }
+    }
+
+    fn poll_ports(&mut self) {
+        self.reactor.poll_ports();
+    }
+
+    fn check_lanes(&mut self) {
+        let lanes = &mut self.reactor.lanes;
+        lanes.indices().for_each(|index| _ = lanes.note(List::Ready, index));
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.reactor.shared.now = now;
+    }
+
+    fn completed(&mut self, data: &UserData, cqe: RingCqe) {
+        self.reactor.completed(data, cqe);
+    }
+
+    fn obey(&mut self, order: Order) {
+        self.reactor.obey(order);
+    }
+
+    fn turn(&mut self, rx: &mut RxBuffers) {
+        self.reactor.turn(self.front, rx);
     }
 }
 
@@ -557,7 +532,7 @@ impl Turn for TurnView<'_> {
         }
         // What is the reactor's is counted with its first lane.
         let sends = stats.sends + reactor.shared.ports.calls();
-        LaneStats { waits: reactor.waits, sends, ..stats }
+        LaneStats { waits: reactor.core.waits, sends, ..stats }
     }
 
     fn stop(&mut self) {

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | `table` | its lanes: their uses, their polls, the lists of those that have something to do |
 //! | `event` | what completes in its ring |
+//! | `turns` | the inbox, spinning, sleeping: everything between two turns |
 
 pub(crate) mod event;
 mod table;
+mod turns;
 
 pub(crate) use table::{List, Pollable, Table};
+pub(crate) use turns::{Core, Reactor, RxBuffers, finish, run};

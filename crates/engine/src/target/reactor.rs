@@ -18,10 +18,10 @@ use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::{Heard, RxBuffer};
 use crate::mailbox::{Inbox, Outbox};
-use crate::reactor::event::{self, mark};
-use crate::reactor::{List, Pollable, Table};
+use crate::reactor::event;
+use crate::reactor::{self, Core, List, Pollable, RxBuffers, Table};
 use crate::ring::{Ring, RingCqe, UserData};
-use crate::spin::{Spinner, Waiting};
+use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use accept::Listeners;
 use frames::Frames;
@@ -43,8 +43,6 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 const RING_ENTRIES: u32 = 1024;
-/// Busy turns between two looks at the ring.
-const TURNS_PER_LOOK: u32 = 16;
 /// Longest wait for the backend when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -92,32 +90,21 @@ pub(super) enum Order {
     Stop,
 }
 
-/// Where its lanes receive.
-struct RxBuffers {
-    own: RxBuffer,
-    /// Of latency-critical lanes while another lane is in its turn.
-    express: RxBuffer,
-}
-
 pub(super) struct Reactor {
     /// Its place among `peers`.
     number: usize,
+    core: Core<Order>,
     lanes: Table<Lane>,
     /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
     has_fed: bool,
-    /// Away during a turn.
-    rx: Option<RxBuffers>,
     tickets: Arc<Tickets>,
     shared: Shared,
     listeners: Listeners,
     frames: Frames,
-    inbox: Inbox<Order>,
     peers: Vec<Outbox<Order>>,
     next_peer: usize,
     qpair: QpairConfig,
-    spinner: Spinner,
     past: LaneStats,
-    waits: u64,
     stopping: bool,
     keep_alive_at: Instant,
     connect_timeout: Duration,
@@ -154,9 +141,9 @@ impl Reactor {
         let (ports, frames) = Frames::new(parts.ether, parts.pool_bytes);
         Ok(Reactor {
             number: parts.number,
+            core: Core::new(parts.inbox, parts.waiting)?,
             lanes: Table::default(),
             has_fed: false,
-            rx: Some(RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? }),
             tickets: parts.tickets,
             shared: Shared {
                 gather: Box::default(),
@@ -172,13 +159,10 @@ impl Reactor {
             },
             listeners: Listeners::default(),
             frames,
-            inbox: parts.inbox,
             peers: parts.peers,
             next_peer: 0,
             qpair: parts.qpair,
-            spinner: Spinner::new(parts.waiting),
             past: LaneStats::default(),
-            waits: 0,
             stopping: false,
             keep_alive_at: Instant::default(),
             connect_timeout: parts.connect_timeout,
@@ -192,55 +176,8 @@ impl Reactor {
 
     /// Runs until told to stop.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        self.poll_inbox();
-        let mut turns = 0u32;
-        while !self.stopping {
-            turns = turns.wrapping_add(1);
-            let ready = self.lanes.count(List::Ready);
-            let all_ready = ready > 0 && ready == self.lanes.len();
-            if !all_ready || self.shared.tasks.in_ring() > 0 || turns.is_multiple_of(TURNS_PER_LOOK)
-            {
-                self.wait()?;
-            }
-            self.shared.now = clock::now();
-            self.finish_due(self.shared.now);
-            self.turn();
-        }
+        reactor::run(self)?;
         self.drain()
-    }
-
-    fn wait(&mut self) -> io::Result<()> {
-        let has_work = self.lanes.count(List::Ready) > 0 || self.frames.has_more || self.has_fed;
-        let spinning = !has_work && self.keeps_spinning();
-        if !spinning {
-            while let Some(index) = self.lanes.next(List::Idle) {
-                self.lanes.poll(&mut self.shared.ring, index);
-            }
-        }
-        let timeout = if has_work || spinning { None } else { self.timeout() };
-        let sleeping = !has_work && !spinning && timeout != Some(Duration::ZERO);
-        self.waits += u64::from(sleeping);
-        if sleeping {
-            self.arm_ports();
-            self.shared.ring.submit_and_sleep(timeout)?;
-            self.shared.now = clock::now(); // for completions of the backend
-        } else {
-            self.shared.ring.submit_and_wait(0, None)?;
-        }
-        while let Some(cqe) = self.shared.ring.next_completion() {
-            self.dispatch(cqe);
-        }
-        if spinning {
-            // While spinning lanes are looked at directly instead of through the ring.
-            for index in self.lanes.indices() {
-                self.set_ready(index);
-            }
-        }
-        Ok(())
-    }
-
-    fn keeps_spinning(&mut self) -> bool {
-        self.spinner.spin_again(clock::now(), self.lanes.len() > 0)
     }
 
     /// The first reactor, which listens, also looks after keep-alive timers.
@@ -251,27 +188,6 @@ impl Reactor {
     /// A lane whose connection is not over.
     fn live(&mut self, index: u32) -> Option<&mut Lane> {
         self.lanes.get_mut(index).filter(|lane| !lane.session.is_ended())
-    }
-
-    fn poll_inbox(&mut self) {
-        event::poll(&mut self.shared.ring, self.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
-    }
-
-    fn dispatch(&mut self, cqe: RingCqe) {
-        let data = UserData::unpack(cqe.user_data);
-        match data.kind {
-            event::STORE => self.finish_task(data.index, cqe.result),
-            event::INBOX => self.read_inbox(),
-            event::LISTENER => self.accept(data.index),
-            event::PORT if !self.stopping => self.port_polled(&data, cqe.result),
-            event::INTERFACES if !self.stopping => self.interfaces_changed(),
-            event::LANE_IN if self.lanes.polled(&data) => self.set_ready(data.index),
-            event::LANE_OUT if self.lanes.polled(&data) => {
-                self.use_lane(data.index, Lane::writable);
-                self.lanes.note(List::Idle, data.index);
-            }
-            _ => {}
-        }
     }
 
     fn finish_task(&mut self, index: u32, result: i32) {
@@ -312,55 +228,6 @@ impl Reactor {
         self.use_lane(index, Lane::flush).is_some()
     }
 
-    fn read_inbox(&mut self) {
-        self.inbox.acknowledge();
-        while let Some(order) = self.inbox.take() {
-            match order {
-                // Dropped, which closes it.
-                Order::Listen(_) | Order::Adopt { .. } if self.stopping => {}
-                Order::Listen(socket) => self.listen(socket),
-                Order::Unlisten(address) => self.unlisten(address),
-                Order::Adopt { socket, peer, ticket, settings } => {
-                    self.adopt(socket, peer, ticket, settings);
-                }
-                Order::Evict(ticket) => self.evict(ticket),
-                Order::Request(request) => self.take_request(&request),
-                Order::Event(event) => self.handle_event(&event),
-                Order::Sweep(hostnqn) => self.sweep(&hostnqn),
-                Order::Ask(hostnqn) => self.ask(&hostnqn),
-                Order::Settled => self.connect_again(),
-                Order::Completed(completion) => {
-                    let Shared { tasks, ring, .. } = &mut self.shared;
-                    if let Some((owner, outcome)) = tasks.completed(ring, completion) {
-                        self.answer_soon(owner, outcome);
-                    }
-                }
-                Order::Flush(index, wake) => {
-                    let Shared { tasks, ring, .. } = &mut self.shared;
-                    if let Some((owner, outcome)) = tasks.woken(ring, index, wake) {
-                        self.answer_soon(owner, outcome);
-                    }
-                }
-                Order::Stats(reply) => {
-                    let _ = reply.try_send(self.stats());
-                }
-                Order::Drops(reply) => {
-                    let _ = reply.try_send(self.frames.drops);
-                }
-                Order::Usage(reply) => {
-                    let _ = reply.try_send(self.usage());
-                }
-                Order::Beat(reply) => {
-                    let _ = reply.try_send(());
-                }
-                #[cfg(test)]
-                Order::Call(call) => call(),
-                Order::Stop => self.stopping = true,
-            }
-        }
-        self.poll_inbox();
-    }
-
     /// A new lane takes its place.
     fn occupy(&mut self, index: u32, lane: Lane) {
         debug!(peer = %lane.peer, "connected");
@@ -376,28 +243,16 @@ impl Reactor {
         }
     }
 
-    /// Every lane that has something to do does it once.
-    fn turn(&mut self) {
-        let Some(mut rx) = self.rx.take() else { return };
-        if self.listens() {
-            self.check_keep_alive();
-        }
-        self.review_express();
-        self.take_frames();
-        self.check_frames();
-        for _ in 0..self.lanes.count(List::Timed) {
-            let Some(index) = self.lanes.next(List::Timed) else { break };
-            self.expire(index);
-        }
-        self.send_answers();
+    /// Lanes for which something has come receive it.
+    fn receive_ready(&mut self, rx: &mut RxBuffers) {
         for _ in 0..self.lanes.count(List::Ready) {
             let Some(index) = self.lanes.next(List::Ready) else { break };
             let Some(lane) = self.lanes.get_mut(index) else { continue };
             lane.hear_load(&mut self.shared);
-            let heard = self.receive(index, &mut rx);
+            let heard = self.receive(index, rx);
             self.end_turn(index);
             if heard.something {
-                self.spinner.worked();
+                self.core.spinner.worked();
             }
             if heard.more {
                 self.set_ready(index);
@@ -405,13 +260,6 @@ impl Reactor {
                 self.lanes.note(List::Idle, index);
             }
         }
-        // After all that has come is heard: nobody is ended whose Connect is here.
-        self.check_newcomers();
-        self.check_transfers();
-        self.feed_starved(&mut rx.own);
-        self.check_pool();
-        self.flush_ports();
-        self.rx = Some(rx);
     }
 
     /// A lane receives. Beside latency-critical ones it pauses for their turns in between: they have a receive
@@ -618,16 +466,140 @@ impl Reactor {
         for index in self.lanes.indices() {
             self.close(index);
         }
-        self.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
-        let deadline = clock::now() + STOP_WAIT;
-        while self.shared.tasks.count() > 0 && clock::now() < deadline {
-            self.shared.ring.submit_and_wait(1, Some(STOP_WAIT))?;
-            while let Some(cqe) = self.shared.ring.next_completion() {
-                self.dispatch(cqe);
-            }
-            self.finish_due(Instant(u64::MAX));
+        reactor::finish(self, STOP_WAIT, |reactor| {
+            reactor.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
+            reactor.shared.tasks.count() == 0
+        })
+    }
+}
+
+impl reactor::Reactor for Reactor {
+    type Message = Order;
+
+    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+        (&mut self.core, &mut self.shared.ring)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping
+    }
+
+    fn is_all_busy(&self) -> bool {
+        let ready = self.lanes.count(List::Ready);
+        ready > 0 && ready == self.lanes.len() && self.shared.tasks.in_ring() == 0
+    }
+
+    fn has_work(&self) -> bool {
+        self.lanes.count(List::Ready) > 0 || self.frames.has_more || self.has_fed
+    }
+
+    fn expects(&self) -> bool {
+        self.lanes.len() > 0
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.next_deadline()
+    }
+
+    fn poll_lanes(&mut self, _has_work: bool) {
+        while let Some(index) = self.lanes.next(List::Idle) {
+            self.lanes.poll(&mut self.shared.ring, index);
         }
-        Ok(())
+    }
+
+    fn poll_ports(&mut self) {
+        self.arm_ports();
+    }
+
+    fn check_lanes(&mut self) {
+        self.lanes.indices().for_each(|index| self.set_ready(index));
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.shared.now = now;
+    }
+
+    fn completed(&mut self, data: &UserData, cqe: RingCqe) {
+        match data.kind {
+            event::STORE => self.finish_task(data.index, cqe.result),
+            event::LISTENER => self.accept(data.index),
+            event::PORT if !self.stopping => self.port_polled(data, cqe.result),
+            event::INTERFACES if !self.stopping => self.interfaces_changed(),
+            event::LANE_IN if self.lanes.polled(data) => self.set_ready(data.index),
+            event::LANE_OUT if self.lanes.polled(data) => {
+                self.use_lane(data.index, Lane::writable);
+                self.lanes.note(List::Idle, data.index);
+            }
+            _ => {}
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            // Dropped, which closes it.
+            Order::Listen(_) | Order::Adopt { .. } if self.stopping => {}
+            Order::Listen(socket) => self.listen(socket),
+            Order::Unlisten(address) => self.unlisten(address),
+            Order::Adopt { socket, peer, ticket, settings } => {
+                self.adopt(socket, peer, ticket, settings);
+            }
+            Order::Evict(ticket) => self.evict(ticket),
+            Order::Request(request) => self.take_request(&request),
+            Order::Event(event) => self.handle_event(&event),
+            Order::Sweep(hostnqn) => self.sweep(&hostnqn),
+            Order::Ask(hostnqn) => self.ask(&hostnqn),
+            Order::Settled => self.connect_again(),
+            Order::Completed(completion) => {
+                let Shared { tasks, ring, .. } = &mut self.shared;
+                if let Some((owner, outcome)) = tasks.completed(ring, completion) {
+                    self.answer_soon(owner, outcome);
+                }
+            }
+            Order::Flush(index, wake) => {
+                let Shared { tasks, ring, .. } = &mut self.shared;
+                if let Some((owner, outcome)) = tasks.woken(ring, index, wake) {
+                    self.answer_soon(owner, outcome);
+                }
+            }
+            Order::Stats(reply) => {
+                let _ = reply.try_send(self.stats());
+            }
+            Order::Drops(reply) => {
+                let _ = reply.try_send(self.frames.drops);
+            }
+            Order::Usage(reply) => {
+                let _ = reply.try_send(self.usage());
+            }
+            Order::Beat(reply) => {
+                let _ = reply.try_send(());
+            }
+            #[cfg(test)]
+            Order::Call(call) => call(),
+            Order::Stop => self.stopping = true,
+        }
+    }
+
+    /// Every lane that has something to do does it once.
+    fn turn(&mut self, rx: &mut RxBuffers) {
+        self.finish_due(self.shared.now);
+        if self.listens() {
+            self.check_keep_alive();
+        }
+        self.review_express();
+        self.take_frames();
+        self.check_frames();
+        for _ in 0..self.lanes.count(List::Timed) {
+            let Some(index) = self.lanes.next(List::Timed) else { break };
+            self.expire(index);
+        }
+        self.send_answers();
+        self.receive_ready(rx);
+        // After all that has come is heard: nobody is ended whose Connect is here.
+        self.check_newcomers();
+        self.check_transfers();
+        self.feed_starved(&mut rx.own);
+        self.check_pool();
+        self.flush_ports();
     }
 }
 

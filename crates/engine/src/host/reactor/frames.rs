@@ -46,7 +46,7 @@ impl Frames {
 
 impl Reactor {
     /// Before sleeping every port is watched.
-    pub(super) fn arm_ports(&mut self) {
+    pub(super) fn poll_ports(&mut self) {
         for port in 0..self.frames.polling.len() {
             let (index, generation) = (port as u32, self.shared.ports.serial(port) & GENERATIONS);
             let before = self.frames.polling[port].replace(generation);
@@ -72,7 +72,7 @@ impl Reactor {
     }
 
     /// Watches interfaces, if there are any of ours.
-    pub(super) fn arm_carrier(&mut self) {
+    pub(super) fn poll_carrier(&mut self) {
         if let Some(fd) = self.shared.ports.watch_fd() {
             self.ring.poll_add(fd, libc::POLLIN, mark(event::INTERFACES, 0, 0));
         }
@@ -95,7 +95,7 @@ impl Reactor {
                     break;
                 }
                 self.frames.came = true;
-                self.spinner.worked();
+                self.core.spinner.worked();
                 self.frames.gathering.heard();
                 self.run_front(front);
                 self.shared.ports.flush();

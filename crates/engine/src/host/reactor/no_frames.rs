@@ -18,9 +18,9 @@ impl Frames {
 }
 
 impl Reactor {
-    pub(super) fn arm_ports(&mut self) {}
+    pub(super) fn poll_ports(&mut self) {}
     pub(super) fn port_polled(&mut self, _: &UserData, _: i32) {}
-    pub(super) fn arm_carrier(&mut self) {}
+    pub(super) fn poll_carrier(&mut self) {}
     pub(super) fn check_carriers(&mut self) {}
     pub(super) fn receive_frames(&mut self, _: &mut dyn Front) {}
     pub(super) fn write_paths(&mut self) {}

@@ -134,7 +134,7 @@ impl Reactor {
         if !self.frames.has_more {
             return;
         }
-        self.spinner.worked();
+        self.core.spinner.worked();
         for (index, error) in mem::take(&mut self.frames.failed) {
             self.use_lane(index, |_, _| Err::<(), _>(error));
         }

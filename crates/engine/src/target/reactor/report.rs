@@ -10,7 +10,7 @@ impl Reactor {
     pub(super) fn stats(&mut self) -> LaneStats {
         let lanes = self.lanes.iter().map(Lane::stats);
         let sum = lanes.fold(self.past, |sum, lane| sum + lane);
-        LaneStats { waits: self.waits, sends: sum.sends + self.port_sends(), ..sum }
+        LaneStats { waits: self.core.waits, sends: sum.sends + self.port_sends(), ..sum }
     }
 
     /// What it holds.

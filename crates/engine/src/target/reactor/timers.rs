@@ -1,7 +1,6 @@
 //! What a reactor looks after as time passes.
 
 use super::Reactor;
-use crate::clock;
 use crate::reactor::List;
 use crate::target::lane::{Lane, LaneError};
 use roadtrain_proto::time::Instant;
@@ -15,19 +14,17 @@ const TRANSFER_CHECKS: u32 = 8;
 const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
 
 impl Reactor {
-    /// Until the first of what the reactor has to wake up for by itself.
-    pub(super) fn timeout(&mut self) -> Option<Duration> {
+    /// The first of what the reactor has to wake up for by itself.
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
         let keep_alive = self.listens().then(|| self.next_check()).flatten();
         let newcomer = self.newcomers.front().map(|&(deadline, ..)| deadline);
         let transfers = (self.lanes.count(List::Starved) > 0).then_some(self.transfers_at);
         let due = self.shared.tasks.next_due();
         let check = self.frames.check_at();
-        let now = clock::now();
         let doorbells = self.lanes.earliest(List::Timed, Lane::deadline);
         let others = [keep_alive, newcomer, transfers, due, self.trim_at, check];
         let others = others.into_iter().flatten();
-        let deadline = others.chain(doorbells).min()?;
-        Some(deadline.since(now))
+        others.chain(doorbells).min()
     }
 
     /// When keep-alive timers, and listeners that pause, are to be looked at.

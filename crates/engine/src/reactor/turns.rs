@@ -1,0 +1,157 @@
+//! How a reactor goes from turn to turn: when it checks its ring, when it spins, when it sleeps.
+
+use super::event::{self, mark};
+use crate::clock;
+use crate::connection::RxBuffer;
+use crate::mailbox::Inbox;
+use crate::ring::{Ring, RingCqe, UserData};
+use crate::spin::{Spinner, Waiting};
+use roadtrain_proto::time::Instant;
+use std::io;
+use std::time::Duration;
+
+/// Busy turns between two checks of the ring.
+const TURNS_PER_CHECK: u32 = 16;
+
+/// Where lanes receive. It is the reactor's, so that an idle connection holds no memory.
+pub(crate) struct RxBuffers {
+    pub(crate) own: RxBuffer,
+    /// Of latency-critical lanes while another lane is in its turn.
+    pub(crate) express: RxBuffer,
+}
+
+/// What every reactor has.
+pub(crate) struct Core<M> {
+    pub(crate) spinner: Spinner,
+    /// How often it has slept.
+    pub(crate) waits: u64,
+    inbox: Inbox<M>,
+    /// With who runs it.
+    rx: Option<RxBuffers>,
+}
+
+impl<M> Core<M> {
+    /// On the thread that will run it.
+    pub(crate) fn new(inbox: Inbox<M>, waiting: Waiting) -> io::Result<Self> {
+        let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
+        Ok(Core { spinner: Spinner::new(waiting), waits: 0, inbox, rx: Some(rx) })
+    }
+}
+
+/// What a reactor is: what plugs into its turns. All of it is known when the program is built.
+pub(crate) trait Reactor {
+    /// What other threads tell it.
+    type Message;
+
+    fn core(&mut self) -> (&mut Core<Self::Message>, &mut Ring);
+
+    fn is_over(&self) -> bool;
+
+    /// Whether everything that the ring could tell of has something to do anyway.
+    fn is_all_busy(&self) -> bool;
+
+    /// Whether there is something to do at once.
+    fn has_work(&self) -> bool;
+
+    /// Whether an answer is under way, so that spinning may catch it.
+    fn expects(&self) -> bool;
+
+    /// When it has something to do, whatever comes.
+    fn deadline(&mut self) -> Option<Instant>;
+
+    /// Polls lanes that have nothing to do; `has_work` says that others have.
+    fn poll_lanes(&mut self, has_work: bool);
+
+    /// Polls what else may wake it up from its sleep.
+    fn poll_ports(&mut self);
+
+    /// While it spins lanes are checked directly, not through the ring.
+    fn check_lanes(&mut self);
+
+    fn set_now(&mut self, now: Instant);
+
+    /// Something of that kind has completed.
+    fn completed(&mut self, data: &UserData, cqe: RingCqe);
+
+    fn obey(&mut self, message: Self::Message);
+
+    fn turn(&mut self, rx: &mut RxBuffers);
+}
+
+/// Runs it until it is over.
+pub(crate) fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+    let Some(mut rx) = reactor.core().0.rx.take() else { return Ok(()) };
+    poll_inbox(reactor);
+    let mut turns = 0u32;
+    while !reactor.is_over() {
+        turns = turns.wrapping_add(1);
+        if turns.is_multiple_of(TURNS_PER_CHECK) || !reactor.is_all_busy() {
+            check_ring(reactor)?;
+        }
+        reactor.set_now(clock::now());
+        reactor.turn(&mut rx);
+    }
+    Ok(())
+}
+
+/// Submits to the ring, sleeps if there is nothing to do, and handles what has completed.
+fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+    let has_work = reactor.has_work();
+    let expects = !has_work && reactor.expects();
+    let spins = !has_work && reactor.core().0.spinner.spin_again(clock::now(), expects);
+    if !spins {
+        reactor.poll_lanes(has_work);
+    }
+    let may_sleep = !has_work && !spins;
+    let deadline = if may_sleep { reactor.deadline() } else { None };
+    let timeout = deadline.map(|deadline| deadline.since(clock::now()));
+    if may_sleep && timeout != Some(Duration::ZERO) {
+        reactor.poll_ports();
+        let (core, ring) = reactor.core();
+        core.waits += 1;
+        ring.submit_and_sleep(timeout)?;
+        reactor.set_now(clock::now()); // for what has completed
+    } else {
+        reactor.core().1.submit_and_wait(0, None)?;
+    }
+    handle_completions(reactor);
+    if spins {
+        reactor.check_lanes();
+    }
+    Ok(())
+}
+
+/// Waits until it is done with what the ring still has, but not for longer than `limit`.
+pub(crate) fn finish<R: Reactor>(
+    reactor: &mut R,
+    limit: Duration,
+    is_done: impl Fn(&mut R) -> bool,
+) -> io::Result<()> {
+    let until = clock::now() + limit;
+    while !is_done(reactor) && clock::now() < until {
+        let left = until.since(clock::now());
+        reactor.core().1.submit_and_wait(1, Some(left))?;
+        handle_completions(reactor);
+    }
+    Ok(())
+}
+
+fn handle_completions<R: Reactor>(reactor: &mut R) {
+    while let Some(cqe) = reactor.core().1.next_completion() {
+        let data = UserData::unpack(cqe.user_data);
+        if data.kind != event::INBOX {
+            reactor.completed(&data, cqe);
+            continue;
+        }
+        reactor.core().0.inbox.acknowledge();
+        while let Some(message) = reactor.core().0.inbox.take() {
+            reactor.obey(message);
+        }
+        poll_inbox(reactor);
+    }
+}
+
+fn poll_inbox<R: Reactor>(reactor: &mut R) {
+    let (core, ring) = reactor.core();
+    event::poll(ring, core.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
+}
