@@ -147,8 +147,8 @@ fn describes_itself(harness: &mut Harness) {
     assert!(geometry.blocks >= BLOCKS_MIN, "this test needs {BLOCKS_MIN} blocks");
     assert!(!geometry.read_only, "this test writes");
     assert!(!geometry.volatile_cache || harness.store.is_volatile(), "its cache is to be flushed");
-    let granule = harness.store.limits().granule_bytes;
-    assert!(granule.is_power_of_two() && granule >= geometry.lba_bytes(), "granule: {granule}");
+    let told = harness.store.limits().check(geometry.lba_shift);
+    assert_eq!(told, Ok(()), "hosts can be told its limits");
     let identity = harness.store.identity().expect("it says who it is");
     assert_eq!(harness.store.identity().ok(), Some(identity), "it is the same each time");
 }

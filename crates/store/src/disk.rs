@@ -6,7 +6,7 @@ mod task;
 
 use crate::resize::{Place, Size};
 use crate::spec::BackendSpec;
-use crate::{Completion, Geometry, Io, LastSync, Op, OpenError, Resize, Store, Token};
+use crate::{BlockLimits, Completion, Geometry, Io, LastSync, Op, OpenError, Resize, Store, Token};
 #[cfg(test)]
 pub(crate) use file::Allocate;
 pub(crate) use file::Disk;
@@ -77,6 +77,10 @@ impl Store for DiskStore {
             Ok(()) => io.run(DiskTask::new(self.disk.clone(), op, buffer), token),
             Err(status) => io.complete(Completion::new(token, Err(status), buffer)),
         }
+    }
+
+    fn limits(&self) -> BlockLimits {
+        self.disk.limits(self.geometry().lba_shift)
     }
 
     fn stays_on_thread(&self) -> bool {

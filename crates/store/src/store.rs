@@ -1,6 +1,6 @@
 //! The contract between a target and what keeps its blocks.
 
-use crate::{InPlace, Io, Op, OpenError, Place, Resize, Token};
+use crate::{BlockLimits, InPlace, Io, Op, OpenError, Place, Resize, Token};
 use roadtrain_system::buffer::Buffer;
 use std::fmt::Debug;
 use std::io;
@@ -35,20 +35,6 @@ impl Geometry {
     #[must_use]
     pub fn holds(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.bytes())
-    }
-}
-
-/// What a host may know to use a store well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Writes and deallocations work best in multiples of so many bytes: a power of two, at least a block.
-    pub granule_bytes: u32,
-}
-
-impl Default for Limits {
-    /// Pages.
-    fn default() -> Self {
-        Limits { granule_bytes: 4096 }
     }
 }
 
@@ -97,9 +83,9 @@ pub trait Store: Debug + Send + Sync {
         }
     }
 
-    /// What makes using it better.
-    fn limits(&self) -> Limits {
-        self.below().map_or_else(Limits::default, |below| below.limits())
+    /// What hosts may know to use it well.
+    fn limits(&self) -> BlockLimits {
+        self.below().map_or_else(BlockLimits::default, |below| below.limits())
     }
 
     /// Its own memory, from and to which data moves without buffers.

@@ -243,6 +243,8 @@ pub struct PowerState {
 
 /// Bits of NSFEAT in Identify Namespace.
 pub mod nsfeat {
+    /// NAWUN, NAWUPF and NACWU are this namespace's; else the controller's count.
+    pub const ATOMICITY: u8 = 1 << 1;
     /// NPWG, NPWA, NPDG, NPDA and NOWS are defined.
     pub const OPTIMAL_IO: u8 = 1 << 4;
     /// In the I/O Command Set Independent structure: no volatile write cache for this namespace.

@@ -6,7 +6,7 @@ use roadtrain_proto::target::{
     ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
 };
-use roadtrain_store::{BackendKind, Geometry, Limits, OpenError, Place, Resize};
+use roadtrain_store::{BackendKind, BlockLimits, Geometry, OpenError, Place, Resize};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Prepared {
             _ => 0, // the configuration says who it is
         };
         let id = NamespaceId::choose(export.uuid, export.nguid, identity);
-        let config = namespace_config(nsid, id, &geometry, &store.limits());
+        let config = namespace_config(nsid, id, &geometry, store.limits());
         Ok(Open { export: export.clone(), place: store.place(), store: open, config })
     }
 
@@ -254,13 +254,13 @@ fn namespace_config(
     nsid: u32,
     id: NamespaceId,
     geometry: &Geometry,
-    limits: &Limits,
+    limits: BlockLimits,
 ) -> NamespaceConfig {
     NamespaceConfig {
         read_only: geometry.read_only,
         id: Some(id),
         volatile_cache: geometry.volatile_cache,
-        granule_bytes: limits.granule_bytes,
+        limits,
         ..NamespaceConfig::new(nsid, geometry.blocks, geometry.lba_shift)
     }
 }

@@ -1,5 +1,6 @@
 //! What a target exports, as its configuration says it.
 
+use super::block_limits::BlockLimits;
 use super::identity::NamespaceId;
 use super::operations::{ConfigError, Place};
 use core::net::SocketAddr;
@@ -154,8 +155,8 @@ pub struct NamespaceConfig {
     pub volatile_cache: bool,
     /// Deallocated blocks read as zeroes until they are written.
     pub deallocated_reads_zero: bool,
-    /// Octets that writes and deallocations are best aligned to: a power of two, at least a block.
-    pub granule_bytes: u32,
+    /// How to use the blocks well.
+    pub limits: BlockLimits,
 }
 
 impl NamespaceConfig {
@@ -171,7 +172,7 @@ impl NamespaceConfig {
             id: None,
             volatile_cache: true,
             deallocated_reads_zero: true,
-            granule_bytes: 4096,
+            limits: BlockLimits::default(),
         }
     }
 }
@@ -340,16 +341,14 @@ impl Description for NamespaceConfig {
     }
 
     fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
-        let (granule, shift) = (self.granule_bytes, self.lba_shift);
+        let shift = self.lba_shift;
         let fits = [
             (shift == 9 || shift == 12, "block size", u64::from(shift), "use 512 or 4096 octets"),
             (self.blocks > 0, "blocks", self.blocks, "give it at least one block"),
             (self.blocks <= u64::MAX >> 13, "blocks", self.blocks, "use fewer"),
-            (granule.is_power_of_two(), "granule", granule.into(), "use a power of two"),
-            (granule <= 1 << 24, "granule", granule.into(), "use at most 16 MiB"),
-            (granule >> shift.min(31) >= 1, "granule", granule.into(), "use at least a block"),
         ];
         let unfit = fits.into_iter().find(|(fits, ..)| !fits);
-        unfit.map_or(Ok(()), |(_, field, value, hint)| Err((field, value.to_string(), hint)))
+        let unfit = unfit.map(|(_, field, value, hint)| (field, value.to_string(), hint));
+        unfit.map_or_else(|| self.limits.check(shift), Err)
     }
 }

@@ -23,6 +23,7 @@ pub mod stability;
 mod aborts;
 mod admin;
 mod admission;
+mod block_limits;
 mod config;
 mod connect;
 mod control;
@@ -44,6 +45,7 @@ mod subsystem;
 
 pub use admin::Outcome;
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
+pub use block_limits::BlockLimits;
 pub use config::{
     Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };

@@ -41,7 +41,9 @@ impl Namespace {
     /// CNS 00h.
     pub(super) fn identify(&self) -> IdentifyNamespace {
         let mut page = IdentifyNamespace::new_zeroed();
-        let granule = ((self.config.granule_bytes >> self.config.lba_shift) - 1) as u16;
+        let limits = &self.config.limits;
+        let blocks = |bytes: u32| (bytes >> self.config.lba_shift) as u16;
+        let less_one = |bytes: u32| ((bytes >> self.config.lba_shift) - 1) as u16;
         (page.nsze, page.ncap) = (self.config.blocks.into(), self.config.blocks.into());
         page.nuse = self.config.blocks.into();
         page.nsfeat = nsfeat::OPTIMAL_IO;
@@ -50,11 +52,16 @@ impl Namespace {
         if self.config.deallocated_reads_zero {
             page.dlfeat |= dlfeat::READS_ZERO;
         }
-        for field in
-            [&mut page.npwg, &mut page.npwa, &mut page.npdg, &mut page.npda, &mut page.nows]
-        {
-            *field = granule.into();
+        if limits.atomic_bytes > 0 {
+            page.nsfeat |= nsfeat::ATOMICITY;
+            page.nawun = less_one(limits.atomic_bytes).into();
+            page.nawupf = page.nawun;
         }
+        page.noiob = blocks(limits.boundary_bytes).into();
+        page.npwg = less_one(limits.write_bytes).into();
+        page.npdg = less_one(limits.discard_bytes).into();
+        (page.npwa, page.npda) = (page.npwg, page.npdg);
+        page.nows = less_one(limits.optimal_bytes).into();
         page.anagrpid = ANA_GROUP.into();
         page.nsattr = self.nsattr();
         page.nguid = self.id.nguid;

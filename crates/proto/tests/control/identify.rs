@@ -1,6 +1,7 @@
 //! Identify: every page, its fields, and what is refused.
 
-use crate::script::{NQN, Script};
+use crate::script::{NQN, Script, add};
+use roadtrain_proto::target::{BlockLimits, NamespaceConfig};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{
     IdentifyCommandSets, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
@@ -78,6 +79,27 @@ fn namespaces_are_described() {
     assert_eq!((page.nsze.get(), page.block_bytes(), page.dlfeat), (1000, Some(4096), 0b1000));
     assert_eq!(page.npwg.get(), 15);
     assert!(page.is_read_only());
+}
+
+#[test]
+fn what_a_store_is_good_at_is_told() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    let limits = BlockLimits {
+        atomic_bytes: 16 << 10,
+        write_bytes: 64 << 10,
+        optimal_bytes: 192 << 10,
+        boundary_bytes: 1 << 20,
+        discard_bytes: 256 << 10,
+    };
+    let namespace = NamespaceConfig { limits, ..NamespaceConfig::new(2, 1000, 12) };
+    script.target.apply(&[add(NQN, namespace)]).unwrap();
+    let answer = script.succeed(cntlid, identify(cns::NAMESPACE, 2));
+    let page: &IdentifyNamespace = answer.page();
+    assert_eq!((page.nsfeat, page.nawun.get(), page.nawupf.get()), (0x12, 3, 3));
+    assert_eq!((page.nacwu.get(), page.nabsn.get(), page.nabspf.get()), (0, 0, 0));
+    assert_eq!((page.npwg.get(), page.npwa.get(), page.nows.get()), (15, 15, 47));
+    assert_eq!((page.npdg.get(), page.npda.get(), page.noiob.get()), (63, 63, 256));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::script::{
     HOST, NQN, PRIVATE_NQN, STRANGER, Script, add, config, remove, remove_subsystem, resize,
 };
 use roadtrain_proto::target::{
-    CloseReason, ConfigError, NamespaceConfig, NamespaceId, Operation, Place, SubsystemConfig,
-    Target, TargetConfig, TargetEvent,
+    BlockLimits, CloseReason, ConfigError, NamespaceConfig, NamespaceId, Operation, Place,
+    SubsystemConfig, Target, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::identify::{IdentifyNamespace, NamespaceList, cns};
@@ -65,7 +65,8 @@ fn impossible_changes_change_nothing() {
     for (blocks, lba_shift, granule_bytes) in
         [(0, 9, 4096), (u64::MAX, 9, 4096), (1, 10, 4096), (1, 9, 3000), (1, 12, 512)]
     {
-        let config = NamespaceConfig { granule_bytes, ..new(2, blocks, lba_shift) };
+        let limits = BlockLimits::pages_of(granule_bytes);
+        let config = NamespaceConfig { limits, ..new(2, blocks, lba_shift) };
         let result = target.apply(&[add(NQN, config)]);
         assert!(matches!(result, Err(ConfigError::Invalid { .. })), "{result:?}");
     }

@@ -1,8 +1,8 @@
 //! A target with two subsystems and a host that talks to it, for scripted tests.
 
 use roadtrain_proto::target::{
-    ConnectRefused, Connected, Listener, NamespaceConfig, Operation, Outcome, SubsystemConfig,
-    Target, TargetConfig, TargetEvent,
+    BlockLimits, ConnectRefused, Connected, Listener, NamespaceConfig, Operation, Outcome,
+    SubsystemConfig, Target, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
@@ -56,7 +56,7 @@ pub(crate) fn config() -> TargetConfig {
         read_only: true,
         volatile_cache: false,
         deallocated_reads_zero: false,
-        granule_bytes: 65536,
+        limits: BlockLimits::pages_of(65536),
         ..read_only
     });
     let mut private = SubsystemConfig::new(PRIVATE_NQN);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::resize::{Place, remove_if};
 use crate::spec::{self, BackendSpec, OpenError};
-use crate::{LastSync, identity};
+use crate::{BlockLimits, LastSync, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
 
 /// A file or block device.
@@ -241,6 +241,12 @@ impl Disk {
             return found.map_err(|e| OpenError::io(&self.path, "identify", e));
         }
         identity::of_file(&self.path, &self.file, self.read_only)
+    }
+
+    /// How its blocks are used well: what the kernel says of a device's queue, pages for a file.
+    pub(crate) fn limits(&self, lba_shift: u8) -> BlockLimits {
+        let Some(Place::Block(number)) = self.place() else { return BlockLimits::default() };
+        limits::of_device(number, lba_shift)
     }
 
     /// The descriptor for data; `cached` asks for the one that takes any alignment.
