@@ -4,14 +4,16 @@ use crate::addresses::Addresses;
 use crate::args::{
     EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, Transport, WaitArgs,
 };
+use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
-use crate::identity::check_nqn;
 use crate::namespace::NamespaceSpec;
 use crate::units::CoreList;
-use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use roadtrain_engine::target::Subsystem;
+use roadtrain_proto::target::TargetConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The whole of it.
@@ -70,6 +72,9 @@ pub struct SubsystemSpec {
     /// Serial number, at most 20 characters; derived from the NQN when missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Model number, at most 40 characters; `None`: the product's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// NQNs of the hosts that may connect; `None`: any host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_hosts: Option<BTreeSet<String>>,
@@ -78,7 +83,7 @@ pub struct SubsystemSpec {
     pub namespaces: Vec<NamespaceSpec>,
 }
 
-fn default_port() -> u16 {
+pub(crate) fn default_port() -> u16 {
     4420
 }
 
@@ -134,6 +139,7 @@ impl ServeConfig {
         let subsystem = SubsystemSpec {
             nqn: nqn.unwrap_or_default(),
             serial: None,
+            model: None,
             allow_hosts,
             namespaces: number(namespaces),
         };
@@ -164,8 +170,8 @@ impl ServeConfig {
     #[must_use]
     pub fn needs_restart(&self, new: &ServeConfig) -> bool {
         let fixed = |c: &ServeConfig| {
-            let ServeConfig { subsystems: _, log_level: _, .. } = c;
-            ServeConfig { subsystems: Vec::new(), log_level: None, ..c.clone() }
+            let (address, subsystems) = (Addresses::default(), Vec::new());
+            ServeConfig { address, port: 0, subsystems, ..c.clone() }
         };
         fixed(self) != fixed(new)
     }
@@ -182,14 +188,29 @@ impl ServeConfig {
         if self.subsystems.is_empty() {
             return Err("nothing to export: add a [[subsystem]] with an nqn".into());
         }
-        let mut nqns = BTreeSet::new();
-        for subsystem in &self.subsystems {
-            subsystem.check().map_err(|e| format!("subsystem {}: {e}", subsystem.nqn))?;
-            if !nqns.insert(&subsystem.nqn) {
-                return Err(format!("subsystem {} is there twice", subsystem.nqn));
-            }
-        }
-        Ok(())
+        self.exports().map(drop)
+    }
+
+    /// What the engine exports for it.
+    ///
+    /// # Errors
+    /// What is wrong first with the subsystems.
+    pub(crate) fn exports(&self) -> Result<Vec<Subsystem>, String> {
+        let subsystem = |spec: &SubsystemSpec| {
+            spec.subsystem().map_err(|error| format!("subsystem {}: {error}", spec.nqn))
+        };
+        let subsystems = self.subsystems.iter().map(subsystem).collect::<Result<_, _>>()?;
+        let exports = TargetConfig { subsystems, ..TargetConfig::default() };
+        exports.check().map_err(|error| error.to_string())?;
+        Ok(exports.subsystems)
+    }
+
+    /// Where it listens for connections.
+    ///
+    /// # Errors
+    /// A name that stands for no address.
+    pub(crate) fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
+        self.address.0.iter().map(|address| resolve(address, self.port)).collect()
     }
 
     /// What clap checks on the command line must hold for a file, too.
@@ -266,26 +287,23 @@ fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>
 }
 
 impl SubsystemSpec {
-    /// Whether it can be.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        check_nqn(&self.nqn)?;
-        if self.nqn == DISCOVERY_NQN {
-            return Err("this NQN belongs to discovery, which is always there".into());
-        }
-        let serial = self.serial.as_deref().unwrap_or("");
-        if serial.len() > 20 || !serial.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
-            return Err(format!("serial \"{serial}\" is not 1 to 20 ASCII characters"));
-        }
-        self.allow_hosts.iter().flatten().try_for_each(|nqn| check_nqn(nqn))?;
-        let mut nsids = BTreeSet::new();
-        for namespace in &self.namespaces {
-            let nsid = namespace.nsid.ok_or("every namespace needs its nsid")?;
-            namespace.check().map_err(|e| format!("namespace {nsid}: {e}"))?;
-            if !nsids.insert(nsid) {
-                return Err(format!("nsid {nsid} is there twice"));
-            }
-        }
-        Ok(())
+    /// What the engine exports for it.
+    ///
+    /// # Errors
+    /// A namespace that cannot be.
+    pub(crate) fn subsystem(&self) -> Result<Subsystem, String> {
+        let plain = Subsystem::new(self.nqn.clone());
+        Ok(Subsystem {
+            serial: self.serial.clone(),
+            model: self.model.clone().unwrap_or(plain.model),
+            allowed_hosts: self.allow_hosts.clone(),
+            namespaces: self
+                .namespaces
+                .iter()
+                .map(NamespaceSpec::export)
+                .collect::<Result<_, _>>()?,
+            ..plain
+        })
     }
 }
 
@@ -377,7 +395,11 @@ mod tests {
             flags("--namespace mem:4k --namespace mem:4k,nsid=1 --namespace mem:4k").unwrap();
         let nsids: Vec<_> = config.subsystems[0].namespaces.iter().map(|n| n.nsid).collect();
         assert_eq!(nsids, [Some(2), Some(1), Some(3)]);
-        assert!(flags("--namespace mem:4k,nsid=1 --namespace mem:4k,nsid=1").is_err());
+        for (twice, why) in [("1", "is there already"), ("0", "from 1 to"), ("1025", "from 1 to")] {
+            let error =
+                flags(&format!("--namespace mem:4k,nsid=1 --namespace mem:4k,nsid={twice}"));
+            assert!(error.unwrap_err().message.contains(why));
+        }
     }
 
     #[test]
@@ -392,9 +414,9 @@ mod tests {
             ("address = \"::1\"\n", "nothing to export"),
             ("address = \"::1\"\ncolour = 1\n", "colour"),
             ("address = \"::1\"\nport = 70000\n", "port"),
-            ("address = \"::1\"\n[[subsystem]]\nnqn = \"x\"\n", "not an NQN"),
+            ("address = \"::1\"\n[[subsystem]]\nnqn = \"x\"\n", "write nqn."),
             ("address = \"::1\"\n[[subsystem]]\n", "nqn"),
-            (&format!("{head}[[subsystem]]\nnqn = \"nqn.x:y\"\n"), "twice"),
+            (&format!("{head}[[subsystem]]\nnqn = \"nqn.x:y\"\n"), "is there already"),
             (&format!("{head}[[subsystem.namespace]]\nkind = \"mem\"\nsize = 4096\n"), "nsid"),
             (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\n"), "size"),
             (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"ram\"\n"), "ram"),
@@ -414,7 +436,7 @@ mod tests {
                 ),
                 "latency",
             ),
-            (&format!("{head}allow_hosts = [\"x\"]\n"), "not an NQN"),
+            (&format!("{head}allow_hosts = [\"x\"]\n"), "write nqn."),
             (&format!("{head}[limits]\nqueue_size = 1\n"), "32 to 4096"),
             (&format!("{head}[limits]\nin_capsule_bytes = 100\n"), "multiple of 16"),
             (&format!("{head}[batching]\npolicy = \"fast\"\n"), "fast"),
@@ -449,6 +471,8 @@ mod tests {
         let old = flags("--namespace mem:4k").unwrap();
         let grown = flags("--namespace mem:8k --allow-host nqn.x:h").unwrap();
         assert!(!old.needs_restart(&grown));
+        assert!(!old.needs_restart(&flags("--namespace mem:4k -a ::1 -s 4421").unwrap()));
         assert!(old.needs_restart(&flags("--namespace mem:4k --policy i10").unwrap()));
+        assert!(old.needs_restart(&flags("--namespace mem:4k --log-level debug").unwrap()));
     }
 }

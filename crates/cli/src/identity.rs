@@ -1,7 +1,7 @@
 //! Who this host is: its NQN and its identifier.
 
 use crate::failure::{Failure, Outcome};
-use roadtrain_wire::fabrics::NQN_BYTES_MAX;
+use roadtrain_proto::target::is_nqn;
 use std::fs;
 use std::io::Read;
 
@@ -43,11 +43,8 @@ impl Identity {
 /// # Errors
 /// What is wrong and an example.
 pub(crate) fn check_nqn(nqn: &str) -> Result<(), String> {
-    let has_form = nqn.starts_with("nqn.") && nqn.len() > 4 && nqn.len() <= NQN_BYTES_MAX;
-    if has_form && !nqn.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Ok(());
-    }
-    Err(format!("'{nqn}' is not an NQN: write nqn.2025-01.io.example:name (at most 223 octets)"))
+    let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
+    is_nqn(nqn).then_some(()).ok_or_else(|| format!("'{nqn}' is not an NQN: {hint}"))
 }
 
 /// Reads a UUID with or without dashes.

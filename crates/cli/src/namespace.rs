@@ -3,6 +3,9 @@
 use crate::args::{ClassName, named};
 use crate::identity::parse_uuid;
 use crate::units::{parse_size, size_field};
+use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::host::Class;
+use roadtrain_engine::target::Export;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -112,9 +115,6 @@ impl NamespaceSpec {
     /// What is wrong and what to write instead.
     pub fn check(&self) -> Result<(), String> {
         let kind = self.name();
-        if self.nsid == Some(0) || self.nsid == Some(u32::MAX) {
-            return Err("nsid counts from 1".into());
-        }
         if self.lba != 512 && self.lba != 4096 {
             return Err(format!("lba={} is not a block size: use 512 or 4096", self.lba));
         }
@@ -154,6 +154,30 @@ impl NamespaceSpec {
             None => Ok(None),
         };
         Ok([parse("uuid", &self.uuid)?, parse("nguid", &self.nguid)?])
+    }
+
+    /// What the engine exports for it.
+    ///
+    /// # Errors
+    /// What is wrong and what to write instead.
+    pub(crate) fn export(&self) -> Result<Export, String> {
+        let nsid = self.nsid.ok_or("every namespace needs its nsid")?;
+        self.check().map_err(|error| format!("namespace {nsid}: {error}"))?;
+        let (path, size) = (self.path.clone().unwrap_or_default(), self.size.unwrap_or(0));
+        let kind = match self.kind {
+            Kind::Mem => BackendKind::Memory { size },
+            Kind::Ssd => {
+                let (service, parallel) = self.pace();
+                BackendKind::Ssd { size, service, parallel }
+            }
+            Kind::Null => BackendKind::Null { size },
+            Kind::File => BackendKind::File { path, size: self.size, create: self.size.is_some() },
+            Kind::Block => BackendKind::Block { path },
+        };
+        let [uuid, nguid] = self.ids()?;
+        let backend = BackendSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
+        let class = self.class.map(Class::from);
+        Ok(Export { uuid, nguid, class, ..Export::new(nsid, backend) })
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -320,7 +344,6 @@ mod tests {
             ("file:", "empty path"),
             ("file:a,b", "comma"),
             ("block:/dev/x,size=1GiB", "its own size"),
-            ("mem:1GiB,nsid=0", "from 1"),
             ("mem:1GiB,nsid=x", "not a number"),
             ("mem:1GiB,uuid=12", "uuid: '12' is not a UUID"),
             ("mem:1GiB,nguid=12", "nguid: '12' is not"),

@@ -1,6 +1,9 @@
 //! `roadtrain target`: changes what a running target exports.
 
-use crate::args::{GlobalArgs, TargetArgs, TargetCommand};
+use crate::args::{
+    AddSubsystemArgs, GlobalArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand,
+};
+use crate::config::{SubsystemSpec, number};
 use crate::control::{Call, Change, Done, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{TargetEntry, Targets};
@@ -11,7 +14,8 @@ pub(crate) fn run(args: &TargetArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let targets = Targets::of_user();
     let target = choose(targets.entries()?, args.id.as_deref())?;
-    let reply = socket::ask(&targets.control_socket(&target.id), &call(args)).map_err(|error| {
+    let call = call(args)?;
+    let reply = socket::ask(&targets.control_socket(&target.id), &call).map_err(|error| {
         let (id, pid) = (&target.id, target.process.pid);
         Failure::connect(format!("{id} (process {pid}) does not answer: {error}"))
     })?;
@@ -44,10 +48,29 @@ fn choose(mut targets: Vec<TargetEntry>, id: Option<&str>) -> Outcome<TargetEntr
     }
 }
 
-fn call(args: &TargetArgs) -> Call {
+fn call(args: &TargetArgs) -> Outcome<Call> {
     let nqn = args.nqn.clone();
+    let named =
+        || nqn.clone().ok_or_else(|| Failure::usage("which subsystem? Say its NQN with -n"));
     let change = match args.command.clone() {
-        TargetCommand::Reload => return Call::Reload,
+        TargetCommand::Reload => return Ok(Call::Reload),
+        TargetCommand::Listen(ListenArgs { traddr: address, trsvcid: port }) => {
+            Change::Listen { address, port }
+        }
+        TargetCommand::Unlisten(ListenArgs { traddr: address, trsvcid: port }) => {
+            Change::Unlisten { address, port }
+        }
+        TargetCommand::AddSubsystem(AddSubsystemArgs { numbers, allow_hosts, namespaces }) => {
+            let NumberArgs { serial, model } = numbers;
+            let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
+            let (nqn, namespaces) = (named()?, number(namespaces));
+            let subsystem = SubsystemSpec { nqn, serial, model, allow_hosts, namespaces };
+            Change::AddSubsystem { subsystem }
+        }
+        TargetCommand::RemoveSubsystem => Change::RemoveSubsystem { nqn: named()? },
+        TargetCommand::SetSubsystem(NumberArgs { serial, model }) => {
+            Change::SetSubsystem { nqn, serial, model }
+        }
         TargetCommand::AddNamespace { namespace } => Change::AddNamespace { nqn, namespace },
         TargetCommand::ReplaceNamespace { namespace } => {
             Change::ReplaceNamespace { nqn, namespace }
@@ -62,6 +85,5 @@ fn call(args: &TargetArgs) -> Call {
         TargetCommand::DisallowAnyHost => Change::AllowAnyHost { nqn, allow: false },
     };
     // A path means what it means here, not where the target was started.
-    let operations = vec![change.with_absolute_path()];
-    Call::Apply { operations }
+    Ok(Call::Apply { operations: vec![change.with_absolute_paths()] })
 }

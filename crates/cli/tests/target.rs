@@ -4,8 +4,10 @@ mod harness;
 
 use harness::{NQN, PROGRAM, Target, json, stderr};
 use serde_json::{Value, json as value};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -141,8 +143,8 @@ fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
     let served = Served::new();
     let file = served.path("serve.toml");
     assert_eq!(served.change("reload")["changes"], value!([]));
-    let text = config("allow_hosts = [\"nqn.x:h\"]\n").replace("port = 0", "port = 4499");
-    fs::write(&file, text).unwrap();
+    let text = config("allow_hosts = [\"nqn.x:h\"]\n");
+    fs::write(&file, format!("log_level = \"debug\"\n{text}")).unwrap();
     let done = served.change("reload");
     assert_eq!(done["changes"].as_array().unwrap().len(), 2, "{done}");
     assert!(done["hint"].as_str().unwrap().contains("need a restart"), "{done}");
@@ -150,6 +152,112 @@ fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
     let (code, text) = served.refusal("reload");
     assert_eq!(code, Some(2));
     assert!(text.contains("serve.toml") && text.contains("address"), "{text}");
+}
+
+/// A listener that the file names is opened, one that it names no more is closed, by a request and by SIGHUP; `list`
+/// and the discovery log follow.
+#[test]
+fn listeners_follow_the_file() {
+    let served = Served::new();
+    let first = format!("127.0.0.1:{}", served.target.port);
+    let listeners = || json(&served.run("list --json"))[0]["listeners"].clone();
+    let with = |address: &str| {
+        let text = config("").replace("address = \"127.0.0.1\"", &format!("address = {address}"));
+        fs::write(served.path("serve.toml"), text).unwrap();
+    };
+    with("[\"127.0.0.1\", \"127.0.0.2\"]");
+    let opened = served.change("reload")["changes"][0]["address"].clone();
+    assert_eq!(listeners(), value!([first, opened]));
+    let opened: SocketAddr = opened.as_str().unwrap().parse().unwrap();
+    let log = format!("discover -a 127.0.0.2 -s {} --json", opened.port());
+    let log = || -> BTreeSet<String> {
+        let records = json(&served.run(&log))["records"].clone();
+        let address = |record: &Value| {
+            let part = |name: &str| record[name].as_str().unwrap().to_owned();
+            format!("{}:{}", part("traddr"), part("trsvcid"))
+        };
+        records.as_array().unwrap().iter().map(address).collect()
+    };
+    assert_eq!(log(), BTreeSet::from([first.clone(), opened.to_string()]));
+    with("\"127.0.0.2\"");
+    served.target.signal(libc::SIGHUP);
+    for _ in 0..200 {
+        if listeners() == value!([opened.to_string()]) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(25));
+    }
+    assert_eq!(listeners(), value!([opened.to_string()]));
+    assert_eq!(log(), BTreeSet::from([opened.to_string()]));
+    assert!(TcpStream::connect(first).is_err());
+}
+
+/// Every operation has a word, and what it has done is seen; each refusal says why and where.
+#[test]
+fn every_operation_has_a_word() {
+    const OTHER: &str = "nqn.2025-01.io.example:other";
+    let served = Served::new();
+    let free = TcpListener::bind("127.0.0.4:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    let listen = format!("listen -a 127.0.0.4 -s {port}");
+    let (code, text) = served.refusal(&listen);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("cannot open listener 127.0.0.4:{port}")), "{text}");
+    drop(free);
+    let listens = format!("listener 127.0.0.4:{port}: listens");
+    assert_eq!(served.change(&listen)["changes"][0]["what"], value!(listens));
+    let other = |command: &str| {
+        let host = "--host-nqn nqn.x:h --json";
+        served.run(&format!("{command} -a 127.0.0.4 -s {port} -n {OTHER} {host}"))
+    };
+    let numbers = || {
+        let controller = json(&other("identify"))["controller"].clone();
+        (controller["serial"].clone(), controller["model"].clone())
+    };
+    let image = served.path("c.img");
+    let spec = format!("file:{},size=1MiB", image.display());
+    served.change(&format!(
+        "add-subsystem -n {OTHER} --serial S1 --allow-host nqn.x:h --namespace {spec} --namespace mem:4k"
+    ));
+    assert_eq!(json(&other("list")).as_array().unwrap().len(), 2);
+    assert_eq!(numbers(), (value!("S1"), value!("Roadtrain")));
+    served.change(&format!("set-subsystem -n {OTHER} --model M2"));
+    assert_eq!(numbers(), (value!("S1"), value!("M2")));
+    served.change(&format!("add-namespace mem:8k -n {OTHER}"));
+    served.change(&format!("resize-namespace 2 8k -n {OTHER}"));
+    served.change(&format!("replace-namespace null:1MiB,nsid=3 -n {OTHER}"));
+    served.change(&format!("remove-namespace 1 -n {OTHER}"));
+    let namespaces = served.status()["subsystems"][1]["namespaces"].clone();
+    let stores = namespaces.as_array().unwrap().iter().map(|one| one["store"].as_str().unwrap());
+    assert_eq!(stores.collect::<Vec<_>>(), ["mem", "null"]);
+    served.change(&format!("allow-host nqn.x:i -n {OTHER}"));
+    served.change(&format!("disallow-host nqn.x:h -n {OTHER}"));
+    assert_eq!(other("list").status.code(), Some(3));
+    served.change(&format!("allow-any-host -n {OTHER}"));
+    served.change(&format!("disallow-any-host -n {OTHER}"));
+    assert_eq!(served.status()["subsystems"][1]["allow_hosts"], value!([]));
+
+    for (line, why) in [
+        ("resize-namespace 1 4k", "which subsystem?"),
+        ("remove-subsystem", "with -n"),
+        (&format!("add-subsystem -n {OTHER}"), "is there already"),
+        ("add-subsystem -n nqn.x:z --serial 123456789012345678901", "serial"),
+        ("set-subsystem -n nqn.x:none --serial S", "there is no subsystem nqn.x:none"),
+        (&listen, "is there already"),
+        ("unlisten -a 127.0.0.4 -s 1", "there is no listener 127.0.0.4:1"),
+        ("listen -a ether:eth0", "interfaces need a restart"),
+    ] {
+        let (code, text) = served.refusal(line);
+        assert_eq!(code, Some(2), "{line}: {text}");
+        assert!(text.contains(why), "{line}: {text}");
+    }
+    served.change(&format!("remove-subsystem -n {OTHER}"));
+    assert_eq!(other("list").status.code(), Some(3));
+    assert!(image.exists(), "files stay");
+    served.change(&format!("unlisten -a 127.0.0.4 -s {port}"));
+    served.change(&format!("unlisten -a 127.0.0.1 -s {}", served.target.port));
+    assert_eq!(served.status()["listeners"], value!([]));
+    assert_eq!(served.change("reload")["changes"].as_array().unwrap().len(), 1, "a new port");
 }
 
 #[test]

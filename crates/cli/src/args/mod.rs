@@ -43,7 +43,7 @@ pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
 pub use stream::{LaneChoice, StepSpec, StreamSpec};
-pub use target::{TargetArgs, TargetCommand};
+pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 

@@ -18,6 +18,8 @@ Examples:
   roadtrain target resize-namespace 2 200GiB
   roadtrain target remove-namespace 2 -n nqn.2025-01.io.example:disk
   roadtrain target allow-host nqn.2025-01.io.example:host7
+  roadtrain target listen -a 192.0.2.8 -s 4420
+  roadtrain target add-subsystem -n nqn.2025-01.io.example:other --namespace mem:1GiB
   roadtrain target reload --id target0 --json";
 
 /// Options of `roadtrain target`.
@@ -40,6 +42,16 @@ pub struct TargetArgs {
 pub enum TargetCommand {
     /// Read the configuration file again, as at SIGHUP.
     Reload,
+    /// Take connections at an address.
+    Listen(ListenArgs),
+    /// Take no more connections at an address; those that there are live on.
+    Unlisten(ListenArgs),
+    /// Add a subsystem, whose NQN -n says.
+    AddSubsystem(AddSubsystemArgs),
+    /// Remove the subsystem that -n says, with its namespaces; its hosts are disconnected, its files stay.
+    RemoveSubsystem,
+    /// Give a subsystem another serial or model number; connected hosts see it when they connect again.
+    SetSubsystem(NumberArgs),
     /// Add a namespace; `roadtrain serve --help` says what SPEC is.
     AddNamespace {
         /// Such as file:/srv/b.img,size=100GiB or mem:1GiB,nsid=3.
@@ -79,4 +91,40 @@ pub enum TargetCommand {
     AllowAnyHost,
     /// Let only hosts connect that are named with allow-host, and end the connections of all others.
     DisallowAnyHost,
+}
+
+/// An address of a listener.
+#[derive(Args, Clone, Debug)]
+pub struct ListenArgs {
+    /// Address or name, IPv4 or IPv6.
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    pub traddr: String,
+    /// TCP port; listening on 0 takes a free one.
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
+    pub trsvcid: u16,
+}
+
+/// What a subsystem tells its hosts about itself.
+#[derive(Args, Clone, Debug)]
+pub struct NumberArgs {
+    /// Serial number, at most 20 characters.
+    #[arg(long)]
+    pub serial: Option<String>,
+    /// Model number, at most 40 characters.
+    #[arg(long)]
+    pub model: Option<String>,
+}
+
+/// A new subsystem.
+#[derive(Args, Clone, Debug)]
+pub struct AddSubsystemArgs {
+    /// Its numbers.
+    #[command(flatten)]
+    pub numbers: NumberArgs,
+    /// NQN of a host that may connect [default: any host]. Repeatable.
+    #[arg(long = "allow-host", value_name = "NQN")]
+    pub allow_hosts: Vec<String>,
+    /// A namespace; `roadtrain serve --help` says what SPEC is. Repeatable.
+    #[arg(long = "namespace", value_name = "SPEC")]
+    pub namespaces: Vec<NamespaceSpec>,
 }

@@ -6,7 +6,7 @@
 pub(crate) mod counters;
 pub(crate) mod socket;
 
-use crate::config::SubsystemSpec;
+use crate::config::{SubsystemSpec, default_port};
 use crate::failure::Failure;
 use crate::namespace::NamespaceSpec;
 use crate::units::size_field;
@@ -15,6 +15,7 @@ use roadtrain_proto::target::{Description, Place};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
+use std::net::SocketAddr;
 
 /// Of the schema. Another one is another number.
 pub(crate) const VERSION: u32 = 1;
@@ -61,6 +62,17 @@ pub(crate) enum Change {
     RemoveSubsystem {
         /// The subsystem.
         nqn: String,
+    },
+    /// Gives a subsystem other numbers; what is left out stays.
+    SetSubsystem {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// Serial number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serial: Option<String>,
+        /// Model number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
     },
     /// Adds a namespace; without an `nsid` it gets the first free one.
     AddNamespace {
@@ -114,17 +126,36 @@ pub(crate) enum Change {
         /// Whether any host may.
         allow: bool,
     },
+    /// Takes connections at an address.
+    Listen {
+        /// Address or name.
+        address: String,
+        /// TCP port; 0 lets the system choose.
+        #[serde(default = "default_port")]
+        port: u16,
+    },
+    /// Takes no more connections there; those that there are live on.
+    Unlisten {
+        /// Address or name.
+        address: String,
+        /// TCP port.
+        #[serde(default = "default_port")]
+        port: u16,
+    },
 }
 
 impl Change {
     /// The same for a process that runs in another folder.
-    pub(crate) fn with_absolute_path(mut self) -> Change {
-        if let Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. } =
-            &mut self
-            && let Some(path) = &mut namespace.path
-            && let Ok(absolute) = std::path::absolute(&*path)
-        {
-            *path = absolute;
+    pub(crate) fn with_absolute_paths(mut self) -> Change {
+        let namespaces = match &mut self {
+            Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. } => {
+                std::slice::from_mut(namespace)
+            }
+            Change::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
+            _ => &mut [],
+        };
+        for path in namespaces.iter_mut().filter_map(|namespace| namespace.path.as_mut()) {
+            *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         }
         self
     }
@@ -205,16 +236,20 @@ pub(crate) struct Changed {
     pub nqn: Option<String>,
     /// The namespace.
     pub nsid: Option<u32>,
+    /// The listener.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
 }
 
 impl<N: Description> From<&Operation<N>> for Changed {
     fn from(operation: &Operation<N>) -> Changed {
-        let (nqn, nsid) = match operation.place() {
-            Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid)),
-            Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None),
-            Place::Limits | Place::Listener(_) => (None, None),
+        let (nqn, nsid, address) = match operation.place() {
+            Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
+            Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
+            Place::Listener(address) => (None, None, Some(address)),
+            Place::Limits => (None, None, None),
         };
-        Changed { what: operation.to_string(), nqn, nsid }
+        Changed { what: operation.to_string(), nqn, nsid, address }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A place for a new attachment: no two of them have the same name, mountpoint or socket.
 
-use super::entry::{DeviceEntry, Entry, Phase};
+use super::entry::{DeviceEntry, Entry, Phase, write_entry};
 use super::process::Process;
 use super::{Registry, remove_folder};
 use crate::failure::{Failure, Outcome};
@@ -216,7 +216,8 @@ impl Registration {
 
     fn write(&self) -> Outcome {
         let folder = self.registry.folder(self.id());
-        self.entry.write(&folder).map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))
+        write_entry(&folder, &self.entry)
+            .map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Its file.
-const FILE: &str = "entry.json";
+pub(super) const FILE: &str = "entry.json";
 
 /// How far an attachment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,16 +74,6 @@ impl Entry {
         Ok(Some(entry))
     }
 
-    /// Writes it; readers see the old one or the new one.
-    ///
-    /// # Errors
-    /// The folder is gone, or full.
-    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        let new = folder.join(".entry.new");
-        fs::write(&new, serde_json::to_vec_pretty(self)?)?;
-        fs::rename(new, folder.join(FILE))
-    }
-
     /// Whether `name` means it: its ID, NQN or `--as`, or the name of a device or resource.
     #[must_use]
     pub(crate) fn is_called(&self, name: &str) -> bool {
@@ -119,6 +109,16 @@ impl Entry {
         let first = self.devices.first().and_then(|device| device.names.first());
         first.unwrap_or(&self.spec)
     }
+}
+
+/// Writes an entry into its folder; readers see the old one or the new one.
+///
+/// # Errors
+/// The folder is gone, or full.
+pub(crate) fn write_entry(folder: &Path, entry: &impl Serialize) -> io::Result<()> {
+    let new = folder.join(".entry.new");
+    fs::write(&new, serde_json::to_vec_pretty(entry)?)?;
+    fs::rename(new, folder.join(FILE))
 }
 
 fn is_absence(error: &io::Error) -> bool {

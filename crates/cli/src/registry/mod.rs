@@ -21,7 +21,7 @@ mod process;
 mod target;
 
 pub(crate) use claim::{Claim, Registration};
-pub(crate) use entry::{DeviceEntry, Entry, Phase};
+pub(crate) use entry::{DeviceEntry, Entry, Phase, write_entry};
 pub(crate) use process::Process;
 pub(crate) use target::{TargetClaim, TargetEntry, TargetPlace, Targets};
 

@@ -5,6 +5,7 @@
 //!                               /control.sock   where that process answers
 //! ```
 
+use super::entry::{FILE, write_entry};
 use super::process::Process;
 use super::{Registry, claim, remove_folder};
 use crate::failure::{Failure, Outcome};
@@ -13,8 +14,6 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-
-const FILE: &str = "entry.json";
 
 /// A running `serve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,10 +100,10 @@ impl Targets {
         let make = || -> io::Result<()> {
             remove_folder(&folder)?; // what was never finished
             DirBuilder::new().mode(0o700).create(&folder)?;
-            fs::write(folder.join(FILE), serde_json::to_vec_pretty(&entry)?)
+            write_entry(&folder, &entry)
         };
         make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
-        Ok(TargetPlace { id: entry.id, folder })
+        Ok(TargetPlace { entry, folder })
     }
 }
 
@@ -121,9 +120,10 @@ pub(crate) struct TargetClaim<'a> {
 /// A target's place. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct TargetPlace {
-    /// The target's name.
-    pub id: String,
-    folder: PathBuf,
+    /// What is written about it.
+    pub entry: TargetEntry,
+    /// Where that is.
+    pub folder: PathBuf,
 }
 
 impl TargetPlace {
@@ -156,7 +156,10 @@ mod tests {
         };
         assert!(ids().is_empty(), "no folder yet");
         let (first, disk) = (claim(None).unwrap(), claim(Some("disk")).unwrap());
-        assert_eq!((ids(), first.id.as_str()), (vec!["disk".into(), "target0".into()], "target0"));
+        assert_eq!(
+            (ids(), first.entry.id.as_str()),
+            (vec!["disk".into(), "target0".into()], "target0")
+        );
         assert!(claim(Some("disk")).unwrap_err().message.contains("choose another"));
         assert_eq!(claim(Some("../x")).unwrap_err().kind, crate::Kind::Usage);
         let mut gone = targets.entries().unwrap().remove(0);

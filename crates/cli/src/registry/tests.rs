@@ -13,7 +13,7 @@ fn ids(registry: &Registry) -> Vec<String> {
 fn kill(registry: &Registry, id: &str) -> Entry {
     let mut entry = registry.find(id).unwrap().remove(0);
     entry.process.started += 1;
-    entry.write(&registry.folder(id)).unwrap();
+    write_entry(&registry.folder(id), &entry).unwrap();
     entry
 }
 

@@ -1,17 +1,23 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
-use super::{export, subsystem, subsystems};
+use super::{interfaces, listeners};
+use crate::addresses::Addresses;
 use crate::config::ServeConfig;
+use crate::connect::resolve;
 use crate::control::counters::Counters;
 use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
 use crate::failure::{Failure, Outcome};
-use crate::registry::TargetPlace;
+use crate::namespace::NamespaceSpec;
+use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
 use roadtrain_engine::backend::BackendKind;
-use roadtrain_engine::target::{Blocks, Export, Operation, Place, Server, ServerError};
+use roadtrain_engine::target::{
+    Blocks, ConfigError, Export, Operation, Place, Server, ServerError,
+};
 use roadtrain_proto::target::TargetConfig;
 use serde_json::json;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,9 +29,9 @@ use tracing::{info, warn};
 /// A running target, shared by the main thread and the one that answers.
 pub(super) struct Served {
     server: Arc<Server>,
-    /// Its name here, if it has one.
-    id: String,
-    listeners: Vec<String>,
+    /// What is written about it, and where, if it has a place.
+    place: Mutex<Option<(TargetEntry, PathBuf)>>,
+    interfaces: Addresses,
     /// As it was read last. What needs a restart stays what it was, so that each reload says so again.
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
@@ -36,13 +42,12 @@ impl Served {
     pub(super) fn new(
         server: Arc<Server>,
         place: Option<&TargetPlace>,
-        listeners: Vec<String>,
         (config, file): (ServeConfig, Option<&Path>),
     ) -> Served {
         Served {
             server,
-            id: place.map_or_else(String::new, |place| place.id.clone()),
-            listeners,
+            place: Mutex::new(place.map(|place| (place.entry.clone(), place.folder.clone()))),
+            interfaces: interfaces(&config),
             config: Mutex::new(config),
             file: file.map(Path::to_owned),
             begun: Instant::now(),
@@ -97,29 +102,32 @@ impl Served {
         let new = ServeConfig::read(file)?;
         let hint = config.needs_restart(&new).then(|| {
             format!(
-                "{}: only subsystems are reloaded; the other changes need a restart",
+                "{}: only addresses and subsystems are reloaded; the other changes need a restart",
                 file.display()
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
-        let changes =
-            self.server.reload(&subsystems(&new.subsystems)?).map_err(ServerError::from)?;
+        let (listen, exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
+        let changes = self.server.reconfigure(&listen, &exports).map_err(ServerError::from)?;
         info!(changes = changes.len(), "reloaded {}", file.display());
-        config.subsystems = new.subsystems;
+        let ServeConfig { address, port, subsystems, .. } = new;
+        *config = ServeConfig { address, port, subsystems, ..config.clone() };
+        self.write_listeners();
         Ok(Done { changes: changes.iter().map(Changed::from).collect(), hint })
     }
 
     fn apply(&self, changes: Vec<Change>) -> Reply {
-        let mut exports = self.server.exports();
+        let (mut exports, (seen, _)) = (self.server.exports(), self.server.view());
         let mut operations = Vec::new();
         for change in changes {
             // Each is meant as the ones before it leave things.
-            let operation = operation(&exports, change)?;
+            let operation = operation(&exports, &seen, change)?;
             exports = exports.with(std::slice::from_ref(&operation))?;
             operations.push(operation);
         }
         let changes = self.server.apply(&operations)?;
         info!(changes = changes.len(), "changed at the control socket");
+        self.write_listeners();
         let hint = match &self.file {
             Some(file) => format!(
                 "not written to {}: a reload or a restart goes back to what that says",
@@ -128,6 +136,18 @@ impl Served {
             None => "it lasts until the target ends: there is no configuration file".to_owned(),
         };
         Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint: Some(hint) }))
+    }
+
+    /// For those who look while this process does not answer.
+    fn write_listeners(&self) {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((entry, folder)) = place.as_mut() else { return };
+        let listeners = listeners(&self.server, &self.interfaces);
+        if listeners != entry.listeners {
+            entry.listeners = listeners;
+            let written = write_entry(folder, entry);
+            written.unwrap_or_else(|error| warn!("{}: {error}", folder.display()));
+        }
     }
 
     fn report(&self) -> TargetReport {
@@ -142,13 +162,19 @@ impl Served {
         };
         let (config, controllers) = self.server.view();
         let exports = self.server.exports();
-        let facts = (self.id.clone(), self.listeners.clone(), self.file.clone());
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
+        let facts = (id, listeners(&self.server, &self.interfaces), self.file.clone());
         TargetReport::serving(facts, traffic, &exports, &config, &controllers)
     }
 }
 
 /// What a change means for what is exported.
-fn operation(exports: &TargetConfig<Export>, change: Change) -> Result<Operation<Export>, Refusal> {
+fn operation(
+    exports: &TargetConfig<Export>,
+    seen: &TargetConfig,
+    change: Change,
+) -> Result<Operation<Export>, Refusal> {
     let only = |nqn: Option<String>| match (nqn, &exports.subsystems[..]) {
         (Some(nqn), _) => Ok(nqn),
         (None, [only]) => Ok(only.nqn.clone()),
@@ -158,17 +184,22 @@ fn operation(exports: &TargetConfig<Export>, change: Change) -> Result<Operation
             Err(Refusal { field: Some("nqn".into()), ..Refusal::new(Why::Invalid, message) })
         }
     };
-    let namespaces = |nqn: &str| {
-        let subsystem = exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
-        subsystem.map_or(&[][..], |subsystem| &subsystem.namespaces)
-    };
+    let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
+    let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
         Change::AddSubsystem { subsystem: new } => {
-            new.check()
-                .map_err(|e| Refusal::new(Why::Invalid, format!("subsystem {}: {e}", new.nqn)))?;
-            Operation::AddSubsystem(subsystem(&new)?)
+            let unfit = |e| Refusal::new(Why::Invalid, format!("subsystem {}: {e}", new.nqn));
+            Operation::AddSubsystem(new.subsystem().map_err(unfit)?)
         }
         Change::RemoveSubsystem { nqn } => Operation::RemoveSubsystem { nqn },
+        Change::SetSubsystem { nqn, serial, model } => {
+            let nqn = only(nqn)?;
+            let unknown = || ConfigError::Unknown(Place::Subsystem(nqn.clone()));
+            let old = subsystem(&nqn).ok_or_else(unknown)?;
+            let serial = serial.or_else(|| old.serial.clone());
+            let model = model.unwrap_or_else(|| old.model.clone());
+            Operation::SetSubsystem { nqn, serial, model }
+        }
         Change::AddNamespace { nqn, mut namespace } => {
             let nqn = only(nqn)?;
             let is_free = |nsid: &u32| namespaces(&nqn).iter().all(|other| other.nsid != *nsid);
@@ -191,19 +222,41 @@ fn operation(exports: &TargetConfig<Export>, change: Change) -> Result<Operation
         Change::ResizeNamespace { nqn, nsid, size: None } => {
             let nqn = only(nqn)?;
             let there = namespaces(&nqn).iter().find(|namespace| namespace.nsid == nsid).cloned();
-            let unknown = || format!("there is no {}", Place::Namespace(nqn.clone(), nsid));
-            let namespace = there.ok_or_else(|| Refusal::new(Why::Unknown, unknown()))?;
+            let unknown = || ConfigError::Unknown(Place::Namespace(nqn.clone(), nsid));
+            let namespace = there.ok_or_else(unknown)?;
             Operation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
         }
         Change::AllowHost { nqn, host } => Operation::AllowHost { nqn: only(nqn)?, host },
         Change::DisallowHost { nqn, host } => Operation::DisallowHost { nqn: only(nqn)?, host },
         Change::AllowAnyHost { nqn, allow } => Operation::AllowAnyHost { nqn: only(nqn)?, allow },
+        Change::Listen { address, port } => {
+            let mut addresses: Vec<_> = exports.listeners.iter().map(|one| one.address).collect();
+            addresses.push(tcp_address(&address, port)?);
+            let new = exports.listeners_at(&addresses).pop();
+            Operation::Listen(new.ok_or_else(|| Refusal::new(Why::Failed, "too many listeners"))?)
+        }
+        Change::Unlisten { address, port } => {
+            let address = tcp_address(&address, port)?;
+            let mut known = exports.listeners.iter().chain(&seen.listeners);
+            // As it was asked for, which may be port 0.
+            let asked = known.find(|one| one.address == address).and_then(|known| {
+                exports.listeners.iter().find(|asked| asked.portid == known.portid)
+            });
+            let unknown = || ConfigError::Unknown(Place::Listener(address));
+            Operation::Unlisten(*asked.ok_or_else(unknown)?)
+        }
     })
 }
 
-fn checked(namespace: &crate::namespace::NamespaceSpec) -> Result<Export, Refusal> {
-    namespace.check().map_err(|e| Refusal::new(Why::Invalid, e))?;
-    Ok(export(namespace)?)
+fn checked(namespace: &NamespaceSpec) -> Result<Export, Refusal> {
+    namespace.export().map_err(|e| Refusal::new(Why::Invalid, e))
+}
+
+fn tcp_address(address: &str, port: u16) -> Outcome<SocketAddr> {
+    if address.starts_with("ether:") {
+        return Err(Failure::usage("interfaces need a restart: give an address or a name"));
+    }
+    resolve(address, port)
 }
 
 /// The same, with the size that its file or device has.
@@ -214,4 +267,82 @@ fn as_large_as_it_is(mut export: Export) -> Export {
         (*size, *create) = (None, false);
     }
     export
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+    use roadtrain_engine::target::{Listener, Subsystem};
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    const PAGE: &str = include_str!("../../../../docs/reference/control-socket.md");
+
+    fn word(operation: &Operation<Export>) -> &'static str {
+        match operation {
+            Operation::AddSubsystem(_) => "add_subsystem",
+            Operation::RemoveSubsystem { .. } => "remove_subsystem",
+            Operation::SetSubsystem { .. } => "set_subsystem",
+            Operation::AddNamespace { .. } => "add_namespace",
+            Operation::RemoveNamespace { .. } => "remove_namespace",
+            Operation::ReplaceNamespace { .. } => "replace_namespace",
+            Operation::ResizeNamespace { .. } => "resize_namespace",
+            Operation::AllowAnyHost { .. } => "allow_any_host",
+            Operation::AllowHost { .. } => "allow_host",
+            Operation::DisallowHost { .. } => "disallow_host",
+            Operation::Listen(_) => "listen",
+            Operation::Unlisten(_) => "unlisten",
+        }
+    }
+
+    /// Each is itself at the socket, a command of the command line, and on the page.
+    #[test]
+    fn every_operation_has_one_word_everywhere() {
+        let listener = Listener { portid: 1, address: ([127, 0, 0, 1], 4420).into() };
+        let exports = TargetConfig {
+            subsystems: vec![Subsystem::new("nqn.x:y")],
+            listeners: vec![listener],
+            ..TargetConfig::default()
+        };
+        let namespace = json!({"kind": "mem", "size": 4096, "nsid": 1});
+        let operation = |params: Value| {
+            let change: Change = serde_json::from_value(params).unwrap();
+            operation(&exports, &TargetConfig::default(), change).unwrap()
+        };
+        let mut words = BTreeSet::new();
+        for (name, more) in [
+            ("add_subsystem", json!({"subsystem": {"nqn": "nqn.x:z"}})),
+            ("remove_subsystem", json!({"nqn": "nqn.x:y"})),
+            ("set_subsystem", json!({"serial": "S"})),
+            ("add_namespace", json!({"namespace": namespace})),
+            ("remove_namespace", json!({"nsid": 1})),
+            ("replace_namespace", json!({"namespace": namespace})),
+            ("resize_namespace", json!({"nsid": 1, "size": 8192})),
+            ("allow_any_host", json!({"allow": true})),
+            ("allow_host", json!({"host": "nqn.x:h"})),
+            ("disallow_host", json!({"host": "nqn.x:h"})),
+            ("listen", json!({"address": "::1"})),
+            ("unlisten", json!({"address": "127.0.0.1"})),
+        ] {
+            let mut params = more;
+            params["operation"] = name.into();
+            assert_eq!(word(&operation(params)), name);
+            words.insert(name.to_owned());
+        }
+        let (_, table) = PAGE.split_once("| `operation` | members |").unwrap();
+        let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+        let names = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`'));
+        let named: BTreeSet<String> =
+            names.filter(|name| name.starts_with(char::is_alphabetic)).map(str::to_owned).collect();
+        assert_eq!(named, words, "docs/reference/control-socket.md");
+        let cli = Cli::command();
+        let commands = cli.find_subcommand("target").unwrap().get_subcommands();
+        let commands = commands.map(|command| command.get_name().replace('-', "_"));
+        let others = ["reload", "disallow_any_host"]; // which is allow_any_host with false
+        let commands: BTreeSet<String> =
+            commands.filter(|name| !others.contains(&name.as_str())).collect();
+        assert_eq!(commands, words, "roadtrain target");
+    }
 }

@@ -2,19 +2,15 @@
 
 mod control;
 
+use crate::addresses::Addresses;
 use crate::args::{GlobalArgs, ServeArgs};
-use crate::config::{EtherSpec, ServeConfig, SubsystemSpec};
+use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
-use crate::namespace::{Kind, NamespaceSpec};
 use crate::registry::{TargetClaim, TargetPlace, Targets};
 use crate::signals::{self, Signal, Signals};
-use crate::{connect, logs, notify, output};
+use crate::{logs, notify, output};
 use control::Served;
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
-use roadtrain_engine::host::Class;
-use roadtrain_engine::target::{
-    Blocks, ConnectionLimits, Export, Server, ServerConfig, ServerError, Subsystem,
-};
+use roadtrain_engine::target::{ConnectionLimits, Server, ServerConfig, ServerError};
 use roadtrain_proto::target::{ConfigError, Limits};
 use roadtrain_wire::pdu::Digests;
 use std::sync::Arc;
@@ -40,12 +36,11 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block()?;
     let server = Arc::new(Server::start(engine_config)?);
     server.on_failure(signals::stop_self);
-    let listeners = listeners(&server, &config);
+    let listeners = listeners(&server, &interfaces(&config));
     let ready = ready(&listeners, &config);
     let place = if args.control_stdin { None } else { claim(args, &listeners)? };
     let file = args.config.as_deref();
-    let served = Served::new(server.clone(), place.as_ref(), listeners, (config, file));
-    let served = Arc::new(served);
+    let served = Arc::new(Served::new(server.clone(), place.as_ref(), (config, file)));
     match &place {
         Some(place) => served
             .answer_at(&place.control_socket())
@@ -84,14 +79,14 @@ fn claim(args: &ServeArgs, listeners: &[String]) -> Outcome<Option<TargetPlace>>
 }
 
 /// Where it listens.
-fn listeners(server: &Server, config: &ServeConfig) -> Vec<String> {
-    let listed = |ether: &EtherSpec| {
-        let names = ether.interfaces.0.iter();
-        names.map(|name| format!("ether:{name}")).collect::<Vec<_>>()
-    };
-    let interfaces = config.ether.iter().flat_map(listed);
+fn listeners(server: &Server, interfaces: &Addresses) -> Vec<String> {
+    let interfaces = interfaces.0.iter().map(|name| format!("ether:{name}"));
     let addresses = server.addresses().into_iter().map(|address| address.to_string());
     addresses.chain(interfaces).collect()
+}
+
+fn interfaces(config: &ServeConfig) -> Addresses {
+    config.ether.as_ref().map(|ether| ether.interfaces.clone()).unwrap_or_default()
 }
 
 fn ready(listeners: &[String], config: &ServeConfig) -> String {
@@ -122,10 +117,9 @@ impl From<ServerError> for Failure {
 }
 
 fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
-    let resolve = |address: &String| connect::resolve(address, config.port);
-    let listen = config.address.0.iter().map(resolve).collect::<Outcome<_>>()?;
     let (asked, granted) = (&config.limits, Limits::default());
-    let base = ServerConfig::new(listen, subsystems(&config.subsystems)?);
+    let subsystems = config.exports().map_err(Failure::usage)?;
+    let base = ServerConfig::new(config.addresses()?, subsystems);
     let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
     let ether = config.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
     Ok(ServerConfig {
@@ -157,45 +151,13 @@ fn engine_config(config: &ServeConfig) -> Outcome<ServerConfig> {
     })
 }
 
-fn subsystems(specs: &[SubsystemSpec]) -> Outcome<Vec<Subsystem>> {
-    specs.iter().map(subsystem).collect()
-}
-
-fn subsystem(spec: &SubsystemSpec) -> Outcome<Subsystem> {
-    Ok(Subsystem {
-        serial: spec.serial.clone(),
-        allowed_hosts: spec.allow_hosts.clone(),
-        namespaces: spec.namespaces.iter().map(export).collect::<Outcome<_>>()?,
-        ..Subsystem::new(spec.nqn.clone())
-    })
-}
-
-fn export(spec: &NamespaceSpec) -> Outcome<Export> {
-    let (path, size) = (spec.path.clone().unwrap_or_default(), spec.size.unwrap_or(0));
-    let kind = match spec.kind {
-        Kind::Mem => BackendKind::Memory { size },
-        Kind::Ssd => {
-            let (service, parallel) = spec.pace();
-            BackendKind::Ssd { size, service, parallel }
-        }
-        Kind::Null => BackendKind::Null { size },
-        Kind::File => BackendKind::File { path, size: spec.size, create: spec.size.is_some() },
-        Kind::Block => BackendKind::Block { path },
-    };
-    let [uuid, nguid] = spec.ids().map_err(Failure::usage)?;
-    Ok(Export {
-        nsid: spec.nsid.unwrap_or(1),
-        blocks: Blocks::Spec(BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only }),
-        uuid,
-        nguid,
-        class: spec.class.map(Class::from),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roadtrain_engine::backend::{BackendKind, BackendSpec};
+    use roadtrain_engine::host::Class;
     use roadtrain_engine::spin::Waiting;
+    use roadtrain_engine::target::Export;
 
     #[test]
     fn the_engine_gets_what_was_said() {

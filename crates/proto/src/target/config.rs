@@ -310,9 +310,15 @@ pub(super) fn check_host(nqn: &str, host: &str) -> Result<(), ConfigError> {
     check_nqn(|| Place::subsystem(nqn), "host", host)
 }
 
-fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Result<(), ConfigError> {
+/// Whether a host or subsystem can have that name.
+#[must_use]
+pub fn is_nqn(nqn: &str) -> bool {
     let is_odd = |c: char| c.is_control() || c.is_whitespace();
-    if nqn.starts_with("nqn.") && nqn.len() <= NQN_BYTES_MAX && !nqn.contains(is_odd) {
+    nqn.starts_with("nqn.") && (5..=NQN_BYTES_MAX).contains(&nqn.len()) && !nqn.contains(is_odd)
+}
+
+fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Result<(), ConfigError> {
+    if is_nqn(nqn) {
         return Ok(());
     }
     let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";

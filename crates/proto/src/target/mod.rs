@@ -48,6 +48,7 @@ pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use block_limits::BlockLimits;
 pub use config::{
     Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+    is_nqn,
 };
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::{CloseReason, Target, TargetEvent};
