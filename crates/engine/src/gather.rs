@@ -1,7 +1,9 @@
 //! A caravan as one gather send: header octets and payload where it lies.
 
+use crate::digest;
 use crate::stream::Stream;
 use crate::tuning::GATHER_IOV_MAX;
+use roadtrain_proto::caravan::Caravan;
 use std::io;
 
 /// Header octets a caravan holds: a full set of responses with digests and padding.
@@ -133,3 +135,42 @@ impl Gather {
 // SAFETY: the pointers in `iov` are only used by `send`; whoever moves a filled caravan to another thread
 // keeps `payload`'s contract there.
 unsafe impl Send for Gather {}
+
+/// Writes what a queue pair sends; `place` says where a slot's data lies, from an offset on, for a length.
+pub(crate) struct GatherWriter<'a, F> {
+    gather: &'a mut Gather,
+    place: F,
+    /// PDUs written.
+    pub(crate) headers: u64,
+}
+
+impl<'a, F: FnMut(u16, u32, u32) -> Option<*const u8>> GatherWriter<'a, F> {
+    /// # Safety
+    /// Data is as long as was asked for, and stays as it is until the caravan is sent or cleared.
+    pub(crate) unsafe fn new(gather: &'a mut Gather, place: F) -> Self {
+        GatherWriter { gather, place, headers: 0 }
+    }
+}
+
+impl<F: FnMut(u16, u32, u32) -> Option<*const u8>> Caravan for GatherWriter<'_, F> {
+    fn has_room(&self) -> bool {
+        self.gather.has_room()
+    }
+
+    fn header(&mut self, length: usize) -> &mut [u8] {
+        self.headers += 1;
+        self.gather.header(length)
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
+        let Some(data) = (self.place)(slot, offset, length) else { return };
+        let length = length as usize;
+        // SAFETY: by the promise of who made it.
+        unsafe { self.gather.payload(data, length) };
+        if digest {
+            // SAFETY: as above.
+            let data = unsafe { std::slice::from_raw_parts(data, length) };
+            self.gather.header(4).copy_from_slice(&digest::crc32c(data).to_le_bytes());
+        }
+    }
+}

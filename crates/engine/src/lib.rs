@@ -55,6 +55,7 @@ pub mod spin;
 pub mod stats;
 mod stream;
 pub mod target;
+mod transports;
 pub mod tuning;
 
 /// Where blocks are kept.

@@ -45,13 +45,13 @@ impl Queues {
                 *self = Queues::default();
                 let admin = BlockingQpair::connect_admin(config, *entries, past)?;
                 let admin = self.admin.insert(admin);
-                Ok(Answer::Opened { data_bytes_max: admin.data_bytes_max() })
+                Ok(Answer::Opened { data_bytes_max: admin.wire.data_bytes_max() })
             }
             Ask::Open { qid, entries } => {
                 self.lanes.remove(qid);
                 let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
                 let qpair = admin.connect_lane(config, *entries, qid - 1)?;
-                let data_bytes_max = qpair.data_bytes_max();
+                let data_bytes_max = qpair.wire.data_bytes_max();
                 self.lanes.insert(*qid, qpair);
                 Ok(Answer::Opened { data_bytes_max })
             }
@@ -166,14 +166,14 @@ impl Admin {
 
     /// The way it takes.
     pub(super) fn route(&self) -> Route {
-        self.queues.admin.as_ref().map_or_else(Route::default, BlockingQpair::route)
+        self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.wire.route())
     }
 }
 
 /// The end, after a shutdown that has come to that.
 pub(super) fn close(queues: Queues, shut_down: Result<(), HostError>) {
     match (shut_down, queues.admin) {
-        (Ok(()), Some(admin)) => admin.close(),
+        (Ok(()), Some(admin)) => admin.wire.close(),
         (Err(error @ HostError::Command { .. }), _) => {
             warn!("the target is not shut down, what was written last may be lost: {error}");
         }

@@ -143,8 +143,8 @@ impl Control {
             return;
         }
         let Some(admin) = &mut self.queues.admin else { return };
-        self.found.drain(..).for_each(|found| admin.offer(&found));
-        if let (Some(survey), Some(discovery)) = (admin.take_survey(), &self.discovery) {
+        self.found.drain(..).for_each(|found| admin.wire.offer(&found));
+        if let (Some(survey), Some(discovery)) = (admin.wire.take_survey(), &self.discovery) {
             discovery.tell(survey);
         }
         match admin.next_event() {
@@ -247,7 +247,7 @@ impl Control {
         let mut links = Vec::new();
         for (qid, qpair) in std::mem::take(&mut self.queues.lanes) {
             let lane = usize::from(qid) - 1;
-            match qpair.into_link(info.in_capsule_bytes, self.config.policy) {
+            match qpair.wire.into_link(info.in_capsule_bytes, self.config.policy) {
                 Ok(link) => links.push((lane, link)),
                 Err(error) => {
                     return self.association.lane_lost(clock::now(), path, lane, error);
@@ -272,7 +272,8 @@ impl Control {
     /// Looks for more links to the target while the lanes live.
     fn discover_paths(&mut self) {
         self.found.clear();
-        let target = self.queues.admin.as_ref().and_then(|admin| admin.whereabouts(&self.config));
+        let target =
+            self.queues.admin.as_ref().and_then(|admin| admin.wire.whereabouts(&self.config));
         self.discovery = target.and_then(|target| {
             let reports = self.reports.clone();
             let found = move |found| {
@@ -316,7 +317,7 @@ impl Control {
             self.view.set_link(LinkState::Reconnecting, Some(error));
             self.detach_lanes();
             if let Some(admin) = queues.admin {
-                admin.reset(&mut self.past);
+                admin.wire.reset(&mut self.past);
             }
         } else {
             drop(queues);

@@ -39,7 +39,12 @@ pub fn discover_ether(address: &EtherAddress, _: &str) -> Result<Vec<EtherOffer>
 }
 
 impl EtherAddress {
-    pub(super) fn connect(&self, _: &HostConfig, _: u16, _: &mut Past) -> Result<Wire, LinkError> {
+    pub(super) fn connect(
+        &self,
+        _: &HostConfig,
+        _: u16,
+        _: &mut Past,
+    ) -> Result<Box<dyn Wire>, LinkError> {
         match *self {}
     }
 }

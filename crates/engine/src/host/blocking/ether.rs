@@ -1,6 +1,6 @@
 //! The same straight on Ethernet, over ports of its own.
 
-use super::{Completed, Transport, Wire};
+use super::{Completed, Wire};
 use crate::clock;
 use crate::host::address::Address;
 use crate::host::config::HostConfig;
@@ -69,8 +69,8 @@ impl EtherAddress {
         config: &HostConfig,
         entries: u16,
         past: &mut Past,
-    ) -> Result<Wire, LinkError> {
-        Ok(Wire::Ether(EtherWire::connect(self, config, entries, None, None, past)?))
+    ) -> Result<Box<dyn Wire>, LinkError> {
+        Ok(Box::new(EtherWire::connect(self, config, entries, None, None, past)?))
     }
 }
 
@@ -153,12 +153,17 @@ impl EtherWire {
     }
 }
 
-impl Transport for EtherWire {
-    fn beside(&self, config: &HostConfig, entries: u16, number: u16) -> Result<Wire, LinkError> {
+impl Wire for EtherWire {
+    fn beside(
+        &self,
+        config: &HostConfig,
+        entries: u16,
+        number: u16,
+    ) -> Result<Box<dyn Wire>, LinkError> {
         let Address::Ether(address) = &config.address else { return Err(LinkError::Closed) };
         let (number, way) = (Some(number), Some(self.way.clone()));
         let none = &mut Past::default();
-        Ok(Wire::Ether(EtherWire::connect(address, config, entries, number, way, none)?))
+        Ok(Box::new(EtherWire::connect(address, config, entries, number, way, none)?))
     }
 
     /// Which target it is.
@@ -251,14 +256,14 @@ impl Transport for EtherWire {
         Route::over(self.interfaces.clone())
     }
 
-    fn into_link(mut self, _: u32, policy: PolicyConfig) -> Result<Link, LinkError> {
+    fn into_link(mut self: Box<Self>, _: u32, policy: PolicyConfig) -> Result<Link, LinkError> {
         let Some(mut lane) = self.lane.take() else { return Err(LinkError::Closed) };
         lane.qpair.set_policy(policy);
         Ok(Link::Ether(EtherLink::new(lane)))
     }
 
     /// Adds the lane to those that must be ended before others are made.
-    fn reset(self, past: &mut Past) {
+    fn reset(self: Box<Self>, past: &mut Past) {
         past.add(self.lane.as_ref().map(EtherLane::past));
     }
 }

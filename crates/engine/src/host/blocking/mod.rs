@@ -29,41 +29,29 @@ type Completed = Vec<(u16, Cqe)>;
 
 /// A connection whose calls wait.
 pub(crate) struct BlockingQpair {
-    wire: Wire,
+    pub(super) wire: Box<dyn Wire>,
     /// Of the command that a call waits for, of asynchronous events.
     completed: Completed,
     timeout: Duration,
 }
 
-/// What it goes over.
-#[allow(clippy::large_enum_variant, reason = "a controller has one")]
-pub(super) enum Wire {
-    Tcp(TcpWire),
-    #[cfg(feature = "ether")]
-    Ether(ether::EtherWire),
-}
-
-/// Calls the transport's.
-macro_rules! each {
-    ($wire:expr, $w:ident => $call:expr) => {
-        match $wire {
-            Wire::Tcp($w) => $call,
-            #[cfg(feature = "ether")]
-            Wire::Ether($w) => $call,
-        }
-    };
-}
-
-/// What every transport does: see the functions of [`BlockingQpair`]. What a transport has nothing of is left out.
-trait Transport: Sized {
+/// What it goes over. What a transport has nothing of is left out.
+pub(super) trait Wire: Send {
     /// One more connection to where it leads, for lane `number`.
-    fn beside(&self, config: &HostConfig, entries: u16, number: u16) -> Result<Wire, LinkError>;
+    fn beside(
+        &self,
+        config: &HostConfig,
+        entries: u16,
+        number: u16,
+    ) -> Result<Box<dyn Wire>, LinkError>;
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16>;
+    /// Sends what waits; `data` is the command's in `slot`.
     fn flush(&mut self, slot: Option<u16>, data: &[u8], timeout: Duration)
     -> Result<(), LinkError>;
     /// Handles what is there, or says that a receive would not wait.
     fn has_input(&mut self, completed: &mut Completed) -> Result<bool, LinkError>;
-    /// `false`: nothing has come in time.
+    /// Waits until something comes and handles it; the data of `slot` goes to `input`. `false`: nothing has come in
+    /// time.
     fn receive(
         &mut self,
         deadline: Instant,
@@ -71,32 +59,46 @@ trait Transport: Sized {
         input: &mut [u8],
         completed: &mut Completed,
     ) -> Result<bool, LinkError>;
+    /// Waits until something may have come here or at `other`, or time is up.
     fn wait(
         &mut self,
         other: RawFd,
         timeout: Duration,
         completed: &mut Completed,
     ) -> Result<(), LinkError>;
+    /// The way it takes.
     fn route(&self) -> Route;
-    fn into_link(self, in_capsule_bytes: u32, policy: PolicyConfig) -> Result<Link, LinkError>;
+    /// Hands an idle connection over to a lane.
+    fn into_link(
+        self: Box<Self>,
+        in_capsule_bytes: u32,
+        policy: PolicyConfig,
+    ) -> Result<Link, LinkError>;
 
+    /// Most octets of a command's data, in whole pages.
     fn data_bytes_max(&self) -> u32 {
         u32::MAX
     }
 
+    /// Which target it leads to, if there may be more links to it.
     fn whereabouts(&self, _config: &HostConfig) -> Option<Whereabouts> {
         None
     }
 
+    /// What has become of the target's addresses and of links to them, since it was last asked.
     fn take_survey(&mut self) -> Option<Survey> {
         None
     }
 
+    /// A path to that target was found.
     fn offer(&mut self, _found: &Found) {}
 
-    fn reset(self, _past: &mut Past) {} // a socket does it when it is closed
+    /// Ends abruptly: nothing sent before reaches the target's application any more, or it is written down in
+    /// `past`.
+    fn reset(self: Box<Self>, _past: &mut Past) {} // a socket does it when it is closed
 
-    fn close(self) {}
+    /// Ends in order, when everything has been answered.
+    fn close(self: Box<Self>) {}
 }
 
 impl BlockingQpair {
@@ -110,9 +112,9 @@ impl BlockingQpair {
         entries: u16,
         past: &mut Past,
     ) -> Result<Self, LinkError> {
-        let wire = match &config.address {
-            Address::Tcp(address) => Wire::Tcp(tcp(*address, config, entries, config.timeout)?),
-            Address::Name(name) => Wire::Tcp(tcp_by_name(name, config, entries)?),
+        let wire: Box<dyn Wire> = match &config.address {
+            Address::Tcp(address) => Box::new(tcp(*address, config, entries, config.timeout)?),
+            Address::Name(name) => Box::new(tcp_by_name(name, config, entries)?),
             Address::Ether(address) => address.connect(config, entries, past)?,
         };
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
@@ -128,7 +130,7 @@ impl BlockingQpair {
         entries: u16,
         number: u16,
     ) -> Result<Self, LinkError> {
-        let wire = each!(&self.wire, admin => admin.beside(config, entries, number))?;
+        let wire = self.wire.beside(config, entries, number)?;
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
 
@@ -148,14 +150,14 @@ impl BlockingQpair {
             (length, _) => Data::Out(length as u32),
         };
         let slot = self.submit(sqe, data)?;
-        self.flush(Some(slot), out)?;
+        self.wire.flush(Some(slot), out, self.timeout)?;
         let deadline = Instant::now() + self.timeout;
         loop {
             if let Some(at) = self.completed.iter().position(|&(number, _)| number == slot) {
                 return Ok(self.completed.swap_remove(at).1);
             }
             self.receive(deadline, Some(slot), input)?;
-            self.flush(Some(slot), out)?; // data that the target has asked for
+            self.wire.flush(Some(slot), out, self.timeout)?; // data that the target has asked for
         }
     }
 
@@ -165,7 +167,7 @@ impl BlockingQpair {
     /// The connection's.
     pub(crate) fn post(&mut self, sqe: &Sqe) -> Result<u16, LinkError> {
         let slot = self.submit(sqe, Data::None)?;
-        self.flush(None, &[])?;
+        self.wire.flush(None, &[], self.timeout)?;
         Ok(slot)
     }
 
@@ -174,8 +176,7 @@ impl BlockingQpair {
     /// # Errors
     /// The connection's.
     pub(crate) fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
-        let BlockingQpair { wire, completed, .. } = self;
-        if each!(wire, wire => wire.has_input(completed))? {
+        if self.wire.has_input(&mut self.completed)? {
             self.receive(Instant::now() + self.timeout, None, &mut [])?;
         }
         Ok(self.completed.pop())
@@ -186,86 +187,25 @@ impl BlockingQpair {
     /// # Errors
     /// The connection's.
     pub(crate) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
-        each!(&mut self.wire, wire => wire.wait(other, timeout, &mut self.completed))
+        self.wire.wait(other, timeout, &mut self.completed)
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Result<u16, LinkError> {
         let full = || io::Error::other("admin queue full");
-        let slot = each!(&mut self.wire, wire => wire.submit(sqe, data));
-        Ok(slot.ok_or_else(full)?)
+        Ok(self.wire.submit(sqe, data).ok_or_else(full)?)
     }
 
-    /// Sends what waits; `data` is the command's in `slot`.
-    fn flush(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
-        each!(&mut self.wire, wire => wire.flush(slot, data, self.timeout))
-    }
-
-    /// Waits until something comes and handles it; the data of `slot` goes to `input`.
     fn receive(
         &mut self,
         deadline: Instant,
         slot: Option<u16>,
         input: &mut [u8],
     ) -> Result<(), LinkError> {
-        let completed = &mut self.completed;
-        match each!(&mut self.wire, wire => wire.receive(deadline, slot, input, completed))? {
-            true => Ok(()),
-            false => {
-                let text = format!("no answer within {:?}", self.timeout);
-                Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
-            }
+        if self.wire.receive(deadline, slot, input, &mut self.completed)? {
+            return Ok(());
         }
-    }
-
-    /// Most octets of a command's data, in whole pages.
-    #[must_use]
-    pub(crate) fn data_bytes_max(&self) -> u32 {
-        each!(&self.wire, wire => wire.data_bytes_max())
-    }
-
-    /// Which target it leads to, if there may be more links to it.
-    #[must_use]
-    pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
-        each!(&self.wire, wire => wire.whereabouts(config))
-    }
-
-    /// What has become of the target's addresses and of links to them, since it was last asked.
-    pub(crate) fn take_survey(&mut self) -> Option<Survey> {
-        each!(&mut self.wire, wire => wire.take_survey())
-    }
-
-    /// A path to that target was found.
-    pub(crate) fn offer(&mut self, found: &Found) {
-        each!(&mut self.wire, wire => wire.offer(found));
-    }
-
-    /// The way it takes.
-    #[must_use]
-    pub(crate) fn route(&self) -> Route {
-        each!(&self.wire, wire => wire.route())
-    }
-
-    /// Hands an idle connection over to a lane.
-    ///
-    /// # Errors
-    /// The connection's.
-    pub(crate) fn into_link(
-        self,
-        in_capsule_bytes: u32,
-        policy: PolicyConfig,
-    ) -> Result<Link, LinkError> {
-        each!(self.wire, wire => wire.into_link(in_capsule_bytes, policy))
-    }
-
-    /// Ends abruptly: nothing sent before reaches the target's application any more, or it is written down in
-    /// `past`.
-    pub(crate) fn reset(self, past: &mut Past) {
-        each!(self.wire, wire => wire.reset(past));
-    }
-
-    /// Ends in order, when everything has been answered.
-    pub(crate) fn close(self) {
-        each!(self.wire, wire => wire.close());
+        let text = format!("no answer within {:?}", self.timeout);
+        Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
     }
 }
 

@@ -1,14 +1,13 @@
 //! The same over a TCP connection.
 
-use super::{Completed, Transport, Wire, poll, tcp, wait_readable};
+use super::{Completed, Wire, poll, tcp, wait_readable};
 use crate::connection::Connection;
-use crate::gather::{Gather, Sent};
+use crate::gather::{Gather, GatherWriter, Sent};
 use crate::host::config::HostConfig;
 use crate::host::link::{Link, LinkError, TcpLink};
 use crate::platform::Route;
 use crate::stream::{Incoming, Stream};
-use crate::{clock, digest, tuning};
-use roadtrain_proto::caravan::Caravan;
+use crate::{clock, tuning};
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -29,32 +28,6 @@ pub(in crate::host) struct TcpWire {
     gather: Gather,
     rx: Vec<u8>,
     filled: usize,
-}
-
-struct Filler<'a> {
-    gather: &'a mut Gather,
-    slot: Option<u16>,
-    data: &'a [u8],
-}
-
-impl Caravan for Filler<'_> {
-    fn has_room(&self) -> bool {
-        self.gather.has_room()
-    }
-
-    fn header(&mut self, length: usize) -> &mut [u8] {
-        self.gather.header(length)
-    }
-
-    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        debug_assert_eq!(Some(slot), self.slot, "only the command waited for has data");
-        let data = &self.data[offset as usize..][..length as usize];
-        // SAFETY: `data` is borrowed for as long as the caravan is sent.
-        unsafe { self.gather.payload(data.as_ptr(), data.len()) };
-        if digest {
-            self.gather.header(4).copy_from_slice(&digest::crc32c(data).to_le_bytes());
-        }
-    }
 }
 
 impl TcpWire {
@@ -99,9 +72,14 @@ impl TcpWire {
     }
 }
 
-impl Transport for TcpWire {
-    fn beside(&self, config: &HostConfig, entries: u16, _number: u16) -> Result<Wire, LinkError> {
-        Ok(Wire::Tcp(tcp(self.address, config, entries, config.timeout)?))
+impl Wire for TcpWire {
+    fn beside(
+        &self,
+        config: &HostConfig,
+        entries: u16,
+        _number: u16,
+    ) -> Result<Box<dyn Wire>, LinkError> {
+        Ok(Box::new(tcp(self.address, config, entries, config.timeout)?))
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
@@ -116,7 +94,12 @@ impl Transport for TcpWire {
     ) -> Result<(), LinkError> {
         self.qpair.batcher().drained(clock::now());
         while self.qpair.has_tx() {
-            self.qpair.poll_tx(&mut Filler { gather: &mut self.gather, slot, data });
+            let place = |number, offset, length| {
+                debug_assert_eq!(Some(number), slot, "only the command waited for has data");
+                Some(data[offset as usize..][..length as usize].as_ptr())
+            };
+            // SAFETY: `data` is borrowed for as long as the caravan is sent.
+            self.qpair.poll_tx(&mut unsafe { GatherWriter::new(&mut self.gather, place) });
             let mut calls = 0;
             while self.gather.send(&self.stream, &mut calls)? == Sent::Blocked {
                 wait_writable(self.stream.fd(), timeout)?;
@@ -182,7 +165,11 @@ impl Transport for TcpWire {
         Route::of(&SockRef::from(&self.stream))
     }
 
-    fn into_link(mut self, in_capsule_bytes: u32, policy: PolicyConfig) -> Result<Link, LinkError> {
+    fn into_link(
+        mut self: Box<Self>,
+        in_capsule_bytes: u32,
+        policy: PolicyConfig,
+    ) -> Result<Link, LinkError> {
         self.qpair.set_in_capsule_bytes(in_capsule_bytes);
         self.qpair.set_policy(policy);
         SockRef::from(&self.stream).set_nonblocking(true)?;
@@ -192,7 +179,7 @@ impl Transport for TcpWire {
     }
 
     /// Everything was answered: it is closed, not reset.
-    fn close(self) {
+    fn close(self: Box<Self>) {
         self.stream.linger_on_close();
     }
 }

@@ -2,11 +2,10 @@
 
 use super::{LinkError, Transport};
 use crate::connection::{Connection, Heard, Received, Rest, RxBuffer};
-use crate::gather::Gather;
+use crate::gather::GatherWriter;
 use crate::host::lane::Shared;
 use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
-use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::time::Instant;
@@ -17,33 +16,6 @@ use std::os::fd::RawFd;
 pub(crate) struct TcpLink {
     connection: Connection,
     qpair: Qpair,
-}
-
-struct Filler<'a> {
-    gather: &'a mut Gather,
-    requests: &'a LaneRequests,
-    headers: u64,
-}
-
-impl Caravan for Filler<'_> {
-    fn has_room(&self) -> bool {
-        self.gather.has_room()
-    }
-
-    fn header(&mut self, length: usize) -> &mut [u8] {
-        self.headers += 1;
-        self.gather.header(length)
-    }
-
-    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        let Some(data) = self.requests.data(slot, offset, length) else { return };
-        // SAFETY: the buffer stays with its flight, or with a deferred completion, until the caravan has left.
-        unsafe { self.gather.payload(data.as_ptr(), data.len()) };
-        if digest {
-            let crc = crate::digest::crc32c(data);
-            self.gather.header(4).copy_from_slice(&crc.to_le_bytes());
-        }
-    }
 }
 
 impl TcpLink {
@@ -151,9 +123,12 @@ impl Transport for TcpLink {
 
     fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
         while self.is_due(shared.now) {
-            let mut filler = Filler { gather: &mut shared.gather, requests, headers: 0 };
-            self.qpair.poll_tx(&mut filler);
-            self.connection.stats.caravan_requests += filler.headers;
+            let place =
+                |slot, offset, length| requests.data(slot, offset, length).map(<[u8]>::as_ptr);
+            // SAFETY: the buffer stays with its flight, or with a deferred completion, until the caravan has left.
+            let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
+            self.qpair.poll_tx(&mut writer);
+            self.connection.stats.caravan_requests += writer.headers;
             if shared.gather.is_empty() {
                 break;
             }

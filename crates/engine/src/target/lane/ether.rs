@@ -216,7 +216,7 @@ impl Carry for Ether {
         Some((self.qpair.slot_of(cid)?, false))
     }
 
-    fn expire(&mut self, now: Instant) {
+    fn ring_due(&mut self, now: Instant) {
         self.qpair.expire(now);
     }
 

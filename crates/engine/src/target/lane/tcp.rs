@@ -5,13 +5,11 @@ use super::transport::Carry;
 use super::{Lane, LaneError, Shared};
 use crate::buffer::Pool;
 use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
-use crate::digest;
-use crate::gather::{Gather, Sent};
+use crate::gather::{GatherWriter, Sent};
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use crate::target::control::Port;
 use crate::tuning::RX_BUFFER_BYTES;
-use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::target::session::State;
 use roadtrain_proto::time::Instant;
@@ -37,38 +35,6 @@ pub(super) struct Tcp {
     local: SocketAddr,
     /// So much waits to be sent that nothing is received before the socket takes more.
     deaf: bool,
-}
-
-struct Filler<'a> {
-    gather: &'a mut Gather,
-    execution: &'a mut Execution,
-    responses: u64,
-}
-
-impl Caravan for Filler<'_> {
-    fn has_room(&self) -> bool {
-        self.gather.has_room()
-    }
-
-    fn header(&mut self, length: usize) -> &mut [u8] {
-        self.responses += 1;
-        self.gather.header(length)
-    }
-
-    fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        let start = range(self.execution.data(slot), offset, length);
-        let Some(start) = start else {
-            debug_assert!(false, "a response without its data");
-            return;
-        };
-        // SAFETY: the slot keeps its data until `Qpair::sent`; `range` checked the bounds.
-        unsafe { self.gather.payload(start, length as usize) };
-        if digest {
-            // SAFETY: as above. Staged data: in-place data is never sent with a digest.
-            let data = unsafe { std::slice::from_raw_parts(start, length as usize) };
-            self.gather.header(4).copy_from_slice(&digest::crc32c(data).to_le_bytes());
-        }
-    }
 }
 
 impl Tcp {
@@ -102,7 +68,7 @@ impl Carry for Tcp {
         self.qpair.unanswered(cid)
     }
 
-    fn expire(&mut self, now: Instant) {
+    fn ring_due(&mut self, now: Instant) {
         self.qpair.batcher().expire(now);
     }
 
@@ -117,10 +83,16 @@ impl Carry for Tcp {
     /// Sends while the socket takes it.
     fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
-            let gather = &mut *shared.gather;
-            let mut filler = Filler { gather, execution, responses: 0 };
-            self.qpair.poll_tx(&mut filler);
-            self.connection.stats.caravan_requests += filler.responses;
+            let place = |slot, offset, length| {
+                let start = range(execution.data(slot), offset, length);
+                debug_assert!(start.is_some(), "a response without its data");
+                start.map(<*mut u8>::cast_const)
+            };
+            // SAFETY: the slot keeps its data until `Qpair::sent`; `range` checked the bounds. In-place data is never
+            // sent with a digest.
+            let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
+            self.qpair.poll_tx(&mut writer);
+            self.connection.stats.caravan_requests += writer.headers;
             if shared.gather.is_empty() {
                 break;
             }

@@ -5,6 +5,7 @@ use super::tcp::Tcp;
 use super::{LaneError, Shared};
 use crate::stats::LaneStats;
 use crate::target::control::Port;
+use crate::transports::transports;
 use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -38,57 +39,69 @@ macro_rules! each {
     };
 }
 
-/// What every transport does for a lane: see the functions of [`Transport`]. What a transport has nothing of is left
-/// out: it is what is so for a transport whose lanes share ports.
-pub(super) trait Carry {
-    fn request_data(&mut self, now: Instant, slot: u16, bytes: u32);
-    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)>;
-    fn expire(&mut self, now: Instant);
-    fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError>;
-    fn deadline(&mut self) -> Option<Instant>;
-    fn stats(&self) -> LaneStats;
-    fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared);
-    fn ends_at_once(&mut self, now: Instant) -> bool;
-
-    fn tcp(&mut self) -> Option<&mut Tcp> {
-        None
+transports! {
+    /// What every transport does for a lane. What is provided is so for one whose lanes share ports.
+    trait Carry for Transport;
+    required {
+        /// Asks the host for the command's data.
+        fn request_data(self: &mut Self, now: Instant, slot: u16, bytes: u32);
+        /// The slot of a command that was not answered, and whether its data is still to come.
+        fn unanswered(self: &mut Self, cid: u16) -> Option<(u16, bool)>;
+        /// Rings what is due.
+        fn ring_due(self: &mut Self, now: Instant);
+        /// Sends what doorbells have released.
+        fn flush(self: &mut Self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError>;
+        /// When [`Transport::expire`] is to be called.
+        fn deadline(self: &mut Self) -> Option<Instant>;
+        /// Counters.
+        fn stats(self: &Self) -> LaneStats;
+        /// It is over; what was sent still reaches the peer.
+        fn hang_up(self: &mut Self, execution: &mut Execution, shared: &mut Shared);
+        /// The host has disconnected and is to have the answer: `true` when the lane ends now.
+        fn ends_at_once(self: &mut Self, now: Instant) -> bool;
     }
-
-    fn is_over(&self, _now: Instant) -> Option<&'static str> {
-        None
+    provided {
+        /// The connection, if it is one.
+        fn tcp(self: &mut Self) -> Option<&mut Tcp> {
+            None
+        }
+        /// Why it ends now, if it does.
+        fn is_over(self: &Self, now: Instant) -> Option<&'static str> {
+            None
+        }
+        /// Data that is to stay longer than its frame goes where the host wants it.
+        fn place(self: &mut Self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
+            payload.without_frame()
+        }
+        /// Where its commands come in, as the control plane wants to know it.
+        fn port<'a>(self: &Self, peer: &'a str, since: Instant) -> Port<'a> {
+            Port { peer, local: NO_ADDRESS, socket: None, since }
+        }
+        /// Its own descriptor, if it has one.
+        fn fd(self: &Self) -> Option<RawFd> {
+            None
+        }
+        /// Whether data lies under a digest of the host's: it is kept only when the digest is right.
+        fn has_data_digest(self: &Self) -> bool {
+            false // checked before data is placed
+        }
+        /// The peer has ended it, though what it sent before may be unread.
+        fn is_hung_up(self: &Self) -> bool {
+            false // the host says when it is, or is asked
+        }
+        /// It sends nothing until its descriptor is writable.
+        fn is_blocked(self: &Self) -> bool {
+            false
+        }
+        /// Nothing is received until more has been sent.
+        fn is_deaf(self: &Self) -> bool {
+            false // a lane's frames come with those of others
+        }
+        /// Data of the command is delivered in whole blocks only.
+        fn deliver_whole(self: &mut Self, slot: u16, block_bytes: u32) {}
+        /// Nothing that was sent is to reach the peer any more.
+        fn reset_on_close(self: &Self) {}
     }
-
-    fn place(&mut self, _now: Instant, payload: Payload<'_>) -> Payload<'static> {
-        payload.without_frame()
-    }
-
-    fn port<'a>(&self, peer: &'a str, since: Instant) -> Port<'a> {
-        Port { peer, local: NO_ADDRESS, socket: None, since }
-    }
-
-    fn fd(&self) -> Option<RawFd> {
-        None
-    }
-
-    fn has_data_digest(&self) -> bool {
-        false // checked before data is placed
-    }
-
-    fn is_hung_up(&self) -> bool {
-        false // the host says when it is, or is asked
-    }
-
-    fn is_blocked(&self) -> bool {
-        false
-    }
-
-    fn is_deaf(&self) -> bool {
-        false // a lane's frames come with those of others
-    }
-
-    fn deliver_whole(&mut self, _slot: u16, _block_bytes: u32) {}
-
-    fn reset_on_close(&self) {}
 }
 
 impl Transport {
@@ -100,11 +113,6 @@ impl Transport {
     /// Answers a command with `bytes` of the slot's data.
     pub(super) fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
         each!(self, transport => transport.qpair.respond_with_data(now, slot, bytes, result));
-    }
-
-    /// Asks the host for the command's data.
-    pub(super) fn request_data(&mut self, now: Instant, slot: u16, bytes: u32) {
-        each!(self, transport => transport.request_data(now, slot, bytes));
     }
 
     /// Class of the command's namespace.
@@ -127,108 +135,19 @@ impl Transport {
         each!(self, transport => transport.qpair.slot_of(cid))
     }
 
-    /// The slot of a command that was not answered, and whether its data is still to come.
-    pub(super) fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
-        each!(self, transport => transport.unanswered(cid))
-    }
-
     /// The batching state.
     pub(super) fn batcher(&mut self) -> &mut Batcher {
         each!(self, transport => transport.qpair.batcher())
     }
 
-    /// Whether data lies under a digest of the host's: it is kept only when the digest is right.
-    pub(super) fn has_data_digest(&self) -> bool {
-        each!(self, transport => transport.has_data_digest())
-    }
-
     /// Rings what is due, or what the policy lets go at the end of a turn.
     pub(super) fn expire(&mut self, now: Instant) {
-        each!(self, transport => transport.expire(now));
+        self.ring_due(now);
         self.batcher().drained(now);
-    }
-
-    /// Sends what doorbells have released.
-    pub(super) fn flush(
-        &mut self,
-        execution: &mut Execution,
-        shared: &mut Shared,
-    ) -> Result<(), LaneError> {
-        each!(self, transport => transport.flush(execution, shared))
-    }
-
-    /// When [`Transport::expire`] is to be called.
-    pub(super) fn deadline(&mut self) -> Option<Instant> {
-        each!(self, transport => transport.deadline())
-    }
-
-    /// The host has disconnected and is to have the answer: `true` when the lane ends now.
-    pub(super) fn ends_at_once(&mut self, now: Instant) -> bool {
-        each!(self, transport => transport.ends_at_once(now))
-    }
-
-    /// Why it ends now, if it does.
-    pub(super) fn is_over(&self, now: Instant) -> Option<&'static str> {
-        each!(self, transport => transport.is_over(now))
     }
 
     /// Whether it sends little at once, as latency-critical lanes have their turns in between.
     pub(super) fn set_yielding(&mut self, yielding: bool) {
         self.batcher().set_yielding(yielding);
-    }
-
-    /// Data of the command is delivered in whole blocks only.
-    pub(super) fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
-        each!(self, transport => transport.deliver_whole(slot, block_bytes));
-    }
-
-    /// The connection, if it is one.
-    pub(super) fn tcp(&mut self) -> Option<&mut Tcp> {
-        each!(self, transport => transport.tcp())
-    }
-
-    /// Data that is to stay longer than its frame goes where the host wants it.
-    pub(super) fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
-        each!(self, transport => transport.place(now, payload))
-    }
-
-    /// Counters.
-    pub(super) fn stats(&self) -> LaneStats {
-        each!(self, transport => transport.stats())
-    }
-
-    /// Its own descriptor, if it has one.
-    pub(super) fn fd(&self) -> Option<RawFd> {
-        each!(self, transport => transport.fd())
-    }
-
-    /// Where its commands come in, as the control plane wants to know it.
-    pub(super) fn port<'a>(&self, peer: &'a str, since: Instant) -> Port<'a> {
-        each!(self, transport => transport.port(peer, since))
-    }
-
-    /// The peer has ended it, though what it sent before may be unread.
-    pub(super) fn is_hung_up(&self) -> bool {
-        each!(self, transport => transport.is_hung_up())
-    }
-
-    /// It sends nothing until its descriptor is writable.
-    pub(super) fn is_blocked(&self) -> bool {
-        each!(self, transport => transport.is_blocked())
-    }
-
-    /// Nothing is received until more has been sent.
-    pub(super) fn is_deaf(&self) -> bool {
-        each!(self, transport => transport.is_deaf())
-    }
-
-    /// It is over; what was sent still reaches the peer.
-    pub(super) fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared) {
-        each!(self, transport => transport.hang_up(execution, shared));
-    }
-
-    /// Nothing that was sent is to reach the peer any more.
-    pub(super) fn reset_on_close(&self) {
-        each!(self, transport => transport.reset_on_close());
     }
 }
