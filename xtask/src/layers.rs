@@ -1,6 +1,6 @@
 //! The layers: who may use whom, and what the core may not touch.
 
-use crate::source;
+use crate::{modules, source};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -51,6 +51,7 @@ const WITHOUT_UNSAFE: &[&str] = &["wire", "proto"];
 /// Fails, naming every breach.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let mut breaches = wrong_dependencies(root)?;
+    breaches.extend(modules::breaches(root)?);
     for folder in ["crates/wire/src", "crates/proto/src"] {
         breaches.extend(forbidden_words(root, folder)?);
     }
@@ -63,7 +64,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     if !breaches.is_empty() {
         bail!("layers:\n{}", breaches.join("\n"));
     }
-    println!("layers: cli -> front -> engine -> store -> system -> proto -> wire holds");
+    println!(
+        "layers: cli -> front -> engine -> store -> system -> proto -> wire holds, and so do their modules'"
+    );
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod capture;
 mod conformance;
 mod docs;
 mod layers;
+mod modules;
 mod seeds;
 mod size;
 mod source;

@@ -2,8 +2,6 @@
 //! have no values say that there is nothing of that kind.
 
 use super::address::Address;
-use super::blocking::Wire;
-use super::config::HostConfig;
 use super::error::HostError;
 use super::link::LinkError;
 use roadtrain_wire::ether::MacAddress;
@@ -36,17 +34,6 @@ pub struct EtherOffer {
 /// None.
 pub fn discover_ether(address: &EtherAddress, _: &str) -> Result<Vec<EtherOffer>, HostError> {
     match *address {}
-}
-
-impl EtherAddress {
-    pub(super) fn connect(
-        &self,
-        _: &HostConfig,
-        _: u16,
-        _: &mut Past,
-    ) -> Result<Box<dyn Wire>, LinkError> {
-        match *self {}
-    }
 }
 
 pub(crate) enum PastLane {}

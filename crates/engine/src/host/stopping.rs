@@ -70,3 +70,34 @@ pub(super) fn descriptor() -> Option<RawFd> {
         sign.as_ref().filter(|sign| sign.until().is_none()).map(|sign| sign.bell.fd())
     })
 }
+
+/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`stopping`).
+pub(super) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+    let end = Instant::now() + timeout;
+    if let Some(fd) = descriptor() {
+        let mut all = polls.to_vec();
+        all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let ready = poll_calmly(&mut all, timeout)?;
+        let (mine, sign) = all.split_at(polls.len());
+        polls.copy_from_slice(mine);
+        if !ready || sign[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
+            return Ok(ready);
+        }
+    }
+    poll_calmly(polls, limit(end.saturating_duration_since(Instant::now())))
+}
+
+/// As [`poll`], whatever becomes of the controller.
+pub(super) fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+    let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: `polls` is a valid array of that length.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::Interrupted => Ok(false),
+            _ => Err(error),
+        };
+    }
+    Ok(ready > 0)
+}

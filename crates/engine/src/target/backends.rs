@@ -1,7 +1,7 @@
 //! The open backends of all exports, and what a new configuration changes about them.
 
+use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
-use super::server::{Blocks, Export, Subsystem};
 use roadtrain_proto::target::{
     ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,

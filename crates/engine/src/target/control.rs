@@ -1,12 +1,12 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
 use super::backends::Backends;
+use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
 use super::listeners::{self, ListenSocket, Opened};
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
-use super::reactor::Order;
-use super::server::{Export, Subsystem};
+use super::order::Order;
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};

@@ -4,8 +4,10 @@ mod backends;
 #[cfg(test)]
 mod connection_limit_tests;
 mod control;
+mod error;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
+mod export;
 #[cfg(test)]
 mod failing;
 #[cfg(test)]
@@ -18,6 +20,7 @@ mod lane;
 mod listeners;
 mod namespace;
 mod open_store;
+mod order;
 mod reactor;
 mod server;
 mod tasks;
@@ -25,8 +28,11 @@ mod tasks;
 mod tests;
 mod tickets;
 
+pub use error::ServerError;
 pub use ether::EtherConfig;
 #[cfg(feature = "ether")]
 pub use ether::{Drop, Drops};
+pub use export::{Blocks, Export, Subsystem};
+pub use order::Usage;
 pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Listener, Operation, Place};
-pub use server::{Blocks, Export, Server, ServerConfig, ServerError, Subsystem, Usage};
+pub use server::{Server, ServerConfig};

@@ -7,13 +7,11 @@ mod report;
 mod timers;
 
 use super::control::Control;
-use super::ether::{Drops, EtherParts, Request};
-use super::lane::execution::Outcome;
+use super::ether::EtherParts;
 use super::lane::{Lane, LaneError, Shared};
-use super::listeners::ListenSocket;
-use super::server::Usage;
-use super::tasks::{Owner, Tasks};
-use super::tickets::{Ticket, Tickets};
+use super::order::Order;
+use super::tasks::{Outcome, Owner, Tasks};
+use super::tickets::Tickets;
 use crate::buffer::Pool;
 use crate::clock;
 use crate::connection::{Heard, RxBuffer};
@@ -28,17 +26,13 @@ use frames::Frames;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
-use roadtrain_proto::target::session::Settings;
-use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_store::{Completion, Completions};
+use roadtrain_store::Completions;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -50,45 +44,6 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// all buffers, if it is less.
 const UNSENT_MAX: usize = 4 << 20;
 const UNSENT_SHARE: usize = 4;
-
-/// What other threads tell a reactor.
-pub(super) enum Order {
-    /// Take connections here, if this reactor does that.
-    Listen(ListenSocket),
-    /// Take none any more at this address.
-    Unlisten(SocketAddr),
-    /// Serve this connection.
-    Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket, settings: Settings },
-    /// End the connection that has this ticket: others need its room.
-    Evict(u64),
-    /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
-    Request(Request),
-    /// Something happened in the control plane; concerns the reactor that has the connection.
-    Event(TargetEvent),
-    /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.
-    Sweep(Arc<str>),
-    /// The host connects: does it still have its lanes over Ethernet?
-    Ask(Arc<str>),
-    /// Something of a host's lost connections is gone: Connects that waited for it may go on.
-    Settled,
-    /// A store has answered from another thread.
-    Completed(Completion),
-    /// A flush for which a command of this reactor waits.
-    Flush(u32, Wake),
-    /// Answer with the sum of the lanes' counters.
-    Stats(SyncSender<LaneStats>),
-    /// Answer with the frames that were dropped.
-    Drops(SyncSender<Drops>),
-    /// Answer with what is held.
-    Usage(SyncSender<Usage>),
-    /// Answer, as a sign of life.
-    Beat(SyncSender<()>),
-    /// What a test does to the reactor.
-    #[cfg(test)]
-    Call(Box<dyn FnOnce() + Send>),
-    /// End every lane, then the reactor.
-    Stop,
-}
 
 pub(super) struct Reactor {
     /// Its place among `peers`.

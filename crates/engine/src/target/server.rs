@@ -2,10 +2,15 @@
 
 use super::backends::Backends;
 use super::control::Control;
+use super::error::ServerError;
+#[cfg(feature = "ether")]
+use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
+use super::export::{Export, Subsystem};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
-use super::reactor::{Order, Parts, Reactor};
+use super::order::{Order, Usage};
+use super::reactor::{Parts, Reactor};
 use super::tickets::Tickets;
 use crate::buffer::Pool;
 use crate::clock;
@@ -16,13 +21,11 @@ use crate::pulse::Pulse;
 use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
-use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, ControllerView, Description, Limits, NamespaceId, Operation,
-    Place, SubsystemConfig, Target, TargetConfig,
+    ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place, Target, TargetConfig,
 };
-use roadtrain_store::{BackendSpec, Store};
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
 use std::io;
@@ -31,7 +34,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 use tracing::{error, info};
 
 // A command that needs a longer buffer than there can be would wait for ever.
@@ -55,92 +57,6 @@ const REACTORS_WAIT: Duration = Duration::from_secs(15);
 const SHUT_DOWN_PAUSE: Duration = Duration::from_millis(2);
 /// Longest wait for what was written to become stable when a target ends.
 const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
-
-/// Where a namespace's blocks are kept.
-#[derive(Clone, Debug)]
-pub enum Blocks {
-    /// The target opens it.
-    Spec(BackendSpec),
-    /// It is open: the same as in another export, if it is the same store.
-    Store(Arc<dyn Store>),
-}
-
-impl PartialEq for Blocks {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Blocks::Spec(one), Blocks::Spec(other)) => one == other,
-            (Blocks::Store(one), Blocks::Store(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
-}
-
-impl Eq for Blocks {}
-
-/// A namespace to export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Export {
-    /// NSID, 1 to 1,024.
-    pub nsid: u32,
-    /// Where the blocks are kept.
-    pub blocks: Blocks,
-    /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the backend's blocks.
-    pub uuid: Option<[u8; 16]>,
-    /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the backend's blocks.
-    pub nguid: Option<[u8; 16]>,
-    /// Class of its commands that do not say theirs; `None`: their connection's.
-    pub class: Option<Class>,
-}
-
-impl Export {
-    /// The blocks of `backend` as namespace `nsid`, everything else by default.
-    #[must_use]
-    pub fn new(nsid: u32, backend: BackendSpec) -> Self {
-        let blocks = Blocks::Spec(backend);
-        Export { nsid, blocks, uuid: None, nguid: None, class: None }
-    }
-
-    /// The blocks of a store of the embedding program's own.
-    #[must_use]
-    pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
-        let blocks = Blocks::Store(store);
-        Export { nsid, blocks, uuid: None, nguid: None, class: None }
-    }
-}
-
-/// A subsystem to export.
-pub type Subsystem = SubsystemConfig<Export>;
-
-impl Description for Export {
-    fn nsid(&self) -> u32 {
-        self.nsid
-    }
-
-    fn id(&self) -> Option<NamespaceId> {
-        let is_told = self.uuid.is_some() || self.nguid.is_some();
-        is_told.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
-    }
-
-    fn bytes(&self) -> Option<u64> {
-        match &self.blocks {
-            Blocks::Spec(spec) => spec.bytes(),
-            Blocks::Store(_) => None,
-        }
-    }
-
-    fn resized(&self, bytes: u64) -> Result<Self, String> {
-        let Blocks::Spec(spec) = &self.blocks else {
-            return Err("its store belongs to the program that brought it, which resizes it".into());
-        };
-        let spec = spec.resized(bytes).map_err(|error| error.to_string())?;
-        Ok(Export { blocks: Blocks::Spec(spec), ..self.clone() })
-    }
-
-    /// The rest is seen when its store is opened.
-    fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
-        Ok(())
-    }
-}
 
 /// Everything a target is started with.
 #[derive(Clone, Debug)]
@@ -202,40 +118,6 @@ impl ServerConfig {
     }
 }
 
-/// Why a target does not start, or does not take a new configuration.
-#[derive(Debug, Error)]
-pub enum ServerError {
-    /// An interface.
-    #[error("cannot listen on interface {interface}: {source}")]
-    Interface {
-        /// Which.
-        interface: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// What hosts have written may be lost.
-    #[error("namespace {nsid} of {nqn}: what was written last may be lost: {source}")]
-    Unsaved {
-        /// Of which subsystem.
-        nqn: String,
-        /// Which namespace.
-        nsid: u32,
-        /// Why.
-        source: io::Error,
-    },
-    /// The configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// This machine has no resources left.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-}
-
 /// A reactor: its mailbox and its thread.
 type Handle = (Outbox<Order>, JoinHandle<()>);
 
@@ -254,21 +136,6 @@ impl Drop for Reactors {
     }
 }
 
-/// What a target holds at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Connections, with those whose commands are still in a backend.
-    pub connections: usize,
-    /// Commands in the backends.
-    pub backend_commands: usize,
-    /// Buffer memory in use, in octets.
-    pub buffer_bytes: usize,
-    /// Buffer memory that was in use since reactors were last idle, in octets.
-    pub kept_bytes: usize,
-    /// Buffers in use besides the budget: those that end a stall.
-    pub reserved_buffers: usize,
-}
-
 /// A running target. Dropping it stops it.
 pub struct Server {
     pub(super) control: Arc<Control>,
@@ -279,6 +146,13 @@ pub struct Server {
 }
 
 impl Server {
+    /// Frames that all reactors have dropped since the start.
+    #[cfg(feature = "ether")]
+    #[must_use]
+    pub fn drops(&self) -> Drops {
+        self.ask(Order::Drops).fold(Drops::default(), |sum, drops| sum + drops)
+    }
+
     /// Opens the backends, listens, starts the reactors.
     ///
     /// # Errors

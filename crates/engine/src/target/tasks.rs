@@ -5,10 +5,10 @@
 //! waits here for the next one, which another reactor may do for it ([`Tasks::woken`]).
 
 use super::flushes::Waker;
-use super::lane::execution::Outcome;
 use super::open_store::OpenStore;
 use crate::buffer::Buffer;
 use crate::ring::{Ring, UserData};
+use roadtrain_proto::target::execution;
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, IoCommand};
 use roadtrain_proto::target::stability::{Flushed, Ticket, User, Wake};
 use roadtrain_proto::time::Instant;
@@ -37,6 +37,9 @@ pub(super) enum Job {
     /// Flushes them for `user`, one after the other, whatever one of them says.
     FlushAll { stores: Vec<Arc<OpenStore>>, user: Option<Arc<User>> },
 }
+
+/// What has become of a command.
+pub(super) type Outcome = execution::Outcome<Buffer>;
 
 /// A finished command and whose it is.
 pub(super) type Ended = (Owner, Outcome);

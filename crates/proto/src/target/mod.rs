@@ -19,6 +19,7 @@ pub mod presence;
 pub mod qpair;
 pub mod session;
 pub mod stability;
+pub mod state;
 
 mod aborts;
 mod admin;

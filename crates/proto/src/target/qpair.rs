@@ -5,7 +5,7 @@
 //! [`Qpair::respond_with_data`]. A slot lives from its command until its response has left
 //! ([`Qpair::sent`]); the caller keeps the slot's data.
 
-use super::session::State;
+use super::state::State;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};

@@ -9,7 +9,7 @@ use super::config::HostConfig;
 use super::ether::{Found, Past, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
-use super::stopping;
+use super::stopping::{poll, poll_calmly};
 use crate::platform::Route;
 use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::policy::PolicyConfig;
@@ -115,7 +115,13 @@ impl BlockingQpair {
         let wire: Box<dyn Wire> = match &config.address {
             Address::Tcp(address) => Box::new(tcp(*address, config, entries, config.timeout)?),
             Address::Name(name) => Box::new(tcp_by_name(name, config, entries)?),
+            #[cfg(feature = "ether")]
             Address::Ether(address) => address.connect(config, entries, past)?,
+            #[cfg(not(feature = "ether"))]
+            Address::Ether(address) => {
+                let _: &Past = past; // there is none
+                match *address {}
+            }
         };
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
@@ -260,34 +266,4 @@ pub(crate) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool
 /// As [`wait_readable`].
 pub(crate) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
     poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
-}
-
-/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`stopping`).
-pub(crate) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
-    let end = Instant::now() + timeout;
-    if let Some(fd) = stopping::descriptor() {
-        let mut all = polls.to_vec();
-        all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        let ready = poll_calmly(&mut all, timeout)?;
-        let (mine, sign) = all.split_at(polls.len());
-        polls.copy_from_slice(mine);
-        if !ready || sign[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
-            return Ok(ready);
-        }
-    }
-    poll_calmly(polls, stopping::limit(end.saturating_duration_since(Instant::now())))
-}
-
-fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
-    let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    // SAFETY: `polls` is a valid array of that length.
-    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        return match error.kind() {
-            io::ErrorKind::Interrupted => Ok(false),
-            _ => Err(error),
-        };
-    }
-    Ok(ready > 0)
 }

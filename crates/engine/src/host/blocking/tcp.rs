@@ -1,10 +1,11 @@
 //! The same over a TCP connection.
 
-use super::{Completed, Wire, poll, tcp, wait_readable};
+use super::{Completed, Wire, tcp, wait_readable};
 use crate::connection::Connection;
 use crate::gather::{Gather, GatherWriter, Sent};
 use crate::host::config::HostConfig;
 use crate::host::link::{Link, LinkError, TcpLink};
+use crate::host::stopping::poll;
 use crate::platform::Route;
 use crate::stream::{Incoming, Stream};
 use crate::{clock, tuning};

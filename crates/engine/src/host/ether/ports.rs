@@ -294,7 +294,7 @@ impl Ports {
         let fds = fds.chain(watch).chain(other);
         let mut polls: Vec<libc::pollfd> =
             fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
-        crate::host::blocking::poll(&mut polls, timeout)?;
+        crate::host::stopping::poll(&mut polls, timeout)?;
         for (place, poll) in self.places.iter_mut().zip(&polls) {
             if poll.revents & libc::POLLERR != 0 {
                 place.port.take_error();

@@ -1,9 +1,11 @@
 //! What a lane is connected by: a queue pair and what carries it, of whichever transport.
 
+mod error;
 #[cfg(feature = "ether")]
 pub(crate) mod ether;
 mod tcp;
 
+pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
 use super::ether::{PastLane, Ports};
@@ -12,81 +14,11 @@ use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::stats::LaneStats;
 use crate::transports::transports;
-use roadtrain_proto::error::QpairError;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::sqe::Sqe;
-use roadtrain_wire::status::Status;
-use std::io;
 use std::os::fd::RawFd;
-use std::time::Duration;
-use thiserror::Error;
-
-/// Why a connection is over.
-#[derive(Debug, Error)]
-pub enum LinkError {
-    /// The socket failed.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The peer closed it.
-    #[error("connection closed by the target")]
-    Closed,
-    /// The protocol was broken.
-    #[error(transparent)]
-    Qpair(#[from] QpairError),
-    /// No port at an interface.
-    #[error("interface {interface}: {source}")]
-    Port {
-        /// Which.
-        interface: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// What the target's name stands for is not known.
-    #[error(transparent)]
-    Name(io::Error),
-    /// None of a name's addresses leads anywhere.
-    #[error("{0}")]
-    Nowhere(String),
-    /// Nobody answers who offers the subsystem.
-    #[error("nobody there offers this subsystem")]
-    Nobody,
-    /// The target makes no lane.
-    #[error("lane refused: {0}")]
-    Refused(Status),
-    /// What a target says cannot be.
-    #[error("{0}")]
-    Nonsense(&'static str),
-    /// The target still holds lanes of before.
-    #[error("the target does not give up this host's earlier lanes")]
-    Clinging,
-    /// The target has ended the lane.
-    #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
-    Left(Reason),
-    /// A command was neither answered nor ended by its abort.
-    #[error("no answer to a command for {0:.0?}, though it was to be aborted")]
-    Unanswered(Duration),
-    /// Nothing has come for too long.
-    #[error("the target is silent")]
-    Silent,
-    /// None of a lane's links leads to where the target is.
-    #[error("the target is there, but at another address than those that links lead to")]
-    Moved,
-    /// One of a lane's links takes only smaller frames than it did.
-    #[error("an interface takes smaller frames than its link (was an MTU changed?)")]
-    Shrunk,
-}
-
-fn left_hint(reason: Reason) -> &'static str {
-    match reason {
-        Reason::UnknownToken => "it does not know it (was it restarted?)",
-        Reason::Done => "as asked",
-        Reason::Shutdown => "it stops",
-        Reason::Broken => "it says that the protocol was broken",
-    }
-}
 
 /// A connected, ready queue pair.
 #[allow(clippy::large_enum_variant, reason = "a lane has one, which moves but once")]

@@ -1,7 +1,5 @@
 //! What was dropped on its way to a lane, by reason. What a lane itself drops, its queue pair counts.
 
-use crate::target::reactor::Order;
-use crate::target::server::Server;
 use std::fmt;
 use std::ops::Add;
 
@@ -69,14 +67,6 @@ impl Drops {
     /// Each reason's name and count.
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.into_iter().zip(self.0)
-    }
-}
-
-impl Server {
-    /// Frames that all reactors have dropped since the start.
-    #[must_use]
-    pub fn drops(&self) -> Drops {
-        self.ask(Order::Drops).fold(Drops::default(), |sum, drops| sum + drops)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Socket number 0: answers hosts that search for a target, and passes on hosts that want a lane. It keeps no state
 //! about hosts.
 
-use super::{Bucket, Drop, Drops, Reply};
+use super::{Bucket, Drop, Drops, JoinRequest, QueryRequest, Reply, Request};
 use crate::target::control::Control;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, with_nqn};
@@ -11,54 +11,11 @@ use roadtrain_wire::ether::{
 use roadtrain_wire::fabrics::NQN_BYTES_MAX;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, FromZeros, IntoBytes};
-use std::sync::Arc;
 
 /// Most links of a lane.
 const LINKS_MAX: u8 = 16;
 /// Octets of a piece.
 const PIECES_BYTES: std::ops::RangeInclusive<u16> = 1024..=32768;
-
-/// Somebody wants a lane, or another link for one.
-#[derive(Clone, Debug)]
-pub(in crate::target) struct JoinRequest {
-    /// Which port it came to, and from where.
-    pub(in crate::target) port: usize,
-    pub(in crate::target) source: MacAddress,
-    /// Its header: TOKEN is the lane's, or zero.
-    pub(in crate::target) header: FrameHeader,
-    pub(in crate::target) join: Join,
-    pub(in crate::target) nqn: Arc<str>,
-}
-
-/// Somebody asks for, or ends, a lane.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::target) struct QueryRequest {
-    pub(in crate::target) port: usize,
-    pub(in crate::target) source: MacAddress,
-    pub(in crate::target) header: FrameHeader,
-    /// Of the lane: ours and the host's.
-    pub(in crate::target) token: u64,
-    pub(in crate::target) host_token: u64,
-    /// It was a Leave.
-    pub(in crate::target) leaves: bool,
-}
-
-/// What is for the reactor that has the lane: the one that the host's token says.
-#[derive(Clone, Debug)]
-pub(in crate::target) enum Request {
-    Join(Box<JoinRequest>),
-    Query(QueryRequest),
-}
-
-impl Request {
-    /// The host's token of the lane.
-    pub(in crate::target) fn host_token(&self) -> u64 {
-        match self {
-            Request::Join(join) => join.join.token.get(),
-            Request::Query(query) => query.host_token,
-        }
-    }
-}
 
 /// A frame that came to socket number 0.
 pub(in crate::target) struct Heard<'a> {

@@ -6,7 +6,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::target::flushes::Unflushed;
 use crate::target::namespace::{LocalNamespace, NamespaceTable};
 use crate::target::open_store::OpenStore;
-use crate::target::tasks;
+use crate::target::tasks::{self, Outcome};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{self, Environment, Job, Namespace};
@@ -22,8 +22,6 @@ use tracing::warn;
 
 /// The commands of a lane.
 pub(in crate::target) type Execution = execution::Execution<LocalNamespace, Buffer>;
-/// What has become of one at its store.
-pub(in crate::target) type Outcome = execution::Outcome<Buffer>;
 /// Data from the host, when its command has come.
 pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
 type Data = execution::Data<LocalNamespace, Buffer>;

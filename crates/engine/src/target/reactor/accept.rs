@@ -1,10 +1,11 @@
 //! Connections over TCP: how they come, and which have to make room.
 
-use super::{Order, Reactor};
+use super::Reactor;
 use crate::reactor::event::{self, mark};
 use crate::stream::Stream;
 use crate::target::lane::{Ends, Lane, LaneError};
 use crate::target::listeners::ListenSocket;
+use crate::target::order::Order;
 use crate::target::tickets::Ticket;
 use crate::tuning;
 use roadtrain_proto::target::session::Settings;

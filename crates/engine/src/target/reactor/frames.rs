@@ -3,14 +3,15 @@
 mod join;
 mod watched;
 
-use super::{Order, Reactor};
+use super::Reactor;
 use crate::clock;
 use crate::ether::port::Port;
 use crate::reactor::List;
-use crate::target::ether::listener::{Heard, Listener, QueryRequest, answer};
-use crate::target::ether::{Bucket, Drop, Drops, EtherParts, Reply, Request, ports};
+use crate::target::ether::listener::{Heard, Listener, answer};
+use crate::target::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
 use crate::target::lane::ether::Link;
 use crate::target::lane::{Lane, LaneError, Shared};
+use crate::target::order::Order;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};

@@ -3,7 +3,7 @@
 use super::Reactor;
 use crate::stats::LaneStats;
 use crate::target::lane::Lane;
-use crate::target::server::Usage;
+use crate::target::order::Usage;
 
 impl Reactor {
     /// The sum of its lanes' counters.

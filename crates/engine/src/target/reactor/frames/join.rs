@@ -3,8 +3,8 @@
 use crate::ether::port::Port;
 use crate::platform::numa;
 use crate::target::ether::damq::{self, Damq};
-use crate::target::ether::listener::{JoinRequest, answer, refusal};
-use crate::target::ether::{Drop, Reply};
+use crate::target::ether::listener::{answer, refusal};
+use crate::target::ether::{Drop, JoinRequest, Reply};
 use crate::target::lane::ether::{Ether, EtherLane, Link};
 use crate::target::lane::{Lane, LaneError};
 use crate::target::reactor::Reactor;

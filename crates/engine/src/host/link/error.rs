@@ -1,0 +1,72 @@
+//! Why a connection to the target is over.
+
+use roadtrain_proto::error::QpairError;
+use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::status::Status;
+use std::io;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a connection is over.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// The socket failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The peer closed it.
+    #[error("connection closed by the target")]
+    Closed,
+    /// The protocol was broken.
+    #[error(transparent)]
+    Qpair(#[from] QpairError),
+    /// No port at an interface.
+    #[error("interface {interface}: {source}")]
+    Port {
+        /// Which.
+        interface: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What the target's name stands for is not known.
+    #[error(transparent)]
+    Name(io::Error),
+    /// None of a name's addresses leads anywhere.
+    #[error("{0}")]
+    Nowhere(String),
+    /// Nobody answers who offers the subsystem.
+    #[error("nobody there offers this subsystem")]
+    Nobody,
+    /// The target makes no lane.
+    #[error("lane refused: {0}")]
+    Refused(Status),
+    /// What a target says cannot be.
+    #[error("{0}")]
+    Nonsense(&'static str),
+    /// The target still holds lanes of before.
+    #[error("the target does not give up this host's earlier lanes")]
+    Clinging,
+    /// The target has ended the lane.
+    #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
+    Left(Reason),
+    /// A command was neither answered nor ended by its abort.
+    #[error("no answer to a command for {0:.0?}, though it was to be aborted")]
+    Unanswered(Duration),
+    /// Nothing has come for too long.
+    #[error("the target is silent")]
+    Silent,
+    /// None of a lane's links leads to where the target is.
+    #[error("the target is there, but at another address than those that links lead to")]
+    Moved,
+    /// One of a lane's links takes only smaller frames than it did.
+    #[error("an interface takes smaller frames than its link (was an MTU changed?)")]
+    Shrunk,
+}
+
+fn left_hint(reason: Reason) -> &'static str {
+    match reason {
+        Reason::UnknownToken => "it does not know it (was it restarted?)",
+        Reason::Done => "as asked",
+        Reason::Shutdown => "it stops",
+        Reason::Broken => "it says that the protocol was broken",
+    }
+}

@@ -1,0 +1,47 @@
+//! What a host asks of the reactor that has its lane, or is to have it.
+
+use roadtrain_wire::ether::setup::Join;
+use roadtrain_wire::ether::{FrameHeader, MacAddress};
+use std::sync::Arc;
+
+/// Somebody wants a lane, or another link for one.
+#[derive(Clone, Debug)]
+pub(in crate::target) struct JoinRequest {
+    /// Which port it came to, and from where.
+    pub(in crate::target) port: usize,
+    pub(in crate::target) source: MacAddress,
+    /// Its header: TOKEN is the lane's, or zero.
+    pub(in crate::target) header: FrameHeader,
+    pub(in crate::target) join: Join,
+    pub(in crate::target) nqn: Arc<str>,
+}
+
+/// Somebody asks for, or ends, a lane.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::target) struct QueryRequest {
+    pub(in crate::target) port: usize,
+    pub(in crate::target) source: MacAddress,
+    pub(in crate::target) header: FrameHeader,
+    /// Of the lane: ours and the host's.
+    pub(in crate::target) token: u64,
+    pub(in crate::target) host_token: u64,
+    /// It was a Leave.
+    pub(in crate::target) leaves: bool,
+}
+
+/// What is for the reactor that has the lane: the one that the host's token says.
+#[derive(Clone, Debug)]
+pub(in crate::target) enum Request {
+    Join(Box<JoinRequest>),
+    Query(QueryRequest),
+}
+
+impl Request {
+    /// The host's token of the lane.
+    pub(in crate::target) fn host_token(&self) -> u64 {
+        match self {
+            Request::Join(join) => join.join.token.get(),
+            Request::Query(query) => query.host_token,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a target exports.
+
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::{Description, NamespaceId, SubsystemConfig};
+use roadtrain_store::{BackendSpec, Store};
+use std::sync::Arc;
+
+/// Where a namespace's blocks are kept.
+#[derive(Clone, Debug)]
+pub enum Blocks {
+    /// The target opens it.
+    Spec(BackendSpec),
+    /// It is open: the same as in another export, if it is the same store.
+    Store(Arc<dyn Store>),
+}
+
+impl PartialEq for Blocks {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Blocks::Spec(one), Blocks::Spec(other)) => one == other,
+            (Blocks::Store(one), Blocks::Store(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Blocks {}
+
+/// A namespace to export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// NSID, 1 to 1,024.
+    pub nsid: u32,
+    /// Where the blocks are kept.
+    pub blocks: Blocks,
+    /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the backend's blocks.
+    pub uuid: Option<[u8; 16]>,
+    /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the backend's blocks.
+    pub nguid: Option<[u8; 16]>,
+    /// Class of its commands that do not say theirs; `None`: their connection's.
+    pub class: Option<Class>,
+}
+
+impl Export {
+    /// The blocks of `backend` as namespace `nsid`, everything else by default.
+    #[must_use]
+    pub fn new(nsid: u32, backend: BackendSpec) -> Self {
+        let blocks = Blocks::Spec(backend);
+        Export { nsid, blocks, uuid: None, nguid: None, class: None }
+    }
+
+    /// The blocks of a store of the embedding program's own.
+    #[must_use]
+    pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
+        let blocks = Blocks::Store(store);
+        Export { nsid, blocks, uuid: None, nguid: None, class: None }
+    }
+}
+
+/// A subsystem to export.
+pub type Subsystem = SubsystemConfig<Export>;
+
+impl Description for Export {
+    fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    fn id(&self) -> Option<NamespaceId> {
+        let is_told = self.uuid.is_some() || self.nguid.is_some();
+        is_told.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        match &self.blocks {
+            Blocks::Spec(spec) => spec.bytes(),
+            Blocks::Store(_) => None,
+        }
+    }
+
+    fn resized(&self, bytes: u64) -> Result<Self, String> {
+        let Blocks::Spec(spec) = &self.blocks else {
+            return Err("its store belongs to the program that brought it, which resizes it".into());
+        };
+        let spec = spec.resized(bytes).map_err(|error| error.to_string())?;
+        Ok(Export { blocks: Blocks::Spec(spec), ..self.clone() })
+    }
+
+    /// The rest is seen when its store is opened.
+    fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
+        Ok(())
+    }
+}

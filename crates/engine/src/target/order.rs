@@ -1,0 +1,68 @@
+//! What a reactor is told by other threads.
+
+use super::ether::{Drops, Request};
+use super::listeners::ListenSocket;
+use super::tickets::Ticket;
+use crate::stats::LaneStats;
+use roadtrain_proto::target::TargetEvent;
+use roadtrain_proto::target::session::Settings;
+use roadtrain_proto::target::stability::Wake;
+use roadtrain_store::Completion;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+/// What other threads tell a reactor.
+pub(super) enum Order {
+    /// Take connections here, if this reactor does that.
+    Listen(ListenSocket),
+    /// Take none any more at this address.
+    Unlisten(SocketAddr),
+    /// Serve this connection.
+    Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket, settings: Settings },
+    /// End the connection that has this ticket: others need its room.
+    Evict(u64),
+    /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
+    Request(Request),
+    /// Something happened in the control plane; concerns the reactor that has the connection.
+    Event(TargetEvent),
+    /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.
+    Sweep(Arc<str>),
+    /// The host connects: does it still have its lanes over Ethernet?
+    Ask(Arc<str>),
+    /// Something of a host's lost connections is gone: Connects that waited for it may go on.
+    Settled,
+    /// A store has answered from another thread.
+    Completed(Completion),
+    /// A flush for which a command of this reactor waits.
+    Flush(u32, Wake),
+    /// Answer with the sum of the lanes' counters.
+    Stats(SyncSender<LaneStats>),
+    /// Answer with the frames that were dropped.
+    Drops(SyncSender<Drops>),
+    /// Answer with what is held.
+    Usage(SyncSender<Usage>),
+    /// Answer, as a sign of life.
+    Beat(SyncSender<()>),
+    /// What a test does to the reactor.
+    #[cfg(test)]
+    Call(Box<dyn FnOnce() + Send>),
+    /// End every lane, then the reactor.
+    Stop,
+}
+
+/// What a target holds at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Connections, with those whose commands are still in a backend.
+    pub connections: usize,
+    /// Commands in the backends.
+    pub backend_commands: usize,
+    /// Buffer memory in use, in octets.
+    pub buffer_bytes: usize,
+    /// Buffer memory that was in use since reactors were last idle, in octets.
+    pub kept_bytes: usize,
+    /// Buffers in use besides the budget: those that end a stall.
+    pub reserved_buffers: usize,
+}
