@@ -3,10 +3,14 @@
 mod file;
 mod status;
 mod task;
+mod uevents;
 
 use crate::resize::{Place, Size};
 use crate::spec::BackendSpec;
-use crate::{BlockLimits, Completion, Geometry, Io, LastSync, Op, OpenError, Resize, Store, Token};
+use crate::{
+    BlockLimits, Completion, Geometry, Io, LastSync, Op, OpenError, Resize, SizeWatcher, Store,
+    Token,
+};
 #[cfg(test)]
 pub(crate) use file::Allocate;
 pub(crate) use file::Disk;
@@ -14,7 +18,7 @@ use roadtrain_system::buffer::Buffer;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 pub(crate) use task::{DiskTask, Progress};
 
 /// A store in a file or on a block device.
@@ -111,6 +115,13 @@ impl Store for DiskStore {
             None => self.disk.bytes().unwrap_or(geometry.bytes()),
         };
         Ok(Resize::to(geometry.bytes(), to))
+    }
+
+    /// The kernel says when a device has changed; a file is asked at a reload.
+    fn watch_size(&self, watcher: Weak<SizeWatcher>) {
+        if let Some(Place::Block(number)) = self.place() {
+            uevents::watch(number, watcher);
+        }
     }
 
     fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {

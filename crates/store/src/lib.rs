@@ -56,7 +56,7 @@ pub use in_place::InPlace;
 pub use memory::MemoryStore;
 pub use null::NullStore;
 pub use op::{ByteRange, Op};
-pub use resize::{Place, Resize};
+pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::BlockLimits;
 pub use spec::{BackendKind, BackendSpec, OpenError, open};
 pub use ssd::SsdStore;

@@ -39,6 +39,9 @@ impl Place {
     }
 }
 
+/// Called, on any thread, when others may have given a store another size. It does not wait.
+pub type SizeWatcher = dyn Fn() + Send + Sync;
+
 /// A change of a store's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resize {

@@ -1,9 +1,10 @@
 //! The contract between a target and what keeps its blocks.
 
-use crate::{BlockLimits, InPlace, Io, Op, OpenError, Place, Resize, Token};
+use crate::{BlockLimits, InPlace, Io, Op, OpenError, Place, Resize, SizeWatcher, Token};
 use roadtrain_system::buffer::Buffer;
 use std::fmt::Debug;
 use std::io;
+use std::sync::Weak;
 
 /// What a host has to know about a namespace's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +141,14 @@ pub trait Store: Debug + Send + Sync {
         match bytes {
             Some(bytes) if bytes != now => Err(OpenError::Unresizable { bytes: now }),
             _ => Ok(Resize::to(now, now)),
+        }
+    }
+
+    /// Calls `watcher` whenever others may have given it another size, which [`plan`](Store::plan) then says. A store
+    /// that cannot know does not: its size is asked for when the target is reloaded.
+    fn watch_size(&self, watcher: Weak<SizeWatcher>) {
+        if let Some(below) = self.below() {
+            below.watch_size(watcher);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
-use super::backends::Backends;
+use super::backends::{Backends, Open};
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
 use super::listeners::{self, ListenSocket, Opened};
@@ -12,8 +12,8 @@ use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Session};
 use roadtrain_proto::target::{
-    ConfigError, Connected, ControllerView, Limits, Listener, Operation, Outcome, Target,
-    TargetConfig, TargetEvent, host_name,
+    ConfigError, Connected, ControllerView, Description, Limits, Listener, Operation, Outcome,
+    Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -23,8 +23,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tracing::info;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread;
+use tracing::{info, warn};
 
 /// No time at all.
 const NEVER: u64 = u64::MAX;
@@ -40,6 +42,8 @@ pub(super) struct Control {
     state: Mutex<State>,
     /// What is exported, as it was asked for. Changes take turns.
     exports: Mutex<TargetConfig<Export>>,
+    /// Stores that may have another size, for the thread that looks.
+    resized: Sender<Weak<OpenStore>>,
     reactors: OnceLock<Vec<Outbox<Order>>>,
     /// When the first keep-alive timer runs out.
     timer: AtomicU64,
@@ -74,11 +78,63 @@ pub(super) struct Answer {
 }
 
 impl Control {
-    pub(super) fn new(target: Target, backends: Backends, exports: TargetConfig<Export>) -> Self {
-        let state = Mutex::new(State { target, backends, presences: Presences::default() });
-        let (timer, watched) = (AtomicU64::new(NEVER), AtomicU64::new(NEVER));
-        let (exports, reactors) = (Mutex::new(exports), OnceLock::new());
-        Control { state, exports, reactors, timer, watched }
+    /// Starts a thread, too, which looks at stores whose size others may have changed. It ends with this.
+    pub(super) fn new(
+        target: Target,
+        backends: Backends,
+        exports: TargetConfig<Export>,
+    ) -> io::Result<Arc<Self>> {
+        let (resized, inbox) = channel::<Weak<OpenStore>>();
+        let control = Arc::new(Control {
+            state: Mutex::new(State { target, backends, presences: Presences::default() }),
+            exports: Mutex::new(exports),
+            resized,
+            reactors: OnceLock::new(),
+            timer: AtomicU64::new(NEVER),
+            watched: AtomicU64::new(NEVER),
+        });
+        let weak = Arc::downgrade(&control);
+        let check = move || {
+            while let Ok(store) = inbox.recv() {
+                let (Some(control), Some(store)) = (weak.upgrade(), store.upgrade()) else {
+                    continue;
+                };
+                if let Err(error) = control.check_size(&store) {
+                    warn!("a store has another size, which hosts are not told: {error}");
+                }
+            }
+        };
+        thread::Builder::new().name("roadtrain-resize".into()).spawn(check)?;
+        control.watch_sizes();
+        Ok(control)
+    }
+
+    /// Watches the sizes of stores that are new.
+    fn watch_sizes(&self) {
+        let backends = self.lock().backends.clone();
+        for (_, _, store) in backends.all() {
+            store.watch_size(|| {
+                let (resized, store) = (self.resized.clone(), Arc::downgrade(store));
+                Arc::new(move || drop(resized.send(store.clone())))
+            });
+        }
+    }
+
+    /// Gives the namespaces of a store the size that it has by now.
+    fn check_size(&self, store: &Arc<OpenStore>) -> Result<(), ConfigError> {
+        let backends = self.lock().backends.clone();
+        let size = |open: &Open| {
+            let store = store.store();
+            let plan = store.plan(open.export.bytes()).ok()?;
+            Some(plan.planned(store.geometry()).blocks)
+        };
+        let differs =
+            |open: &Open| Arc::ptr_eq(&open.store, store) && size(open) != Some(open.config.blocks);
+        let is_it = |nqn: &str, nsid| backends.get(nqn, nsid).is_some_and(differs);
+        if !backends.all().any(|(nqn, nsid, _)| is_it(nqn, nsid)) {
+            return Ok(());
+        }
+        self.change(is_it, |exports| Ok(exports.clone())).map(drop)
     }
 
     /// Whom events are sent to; once, before the first connection.
@@ -435,6 +491,7 @@ impl Control {
             self.broadcast(|| Order::Event(changed.clone()));
         }
         drop(switched);
+        self.watch_sizes();
         Ok(changes)
     }
 }

@@ -88,7 +88,6 @@ impl Flushes {
 }
 
 /// A lane's writes to a store that no flush has covered.
-#[derive(Debug)]
 pub(crate) struct Unflushed {
     store: Arc<OpenStore>,
     user: Arc<User>,

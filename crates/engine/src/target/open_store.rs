@@ -1,13 +1,12 @@
 //! A namespace's store as all reactors share it: with an account of what was written to it and not flushed.
 
 use super::flushes::Flushes;
-use roadtrain_store::Store;
+use roadtrain_store::{SizeWatcher, Store};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// An open store.
-#[derive(Debug)]
 pub(crate) struct OpenStore {
     store: Arc<dyn Store>,
     /// `None`: what was written stays, or never was anywhere.
@@ -16,18 +15,35 @@ pub(crate) struct OpenStore {
     takes_lent: bool,
     /// [`OpenStore::close`] was called.
     closed: AtomicBool,
+    /// What the store calls when its size may be another one.
+    watcher: OnceLock<Arc<SizeWatcher>>,
 }
 
 impl OpenStore {
     pub(crate) fn new(store: Arc<dyn Store>) -> OpenStore {
         let flushes = store.is_volatile().then(Flushes::default);
         let takes_lent = store.stays_on_thread();
-        OpenStore { store, flushes, takes_lent, closed: AtomicBool::new(false) }
+        OpenStore {
+            store,
+            flushes,
+            takes_lent,
+            closed: AtomicBool::new(false),
+            watcher: OnceLock::new(),
+        }
     }
 
     #[inline]
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Has `tell` called, once set, when others may have given the store another size.
+    pub(crate) fn watch_size(&self, tell: impl FnOnce() -> Arc<SizeWatcher>) {
+        self.watcher.get_or_init(|| {
+            let watcher = tell();
+            self.store.watch_size(Arc::downgrade(&watcher));
+            watcher
+        });
     }
 
     #[inline]

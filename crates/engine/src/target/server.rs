@@ -176,7 +176,8 @@ impl Server {
         prepared.stage()?;
         drop(near);
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
-        let control = Arc::new(Control::new(target, prepared.backends(), exports));
+        let system = |source| ServerError::System { what: "thread", source };
+        let control = Control::new(target, prepared.backends(), exports).map_err(system)?;
         let health = Arc::<Health>::default();
         let reactors = spawn(&config, ports, affinities, &control, &health)?;
         control.listen(sockets);

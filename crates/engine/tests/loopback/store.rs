@@ -11,6 +11,9 @@ use roadtrain_engine::backend::{BackendKind, BackendSpec, SsdStore, Store, confo
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
 use roadtrain_engine::target::{Export, Server};
+use roadtrain_wire::status::Status;
+use std::fs::File;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -87,6 +90,57 @@ fn errors_of_a_store_reach_the_command_that_they_are_of() {
     }
     drop(client);
     assert_nothing_left(&server);
+}
+
+/// Hosts hear of it without a reload.
+#[test]
+fn a_store_whose_size_changes_is_seen() {
+    let late = Arc::new(LateStore::new(256, 0));
+    let (server, client) = pair(Arc::new(XorStore::new(late.clone(), 0x5a)));
+    for blocks in [512, 128, 1024] {
+        late.becomes(blocks);
+        let seen = || client.view().namespace(1).is_some_and(|n| n.blocks == blocks);
+        eventually("the size is seen", seen);
+        client.write(1, blocks - 8, pattern(BYTES, blocks), false).unwrap();
+        let beyond = client.write(1, blocks - 7, pattern(BYTES, 0), false).unwrap_err();
+        assert!(beyond.status.is(Status::LBA_OUT_OF_RANGE), "{beyond}");
+    }
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+/// A loop device, until it is dropped.
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_that_grows_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("backing");
+    let file = File::create(&backing).unwrap();
+    file.set_len(MIB).unwrap();
+    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&backing).output();
+    let node = match &attached {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
+        _ => return eprintln!("SKIPPED a_block_device_that_grows_is_seen: no loop devices here"),
+    };
+    let device = Loop(node.trim().to_owned());
+    let kind = BackendKind::Block { path: device.0.clone().into() };
+    let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+    let server = serve(vec![Export::new(1, spec)]);
+    let client = connect(&server);
+    file.set_len(4 * MIB).unwrap();
+    let grown = Command::new("losetup").args(["--set-capacity", &device.0]).status().unwrap();
+    assert!(grown.success());
+    let blocks = || client.view().namespace(1).map(|namespace| namespace.blocks);
+    eventually("the size is seen", || blocks() == Some(4 * MIB / 512));
+    client.write(1, 8000, pattern(BYTES, 1), false).unwrap();
+    drop((client, server));
 }
 
 /// The target waits for what the store still has, and no answer is lost or comes to somebody else.

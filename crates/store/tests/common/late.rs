@@ -1,10 +1,14 @@
 //! A store that answers from a thread of its own: late, out of order, and with errors if told so.
 
-use roadtrain_store::{Completion, Completions, Geometry, Io, Op, OpenError, Store, Token};
+use roadtrain_store::{
+    Completion, Completions, Geometry, Io, Op, OpenError, SizeWatcher, Store, Token,
+};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
-use std::sync::Mutex;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -16,25 +20,54 @@ type Job = (Op, Option<Buffer>, Token, Completions);
 /// Dropping it ends the thread, which answers before.
 #[derive(Debug)]
 pub(crate) struct LateStore {
-    geometry: Geometry,
+    blocks: Arc<AtomicU64>,
     jobs: Mutex<Sender<Job>>,
+    watchers: Watchers,
+}
+
+/// Who wants to know of another size.
+#[derive(Default)]
+struct Watchers(Mutex<Vec<Weak<SizeWatcher>>>);
+
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watchers")
+    }
+}
+
+fn geometry(blocks: &AtomicU64) -> Geometry {
+    let blocks = blocks.load(Relaxed);
+    Geometry { lba_shift: 9, blocks, read_only: false, volatile_cache: true }
 }
 
 impl LateStore {
     /// One of `blocks`, of 512 bytes; of each `fails_each` operations that move data one fails (0: none).
     pub(crate) fn new(blocks: u64, fails_each: u64) -> LateStore {
         let (jobs, inbox) = channel();
-        let geometry = Geometry { lba_shift: 9, blocks, read_only: false, volatile_cache: true };
-        let bytes = vec![0; geometry.bytes() as usize];
-        let worker = Worker { bytes, geometry, fails_each, moved: 0, random: 0x9e37_79b9 };
+        let blocks = Arc::new(AtomicU64::new(blocks));
+        let (bytes, moved) = (Vec::new(), 0);
+        let worker =
+            Worker { bytes, blocks: blocks.clone(), fails_each, moved, random: 0x9e37_79b9 };
         thread::spawn(move || worker.run(&inbox));
-        LateStore { geometry, jobs: Mutex::new(jobs) }
+        LateStore { blocks, jobs: Mutex::new(jobs), watchers: Watchers::default() }
+    }
+
+    /// Has another size from now on, and says so.
+    #[allow(dead_code, reason = "not every test resizes it")]
+    pub(crate) fn becomes(&self, blocks: u64) {
+        self.blocks.store(blocks, Relaxed);
+        let watchers = self.watchers.0.lock().unwrap();
+        watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher());
     }
 }
 
 impl Store for LateStore {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        geometry(&self.blocks)
+    }
+
+    fn watch_size(&self, watcher: Weak<SizeWatcher>) {
+        self.watchers.0.lock().unwrap().push(watcher);
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
@@ -49,7 +82,7 @@ impl Store for LateStore {
 
 struct Worker {
     bytes: Vec<u8>,
-    geometry: Geometry,
+    blocks: Arc<AtomicU64>,
     fails_each: u64,
     moved: u64,
     random: u64,
@@ -73,7 +106,9 @@ impl Worker {
     }
 
     fn execute(&mut self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
-        op.check(&self.geometry, buffer.as_deref())?;
+        let geometry = geometry(&self.blocks);
+        op.check(&geometry, buffer.as_deref())?;
+        self.bytes.resize(geometry.bytes() as usize, 0);
         match (op, buffer) {
             (Op::Read { offset }, Some(buffer)) => {
                 self.may_fail(Status::UNRECOVERED_READ_ERROR)?;

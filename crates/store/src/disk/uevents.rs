@@ -1,0 +1,110 @@
+//! Block devices that change their size: the kernel says so by uevents, which a thread of the process hears.
+
+use crate::SizeWatcher;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{LazyLock, Mutex, PoisonError, Weak};
+use std::thread;
+use tracing::warn;
+
+/// A uevent is shorter: the kernel's buffer for it has 2 KiB.
+const EVENT_BYTES: usize = 8 << 10;
+/// Multicast group of the kernel's own events.
+const KERNEL_GROUP: u32 = 1;
+
+/// Device numbers and who wants to know. The thread that tells them starts with the first, and never ends.
+static WATCHED: LazyLock<Mutex<Vec<(u64, Weak<SizeWatcher>)>>> = LazyLock::new(|| {
+    let hear =
+        |socket| thread::Builder::new().name("roadtrain-uevent".into()).spawn(|| run(socket));
+    if let Err(error) = open().and_then(hear) {
+        warn!(%error, "block devices that grow are seen at a reload only: no uevents");
+    }
+    Mutex::default()
+});
+
+/// Calls `watcher` when the kernel says that something about the device has changed.
+pub(super) fn watch(device: u64, watcher: Weak<SizeWatcher>) {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    watched.retain(|(_, watcher)| watcher.strong_count() > 0);
+    watched.push((device, watcher));
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let (kind, protocol) = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_KOBJECT_UEVENT);
+    // SAFETY: plain system call; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` is new and ours.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: an all-zero address is a valid value of this plain structure.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_groups = KERNEL_GROUP;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: as many octets of an address.
+    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+        0 => Ok(socket),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn run(socket: OwnedFd) {
+    let mut event = [0u8; EVENT_BYTES];
+    loop {
+        // SAFETY: the buffer is writable.
+        let received =
+            unsafe { libc::recv(socket.as_raw_fd(), event.as_mut_ptr().cast(), event.len(), 0) };
+        let error = io::Error::last_os_error();
+        match (usize::try_from(received), error.raw_os_error()) {
+            (Ok(len), _) => tell(device_of(&event[..len.min(EVENT_BYTES)])),
+            (_, Some(libc::EINTR)) => {}
+            // Events were lost: any device may have changed.
+            (_, Some(libc::ENOBUFS)) => tell(Some(None)),
+            _ => return warn!(%error, "block devices that grow are seen at a reload only"),
+        }
+    }
+}
+
+/// Tells those who want to know of a device, or everybody. Whoever sent the event: they ask the device itself.
+fn tell(device: Option<Option<u64>>) {
+    let Some(changed) = device else { return };
+    let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let concerned = watched.iter().filter(|(device, _)| changed.is_none_or(|one| one == *device));
+    concerned.filter_map(|(_, watcher)| watcher.upgrade()).for_each(|watcher| watcher());
+}
+
+/// The block device that a uevent says has changed. Not every driver says RESIZE=1 as well (device mapper does not).
+fn device_of(event: &[u8]) -> Option<Option<u64>> {
+    let fields = || event.split(|&octet| octet == 0).filter_map(|field| str::from_utf8(field).ok());
+    let value = |name: &str| fields().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    if value("ACTION") != Some("change") || value("SUBSYSTEM") != Some("block") {
+        return None;
+    }
+    let number = |name| value(name)?.parse().ok();
+    Some(Some(libc::makedev(number("MAJOR")?, number("MINOR")?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_block_device_names_it() {
+        let event = "change@/devices/virtual/block/loop0\0ACTION=change\0DEVPATH=/devices/virtual/block/loop0\0\
+                     SUBSYSTEM=block\0RESIZE=1\0MAJOR=7\0MINOR=0\0DEVNAME=loop0\0";
+        let of = |event: &str| device_of(event.as_bytes());
+        assert_eq!(of(event), Some(Some(libc::makedev(7, 0))));
+        for (field, other) in [
+            ("ACTION=change", "ACTION=add"),
+            ("SUBSYSTEM=block", "SUBSYSTEM=net"),
+            ("MINOR=0", "MINOR=x"),
+            ("MAJOR=7\0", ""),
+        ] {
+            assert_eq!(of(&event.replace(field, other)), None, "{other}");
+        }
+        assert_eq!(device_of(&[0xff; 100]), None);
+        assert_eq!(device_of(&[]), None);
+    }
+}
