@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<FloorResult> {
             let (stream, _) = listener.accept()?;
             target.serve(stream)
         });
-        let host = scope.spawn(move || -> anyhow::Result<host::Outcome> {
+        let host = scope.spawn(move || -> anyhow::Result<result::Outcome> {
             tuning::pin_to_core(args.host_core).context("pin the host")?;
             let target = receiver.recv().context("the target did not start")?;
             let mut host = host::Host::new(args, TcpStream::connect(address)?)?;

@@ -5,24 +5,13 @@ use super::inbox::Inbox;
 use super::link::Link;
 use super::memory::Memory;
 use super::outbox::{Message, Outbox};
-use super::result::{Probe, Sample};
+use super::result::{Outcome, Probe};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
 use super::target::Counts;
 use hdrhistogram::Histogram;
 use std::net::TcpStream;
 use std::ptr;
 use std::time::{Duration, Instant};
-
-/// What a measured run gave.
-pub(crate) struct Outcome {
-    pub(crate) requests: u64,
-    pub(crate) elapsed: Duration,
-    pub(crate) latency_ns: Histogram<u64>,
-    pub(crate) host: Sample,
-    pub(crate) target: Sample,
-    /// The host's counters, warm-up included.
-    pub(crate) counts: Counts,
-}
 
 /// The host's end of the floor.
 pub(crate) struct Host {

@@ -1,11 +1,22 @@
 //! What a run of the floor reports.
 
 use super::args::{Args, Direction};
-use super::host::Outcome;
 use super::target::Counts;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
+
+/// What a measured run gave.
+pub(crate) struct Outcome {
+    pub(crate) requests: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) latency_ns: Histogram<u64>,
+    pub(crate) host: Sample,
+    pub(crate) target: Sample,
+    /// The host's counters, warm-up included.
+    pub(crate) counts: Counts,
+}
 
 /// Reads a thread's cost, from any thread of this process.
 pub(crate) struct Probe {

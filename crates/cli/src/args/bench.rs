@@ -1,6 +1,6 @@
 //! `roadtrain bench`
 
-use super::stream::{LaneChoice, StepSpec, StreamSpec};
+use super::stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec, parse_rate};
 use super::{
     ClassName, ConnectArgs, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName, Portal,
     Transport, WaitArgs,
@@ -56,24 +56,6 @@ Examples:
         "\n  roadtrain bench -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --rw randread --depth 128"
     )
 );
-
-/// What to do with the blocks, in fio's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReadWrite {
-    /// Read in order.
-    Read,
-    /// Write in order.
-    Write,
-    /// Read at random.
-    Randread,
-    /// Write at random.
-    Randwrite,
-    /// Read and write at random.
-    Randrw,
-    /// Read and write in order.
-    #[value(alias = "readwrite")]
-    Rw,
-}
 
 /// Who drives the lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -275,20 +257,6 @@ pub struct OwnTargetArgs {
     /// Its policy [default: as --policy].
     #[arg(long, value_name = "NAME", conflicts_with = "traddr")]
     pub target_policy: Option<PolicyName>,
-}
-
-pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
-    let advice =
-        || format!("'{text}' is not a rate: write requests a second, such as 100000 or 100k");
-    let (digits, factor) = match text.strip_suffix(['k', 'K']) {
-        Some(digits) => (digits, 1e3),
-        None => match text.strip_suffix(['m', 'M']) {
-            Some(digits) => (digits, 1e6),
-            None => (text, 1.0),
-        },
-    };
-    let rate = digits.parse::<f64>().map_err(|_| advice())? * factor;
-    if (1e-3..=1e9).contains(&rate) { Ok(rate) } else { Err(advice()) }
 }
 
 #[cfg(test)]

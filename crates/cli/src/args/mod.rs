@@ -30,7 +30,7 @@ mod stream;
 mod target;
 
 pub use attach::{AttachArgs, FrontArgs};
-pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs, ReadWrite};
+pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use ether::EtherArgs;
@@ -42,7 +42,7 @@ pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
-pub use stream::{LaneChoice, StepSpec, StreamSpec};
+pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};

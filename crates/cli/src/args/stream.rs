@@ -1,10 +1,27 @@
 //! Streams: loads beside the main one, each as one word of the command line.
 
-use super::bench::{ReadWrite, parse_rate};
 use super::{ClassName, named};
 use crate::units::parse_size_u32;
 use clap::ValueEnum;
 use std::str::FromStr;
+
+/// What to do with the blocks, in fio's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReadWrite {
+    /// Read in order.
+    Read,
+    /// Write in order.
+    Write,
+    /// Read at random.
+    Randread,
+    /// Write at random.
+    Randwrite,
+    /// Read and write at random.
+    Randrw,
+    /// Read and write in order.
+    #[value(alias = "readwrite")]
+    Rw,
+}
 
 const EXAMPLE: &str = "write rw=randwrite,bs=128k,depth=8,class=bulk,lane=own";
 
@@ -122,6 +139,20 @@ impl FromStr for StepSpec {
         }
         Ok(spec)
     }
+}
+
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
+    let advice =
+        || format!("'{text}' is not a rate: write requests a second, such as 100000 or 100k");
+    let (digits, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1e3),
+        None => match text.strip_suffix(['m', 'M']) {
+            Some(digits) => (digits, 1e6),
+            None => (text, 1.0),
+        },
+    };
+    let rate = digits.parse::<f64>().map_err(|_| advice())? * factor;
+    if (1e-3..=1e9).contains(&rate) { Ok(rate) } else { Err(advice()) }
 }
 
 #[cfg(test)]

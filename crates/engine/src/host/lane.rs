@@ -3,34 +3,22 @@
 //! What becomes of requests when the connection is lost or the target does not answer is decided by
 //! `proto::host::requests`.
 
+#[cfg(feature = "ether")]
+mod ether;
 #[cfg(test)]
 mod tests;
 
-use super::api::{Class, Completion, Request};
+use super::api::{Class, Request};
 use super::counters::LaneReading;
-use super::ether::Ports;
-use super::link::{Link, LinkError};
+use super::link::{Link, LinkError, Shared};
 use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
-use crate::gather::Gather;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
-use std::collections::VecDeque;
 use std::time::Duration;
-
-/// What the lanes of a reactor share in a turn.
-pub(crate) struct Shared {
-    pub(crate) gather: Box<Gather>,
-    /// Empty where lanes have connections of their own.
-    pub(crate) ports: Ports,
-    pub(crate) now: Instant,
-    /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
-    pub(crate) in_flight: u32,
-    pub(crate) completions: VecDeque<Completion>,
-}
 
 pub(crate) struct Lane {
     pub(in crate::host) link: Option<Link>,

@@ -2,7 +2,6 @@
 //! about the requests themselves.
 
 use super::api::{Completion, Op, Request};
-use super::link::Link;
 use crate::connection::Place;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Addressed, Ended, Outcome, Queue, Requests};
@@ -36,8 +35,8 @@ pub(crate) struct LaneRequests {
 }
 
 /// A link, and the ranges of its commands.
-struct LinkQueue<'a> {
-    link: &'a mut Link,
+struct LinkQueue<'a, L> {
+    link: &'a mut L,
     ranges: &'a mut [[u8; RANGE_BYTES]],
 }
 
@@ -48,25 +47,7 @@ impl Addressed for Request {
     }
 }
 
-impl Queue<Request> for Link {
-    #[inline]
-    fn room(&self) -> u32 {
-        Link::room(self)
-    }
-
-    #[inline]
-    fn in_flight(&self) -> u32 {
-        Link::in_flight(self)
-    }
-
-    #[inline]
-    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
-        let (sqe, data) = command(request);
-        Link::submit(self, now, &sqe, data, urgency(request))
-    }
-}
-
-impl Queue<Request> for LinkQueue<'_> {
+impl<L: Queue<Request>> Queue<Request> for LinkQueue<'_, L> {
     #[inline]
     fn room(&self) -> u32 {
         self.link.room()
@@ -79,7 +60,7 @@ impl Queue<Request> for LinkQueue<'_> {
 
     #[inline]
     fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
-        let slot = Queue::submit(self.link, now, request)?;
+        let slot = self.link.submit(now, request)?;
         self.ranges[usize::from(slot)] = range(request);
         Some(slot)
     }
@@ -97,14 +78,19 @@ impl LaneRequests {
 
     /// Takes a request; `true`: its command is under way.
     #[inline]
-    pub(super) fn take(&mut self, now: Instant, request: Request, link: Option<&mut Link>) -> bool {
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        request: Request,
+        link: Option<&mut impl Queue<Request>>,
+    ) -> bool {
         let LaneRequests { core, ranges, .. } = self;
         core.take(now, request, link.map(|link| LinkQueue { link, ranges }).as_mut())
     }
 
     /// What waits gets slots.
     #[inline]
-    pub(super) fn resume(&mut self, now: Instant, link: &mut Link) {
+    pub(super) fn resume(&mut self, now: Instant, link: &mut impl Queue<Request>) {
         self.core.resume(now, &mut LinkQueue { link, ranges: &mut self.ranges });
     }
 
@@ -184,7 +170,7 @@ fn range(request: &Request) -> [u8; RANGE_BYTES] {
     range
 }
 
-fn command(request: &Request) -> (Sqe, Data) {
+pub(super) fn command(request: &Request) -> (Sqe, Data) {
     let length = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32);
     let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);
     let (mut sqe, data) = match request.op {
@@ -214,7 +200,7 @@ fn command(request: &Request) -> (Sqe, Data) {
     (sqe, data)
 }
 
-fn urgency(request: &Request) -> Urgency {
+pub(super) fn urgency(request: &Request) -> Urgency {
     let plain = matches!(request.op, Op::Read | Op::Write) && !request.fua && !request.urgent;
     let at_least = if plain { Urgency::Bulk } else { Urgency::Urgent };
     request.class.urgency().max(at_least)

@@ -5,7 +5,7 @@
 //! [`RingHeader`] in both cases, so that nobody else needs to know.
 
 use super::device::Device;
-use super::tree::Work;
+use super::tree::{TRANSFER_BYTES_MAX, Work};
 use roadtrain_engine::buffer::{Arena, Buffer};
 use roadtrain_engine::host::RingCommand as Command;
 use roadtrain_wire::fuse::{
@@ -16,7 +16,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
 /// Octets of a slot's payload.
-pub(super) const PAYLOAD_BYTES: usize = 1 << 20;
+pub(super) const PAYLOAD_BYTES: usize = TRANSFER_BYTES_MAX as usize;
 /// From one header to the next.
 const STRIDE_BYTES: usize = 512;
 /// Behind the header: the two pieces of memory, for the kernel to look up.

@@ -1,6 +1,5 @@
 //! The directory with one file for each namespace: answers requests, or says what the disk is to do.
 
-use super::slots::PAYLOAD_BYTES;
 use crate::disk::{Disk, DiskOp, DiskRequest};
 use roadtrain_wire::fuse::{
     Attr, AttrOut, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, LseekOut, Opcode, OpenIn,
@@ -15,8 +14,8 @@ const STEP_BYTES_MAX: u64 = 1 << 30;
 /// Seconds for which a name may be cached: files neither come nor go.
 const ENTRY_VALID_S: u64 = 3600;
 const BLOCK_BYTES: u32 = 4096;
-/// What a slot holds; the kernel asks for no more.
-const TRANSFER_BYTES_MAX: u32 = PAYLOAD_BYTES as u32;
+/// Most octets of a Read or Write.
+pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Octets that times and `st_blocks` are counted in.
 const SECTOR_BYTES: u64 = 512;
 

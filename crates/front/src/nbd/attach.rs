@@ -3,7 +3,7 @@
 use super::address::NbdAddress;
 use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
-use super::server::BUFFER_BYTES_MAX;
+use super::server::{BUFFER_BYTES_MAX, NbdServer};
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, Nothing};
 use crate::system_resource::SystemResource;
@@ -50,7 +50,8 @@ impl NbdAttachment {
             match endpoint.get_or_insert_with(|| listen(&config.address, config.nsid, view)) {
                 Ok(endpoint) => {
                     let share = config.buffer_bytes_max.map(|bytes| bytes / reactor.count);
-                    let server = endpoint.server(LaneId(0)).with_lanes(reactor.lanes);
+                    let server =
+                        NbdServer::new(endpoint.clone(), LaneId(0)).with_lanes(reactor.lanes);
                     let server = server.with_buffer_bytes_max(share.unwrap_or(BUFFER_BYTES_MAX));
                     Box::new(server.following(view.clone()))
                 }

@@ -3,8 +3,6 @@
 use super::address::NbdAddress;
 use super::export::{Export, ExportInfo};
 use super::listener::Listener;
-use super::server::NbdServer;
-use roadtrain_engine::host::LaneId;
 use socket2::Socket;
 use std::io;
 use std::os::fd::RawFd;
@@ -34,13 +32,6 @@ impl Endpoint {
         let listener = Listener::bind(address)?;
         let (servers, connections) = (AtomicU32::new(0), AtomicU32::new(0));
         Ok(Endpoint(Arc::new(Shared { listener, export, servers, connections })))
-    }
-
-    /// A server over `lane` of the reactor whose front it becomes. Clients go to the server that has
-    /// fewest.
-    #[must_use]
-    pub fn server(&self, lane: LaneId) -> NbdServer {
-        NbdServer::new(self.clone(), lane)
     }
 
     /// Where clients connect, with the port that the system chose.

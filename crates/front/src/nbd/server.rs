@@ -67,7 +67,7 @@ impl NbdServer {
     /// # Errors
     /// Those of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        Ok(Endpoint::bind(address, info)?.server(lane))
+        Ok(NbdServer::new(Endpoint::bind(address, info)?, lane))
     }
 
     /// The same over `lanes` lanes of the reactor, from the given one on, by client.
@@ -84,7 +84,10 @@ impl NbdServer {
         self
     }
 
-    pub(crate) fn new(endpoint: Endpoint, lane: LaneId) -> Self {
+    /// A server over `lane` of the reactor whose front it becomes. Clients go to the server of the endpoint that has
+    /// fewest.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, lane: LaneId) -> Self {
         endpoint.server_begins();
         NbdServer {
             jobs: Jobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
@@ -120,7 +123,7 @@ impl NbdServer {
     /// A server at the same endpoint over another reactor's lane.
     #[must_use]
     pub fn for_lane(&self, lane: LaneId) -> Self {
-        self.endpoint.server(lane)
+        NbdServer::new(self.endpoint.clone(), lane)
     }
 
     /// Where it listens, and what it exports.

@@ -4,7 +4,8 @@
 //! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
 //! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
-use super::slots::FreeSlots;
+pub use super::slots::SLOTS_MAX;
+use super::slots::{FreeSlots, SLOT_BITS};
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
@@ -22,9 +23,6 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::ops::Range;
 
-/// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
-pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
-const SLOT_BITS: u32 = 10;
 const R2T_OUTSTANDING_MAX: u8 = 1;
 
 /// What a host asks of a connection.

@@ -3,7 +3,9 @@
 //! So the slots in use stay few, and warm, and the highest command identifier tells the target how many
 //! commands this host has in flight: what its policy goes by.
 
-use super::qpair::SLOTS_MAX;
+/// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
+pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
+pub(super) const SLOT_BITS: u32 = 10;
 
 const WORDS: usize = SLOTS_MAX as usize / 64;
 

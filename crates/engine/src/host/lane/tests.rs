@@ -4,6 +4,7 @@ use super::*;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
 use crate::host::api::Op;
+use crate::host::ether::Ports;
 use crate::host::link::TcpLink;
 use crate::stream::Stream;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
@@ -14,6 +15,7 @@ use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 

@@ -1,10 +1,8 @@
 //! A lane straight on Ethernet.
 
-use super::{Link, LinkError, Transport};
+use super::{LinkError, Shared, Transport};
 use crate::host::api::Completion;
-use crate::host::counters::LaneCounters;
-use crate::host::ether::{EtherLane, Found, Heard, PastLane, Ports, Source};
-use crate::host::lane::{Lane, Shared};
+use crate::host::ether::{EtherLane, Heard, PastLane, Ports, Source};
 use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
 use roadtrain_proto::ether::host::RxEvent;
@@ -122,54 +120,5 @@ impl Transport for EtherLink {
 
     fn stats(&self) -> LaneStats {
         self.stats.with_doorbells(self.lane.qpair.doorbells())
-    }
-}
-
-/// What the reactor's ports bring to a lane.
-impl Lane {
-    fn ether(&mut self) -> Option<&mut EtherLink> {
-        match &mut self.link {
-            Some(Link::Ether(link)) => Some(link),
-            _ => None,
-        }
-    }
-
-    /// A frame for the lane has come.
-    pub(crate) fn deliver(
-        &mut self,
-        now: Instant,
-        heard: &Heard<'_>,
-        completions: &mut VecDeque<Completion>,
-        in_flight: &mut u32,
-    ) {
-        if let Some(Link::Ether(link)) = &mut self.link
-            && link.lane.token() == heard.header.token.get()
-        {
-            let before = link.in_flight();
-            link.deliver(now, heard, &mut self.requests, completions);
-            let ended = before.saturating_sub(link.in_flight());
-            *in_flight = in_flight.saturating_sub(ended);
-        }
-    }
-
-    /// A path to that target was found: perhaps one more link.
-    pub(crate) fn offer(&mut self, now: Instant, found: &Found) {
-        if let Some(link) = self.ether() {
-            link.lane.offer(now, &found.endpoint, found.path, &found.addresses);
-        }
-    }
-
-    /// Interfaces have come or gone.
-    pub(crate) fn check_carriers(&mut self, shared: &Shared) {
-        if let Some(link) = self.ether() {
-            link.lane.check_carriers(shared.now, &shared.ports);
-        }
-    }
-
-    /// Its parts of links, for other threads.
-    pub(crate) fn write_paths(&self, ports: &Ports, counters: &LaneCounters) {
-        if let Some(Link::Ether(link)) = &self.link {
-            counters.write_paths(link.lane.paths(ports));
-        }
     }
 }

@@ -8,17 +8,31 @@ mod tcp;
 pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
+use super::api::{Completion, Request};
 use super::ether::{PastLane, Ports};
-use super::lane::Shared;
-use super::requests::LaneRequests;
+use super::requests::{LaneRequests, command, urgency};
 use crate::connection::{Heard, Rest, RxBuffer};
+use crate::gather::Gather;
 use crate::stats::LaneStats;
 use crate::transports::transports;
 use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
+
+/// What the lanes of a reactor share in a turn.
+pub(crate) struct Shared {
+    pub(crate) gather: Box<Gather>,
+    /// Empty where lanes have connections of their own.
+    pub(crate) ports: Ports,
+    pub(crate) now: Instant,
+    /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
+    pub(crate) in_flight: u32,
+    pub(crate) completions: VecDeque<Completion>,
+}
 
 /// A connected, ready queue pair.
 #[allow(clippy::large_enum_variant, reason = "a lane has one, which moves but once")]
@@ -103,5 +117,23 @@ transports! {
         }
         /// The connection is given up: nothing of it is to reach the target any more, as far as that can be.
         fn end(self: &mut Self, shared: &mut Shared) {} // a socket resets when it is closed
+    }
+}
+
+impl Queue<Request> for Link {
+    #[inline]
+    fn room(&self) -> u32 {
+        Link::room(self)
+    }
+
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        Link::in_flight(self)
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+        let (sqe, data) = command(request);
+        Link::submit(self, now, &sqe, data, urgency(request))
     }
 }

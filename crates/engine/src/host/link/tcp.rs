@@ -1,9 +1,8 @@
 //! A lane's TCP connection.
 
-use super::{LinkError, Transport};
+use super::{LinkError, Shared, Transport};
 use crate::connection::{Connection, Heard, Received, Rest, RxBuffer};
 use crate::gather::GatherWriter;
-use crate::host::lane::Shared;
 use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
 use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
