@@ -1,32 +1,19 @@
-//! A target's connection: queue pair, received octets, the caravan under way, and the commands' data.
+//! A target's connection: queue pair, received octets, the caravan under way, and the commands in execution.
 
+use crate::execution::{Env, Execution, Namespace, Pool, Stores};
 use crate::network::{Arrival, ConnId, End, Lost, Network};
 use crate::plan::Plan;
 use roadtrain_proto::manifest::Manifest;
-use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::execution::{Data, Payload};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::{Qpair, RxEvent};
-use roadtrain_proto::target::session::{Request, Session, Settings};
+use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::target::stability::Mark;
-use roadtrain_proto::target::{Connected, NamespaceTable};
+use roadtrain_proto::target::{Connected, NamespaceTable, Target as Control};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::Sqe;
-use roadtrain_wire::status::Status;
+use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
-
-/// A command with all its data.
-pub struct Command {
-    /// Its slot.
-    pub slot: u16,
-    /// An I/O command, or why it cannot be one; `None` on the admin queue and for fabrics commands.
-    pub io: Option<Result<IoCommand, Status>>,
-}
-
-struct Slot {
-    sqe: Sqe,
-    data: Vec<u8>,
-    io: Option<Result<IoCommand, Status>>,
-}
 
 /// A connection.
 pub struct Lane {
@@ -34,16 +21,23 @@ pub struct Lane {
     pub qpair: Qpair,
     /// What may be done.
     pub session: Session,
+    /// Its commands.
+    pub execution: Execution,
     /// Of an I/O queue: what it has written and nobody has flushed.
     pub mark: Option<Arc<Mark>>,
     /// Namespaces for its I/O commands.
-    pub table: Arc<NamespaceTable>,
-    inbox: Vec<u8>,
+    namespaces: HashMap<u32, Rc<Namespace>>,
+    /// Received, and not looked at.
+    input: Vec<u8>,
+    /// Of that, what the queue pair is offered, from `at` on.
+    offered: Vec<u8>,
+    at: usize,
     /// The rest of the caravan that is being sent.
     outbox: Vec<u8>,
-    slots: Vec<Option<Slot>>,
     placed: bool,
     caravan_parts: usize,
+    /// With so many octets unsent nothing is received.
+    unsent_max: usize,
 }
 
 impl Lane {
@@ -52,13 +46,16 @@ impl Lane {
         Lane {
             qpair: Qpair::new(plan.target),
             session: Session::new(Settings::default()),
+            execution: Execution::default(),
             mark: None,
-            table: Arc::default(),
-            inbox: Vec::new(),
+            namespaces: HashMap::new(),
+            input: Vec::new(),
+            offered: Vec::new(),
+            at: 0,
             outbox: Vec::new(),
-            slots: Vec::new(),
             placed,
             caravan_parts: plan.caravan_parts,
+            unsent_max: plan.pool_bytes / 4,
         }
     }
 
@@ -69,93 +66,107 @@ impl Lane {
         self.session.connected(connected, presence);
     }
 
-    /// Commands that are complete with what has arrived; `Err` when the connection is over.
-    pub fn receive(&mut self, now: Instant, arrival: Arrival) -> Result<Vec<Command>, Lost> {
-        let Arrival::Octets(octets) = arrival else { return Err(Lost) };
-        let (mut octets, mut commands) = (&octets[..], Vec::new());
-        while !octets.is_empty() {
-            let wanted = self.qpair.wanted().filter(|_| self.placed);
-            if let Some((slot, offset, length)) = wanted {
-                let (data, rest) = octets.split_at(octets.len().min(length as usize));
-                self.data_mut(slot)[offset as usize..][..data.len()].copy_from_slice(data);
-                self.qpair.placed(data);
-                octets = rest;
-            } else {
-                // While placing, no more than a header at once, so that data is wanted.
-                let length = if self.placed { octets.len().min(24) } else { octets.len() };
-                self.inbox.extend_from_slice(&octets[..length]);
-                octets = &octets[length..];
-            }
-            self.poll(now, &mut commands)?;
-        }
-        Ok(commands)
+    /// The namespaces of its subsystem are others.
+    pub fn refresh(&mut self, table: Option<&NamespaceTable>, stores: &Stores) {
+        let namespace = |(nsid, geometry): (u32, &_)| {
+            let (geometry, mark) = (*geometry, self.mark.clone().filter(|_| nsid == 1));
+            let stability = stores.stability.clone();
+            (nsid, Rc::new(Namespace { nsid, geometry, mark, stability }))
+        };
+        self.namespaces = table.iter().flat_map(|table| table.iter()).map(namespace).collect();
     }
 
-    fn poll(&mut self, now: Instant, commands: &mut Vec<Command>) -> Result<(), Lost> {
-        let mut at = 0;
-        let input = std::mem::take(&mut self.inbox);
-        while let Some(event) = self.qpair.poll_rx(now, &input, &mut at).map_err(|_| Lost)? {
-            match event {
-                RxEvent::Initialized => self.session.initialized(),
-                RxEvent::Command { slot, sqe, in_capsule_bytes } => {
-                    commands.extend(self.begin(now, slot, sqe, in_capsule_bytes));
-                }
-                RxEvent::Data { slot, offset, start, length } => {
-                    let data = &input[start..start + length as usize];
-                    self.data_mut(slot)[offset as usize..][..data.len()].copy_from_slice(data);
-                }
-                RxEvent::SplitBlock { .. } => {} // a slot has room for all its data
-                RxEvent::DataDone { slot, intact } => {
-                    let io = self.slot_mut(slot).io;
-                    if intact {
-                        commands.push(Command { slot, io });
-                    } else {
-                        self.qpair.respond(now, slot, Status::TRANSIENT_TRANSPORT_ERROR, 0);
-                    }
-                }
-            }
-        }
-        self.inbox = input[at..].to_vec();
+    /// Its commands, and what they are executed with.
+    pub fn parts<'a>(
+        &'a mut self,
+        now: Instant,
+        conn: ConnId,
+        stores: &'a mut Stores,
+        control: &'a mut Control,
+    ) -> (&'a mut Execution, Env<'a>) {
+        let Lane { qpair, session, execution, namespaces, .. } = self;
+        (execution, Env { now, conn, qpair, session, namespaces, stores, control })
+    }
+
+    /// Whether it takes what arrives: not while it waits for a buffer, or for its host to take answers.
+    pub fn listens(&self) -> bool {
+        let is_deaf = self.execution.unsent() >= self.unsent_max && !self.outbox.is_empty();
+        !self.execution.is_stalled() && !is_deaf
+    }
+
+    /// Takes what has arrived; [`Lane::handle`] looks at it.
+    pub fn receive(&mut self, arrival: Arrival) -> Result<(), Lost> {
+        let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+        self.input.extend(octets);
         Ok(())
     }
 
-    fn begin(&mut self, now: Instant, slot: u16, sqe: Sqe, in_capsule: u32) -> Option<Command> {
-        self.session.heard();
-        let is_io = self.session.request(&sqe) == Request::Io;
-        let io = is_io.then(|| match self.table.get(sqe.nsid.get()) {
-            Some(geometry) => IoCommand::parse(&sqe, geometry, in_capsule),
-            None => Err(Status::INVALID_NAMESPACE.dnr()),
-        });
-        let out = io.and_then(Result::ok).map_or(0, |io| io.data_out_bytes());
-        let data = vec![0; in_capsule.max(out) as usize];
-        let index = usize::from(slot);
-        self.slots.resize_with(self.slots.len().max(index + 1), || None);
-        let old = self.slots[index].replace(Slot { sqe, data, io });
-        assert!(old.is_none(), "the slot of a command in execution was used again");
-        match (in_capsule, out) {
-            (0, 0) => return Some(Command { slot, io }),
-            (0, _) => self.qpair.request_data(now, slot, out),
-            _ => {} // its data follows
+    /// Handles what has arrived, as far as that is possible now, or until an admin command is to be executed
+    /// (`Some`). `Err` when the connection is over.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        stores: &mut Stores,
+        control: &mut Control,
+    ) -> Result<Option<u16>, Lost> {
+        while !self.execution.is_stalled() {
+            let event = self.qpair.poll_rx(now, &self.offered, &mut self.at).map_err(|_| Lost)?;
+            let Some(event) = event else {
+                if self.input.is_empty() {
+                    break;
+                }
+                self.offer();
+                continue;
+            };
+            let (execution, mut env) = self.parts(now, conn, stores, control);
+            let admin = match event {
+                RxEvent::Initialized => {
+                    self.session.initialized();
+                    None
+                }
+                RxEvent::Command { slot, sqe, in_capsule_bytes } => {
+                    let payload = match in_capsule_bytes {
+                        0 => Payload::Asked,
+                        bytes => Payload::Follows(bytes),
+                    };
+                    execution.command(&mut env, slot, &sqe, payload)
+                }
+                RxEvent::Data { slot, offset, start, length } => {
+                    if let Data::Buffer(buffer) = self.execution.data_mut(slot) {
+                        let data = &self.offered[start..start + length as usize];
+                        buffer[offset as usize..][..data.len()].copy_from_slice(data);
+                    }
+                    None
+                }
+                RxEvent::SplitBlock { slot, offset } => {
+                    execution.split_block(&mut env, slot, offset);
+                    None
+                }
+                RxEvent::DataDone { slot, intact } => execution.data_done(&mut env, slot, intact),
+            };
+            if admin.is_some() {
+                return Ok(admin);
+            }
         }
-        None
+        Ok(None)
     }
 
-    fn slot_mut(&mut self, slot: u16) -> &mut Slot {
-        self.slots[usize::from(slot)].as_mut().expect("the slot has a command")
-    }
-
-    fn data_mut(&mut self, slot: u16) -> &mut Vec<u8> {
-        &mut self.slot_mut(slot).data
-    }
-
-    /// Data of a command.
-    pub fn data(&self, slot: u16) -> &[u8] {
-        self.slots[usize::from(slot)].as_ref().map_or(&[], |slot| &slot.data)
-    }
-
-    /// The command.
-    pub fn sqe(&self, slot: u16) -> Sqe {
-        self.slots[usize::from(slot)].as_ref().map_or(Sqe::default(), |slot| slot.sqe)
+    /// Puts what comes next into its place, if it is placed and there is one, or before the queue pair.
+    fn offer(&mut self) {
+        let wanted = self.qpair.wanted().filter(|_| self.placed);
+        if let Some((slot, offset, length)) = wanted
+            && let Data::Buffer(buffer) = self.execution.data_mut(slot)
+        {
+            let length = self.input.len().min(length as usize);
+            let data: Vec<u8> = self.input.drain(..length).collect();
+            buffer[offset as usize..][..length].copy_from_slice(&data);
+            return self.qpair.placed(&data);
+        }
+        // While placing, no more than a header at once, so that data is wanted.
+        let length = if self.placed { self.input.len().min(24) } else { self.input.len() };
+        self.offered.drain(..std::mem::take(&mut self.at));
+        self.offered.extend(self.input.drain(..length));
     }
 
     /// Controller and queue.
@@ -163,26 +174,8 @@ impl Lane {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
-    /// Answers without data.
-    pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
-        self.qpair.respond(now, slot, status, result);
-    }
-
-    /// A command has been executed; data, if any, goes to the host.
-    pub fn finish(&mut self, now: Instant, slot: u16, result: Result<Vec<u8>, Status>) {
-        match result {
-            Ok(data) if !data.is_empty() => {
-                let length = data.len() as u32;
-                *self.data_mut(slot) = data;
-                self.qpair.respond_with_data(now, slot, length, 0);
-            }
-            Ok(_) => self.qpair.respond(now, slot, Status::SUCCESS, 0),
-            Err(status) => self.qpair.respond(now, slot, status, 0),
-        }
-    }
-
     /// The turn is over: sends what may be sent.
-    pub fn end_turn(&mut self, now: Instant, conn: ConnId, network: &mut Network) {
+    pub fn end_turn(&mut self, now: Instant, conn: ConnId, network: &mut Network, pool: &mut Pool) {
         self.session.tell_traffic();
         self.qpair.batcher().expire(now);
         self.qpair.batcher().drained(now);
@@ -192,15 +185,14 @@ impl Lane {
             if !self.outbox.is_empty() {
                 return;
             }
-            self.qpair.sent(|slot| self.slots[usize::from(slot)] = None);
+            self.qpair.sent(|slot| self.execution.release(slot, |buffer| pool.give(buffer)));
             let mut caravan = Manifest::with_room(self.caravan_parts);
             if !self.qpair.poll_tx(&mut caravan) {
                 break;
             }
-            let slots = &self.slots;
-            self.outbox = caravan.octets(|slot| match &slots[usize::from(slot)] {
-                Some(slot) => &slot.data,
-                None => &[],
+            self.outbox = caravan.octets(|slot| match self.execution.data(slot) {
+                Data::Buffer(buffer) => buffer,
+                _ => &[],
             });
         }
         assert!(!self.qpair.has_tx(), "released work is left behind");

@@ -28,6 +28,7 @@
 
 pub mod disk;
 pub mod ether;
+pub mod execution;
 pub mod history;
 pub mod host;
 pub mod lane;

@@ -18,11 +18,12 @@ const RANGE_BYTES: usize = 16;
 /// Stores that may be behind the namespace that changes: 1 to that number.
 pub const STORES: u8 = 3;
 /// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
-const FAILURES: [Status; 4] = [
+const FAILURES: [Status; 5] = [
     Status::HOST_PATH_ERROR,
     Status::INTERNAL_ERROR,
     Status::TRANSIENT_TRANSPORT_ERROR,
     Status::HOST_ABORTED,
+    Status::ABORT_REQUESTED,
 ];
 
 /// A request that a lane has taken.

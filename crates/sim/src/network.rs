@@ -68,6 +68,8 @@ struct Pipe {
     arrived: usize,
     /// The receiver reads nothing before.
     stalled_until: Instant,
+    /// The receiver does not read.
+    is_deaf: bool,
     /// The sender found the window closed.
     sender_blocked: bool,
     /// The sender was blocked and may go on since then.
@@ -88,7 +90,7 @@ impl Pipe {
     }
 
     fn next_at(&self, held_until: Instant) -> Option<Instant> {
-        let (at, _) = self.flight.front()?;
+        let (at, _) = self.flight.front().filter(|_| !self.is_deaf)?;
         Some((*at).max(self.stalled_until).max(held_until))
     }
 
@@ -280,6 +282,13 @@ impl Network {
         pipe.dead
             || matches!(pipe.flight.back(), Some((at, Arrival::Closed))
                 if (*at).max(self.held_until) <= now)
+    }
+
+    /// From now on `end` reads what arrives, or does not.
+    pub fn listen(&mut self, id: ConnId, end: End, listens: bool) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.pipe(end).is_deaf = !listens;
+        }
     }
 
     /// `end` does not read before `until`.

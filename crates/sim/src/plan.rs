@@ -97,6 +97,8 @@ pub struct Plan {
     pub target: target::qpair::Config,
     /// Parts of a caravan (a PDU has one or two).
     pub caravan_parts: usize,
+    /// Octets of the target's buffers.
+    pub pool_bytes: usize,
     /// Connections of 100 that receive data straight into its place.
     pub placed_percent: u64,
     /// The network.
@@ -189,6 +191,7 @@ impl Plan {
             sq_flow_control: rng.chance(50),
             target,
             caravan_parts: rng.pick(&[2, 5, 64, 1000]),
+            pool_bytes: 0,
             placed_percent: rng.pick(&[0, 50, 100]),
             weather: Weather {
                 delay_us: (shortest, shortest * rng.between(1, 6)),
@@ -226,6 +229,8 @@ impl Plan {
             }
         }
         self.faults.sort_by_key(|(at, _)| *at);
+        // The longest command takes 20 KiB.
+        self.pool_bytes = rng.pick(&[24 << 10, 64 << 10, 4 << 20, 4 << 20]);
         self
     }
 }

@@ -9,7 +9,7 @@ use roadtrain_proto::time::Instant;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 11] = [
+pub const ALL: [(&str, Scenario); 12] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -21,6 +21,7 @@ pub const ALL: [(&str, Scenario); 11] = [
     ("stalling", stalling),
     ("unread", unread),
     ("resizing", resizing),
+    ("starving", starving),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -117,4 +118,12 @@ pub fn unread(plan: &mut Plan) {
 pub fn resizing(plan: &mut Plan) {
     (plan.manners.failing_per_mille, plan.controller_loss_timeout) = (0, None);
     only(plan, 40, |part| if part % 5 == 4 { Fault::Namespace } else { Fault::Resize });
+}
+
+/// Connections of three hosts want many times the buffers that there are; some fall silent and keep theirs.
+pub fn starving(plan: &mut Plan) {
+    plan.pool_bytes = 24 << 10;
+    (plan.hosts, plan.lanes, plan.depth) = (3, 4, 40);
+    plan.keep_alive = Duration::from_secs(2);
+    only(plan, 4, |_| Fault::Swallow);
 }

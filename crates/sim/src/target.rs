@@ -1,16 +1,14 @@
 //! The simulated target: the real control plane and queue pairs, on a simulated network and disk.
 
-use crate::disk::{Disk, Done, Work};
-use crate::lane::{Command, Lane};
-use crate::load::STORES;
+use crate::disk::Disk;
+use crate::execution::{Ended, Stores};
+use crate::lane::Lane;
 use crate::network::{ConnId, End, Lost, Network};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
 use core::time::Duration;
-use roadtrain_proto::target::io::IoCommand;
+use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
-use roadtrain_proto::target::session::Session;
-use roadtrain_proto::target::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
 use roadtrain_proto::target::{
     CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
     Target as Control, TargetConfig, TargetEvent,
@@ -29,20 +27,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u32 = 32;
 
-/// Whose command a task of the disk is.
-struct Owner {
-    conn: ConnId,
-    slot: u16,
-    /// It writes what only a flush makes stable, since that epoch.
-    began: Option<Epoch>,
-}
-
-/// A flush that was asked for, until it is answered.
-struct Asked {
-    conn: ConnId,
-    slot: u16,
-    ticket: Ticket,
-}
+/// A host that keeps a buffer for so long while others wait for one loses its connection.
+const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// What was met before Connects were answered.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,34 +52,31 @@ pub struct Target {
     control: Control,
     lanes: BTreeMap<ConnId, Lane>,
     /// Connections that are over, while commands of them are on the disk.
-    ended: BTreeMap<ConnId, Session>,
+    ended: BTreeMap<ConnId, Lane>,
     presences: Presences<ConnId>,
     /// Hosts whose lost lanes are to be ended.
     sweeps: Vec<String>,
     /// Connections by age, and until when they have to be some controller's.
     newcomers: VecDeque<(Instant, ConnId)>,
-    /// The disk outlives the target's process.
-    pub disk: Disk,
-    owners: BTreeMap<u64, Owner>,
-    /// Who is to be told of flushes that fail; the waiters are numbers of `asked`.
-    stability: Stability<u64>,
-    asked: BTreeMap<u64, Asked>,
-    asked_last: u64,
-    /// The disk's flush, and for which of `asked` it is.
-    flushing: Option<(u64, u64)>,
+    /// The disk, what is under way there, and the buffers.
+    pub stores: Stores,
+    /// While lanes wait for buffers: when those are looked for that keep one.
+    transfers_at: Option<Instant>,
     rng: Rng,
     /// Down until then.
     down_until: Option<Instant>,
     /// Sizes of the namespace that changes: 0 when it is not there.
     extra_blocks: u64,
-    /// Which store that namespace has: another one each time the process dies.
-    extra_store: u8,
     /// Blocks that the namespace in use has beyond those that are used.
     more_blocks: u64,
     /// What was met before Connects were answered.
     pub fence: Fence,
     /// Queues closed because the keep alive timer ran out.
     pub expired: u64,
+    /// Turns at whose end connections waited for buffers.
+    pub starved: u64,
+    /// Connections ended as they kept buffers that others waited for.
+    pub overdue: u64,
 }
 
 /// The namespace that changes.
@@ -120,7 +103,7 @@ fn control(
 impl Target {
     /// A target that listens.
     #[must_use]
-    pub fn new(plan: &Plan, disk: Disk, rng: Rng) -> Self {
+    pub fn new(plan: &Plan, disk: Disk, mut rng: Rng) -> Self {
         Target {
             control: control(Instant(0), plan, 0, (0, 1)),
             plan: plan.clone(),
@@ -129,19 +112,16 @@ impl Target {
             presences: Presences::default(),
             sweeps: Vec::new(),
             newcomers: VecDeque::new(),
-            disk,
-            owners: BTreeMap::new(),
-            stability: Stability::default(),
-            asked: BTreeMap::new(),
-            asked_last: 0,
-            flushing: None,
+            stores: Stores::new(plan, disk, rng.fork()),
+            transfers_at: None,
             rng,
             down_until: None,
             extra_blocks: 0,
-            extra_store: 1,
             more_blocks: 0,
             fence: Fence::default(),
             expired: 0,
+            starved: 0,
+            overdue: 0,
         }
     }
 
@@ -155,34 +135,27 @@ impl Target {
         for conn in conns {
             self.receive(now, network, conn);
         }
-        for done in self.disk.advance(now) {
-            if let Some((_, number)) = self.flushing.take_if(|(task, _)| *task == done.task) {
-                self.flushed(now, number, &done);
-                continue;
-            }
-            let Some(Owner { conn, slot, began }) = self.owners.remove(&done.task) else {
-                continue;
-            };
-            if let Some(lane) = self.back(conn) {
-                if let (Some(began), Some(mark), true) = (began, &lane.mark, done.result.is_ok()) {
-                    mark.wrote(began);
-                }
-                lane.finish(now, slot, done.result.map_err(|()| Status::INTERNAL_ERROR));
-            }
+        for (conn, slot, outcome) in self.stores.advance(now) {
+            self.finish(now, network, (conn, slot, outcome));
         }
+        self.feed(now, network);
         self.end_newcomers(now, network);
         self.connect_again(now, network);
         self.control.handle_timeout(now);
         self.follow_events(now, network);
         for (&conn, lane) in &mut self.lanes {
-            lane.end_turn(now, conn, network);
+            lane.end_turn(now, conn, network, &mut self.stores.pool);
+            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+            execution.end_turn(&mut env);
+            network.listen(conn, End::Target, lane.listens());
         }
+        self.end_transfers(now, network);
     }
 
     fn accept(&mut self, now: Instant, network: &mut Network) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
-            let extra = (self.extra_blocks, self.extra_store);
+            let extra = (self.extra_blocks, self.stores.extra_store);
             self.control = control(now, &self.plan, self.more_blocks, extra);
         }
         while let Some(conn) = network.accept(now) {
@@ -197,150 +170,106 @@ impl Target {
     }
 
     fn receive(&mut self, now: Instant, network: &mut Network, conn: ConnId) {
-        while let Some(lane) = self.lanes.get_mut(&conn) {
+        while let Some(lane) = self.lanes.get_mut(&conn).filter(|lane| lane.listens()) {
             let Some(arrival) = network.receive(now, conn, End::Target) else { return };
-            match lane.receive(now, arrival) {
-                Ok(commands) => {
-                    commands.into_iter().for_each(|c| self.execute(now, network, conn, c));
-                }
-                Err(Lost) => return self.close(now, network, conn, true),
+            if lane.receive(arrival).is_err() {
+                return self.close(now, network, conn, true);
+            }
+            self.handle(now, network, conn);
+        }
+    }
+
+    /// Handles what a connection has received.
+    fn handle(&mut self, now: Instant, network: &mut Network, conn: ConnId) {
+        while let Some(lane) = self.lanes.get_mut(&conn) {
+            match lane.handle(now, conn, &mut self.stores, &mut self.control) {
+                Ok(Some(slot)) => self.admin(now, network, conn, slot),
+                Ok(None) => return,
+                Err(Lost) => self.close(now, network, conn, true),
             }
         }
+    }
+
+    /// Buffers may have come back: connections that wait for one go on, in turn.
+    fn feed(&mut self, now: Instant, network: &mut Network) {
+        for conn in self.starving().collect::<Vec<_>>() {
+            while let Some(lane) = self.lanes.get_mut(&conn) {
+                let (execution, mut env) =
+                    lane.parts(now, conn, &mut self.stores, &mut self.control);
+                match execution.feed(&mut env) {
+                    Some(Fed::Receiving) => self.handle(now, network, conn),
+                    Some(Fed::Admin(slot)) => self.admin(now, network, conn, slot),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// While lanes wait for buffers: ends others whose hosts keep theirs by doing nothing.
+    fn end_transfers(&mut self, now: Instant, network: &mut Network) {
+        let starved: Vec<ConnId> = self.starving().collect();
+        if starved.is_empty() {
+            self.transfers_at = None;
+            return;
+        }
+        self.starved += 1;
+        if *self.transfers_at.get_or_insert(now + TRANSFER_TIMEOUT / 8) > now {
+            return;
+        }
+        self.transfers_at = Some(now + TRANSFER_TIMEOUT / 8);
+        let is_overdue = |(conn, lane): &(&ConnId, &Lane)| {
+            starved.iter().any(|starved| starved != *conn)
+                && lane.execution.overdue(now, TRANSFER_TIMEOUT).is_some()
+        };
+        let overdue: Vec<ConnId> =
+            self.lanes.iter().filter(is_overdue).map(|(&conn, _)| conn).collect();
+        self.overdue += overdue.len() as u64;
+        overdue.into_iter().for_each(|conn| self.close(now, network, conn, false));
+    }
+
+    fn starving(&self) -> impl Iterator<Item = ConnId> {
+        let starved = self.lanes.iter().filter(|(_, lane)| lane.execution.is_starved());
+        starved.map(|(&conn, _)| conn)
     }
 
     /// The connection is over; with `orderly` a TermReq may still be on its way.
     fn close(&mut self, now: Instant, network: &mut Network, conn: ConnId, orderly: bool) {
         let Some(mut lane) = self.lanes.remove(&conn) else { return };
         if orderly {
-            lane.end_turn(now, conn, network);
+            lane.end_turn(now, conn, network, &mut self.stores.pool);
         }
         network.close(now, conn, End::Target, orderly);
-        let Lane { mut session, mark, .. } = lane;
-        if let (Some(user), Some(mark)) = (session.user(), mark) {
-            self.stability.leave(now, user, &mark);
+        lane.execution.close(|buffer| self.stores.pool.give(buffer));
+        if let (Some(user), Some(mark)) = (lane.session.user(), lane.mark.take()) {
+            self.stores.stability.borrow_mut().leave(now, user, &mark);
         }
-        match (session.end(), self.plan.sabotage) {
+        match (lane.session.end(), self.plan.sabotage) {
             (Some(presence), Some(Sabotage::NoDrain)) => self.presences.leave(presence),
             (Some(presence), _) => self.presences.drain(presence),
             (None, _) => {}
         }
-        self.ended.insert(conn, session);
+        self.ended.insert(conn, lane);
         self.vacate(conn);
     }
 
     /// Forgets a connection of which nothing is left.
     fn vacate(&mut self, conn: ConnId) {
-        if self.ended.get(&conn).is_some_and(Session::is_gone)
-            && let Some(leaving) = self.ended.remove(&conn).and_then(Session::leave)
+        if self.ended.get(&conn).is_some_and(|lane| lane.session.is_gone())
+            && let Some(leaving) = self.ended.remove(&conn).and_then(|lane| lane.session.leave())
         {
             leaving.tell(&mut self.control, &mut self.presences);
         }
     }
 
-    /// A command has come back from the disk: its lane, if that is still there.
-    fn back(&mut self, conn: ConnId) -> Option<&mut Lane> {
-        if let Some(session) = self.ended.get_mut(&conn) {
-            session.left_store();
-            self.vacate(conn);
-            return None;
+    /// A command has come back from the disk.
+    fn finish(&mut self, now: Instant, network: &mut Network, (conn, slot, outcome): Ended) {
+        let lane = self.lanes.get_mut(&conn).or_else(|| self.ended.get_mut(&conn));
+        let Some(lane) = lane else { return };
+        let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+        if let Some(slot) = execution.finish(&mut env, slot, outcome) {
+            self.admin(now, network, conn, slot);
         }
-        let lane = self.lanes.get_mut(&conn)?;
-        lane.session.left_store();
-        if let Some(connected) = lane.session.quiet() {
-            self.control.quiesced(connected.cntlid, connected.qid);
-        }
-        Some(lane)
-    }
-
-    fn execute(&mut self, now: Instant, network: &mut Network, conn: ConnId, command: Command) {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let Command { slot, io } = command;
-        let sqe = lane.sqe(slot);
-        let request = lane.session.request(&sqe);
-        if let Err(status) = lane.session.admits(request) {
-            return lane.respond(now, slot, status, 0);
-        }
-        match (io, lane.session.queue()) {
-            (Some(Err(status)), _) => lane.respond(now, slot, status, 0),
-            (Some(Ok(io)), _) => self.execute_io(now, conn, slot, &io),
-            (None, Some(connected)) => {
-                let ids = (connected.cntlid, connected.qid);
-                self.admin(now, network, conn, slot, ids, &sqe);
-            }
-            (None, None) => self.connect(now, network, conn, slot),
-        }
-    }
-
-    fn execute_io(&mut self, now: Instant, conn: ConnId, slot: u16, io: &IoCommand) {
-        let forgets = self.forgets();
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let mut refusals = self.plan.refusals.iter();
-        if let Some((_, status)) = refusals.find(|(times, _)| times.contains(&now)) {
-            return lane.respond(now, slot, *status, 0);
-        }
-        let work = work(io, lane.sqe(slot).nsid.get(), lane.data(slot));
-        match sabotaged(work, self.plan.sabotage) {
-            _ if forgets => {}
-            Some(Work::Flush) => {
-                lane.session.entered_store();
-                let user = lane.session.user().cloned();
-                user.iter().for_each(|user| self.flush(now, conn, slot, user));
-            }
-            Some(work) => {
-                lane.session.entered_store();
-                let is_volatile = matches!(work, Work::Write { fua: false, .. });
-                let began = is_volatile.then(|| self.stability.epoch());
-                let task = self.disk.start(now, work);
-                self.owners.insert(task, Owner { conn, slot, began });
-            }
-            // Each of its octets says which store it is.
-            None => lane.finish(now, slot, Ok(vec![self.extra_store; read_bytes(io)])),
-        }
-    }
-
-    /// A flush was asked for: begins it, or lets it wait for the one under way.
-    fn flush(&mut self, now: Instant, conn: ConnId, slot: u16, user: &User) {
-        let ticket = self.stability.begin(now, user);
-        self.asked_last += 1;
-        self.asked.insert(self.asked_last, Asked { conn, slot, ticket });
-        if self.stability.join(self.asked_last) {
-            self.flushing = Some((self.disk.start(now, Work::Flush), self.asked_last));
-        }
-    }
-
-    /// The disk's flush has ended, which was for `number` and whoever waited.
-    fn flushed(&mut self, now: Instant, number: u64, done: &Done) {
-        let flushed = match (&done.result, done.lost) {
-            (Ok(_), _) => Flushed::Done,
-            (Err(()), true) => Flushed::Failed,
-            (Err(()), false) => Flushed::NotRun,
-        };
-        let wakes = self.stability.ended(flushed);
-        self.answer_flush(now, number, flushed);
-        for (number, wake) in wakes {
-            match wake {
-                Wake::Lead => self.flushing = Some((self.disk.start(now, Work::Flush), number)),
-                Wake::Ended(flushed) => self.answer_flush(now, number, flushed),
-            }
-        }
-    }
-
-    fn answer_flush(&mut self, now: Instant, number: u64, flushed: Flushed) {
-        let Some(Asked { conn, slot, ticket }) = self.asked.remove(&number) else { return };
-        let is_good = self.stability.settle(now, ticket, flushed);
-        let forgets = self.plan.sabotage == Some(Sabotage::UntoldFailure);
-        let status = match flushed {
-            Flushed::Done if is_good || forgets => Status::SUCCESS,
-            Flushed::NotRun => Status::INTERNAL_ERROR,
-            _ => Status::WRITE_FAULT.dnr(),
-        };
-        if let Some(lane) = self.back(conn) {
-            lane.respond(now, slot, status, 0);
-        }
-    }
-
-    fn forgets(&mut self) -> bool {
-        self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
+        self.vacate(conn);
     }
 
     /// Ends connections that have not connected a queue in time: nobody else would ever end them.
@@ -371,78 +300,109 @@ impl Target {
             for conn in conns {
                 let lane = self.lanes.get_mut(&conn);
                 let slots = lane.map(|lane| lane.session.take_postponed()).unwrap_or_default();
-                slots.into_iter().for_each(|slot| self.connect(now, network, conn, slot));
+                slots.into_iter().for_each(|slot| self.begin_again(now, network, conn, slot));
             }
         }
     }
 
-    fn connect(&mut self, now: Instant, network: &Network, conn: ConnId, slot: u16) {
+    /// A Connect or shutdown that had to wait is tried again.
+    fn begin_again(&mut self, now: Instant, network: &mut Network, conn: ConnId, slot: u16) {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let (sqe, data) = (lane.sqe(slot), lane.data(slot).to_vec());
+        let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+        if let Some(slot) = execution.begin_admin(&mut env, slot) {
+            self.admin(now, network, conn, slot);
+        }
+    }
+
+    /// The control plane executes an admin or fabrics command.
+    fn admin(&mut self, now: Instant, network: &mut Network, conn: ConnId, slot: u16) {
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+        let Some((admin, buffer)) = lane.execution.take_admin(slot) else { return };
+        let (sqe, mut page) = (&admin.sqe, Vec::new());
+        let refused = lane.session.admits(lane.session.request(sqe)).err();
+        let completion = match (refused, lane.ids()) {
+            (Some(status), _) => Some((status, 0)),
+            (None, None) => {
+                let data = admin.data(buffer.as_deref()).to_vec();
+                match self.connect(now, network, conn, sqe, &data) {
+                    Some(completion) => Some(completion),
+                    None => {
+                        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+                        let (execution, mut env) =
+                            lane.parts(now, conn, &mut self.stores, &mut self.control);
+                        return execution.postpone(&mut env, slot, (admin, buffer));
+                    }
+                }
+            }
+            (None, Some((cntlid, qid))) => {
+                let outcome = match qid {
+                    0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
+                    _ => self.control.fabrics_command(now, cntlid, qid, sqe),
+                };
+                match outcome {
+                    Outcome::Complete { status, result } => Some((status, result)),
+                    Outcome::Pending => None,
+                    Outcome::Disconnected => {
+                        self.lanes.get_mut(&conn).iter_mut().for_each(|l| l.session.disconnected());
+                        Some((Status::SUCCESS, 0))
+                    }
+                }
+            }
+        };
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+        let is_over = lane.session.presence().is_some() && lane.session.queue().is_none();
+        let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+        execution.answer(&mut env, slot, completion, buffer, &page);
+        if is_over {
+            self.close(now, network, conn, true);
+        }
+    }
+
+    /// The answer to a Connect; `None`: it has to wait.
+    fn connect(
+        &mut self,
+        now: Instant,
+        network: &Network,
+        conn: ConnId,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Option<(Status, u64)> {
+        let lane = self.lanes.get_mut(&conn)?;
         let since = lane.session.connecting(now);
         let is_lost = |conn: &ConnId| network.is_closed(now, *conn, End::Target);
         let any_lost = |conns: &[ConnId]| conns.iter().any(is_lost);
         let verdict = match self.plan.sabotage {
             Some(Sabotage::NoFence) => Verdict::Go,
-            _ => self.presences.admit(now, &sqe, &data, since, any_lost),
+            _ => self.presences.admit(now, sqe, data, since, any_lost),
         };
         match verdict {
             Verdict::Go => {}
             Verdict::Busy(_) => {
                 self.fence.busy += 1;
                 lane.session.answered();
-                return lane.respond(now, slot, Status::CONNECT_CONTROLLER_BUSY, 0);
+                return Some((Status::CONNECT_CONTROLLER_BUSY, 0));
             }
             Verdict::Sweep(host) => {
                 self.sweeps.push(host.to_owned());
-                return lane.session.postpone(slot);
+                return None;
             }
-            Verdict::Ask(_) | Verdict::Wait => return lane.session.postpone(slot),
+            Verdict::Ask(_) | Verdict::Wait => return None,
         }
-        match self.control.connect(now, &sqe, &data, LOCAL) {
+        match self.control.connect(now, sqe, data, LOCAL) {
             Ok(connected) => {
                 let Connected { cntlid, qid, .. } = connected;
                 let presence = self.presences.enter(now, &connected.hostnqn, qid, Some(conn));
-                lane.table =
-                    self.control.namespaces_for(&connected.subnqn, cntlid).unwrap_or_default();
-                let user = connected.user();
-                lane.mark = (qid > 0).then(|| self.stability.enter(now, &user));
+                let table = self.control.namespaces_for(&connected.subnqn, cntlid);
+                let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
+                lane.mark = (qid > 0).then(|| stability.enter(now, &user));
+                drop(stability);
+                lane.refresh(table.as_deref(), &self.stores);
                 lane.connected(connected, presence);
-                lane.respond(now, slot, Status::SUCCESS, cntlid.into());
+                Some((Status::SUCCESS, cntlid.into()))
             }
             Err(error) => {
                 lane.session.answered();
-                lane.respond(now, slot, error.status, error.result.into());
-            }
-        }
-    }
-
-    fn admin(
-        &mut self,
-        now: Instant,
-        network: &mut Network,
-        conn: ConnId,
-        slot: u16,
-        ids: (u16, u16),
-        sqe: &Sqe,
-    ) {
-        let (cntlid, qid) = ids;
-        let mut page = Vec::new();
-        let outcome = match qid {
-            0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
-            _ => self.control.fabrics_command(now, cntlid, qid, sqe),
-        };
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        match outcome {
-            Outcome::Complete { status, .. } if status.is_success() && !page.is_empty() => {
-                lane.finish(now, slot, Ok(page));
-            }
-            Outcome::Complete { status, result } => lane.respond(now, slot, status, result),
-            Outcome::Pending => {}
-            Outcome::Disconnected => {
-                lane.session.disconnected();
-                lane.respond(now, slot, Status::SUCCESS, 0);
-                self.close(now, network, conn, true);
+                Some((error.status, error.result.into()))
             }
         }
     }
@@ -457,7 +417,7 @@ impl Target {
                     let Some(conn) = find(&self.lanes, (cntlid, 0)) else { continue };
                     let lane = self.lanes.get_mut(&conn).expect("just found");
                     if let Some(slot) = lane.qpair.slot_of(cid) {
-                        lane.respond(now, slot, status, result);
+                        lane.qpair.respond(now, slot, status, result);
                     }
                 }
                 TargetEvent::Close { cntlid, qid, reason } => {
@@ -467,19 +427,25 @@ impl Target {
                     lane.session.forgotten(reason == CloseReason::ControllerReset);
                     self.close(now, network, conn, false);
                 }
-                TargetEvent::Abort { cntlid, id, .. } => self.control.aborted(cntlid, id, false),
+                TargetEvent::Abort { cntlid, qid, cid, id } => {
+                    let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
+                    let lane = self.lanes.get_mut(&conn).expect("just found");
+                    let (execution, mut env) =
+                        lane.parts(now, conn, &mut self.stores, &mut self.control);
+                    execution.abort(&mut env, cid, id);
+                }
                 TargetEvent::Quiesce { cntlid, qid } => {
                     let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
                     let lane = self.lanes.get_mut(&conn).expect("just found");
-                    lane.session.quiesce();
-                    if lane.session.quiet().is_some() {
-                        self.control.quiesced(cntlid, qid);
-                    }
+                    let (execution, mut env) =
+                        lane.parts(now, conn, &mut self.stores, &mut self.control);
+                    execution.quiesce(&mut env);
                 }
                 TargetEvent::NamespacesChanged { nqn } => {
                     for lane in self.lanes.values_mut() {
                         let Some((cntlid, _)) = lane.ids() else { continue };
-                        lane.table = self.control.namespaces_for(&nqn, cntlid).unwrap_or_default();
+                        let table = self.control.namespaces_for(&nqn, cntlid);
+                        lane.refresh(table.as_deref(), &self.stores);
                     }
                 }
             }
@@ -492,22 +458,13 @@ impl Target {
         for conn in std::mem::take(&mut self.lanes).into_keys() {
             network.close(now, conn, End::Target, false);
         }
-        // What has not ended by now ends with the process.
-        self.disk.advance(now);
-        self.disk.abandon();
-        if power_loss {
-            self.disk.lose_power();
-        }
-        self.owners.clear();
-        self.stability = Stability::default();
-        self.asked.clear();
-        self.flushing = None;
+        self.stores.crash(now, power_loss);
         self.ended.clear();
         self.presences = Presences::default();
         self.sweeps.clear();
         self.newcomers.clear();
         self.down_until = Some(until);
-        self.extra_store = self.rng.between(1, STORES.into()) as u8;
+        self.transfers_at = None;
     }
 
     /// Adds, removes or resizes the namespace that no data is kept in.
@@ -517,7 +474,7 @@ impl Target {
         let operation = match (self.extra_blocks, blocks) {
             (0, 0) => None,
             (0, _) => {
-                let namespace = extra(blocks, self.extra_store);
+                let namespace = extra(blocks, self.stores.extra_store);
                 Some(Operation::AddNamespace { nqn, namespace })
             }
             (_, 0) => Some(Operation::RemoveNamespace { nqn, nsid: 2 }),
@@ -540,9 +497,9 @@ impl Target {
     /// # Errors
     /// What does not hold.
     pub fn check(&self) -> Result<(), String> {
-        let sessions = || self.lanes.values().map(|lane| &lane.session).chain(self.ended.values());
+        let sessions = || self.lanes.values().chain(self.ended.values()).map(|lane| &lane.session);
         let in_store: usize = sessions().map(|session| session.in_store() as usize).sum();
-        let tasks = self.owners.len() + self.asked.len();
+        let tasks = self.stores.tasks();
         if in_store != tasks {
             return Err(format!("{in_store} commands in the store, but {tasks} tasks"));
         }
@@ -552,7 +509,9 @@ impl Target {
             let count = self.presences.count();
             return Err(format!("{present} connections with a queue, but {count} presences"));
         }
-        if self.ended.values().any(Session::is_gone) {
+        let buffered = self.lanes.values().map(|lane| lane.execution.buffered()).sum();
+        self.stores.check(buffered)?;
+        if self.ended.values().any(|lane| lane.session.is_gone()) {
             return Err("a connection of which nothing is left was not forgotten".into());
         }
         for lane in self.lanes.values() {
@@ -579,9 +538,11 @@ impl Target {
         if self.down_until.is_some() {
             return self.down_until;
         }
+        let aborts = self.lanes.values().filter_map(|lane| lane.execution.deadline()).min();
         let timers = self.lanes.values_mut().filter_map(|l| l.qpair.batcher().deadline());
         let newcomers = self.newcomers.front().map(|(until, _)| *until);
-        timers.chain(newcomers).chain(self.disk.next_at()).chain(self.control.poll_timeout()).min()
+        let others = [aborts, self.transfers_at, self.stores.disk.next_at()].into_iter().flatten();
+        timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min()
     }
 
     /// Commands of I/O queues that have not been answered, connections, and tasks.
@@ -591,51 +552,7 @@ impl Target {
         (
             io.map(|lane| lane.qpair.in_flight()).sum(),
             self.lanes.len() + self.ended.len(),
-            self.owners.len() + self.asked.len(),
+            self.stores.tasks(),
         )
-    }
-}
-
-pub(crate) fn read_bytes(io: &IoCommand) -> usize {
-    match *io {
-        IoCommand::Read { length, .. } => length as usize,
-        _ => 0,
-    }
-}
-
-fn sabotaged(work: Option<Work>, sabotage: Option<Sabotage>) -> Option<Work> {
-    match (work, sabotage) {
-        (Some(Work::Flush), Some(Sabotage::IdleFlush)) => None,
-        (Some(Work::Write { slba, data, .. }), Some(Sabotage::IgnoredFua)) => {
-            Some(Work::Write { slba, data, fua: false })
-        }
-        (work, _) => work,
-    }
-}
-
-/// What the disk does for a command; `None`: nothing, for it is not on the disk.
-pub(crate) fn work(io: &IoCommand, nsid: u32, data: &[u8]) -> Option<Work> {
-    let lba = |offset: u64| offset / crate::disk::BLOCK_BYTES as u64;
-    if nsid != 1 {
-        return None;
-    }
-    match *io {
-        IoCommand::Read { offset, length, .. } => {
-            Some(Work::Read { slba: lba(offset), blocks: lba(length.into()) })
-        }
-        IoCommand::Write { offset, fua, .. } => {
-            Some(Work::Write { slba: lba(offset), data: data.to_vec(), fua })
-        }
-        IoCommand::WriteZeroes { offset, length, fua, .. } => {
-            Some(Work::Write { slba: lba(offset), data: vec![0; length as usize], fua })
-        }
-        IoCommand::DatasetManagement { .. } => {
-            let (blocks, slba) = (&data[4..8], &data[8..16]);
-            let blocks = u32::from_le_bytes(*blocks.first_chunk()?);
-            let data = vec![0; blocks as usize * crate::disk::BLOCK_BYTES];
-            Some(Work::Write { slba: u64::from_le_bytes(*slba.first_chunk()?), data, fua: false })
-        }
-        IoCommand::Flush => Some(Work::Flush),
-        IoCommand::Compare { .. } => None,
     }
 }

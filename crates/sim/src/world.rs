@@ -65,6 +65,10 @@ pub struct Summary {
     pub expired: u64,
     /// What connections of lost associations meant for Connects.
     pub fence: Fence,
+    /// Turns at whose end connections waited for buffers.
+    pub starved: u64,
+    /// Connections that the target ended as they kept buffers that others waited for.
+    pub overdue: u64,
     /// Moments at which something happened.
     pub moments: u64,
 }
@@ -75,6 +79,8 @@ impl core::ops::AddAssign for Summary {
         self.past += other.past;
         self.expired += other.expired;
         self.fence += other.fence;
+        self.starved += other.starved;
+        self.overdue += other.overdue;
         self.moments += other.moments;
     }
 }
@@ -152,6 +158,8 @@ impl World {
                     past,
                     expired: self.target.expired,
                     fence: self.target.fence,
+                    starved: self.target.starved,
+                    overdue: self.target.overdue,
                     moments: self.moments,
                 })
             }
@@ -251,7 +259,7 @@ impl World {
                 }
                 Fault::Corrupt => self.network.corrupt(),
                 Fault::Namespace => self.target.change_namespace(),
-                Fault::StallDisk { time } => self.target.disk.stall(now, now + time),
+                Fault::StallDisk { time } => self.target.stores.disk.stall(now, now + time),
                 Fault::Resize => self.target.resize(),
             }
         }

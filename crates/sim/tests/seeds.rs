@@ -6,7 +6,7 @@ use common::{assert_repeatable, sum_of_seeds};
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::scenario::{
-    forgetting, half_open, killing, losing, losing_in_turn, pausing, replaced,
+    forgetting, half_open, killing, losing, losing_in_turn, pausing, replaced, starving,
 };
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
@@ -146,6 +146,14 @@ fn what_comes_behind_a_successor_is_found() {
     });
     let what = found.expect("it goes wrong with some seed").what;
     assert!(what.contains("which is none of"), "{what}");
+}
+
+/// Connections of a few hosts want many times the buffers that there are; some fall silent and keep theirs.
+#[test]
+fn buffers_that_are_few_are_waited_for() {
+    let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, starving)) else { return };
+    assert!(sum.starved > 10_000 && sum.overdue > 5, "{sum:?}");
+    assert!(sum.tally.succeeded > 10_000, "{sum:?}");
 }
 
 /// Connections fall silent one after the other, and no end of any is heard of.

@@ -172,8 +172,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Where the data of a command is.
+    #[must_use]
+    pub fn data(&self, slot: u16) -> &Data<N, B> {
+        &self.slots[usize::from(slot)].data
+    }
+
+    /// As [`Execution::data`], to put data there.
     #[inline]
-    pub fn data(&mut self, slot: u16) -> &mut Data<N, B> {
+    pub fn data_mut(&mut self, slot: u16) -> &mut Data<N, B> {
         &mut self.slots[usize::from(slot)].data
     }
 

@@ -114,7 +114,7 @@ impl FrameWriter for Filler<'_> {
     fn payload(&mut self, slot: u16, offset: u32, length: u32) {
         self.octets += length as usize;
         let port = &mut self.ports[self.port];
-        match range(self.execution.data(slot), offset, length) {
+        match range(self.execution.data_mut(slot), offset, length) {
             // SAFETY: `range` checked the bounds. The slot keeps its data until it is released, and ports are
             // flushed before any is.
             Some(start) => unsafe { port.payload(start, length as usize) },

@@ -84,7 +84,7 @@ impl Carry for Tcp {
     fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
             let place = |slot, offset, length| {
-                let start = range(execution.data(slot), offset, length);
+                let start = range(execution.data_mut(slot), offset, length);
                 debug_assert!(start.is_some(), "a response without its data");
                 start.map(<*mut u8>::cast_const)
             };
@@ -204,7 +204,7 @@ impl Lane {
         }
         let whole = tcp.wanted_whole();
         let place = tcp.qpair.wanted().or(whole).and_then(|(slot, offset, length)| {
-            let data = range(self.execution.data(slot), offset, length)?;
+            let data = range(self.execution.data_mut(slot), offset, length)?;
             Some(Place { data, length: length as usize })
         });
         let limit = if self.execution.is_starved() { STALLED_RX_BYTES } else { limit };
@@ -267,7 +267,7 @@ impl Lane {
                 }
                 RxEvent::Data { slot, offset, start, length } => {
                     let source = input[start..start + length as usize].as_ptr();
-                    if let Some(place) = range(self.execution.data(slot), offset, length) {
+                    if let Some(place) = range(self.execution.data_mut(slot), offset, length) {
                         // SAFETY: both ranges were checked; the receive buffer is not part of any data.
                         unsafe { std::ptr::copy_nonoverlapping(source, place, length as usize) };
                     }
