@@ -8,13 +8,17 @@ use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::units::CoreList;
-use roadtrain_engine::target::Subsystem;
-use roadtrain_proto::target::TargetConfig;
+use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem};
+use roadtrain_proto::target::{Limits, TargetConfig};
+use roadtrain_wire::pdu::Digests;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+
+/// Memory for data in flight unless told otherwise.
+const POOL_BYTES: u64 = 128 << 20;
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,6 +209,50 @@ impl ServeConfig {
         Ok(exports.subsystems)
     }
 
+    /// What the engine is started with.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn server(&self) -> Outcome<ServerConfig> {
+        let (asked, granted) = (&self.limits, Limits::default());
+        let subsystems = self.exports().map_err(Failure::usage)?;
+        let base = ServerConfig::new(self.addresses()?, subsystems);
+        let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
+        let ether =
+            self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
+        Ok(ServerConfig {
+            ether: ether.transpose().map_err(Failure::usage)?,
+            limits: Limits {
+                io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
+                queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
+                controllers_max: asked.max_controllers.unwrap_or(granted.controllers_max),
+                host_controllers_max: asked
+                    .max_controllers_per_host
+                    .unwrap_or(granted.host_controllers_max),
+                host_queues_max: asked.max_connections_per_host.unwrap_or(granted.host_queues_max),
+                in_capsule_bytes_max: asked
+                    .in_capsule_bytes
+                    .unwrap_or(granted.in_capsule_bytes_max),
+                ..granted
+            },
+            connections: ConnectionLimits {
+                all: asked.max_connections.unwrap_or(base.connections.all),
+                per_address: asked
+                    .max_connections_per_address
+                    .unwrap_or(base.connections.per_address),
+            },
+            digests: Digests { header: !asked.no_hdgst, data: !asked.no_ddgst },
+            maxh2cdata: asked.max_h2c_data.unwrap_or(base.maxh2cdata),
+            policy: self.batching.config(),
+            cores: self.cores.clone().unwrap_or_default().0,
+            placement: self.placement.into(),
+            pool_bytes: usize::try_from(pool_bytes)
+                .map_err(|_| Failure::usage("--buffers is too large"))?,
+            waiting: self.waiting.waiting(),
+            ..base
+        })
+    }
+
     /// Where it listens for connections.
     ///
     /// # Errors
@@ -323,6 +371,10 @@ mod tests {
     use crate::args::{Cli, Command, PolicyName};
     use crate::namespace::Kind;
     use clap::Parser;
+    use roadtrain_engine::backend::{BackendKind, BackendSpec};
+    use roadtrain_engine::host::Class;
+    use roadtrain_engine::spin::Waiting;
+    use roadtrain_engine::target::Export;
 
     const EXAMPLE: &str = include_str!("../../../examples/serve.toml");
 
@@ -464,6 +516,34 @@ mod tests {
             let error = ServeConfig::parse(text).expect_err(text);
             assert!(error.contains(why), "{text}\n-> {error}");
         }
+    }
+
+    #[test]
+    fn the_engine_gets_what_was_said() {
+        let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
+            [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
+            [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
+            [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n\
+            class = \"bulk\"\nnguid = \"22222222222222222222222222222222\"\n";
+        let config = ServeConfig::parse(text).unwrap().server().unwrap();
+        assert_eq!(config.listen, ["127.0.0.1:0", "[::1]:0"].map(|a| a.parse().unwrap()));
+        assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
+        assert_eq!(config.limits.io_queues_max, 4);
+        assert_eq!(config.digests, Digests { header: true, data: false });
+        assert_eq!(config.waiting, Waiting::Spin(std::time::Duration::from_micros(20)));
+        let subsystem = &config.subsystems[0];
+        assert_eq!(
+            subsystem.allowed_hosts,
+            Some(Default::default()),
+            "an empty list allows nobody"
+        );
+        let kind = BackendKind::File { path: "x".into(), size: None, create: false };
+        let backend = BackendSpec { kind, lba_bytes: 512, read_only: true };
+        let class = Some(Class::Bulk);
+        assert_eq!(
+            subsystem.namespaces,
+            [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, backend) }]
+        );
     }
 
     #[test]

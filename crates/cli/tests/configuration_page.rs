@@ -1,4 +1,4 @@
-//! docs/reference/configuration.md against the program: the same keys, and the ranges that it says.
+//! docs/reference/configuration.md against the program: the same keys, ranges and defaults.
 
 use clap::CommandFactory;
 use roadtrain_cli::args::Cli;
@@ -10,9 +10,11 @@ const PAGE: &str = include_str!("../../../docs/reference/configuration.md");
 const HEAD: &str = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
 
 /// A key's row: its cells behind one another.
+#[derive(Clone, Copy)]
 struct Row<'a> {
     section: &'a str,
     key: &'a str,
+    default: &'a str,
     range: &'a str,
     last: &'a str,
 }
@@ -25,10 +27,10 @@ fn rows() -> Vec<Row<'static>> {
             section = heading;
         }
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        if let [_, key, _, _, range, last, _] = cells[..]
+        if let [_, key, _, default, range, last, _] = cells[..]
             && let Some(key) = key.strip_prefix('`')
         {
-            rows.push(Row { section, key: key.trim_end_matches('`'), range, last });
+            rows.push(Row { section, key: key.trim_end_matches('`'), default, range, last });
         }
     }
     assert!(rows.len() > 50, "the page has tables");
@@ -74,23 +76,29 @@ fn the_page_has_every_key_and_no_other() {
 
 /// A file with that value, and what else it needs to be good.
 fn file(row: &Row<'_>, value: u64) -> String {
+    file_with(row, &format!("{} = {value}\n", row.key))
+}
+
+/// The same with that line, or without any.
+fn file_with(row: &Row<'_>, line: &str) -> String {
     let Row { section, key, last, .. } = row;
     let name = |policy: &str| policy.trim().trim_end_matches(';').to_owned();
     let policy = last.split([',', ';']).next().map(name).filter(|p| !p.is_empty());
     match *section {
-        "Top level" => format!("{key} = {value}\n{HEAD}"),
+        "Top level" => format!("{line}{HEAD}"),
+        "subsystem" => format!("{HEAD}{line}"),
         "subsystem.namespace" if *key == "nsid" => {
-            format!("{HEAD}[[subsystem.namespace]]\nkind = \"mem\"\nsize = 4096\nnsid = {value}\n")
+            format!("{HEAD}[[subsystem.namespace]]\nkind = \"mem\"\nsize = 4096\n{line}")
         }
-        "subsystem.namespace" => format!(
-            "{HEAD}[[subsystem.namespace]]\nnsid = 1\nkind = \"ssd\"\nsize = 4096\n{key} = {value}\n"
-        ),
+        "subsystem.namespace" => {
+            format!("{HEAD}[[subsystem.namespace]]\nnsid = 1\nkind = \"ssd\"\nsize = 4096\n{line}")
+        }
         "batching" => {
             let policy = policy.expect("a setting has a policy");
-            format!("{HEAD}[batching]\npolicy = \"{policy}\"\n{key} = {value}\n")
+            format!("{HEAD}[batching]\npolicy = \"{policy}\"\n{line}")
         }
-        "ether" => format!("{HEAD}[ether]\ninterfaces = \"a\"\n{key} = {value}\n"),
-        section => format!("{HEAD}[{section}]\n{key} = {value}\n"),
+        "ether" => format!("{HEAD}[ether]\ninterfaces = \"a\"\n{line}"),
+        section => format!("{HEAD}[{section}]\n{line}"),
     }
 }
 
@@ -115,4 +123,54 @@ fn values_within_a_range_are_taken_and_others_are_not() {
         }
     }
     assert!(checked >= 30, "only {checked} ranges were found");
+}
+
+/// A value of a cell as a file has it; `None`: the cell describes one.
+fn literal(cell: &str) -> Option<String> {
+    let cell = cell.trim().trim_matches('`');
+    let is_number = cell.parse::<u64>().is_ok() || cell.starts_with("0x");
+    match parse_size(cell) {
+        _ if is_number || cell.starts_with('"') || ["true", "false"].contains(&cell) => {
+            Some(cell.to_owned())
+        }
+        Ok(_) => Some(format!("\"{cell}\"")),
+        Err(_) => None,
+    }
+}
+
+/// What the engine is started with.
+fn server(row: &Row<'_>, line: &str) -> Option<String> {
+    let config = ServeConfig::parse(&file_with(row, line)).ok()?;
+    config.server().ok().map(|server| format!("{server:?}"))
+}
+
+/// Saying a default changes nothing, saying something else does.
+#[test]
+fn defaults_are_what_the_page_says() {
+    let mut checked = 0;
+    for row in rows().into_iter().filter(|row| cfg!(feature = "ether") || row.section != "ether") {
+        // The engine does not have the first, and the second is what all others of its section go with.
+        if ["log_level", "policy"].contains(&row.key) {
+            continue;
+        }
+        for default in row.default.split(';') {
+            let (row, default) = match default.split_once(':') {
+                Some((policy, default)) => {
+                    (Row { last: policy.trim().trim_matches('`'), ..row }, default)
+                }
+                None => (row, default),
+            };
+            let Some(default) = literal(default) else { continue };
+            let line = |value: &str| format!("{} = {value}\n", row.key);
+            let unsaid = server(&row, "").expect("a good file");
+            assert_eq!(server(&row, &line(&default)).as_ref(), Some(&unsaid), "{}", row.key);
+            let range = row.range.split(", a multiple of ").next().unwrap();
+            let others = range.split([',']).flat_map(|part| part.split(" to ")).filter_map(literal);
+            let others = others.chain(["true", "4096", "\"x\""].map(str::to_owned));
+            let mut said = others.filter_map(|other| server(&row, &line(&other)));
+            assert!(said.any(|said| said != unsaid), "{} changes nothing", row.key);
+            checked += 1;
+        }
+    }
+    assert!(checked >= 40, "only {checked} defaults were found");
 }

@@ -260,6 +260,24 @@ fn every_operation_has_a_word() {
     assert_eq!(served.change("reload")["changes"].as_array().unwrap().len(), 1, "a new port");
 }
 
+/// What a target has done is in its status.
+#[test]
+fn status_counts_requests_and_their_data() {
+    let served = Served::new();
+    let port = served.target.port;
+    let before = served.status();
+    assert_eq!((&before["requests"], &before["data_bytes"]), (&value!(0), &value!(0)));
+    let load =
+        format!("bench -a 127.0.0.1 -s {port} -n {NQN} --rw randread --bs 4k --ios 1000 --json");
+    let ran = served.run(&load);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    let after = served.status();
+    let (requests, data_bytes) =
+        (after["requests"].as_u64().unwrap(), after["data_bytes"].as_u64().unwrap());
+    assert!(requests >= 1000, "{after}");
+    assert!(data_bytes >= 1000 * 4096, "{after}");
+}
+
 #[test]
 fn status_and_list_show_what_is_served() {
     let served = Served::new();

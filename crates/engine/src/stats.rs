@@ -1,10 +1,11 @@
 //! Instruments that say why: what each lane sent, in how many calls, for which doorbells.
 
 use roadtrain_proto::policy::Doorbells;
+use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 
 /// Counters of a lane (or their sum). They only grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LaneStats {
     /// Requests completed.
     pub requests: u64,

@@ -3,7 +3,6 @@
 //! One line of JSON is a request, one line is its answer; docs/reference/control-socket.md has them all. These types
 //! are the schema; `socket` carries them.
 
-pub(crate) mod counters;
 pub(crate) mod socket;
 
 use crate::config::{SubsystemSpec, default_port};

@@ -4,7 +4,6 @@ use super::{interfaces, listeners};
 use crate::addresses::Addresses;
 use crate::config::ServeConfig;
 use crate::connect::resolve;
-use crate::control::counters::Counters;
 use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
@@ -83,7 +82,7 @@ impl Served {
     fn answer(&self, call: Call) -> Reply {
         match call {
             Call::Status => Ok(json!(self.report())),
-            Call::Counters => Ok(json!(Counters::from(self.server.stats()))),
+            Call::Counters => Ok(json!(self.server.stats())),
             Call::Reload => Ok(json!(self.reload()?)),
             Call::Apply { operations } => self.apply(operations),
             Call::Stop => Err(Refusal::not_for("a target")),

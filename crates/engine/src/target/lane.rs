@@ -144,7 +144,7 @@ impl Lane {
     }
 
     pub(super) fn stats(&self) -> LaneStats {
-        self.transport.stats()
+        LaneStats { data_bytes: self.session.data_bytes(), ..self.transport.stats() }
     }
 
     fn handle_command(

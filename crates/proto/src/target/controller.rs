@@ -175,6 +175,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Units of 512 octets moved.
+    pub(super) fn units(&self) -> u64 {
+        self.read_units + self.write_units
+    }
+
     pub(super) fn plus(self, other: &Usage) -> Usage {
         Usage {
             read_commands: self.read_commands.wrapping_add(other.read_commands),

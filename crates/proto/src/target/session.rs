@@ -52,6 +52,8 @@ pub struct Session {
     heard: bool,
     /// What the SMART log has not been told yet.
     usage: Usage,
+    /// Units of data of which it has been told.
+    units: u64,
 }
 
 /// What is left to be told when nothing of a connection is left.
@@ -94,6 +96,7 @@ impl Session {
             in_store: 0,
             heard: false,
             usage: Usage::default(),
+            units: 0,
         }
     }
 
@@ -307,9 +310,16 @@ impl Session {
         {
             connected.shared.mark_traffic();
             if self.usage != Usage::default() {
+                self.units += self.usage.units();
                 connected.shared.add_usage(&core::mem::take(&mut self.usage));
             }
         }
+    }
+
+    /// Octets of the data that its commands have moved.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        (self.units + self.usage.units()) * 512
     }
 
     /// Counts a command for the SMART log.
