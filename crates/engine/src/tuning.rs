@@ -7,10 +7,14 @@
 
 pub use crate::memory::{CACHE_LINE_BYTES, prefetch as prefetch_read};
 use crate::platform::{Cpus, numa};
+use rustix::net::sockopt::{set_tcp_congestion, set_tcp_nodelay};
+use rustix::thread::set_current_timer_slack;
+use rustix::time::{ClockId, clock_gettime};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Size of a lane's receive buffer, hence the most that one receive returns.
@@ -54,10 +58,9 @@ pub const SPIN_DEFAULT: Duration = Duration::from_micros(20);
 /// # Errors
 /// When the descriptor is no TCP socket.
 pub fn tune_socket(socket: &impl AsFd) -> io::Result<()> {
-    let fd = socket.as_fd().as_raw_fd();
-    set_option(fd, libc::TCP_NODELAY, &1i32.to_ne_bytes())?;
+    set_tcp_nodelay(socket, true)?;
     // An absent or forbidden algorithm costs speed, not function.
-    let _ = set_option(fd, libc::TCP_CONGESTION, CONGESTION_CONTROL.as_bytes());
+    let _ = set_tcp_congestion(socket, CONGESTION_CONTROL);
     Ok(())
 }
 
@@ -100,18 +103,10 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
     socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
 }
 
-fn set_option(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
-    let len = value.len() as libc::socklen_t;
-    // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
-    let rc = unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value.as_ptr().cast(), len) };
-    check(rc)
-}
-
 /// Makes the calling thread's timers exact. Otherwise the kernel may be 50 us late to save wake-ups
 /// (`PR_SET_TIMERSLACK`'s default): as late again as i10's doorbell is delayed.
 pub fn set_exact_timers() {
-    // SAFETY: takes a number, touches no memory; it cannot fail for one's own thread.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
+    let _ = set_current_timer_slack(Some(NonZeroU64::MIN)); // it cannot fail for one's own thread
 }
 
 /// Pins the calling thread to one core.
@@ -125,10 +120,7 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
 /// CPU time the calling thread has used, in nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer; the clock exists on every Linux.
-    let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    debug_assert_eq!(rc, 0);
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -177,10 +169,6 @@ impl ThreadCost {
     pub fn switches(&self) -> u64 {
         self.switches_voluntary + self.switches_involuntary
     }
-}
-
-fn check(rc: libc::c_int) -> io::Result<()> {
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

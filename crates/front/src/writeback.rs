@@ -72,10 +72,7 @@ fn write_back(path: &Path, mounts: Vec<PathBuf>, patience: Duration) -> io::Resu
 fn flush(device: &Path, mounts: &[PathBuf]) -> io::Result<()> {
     let mut reached = false;
     for mount in mounts.iter().filter_map(|place| File::open(place).ok()) {
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::syncfs(mount.as_raw_fd()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        rustix::fs::syncfs(mount)?;
         reached = true;
     }
     match File::open(device) {

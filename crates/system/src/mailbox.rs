@@ -1,7 +1,9 @@
 //! The only crossing between threads: a queue and an eventfd that wakes the reactor's ring.
 
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{read, write};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -14,13 +16,7 @@ impl Event {
     /// # Errors
     /// When the system has no descriptor left.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: plain system call; the result is checked.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` is new and ours.
-        Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// To be watched for reading.
@@ -30,16 +26,12 @@ impl Event {
 
     /// Makes it readable.
     pub fn wake(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: 8 readable octets. A full counter (EAGAIN) wakes just as well.
-        unsafe { libc::write(self.fd(), one.as_ptr().cast(), 8) };
+        let _ = write(&self.0, &1u64.to_ne_bytes()); // a full counter (EAGAIN) wakes just as well
     }
 
     /// Resets it: call before looking for what it announced, so that nothing is overlooked.
     pub fn acknowledge(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: 8 writable octets; non-blocking.
-        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), 8) };
+        let _ = read(&self.0, &mut [0; 8]);
     }
 }
 

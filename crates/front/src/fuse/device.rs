@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
 const PATH: &str = "/dev/fuse";
 
@@ -36,9 +37,9 @@ impl Device {
         self.0.as_raw_fd()
     }
 
-    /// Waits until a request is there, at most `milliseconds`; whether one is.
-    pub(super) fn wait(&self, milliseconds: i32) -> io::Result<bool> {
-        sys::wait_readable(&self.0, milliseconds)
+    /// Waits until a request is there, at most so long; whether one is.
+    pub(super) fn wait(&self, longest: Duration) -> io::Result<bool> {
+        sys::wait_readable(&self.0, longest)
     }
 
     /// Reads one request into `pieces`; its octets, or 0: there is none now.

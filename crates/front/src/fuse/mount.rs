@@ -7,13 +7,14 @@ use super::sys;
 use super::uring::{Uring, UringSwitch};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tracing::{debug, warn};
 
 /// The file system's type.
 const KIND: &str = "fuse.roadtrain";
 const SOURCE: &str = "roadtrain";
 /// Longest wait for the kernel's first request.
-const INIT_TIMEOUT_MS: i32 = 10_000;
+const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an unmount may need that finds the directory in use for a moment.
 const BUSY_RETRIES: u32 = 5;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
@@ -146,7 +147,7 @@ fn unescape(text: &str) -> String {
 
 /// Answers the kernel's first request; whether requests come over io_uring.
 fn greet(device: &Device, uring: bool) -> io::Result<bool> {
-    if !device.wait(INIT_TIMEOUT_MS)? {
+    if !device.wait(INIT_TIMEOUT)? {
         return Err(io::Error::new(ErrorKind::TimedOut, "the kernel does not speak"));
     }
     let (mut request, mut rest) = ([0; 256], vec![0; handshake::READ_OCTETS]);

@@ -1,12 +1,15 @@
 //! The system calls that the standard library does not have.
 #![allow(unsafe_code, reason = "system calls")]
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{getegid, geteuid};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
@@ -19,27 +22,21 @@ pub(super) fn clone_device(device: &File, original: &File) -> io::Result<()> {
 
 /// Mounts a FUSE file system at `path`.
 pub(super) fn mount(kind: &str, source: &str, path: &Path, options: &str) -> io::Result<()> {
-    let (kind, source) = (CString::new(kind)?, CString::new(source)?);
-    let (path, options) = (c_path(path)?, CString::new(options)?);
-    let flags = libc::MS_NOSUID | libc::MS_NODEV;
-    let (source, path, kind) = (source.as_ptr(), path.as_ptr(), kind.as_ptr());
-    // SAFETY: all are strings that end with NUL.
-    check(unsafe { libc::mount(source, path, kind, flags, options.as_ptr().cast()) })
+    let options = CString::new(options)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(rustix::mount::mount(source, path, kind, flags, Some(options.as_c_str()))?)
 }
 
 /// Ends the mount at `path`; `at_once`: also when it is in use, whose requests then fail.
 pub(super) fn unmount(path: &Path, at_once: bool) -> io::Result<()> {
-    let flags =
-        libc::UMOUNT_NOFOLLOW | if at_once { libc::MNT_FORCE | libc::MNT_DETACH } else { 0 };
-    let path = c_path(path)?;
-    // SAFETY: a string that ends with NUL.
-    check(unsafe { libc::umount2(path.as_ptr(), flags) })
+    let forced =
+        if at_once { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    Ok(rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | forced)?)
 }
 
 /// Who mounts.
 pub(super) fn user_and_group() -> (u32, u32) {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { (libc::geteuid(), libc::getegid()) }
+    (geteuid().as_raw(), getegid().as_raw())
 }
 
 /// Why a driver's file cannot be opened, and what to do where it is not there.
@@ -85,23 +82,13 @@ pub(super) fn loop_clear(device: &File) -> io::Result<()> {
 fn ioctl(file: &File, request: libc::c_ulong, argument: usize) -> io::Result<i32> {
     // SAFETY: those that take a pointer are given one to as much as they read, by the functions above.
     let value = unsafe { libc::ioctl(file.as_raw_fd(), request, argument) };
-    check(value).map(|()| value)
+    if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// Waits until `file` is readable, at most `milliseconds`; whether it is.
-pub(super) fn wait_readable(file: &File, milliseconds: i32) -> io::Result<bool> {
-    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: points to one pollfd.
-    let count = unsafe { libc::poll(&raw mut wanted, 1, milliseconds) };
-    check(count).map(|()| count > 0)
-}
-
-fn c_path(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Waits until `file` is readable, at most `wait`; whether it is.
+pub(super) fn wait_readable(file: &File, wait: Duration) -> io::Result<bool> {
+    let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
+    Ok(poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&wait))? > 0)
 }
 
 #[cfg(test)]

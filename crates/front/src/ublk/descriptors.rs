@@ -59,10 +59,8 @@ impl Drop for Descriptors {
 
 /// Octets of the descriptors of `depth` tags, in whole pages.
 fn rounded(depth: u16) -> usize {
-    // SAFETY: asks for a number.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let bytes = usize::from(depth) * size_of::<IoDescriptor>();
-    bytes.next_multiple_of(usize::try_from(page_bytes).unwrap_or(4096))
+    bytes.next_multiple_of(rustix::param::page_size())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::packet::outgoing::Outgoing;
 use super::{Interface, Port, PortConfig, PortCounts, Sent, Shape, Way, sys};
 use roadtrain_wire::ether::MacAddress;
+use rustix::net::AddressFamily;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tracing::{debug, info, warn};
@@ -61,8 +62,10 @@ impl Port {
     /// It is not allowed, or there is no memory.
     pub fn absent(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let (interface, shape) = nowhere(interface, config);
-        let absent =
-            AbsentPort { outgoing: Outgoing::new(shape), socket: sys::socket(libc::AF_PACKET)? };
+        let absent = AbsentPort {
+            outgoing: Outgoing::new(shape),
+            socket: sys::socket(AddressFamily::PACKET)?,
+        };
         let (way, config) = (Way::Absent(absent), config.clone());
         Ok(Port { interface, socket_number, shape, way, counts: PortCounts::default(), config })
     }

@@ -46,6 +46,7 @@ use absent::AbsentPort;
 use medium::MediumPort;
 use packet::PacketPort;
 use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
+use rustix::net::AddressFamily;
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -283,7 +284,7 @@ impl Port {
         if usize::from(config.ethertype) < 0x600 || config.ethertype == TAG_ETHERTYPE {
             return Err(invalid("not an EtherType for frames: 0x600 or more, but not 0x8100"));
         }
-        let socket = sys::socket(libc::AF_PACKET)?;
+        let socket = sys::socket(AddressFamily::PACKET)?;
         let interface = Interface::read(&socket, interface)?;
         let shape = Shape {
             source: interface.mac,

@@ -9,6 +9,7 @@ use libc::{SOL_PACKET, SOL_SOCKET};
 use outgoing::Outgoing;
 use ring::PacketRing;
 use roadtrain_wire::ether::GROUP;
+use socket2::SockRef;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +33,7 @@ impl PacketPort {
         shape: Shape,
     ) -> io::Result<PacketPort> {
         let filter = filter::program(config.ethertype, socket_number, config.vlan);
-        sys::attach_filter(&socket, &filter)?;
+        SockRef::from(&socket).attach_filter(&filter)?;
         let on: c_int = 1;
         sys::set_option(&socket, SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &on)?;
         let forced = sys::set_option(&socket, SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);

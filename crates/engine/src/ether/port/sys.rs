@@ -1,19 +1,22 @@
 //! The system calls of ports: sockets and their options, interfaces asked by name, mappings.
 
+use rustix::event::epoll;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::sockopt::socket_error;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send,
+    socket_with,
+};
 use std::ffi::c_int;
 use std::io;
 use std::mem;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 /// A socket that needs no protocol's hook yet: nothing arrives before it is bound.
-pub(super) fn socket(family: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers only.
-    let fd = unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    check(fd)?;
-    // SAFETY: just made, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+pub(super) fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    Ok(socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sets an option whose value is plain octets.
@@ -64,16 +67,6 @@ pub(super) fn bind<T: Copy>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(address).cast(), length) }).map(drop)
 }
 
-/// Attaches a socket filter.
-pub(super) fn attach_filter(fd: &OwnedFd, filter: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: filter.len() as libc::c_ushort,
-        filter: filter.as_ptr().cast_mut(),
-    };
-    // The kernel reads as many instructions as `len` says, which `filter` has.
-    set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
-}
-
 /// An interface's request with its name filled in; `None` when no interface can be called so.
 fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: an all-zero request is valid.
@@ -97,9 +90,8 @@ fn ask(fd: &OwnedFd, name: &str, what: libc::c_ulong) -> io::Result<libc::ifreq>
 
 /// The interface's number.
 pub(super) fn index(fd: &OwnedFd, name: &str) -> io::Result<i32> {
-    let request = ask(fd, name, libc::SIOCGIFINDEX)?;
-    // SAFETY: the request filled in this member.
-    Ok(unsafe { request.ifr_ifru.ifru_ifindex })
+    let index = netdevice::name_to_index(fd, name)?;
+    Ok(i32::try_from(index).unwrap_or(i32::MAX))
 }
 
 /// Octets of a frame behind Ethernet's header.
@@ -157,36 +149,24 @@ fn ethtool(fd: &OwnedFd, name: &str, channels: &mut Channels) -> Option<()> {
 
 /// Takes the error that a socket keeps.
 pub(super) fn take_error(fd: &OwnedFd) -> Option<io::Error> {
-    let error = get_option::<c_int>(fd, libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
-    (error != 0).then(|| io::Error::from_raw_os_error(error))
+    socket_error(fd).ok()?.err().map(io::Error::from)
 }
 
 /// Has the kernel look at what an AF_XDP socket wants sent.
 pub(super) fn wake_send(fd: &OwnedFd) -> io::Result<()> {
-    let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
-    // SAFETY: no octets and no address: the pointers are not used.
-    let rc = unsafe { libc::sendto(fd, ptr::null(), 0, flags, ptr::null(), 0) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Ok(send(fd, &[], SendFlags::DONTWAIT).map(drop)?)
 }
 
 /// Has the kernel look at the memory that an AF_XDP socket gave it. It may do so later instead.
 pub(super) fn wake_receive(fd: &OwnedFd) {
-    let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
-    // SAFETY: no octets and no address: the pointers are not used.
-    unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
+    let _ = recv(fd, &mut [0; 0], RecvFlags::DONTWAIT);
 }
 
 /// A descriptor that is ready (POLLIN) while one of these is.
 pub(super) fn any_of<'a>(fds: impl Iterator<Item = &'a OwnedFd>) -> io::Result<OwnedFd> {
-    // SAFETY: takes a number.
-    let all = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: just made, and nobody else's.
-    let all = unsafe { OwnedFd::from_raw_fd(all) };
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in fds {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        let (add, fd) = (libc::EPOLL_CTL_ADD, fd.as_raw_fd());
-        // SAFETY: the event is read only.
-        check(unsafe { libc::epoll_ctl(all.as_raw_fd(), add, fd, &raw mut event) })?;
+        epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(all)
 }
@@ -209,12 +189,8 @@ impl Mapping {
 
     /// New memory of `length` octets, followed by those of `mirrored` a second time. All are whole pages.
     pub(super) fn mirrored(length: usize, mirrored: Range<usize>) -> io::Result<Mapping> {
-        // SAFETY: the name is a string.
-        let fd = check(unsafe { libc::memfd_create(c"umem".as_ptr(), libc::MFD_CLOEXEC) })?;
-        // SAFETY: just made, and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: takes numbers.
-        check(unsafe { libc::ftruncate(fd.as_raw_fd(), length as i64) })?;
+        let fd = memfd_create("umem", MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, length as u64)?;
         let nowhere = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let all = Mapping::new(length + mirrored.len(), nowhere, -1, 0)?;
         let place = |at: usize, length: usize, offset: usize| {

@@ -13,6 +13,7 @@ use program::{Attached, Wanted};
 use ring::Ring;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, seal};
 use roadtrain_wire::zerocopy::IntoBytes;
+use rustix::net::AddressFamily;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,7 +55,7 @@ impl Queue {
         bind_flags: u16,
     ) -> io::Result<Queue> {
         let umem = Umem::new(layout)?;
-        let socket = sys::socket(libc::AF_XDP)?;
+        let socket = sys::socket(AddressFamily::XDP)?;
         let registration = libc::xdp_umem_reg {
             addr: umem.base().as_ptr() as u64,
             len: layout.registered_bytes() as u64,

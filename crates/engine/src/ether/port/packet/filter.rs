@@ -2,7 +2,8 @@
 
 use crate::ether::port::SOCKET_OFFSET;
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
-use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT, sock_filter};
+use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT};
+use socket2::SockFilter;
 
 /// Offset of the EtherType; the kernel has taken a tag out before.
 const ETHERTYPE_OFFSET: u32 = 12;
@@ -20,7 +21,7 @@ const WHOLE: u32 = u32::MAX;
 /// takes frames for a group.
 ///
 /// A load beyond a frame's end ends the program and drops the frame.
-pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> Vec<sock_filter> {
+pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> Vec<SockFilter> {
     let but_group = if socket_number == 0 { !GROUP } else { u32::MAX };
     let socket_number = u32::from(socket_number.swap_bytes()); // little-endian on the wire, read as big-endian
     let mut tests = vec![(BPF_B, ancillary(SKF_AD_PKTTYPE), but_group, THIS_HOST)];
@@ -39,7 +40,7 @@ pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> 
         }
         // What fails goes on to the next instruction, which drops it.
         let equal = (BPF_JMP | BPF_JEQ | BPF_K) as u16;
-        program.push(sock_filter { code: equal, jt: 1, jf: 0, k: value });
+        program.push(SockFilter::new(equal, 1, 0, value));
         program.push(statement(BPF_RET | BPF_K, 0));
     }
     program.push(statement(BPF_RET | BPF_K, WHOLE));
@@ -51,6 +52,6 @@ fn ancillary(what: i32) -> u32 {
     SKF_AD_OFF.wrapping_add(what) as u32
 }
 
-fn statement(code: u32, k: u32) -> sock_filter {
-    sock_filter { code: code as u16, jt: 0, jf: 0, k }
+fn statement(code: u32, k: u32) -> SockFilter {
+    SockFilter::new(code as u16, 0, 0, k)
 }

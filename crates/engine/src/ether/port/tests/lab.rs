@@ -4,6 +4,7 @@ use crate::ether::port::Port;
 use crate::ether::port::sys;
 use crate::skipped::{skipped_test, this_test};
 use roadtrain_wire::ether::MacAddress;
+use rustix::net::AddressFamily;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::thread;
@@ -28,7 +29,7 @@ pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&Lab) + Send) {
             skipped_test(&name, "no veth pairs here");
             return;
         }
-        let mut lab = Lab { thrower: sys::socket(libc::AF_PACKET).expect("root") };
+        let mut lab = Lab { thrower: sys::socket(AddressFamily::PACKET).expect("root") };
         lab.set_mtu(mtu);
         lab.set_up(true);
         lab.thrower = thrower();
@@ -46,7 +47,7 @@ fn ip(words: &[&str]) -> bool {
 }
 
 fn thrower() -> OwnedFd {
-    let socket = sys::socket(libc::AF_PACKET).expect("root");
+    let socket = sys::socket(AddressFamily::PACKET).expect("root");
     // SAFETY: an all-zero address is valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
