@@ -18,7 +18,7 @@ const NO_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPEC
 /// The queue pair and the way that its octets take.
 #[allow(
     clippy::large_enum_variant,
-    reason = "a lane stays in its seat, and TCP is worth no indirection"
+    reason = "a lane stays in its place, and TCP is worth no indirection"
 )]
 pub(super) enum Transport {
     /// A TCP connection of its own.

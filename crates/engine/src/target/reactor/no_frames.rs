@@ -1,10 +1,22 @@
 //! In the place of `frames` where the program is built without Ethernet: there are no ports.
 
-use super::Reactor;
+use super::Peers;
+use super::lanes::Lanes;
 use crate::ring::UserData;
 use crate::target::ether::{Drops, EtherParts, Port, Request};
 use crate::target::lane::Lane;
 use roadtrain_proto::time::Instant;
+use std::time::Duration;
+
+pub(super) struct Hosts;
+
+impl Hosts {
+    pub(super) fn new(_: usize) -> Self {
+        Hosts
+    }
+
+    pub(super) fn forget(&mut self, _: &Lane) {}
+}
 
 #[derive(Default)]
 pub(super) struct Frames {
@@ -14,32 +26,29 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn new(_: EtherParts, _: usize) -> (Vec<Port>, Self) {
+    pub(super) fn new(_: EtherParts) -> (Vec<Port>, Self) {
         (Vec::new(), Frames::default())
     }
 
-    pub(super) fn check_at(&self) -> Option<Instant> {
+    pub(super) fn check_at(&self, _: &Lanes) -> Option<Instant> {
         None
     }
 
-    pub(super) fn forget(&mut self, _: &Lane) {}
-}
-
-impl Reactor {
-    pub(super) fn take_frames(&mut self) {}
-    pub(super) fn check_frames(&mut self) {}
-    pub(super) fn flush_ports(&mut self) {}
-    pub(super) fn arm_ports(&mut self) {}
-    pub(super) fn port_polled(&mut self, _: &UserData, _: i32) {}
-    pub(super) fn interfaces_changed(&mut self) {}
+    pub(super) fn take_frames(&mut self, _: &mut Lanes, _: &Peers) {}
+    pub(super) fn check_frames(&mut self, _: &mut Lanes, _: Duration) {}
+    pub(super) fn poll_ports(&mut self, _: &mut Lanes) {}
+    pub(super) fn port_polled(&mut self, _: &mut Lanes, _: &UserData, _: i32) {}
+    pub(super) fn interfaces_changed(&mut self, _: &mut Lanes) {}
     pub(super) fn forget_ports(&mut self) {}
-    pub(super) fn ask(&mut self, _: &str) {}
 
-    pub(super) fn port_sends(&mut self) -> u64 {
-        0
-    }
-
-    pub(super) fn take_request(&mut self, request: &Request) {
+    pub(super) fn take_request(&mut self, _: &mut Lanes, request: &Request) {
         match *request {}
     }
+}
+
+pub(super) fn flush_ports(_: &mut Lanes) {}
+pub(super) fn ask(_: &mut Lanes, _: &str) {}
+
+pub(super) fn port_sends(_: &mut Lanes) -> u64 {
+    0
 }

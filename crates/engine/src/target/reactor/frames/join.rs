@@ -7,7 +7,8 @@ use crate::target::ether::listener::{answer, refusal};
 use crate::target::ether::{Drop, JoinRequest, Reply};
 use crate::target::lane::ether::{Ether, EtherLane, Link};
 use crate::target::lane::{Lane, LaneError};
-use crate::target::reactor::Reactor;
+use crate::target::reactor::frames::Frames;
+use crate::target::reactor::lanes::Lanes;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::target::{Config, Qpair};
@@ -41,32 +42,37 @@ fn piece_frame_bytes(join: &Join) -> usize {
     FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(join.piece.get())
 }
 
-impl Reactor {
+impl Frames {
     /// A host wants a lane, another link of it, or has not heard that it has it.
-    pub(super) fn join(&mut self, request: &JoinRequest) -> Result<(), Drop> {
-        if request.port >= self.shared.ports.len() {
+    pub(super) fn join(&mut self, lanes: &mut Lanes, request: &JoinRequest) -> Result<(), Drop> {
+        if request.port >= lanes.shared.ports.len() {
             return Err(Drop::Setup);
         }
-        let known = self.frames.by_host.get(&request.join.token.get()).copied();
-        let frame_bytes = self.shared.ports[request.port].frame_bytes();
+        let known = lanes.hosts.by_token.get(&request.join.token.get()).copied();
+        let frame_bytes = lanes.shared.ports[request.port].frame_bytes();
         if frame_bytes < piece_frame_bytes(&request.join) {
             return Err(Drop::Setup); // the interface has gone since
         }
         let made = match known {
-            Some(index) => return self.join_link(index, request),
+            Some(index) => return self.join_link(lanes, index, request),
             None if request.header.token.get() != 0 => return Err(Drop::Token),
-            None => self.make_lane(request)?,
+            None => self.make_lane(lanes, request)?,
         };
         if let Err(status) = made {
-            self.frames.replies.push(refusal(request, status, frame_bytes));
+            self.replies.push(refusal(request, status, frame_bytes));
         }
         Ok(())
     }
 
     /// A link of a lane that is there: made, or made before.
-    fn join_link(&mut self, index: u32, request: &JoinRequest) -> Result<(), Drop> {
+    fn join_link(
+        &mut self,
+        lanes: &mut Lanes,
+        index: u32,
+        request: &JoinRequest,
+    ) -> Result<(), Drop> {
         let JoinRequest { port, source, header, join, nqn } = request;
-        let ether = self.lanes.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
+        let ether = lanes.table.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
         let token = header.token.get();
         if let Some(link) = ether.link(join.link) {
             let is_same = (link.port, link.peer) == (*port, *source);
@@ -74,7 +80,7 @@ impl Reactor {
                 return Err(Drop::Source);
             }
             if !is_same {
-                self.move_link(index, request)?;
+                self.move_link(lanes, index, request)?;
             }
         } else {
             let (_, first) = ether.links().next().ok_or(Drop::Token)?;
@@ -82,81 +88,91 @@ impl Reactor {
             if token != ether.token || **nqn != *ether.nqn || fixed(join) != fixed(&first.join) {
                 return Err(Drop::Setup);
             }
-            self.add_link(index, request).map_err(|_| Drop::Setup)?;
+            Self::add_link(lanes, index, request).map_err(|_| Drop::Setup)?;
         }
-        self.joined(index, request);
-        self.end_turn(index);
+        self.joined(lanes, index, request);
+        lanes.end_turn(index);
         Ok(())
     }
 
     /// A link leads elsewhere from now on, because one of its ends is gone: what it has not delivered goes there.
-    fn move_link(&mut self, index: u32, request: &JoinRequest) -> Result<(), Drop> {
+    fn move_link(
+        &mut self,
+        lanes: &mut Lanes,
+        index: u32,
+        request: &JoinRequest,
+    ) -> Result<(), Drop> {
         let JoinRequest { port, source, join, .. } = request;
-        let (now, at) = (self.shared.now, &self.shared.ports[*port]);
-        let ether = self.lanes.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
+        let (now, at) = (lanes.shared.now, &lanes.shared.ports[*port]);
+        let ether = lanes.table.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
         let links = ether.qpair.links_mut();
         if links.frame_bytes(join.link) > at.frame_bytes() {
             return Err(Drop::Setup);
         }
         links.set_bias(join.link, numa::detour(at.interface().node));
         ether.move_link(join.link, *port, *source);
-        ether.set_states(now, &self.frames.watched.states);
+        ether.set_states(now, &self.watched.states);
         Ok(())
     }
 
     /// Makes a lane, or says why not.
-    fn make_lane(&mut self, request: &JoinRequest) -> Result<Result<(), Status>, Drop> {
-        if !self.frames.joins.take(self.shared.now) {
+    fn make_lane(
+        &mut self,
+        lanes: &mut Lanes,
+        request: &JoinRequest,
+    ) -> Result<Result<(), Status>, Drop> {
+        if !self.joins.take(lanes.shared.now) {
             return Err(Drop::Rate);
         }
-        if self.stopping || !self.has_room_for_newcomer() {
+        if lanes.stopping || !Self::has_room_for_newcomer(lanes) {
             return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
         }
-        let most = self.shared.control.limits().queue_entries_max;
+        let most = lanes.shared.control.limits().queue_entries_max;
         let slots = request.join.slots.get().clamp(SLOTS_MIN, most);
-        let Some(pages) = damq::pages(slots, self.frames.damq_left) else {
+        let Some(pages) = damq::pages(slots, lanes.hosts.damq_left) else {
             return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
         };
-        let (index, generation) = self.lanes.reserve();
-        match self.new_ether(index, slots, pages, request) {
+        let (index, generation) = lanes.table.reserve();
+        match self.new_ether(lanes, index, slots, pages, request) {
             Ok(ether) if (index as usize) < LANES_MAX => {
-                let interface = &self.shared.ports[request.port].interface().name;
+                let interface = &lanes.shared.ports[request.port].interface().name;
                 let peer = format!("{}%{interface}", Mac(request.source.0));
                 let lane = Lane::over_ether((index, generation), peer, ether);
-                self.frames.damq_left -= pages as usize * PAGE_BYTES;
-                self.frames.by_host.insert(request.join.token.get(), index);
-                self.occupy(index, lane);
+                lanes.hosts.damq_left -= pages as usize * PAGE_BYTES;
+                lanes.hosts.by_token.insert(request.join.token.get(), index);
+                lanes.occupy(index, lane);
             }
             Ok(_) | Err(_) => {
-                self.lanes.release(index);
+                lanes.table.release(index);
                 return Ok(Err(Status::INTERNAL_ERROR));
             }
         }
-        if self.add_link(index, request).is_err() {
-            self.use_lane(index, |_, _| Err::<(), _>(LaneError::Ended("no link")));
+        if Self::add_link(lanes, index, request).is_err() {
+            lanes.use_lane(index, |_, _| Err::<(), _>(LaneError::Ended("no link")));
             return Ok(Err(Status::INTERNAL_ERROR));
         }
-        self.joined(index, request);
+        self.joined(lanes, index, request);
         Ok(Ok(()))
     }
 
     fn new_ether(
         &self,
+        lanes: &Lanes,
         index: u32,
         slots: u16,
         pages: u32,
         request: &JoinRequest,
     ) -> io::Result<Ether> {
         let token = random::number()? & !0xffff | u64::from(index);
-        let socket_number = self.shared.ports[request.port].socket_number();
+        let socket_number = lanes.shared.ports[request.port].socket_number();
         let links = Links::new(token, request.join.token.get(), socket_number);
         let config = Config {
             slots,
             pages,
             piece_bytes: request.join.piece.get(),
-            data_bytes_max: self.shared.control.limits().transfer_bytes_max(),
-            policy: self.qpair.policy,
-            packing: self.frames.packing,
+            data_bytes_max: lanes.shared.control.limits().transfer_bytes_max(),
+            policy: lanes.qpair.policy,
+            packing: self.packing,
             body_crc: request.join.flags.get() & join_flags::CRC != 0,
         };
         let parts = EtherLane {
@@ -166,13 +182,14 @@ impl Reactor {
             nqn: request.nqn.clone(),
             slots,
         };
-        Ok(Ether::new(self.shared.now, &request.join, parts))
+        Ok(Ether::new(lanes.shared.now, &request.join, parts))
     }
 
-    fn add_link(&mut self, index: u32, request: &JoinRequest) -> io::Result<()> {
+    fn add_link(lanes: &mut Lanes, index: u32, request: &JoinRequest) -> io::Result<()> {
         let JoinRequest { port, source, header, join, .. } = request;
         let first = random::number()? as u32;
-        let frame_bytes = self.shared.ports[*port].frame_bytes().min(usize::from(join.frame.get()));
+        let frame_bytes =
+            lanes.shared.ports[*port].frame_bytes().min(usize::from(join.frame.get()));
         let channel = ChannelConfig {
             link: join.link,
             first_tx: first,
@@ -181,9 +198,9 @@ impl Reactor {
             frame_bytes: frame_bytes as u16,
         };
         let link = Link { port: *port, peer: *source, join: *join, first };
-        let (now, window) = (self.shared.now, self.window());
-        let detour = numa::detour(self.shared.ports[*port].interface().node);
-        let ether = self.lanes.get_mut(index).and_then(Lane::ether_mut);
+        let (now, window) = (lanes.shared.now, Self::window(lanes));
+        let detour = numa::detour(lanes.shared.ports[*port].interface().node);
+        let ether = lanes.table.get_mut(index).and_then(Lane::ether_mut);
         let added = ether.is_some_and(|ether| {
             let added = ether.add_link(now, link, &channel, header.reply.get());
             ether.qpair.links_mut().set_credits(now, window);
@@ -194,17 +211,17 @@ impl Reactor {
     }
 
     /// Numbers that there is room for: a ring that lanes share takes what they send at once, most of the time.
-    fn window(&self) -> u16 {
-        let rings = self.shared.ports.iter().map(Port::ring_frames);
+    fn window(lanes: &Lanes) -> u16 {
+        let rings = lanes.shared.ports.iter().map(Port::ring_frames);
         rings.min().unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX) as u16
     }
 
     /// Answers that the link is there.
-    fn joined(&mut self, index: u32, request: &JoinRequest) {
+    fn joined(&mut self, lanes: &mut Lanes, index: u32, request: &JoinRequest) {
         let JoinRequest { port, source, header, join, .. } = request;
-        let Some(ether) = self.lanes.get(index).and_then(Lane::ether) else { return };
+        let Some(ether) = lanes.table.get(index).and_then(Lane::ether) else { return };
         let Some(link) = ether.link(join.link) else { return };
-        let at = &self.shared.ports[*port];
+        let at = &lanes.shared.ports[*port];
         let joined = Joined {
             status: 0.into(),
             slots: ether.slots.into(),
@@ -212,38 +229,40 @@ impl Reactor {
             first: link.first.into(),
             pages: ((ether.damq.len() / PAGE_BYTES) as u32).into(),
             frame: (at.frame_bytes() as u16).into(),
-            window: self.window().into(),
+            window: Self::window(lanes).into(),
         };
         let header = answer(FrameType::Joined, header, join.token.get());
         let header = FrameHeader { link: join.link, ..header };
-        let body = [joined.as_bytes(), &self.addresses()].concat();
-        self.frames.replies.push(Reply::new(*port, *source, header, &body));
+        let body = [joined.as_bytes(), &Self::addresses(lanes)].concat();
+        self.replies.push(Reply::new(*port, *source, header, &body));
     }
 
     /// The target's addresses: those of interfaces that are there, whether up or not.
-    fn addresses(&self) -> Vec<u8> {
-        let there = self.shared.ports.iter().filter(|port| !port.is_absent());
+    fn addresses(lanes: &Lanes) -> Vec<u8> {
+        let there = lanes.shared.ports.iter().filter(|port| !port.is_absent());
         there.take(ADDRESSES_MAX).flat_map(|port| port.mac().0).collect()
     }
 
     /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
-    fn has_room_for_newcomer(&mut self) -> bool {
+    fn has_room_for_newcomer(lanes: &mut Lanes) -> bool {
         let is_newcomer = |index: u32, generation: u32| {
-            let lane = self.lanes.get(index);
-            self.lanes.generation(index) == generation
+            let lane = lanes.table.get(index);
+            lanes.table.generation(index) == generation
                 && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
         };
-        let mut newcomers =
-            self.newcomers.iter().filter(|&&(_, index, generation)| is_newcomer(index, generation));
+        let mut newcomers = lanes
+            .newcomers
+            .iter()
+            .filter(|&&(_, index, generation)| is_newcomer(index, generation));
         let Some(&(deadline, oldest, _)) = newcomers.next() else { return true };
         if newcomers.count() + 1 < NEWCOMERS_MAX {
             return true;
         }
-        let age = self.connect_timeout.saturating_sub(deadline.since(self.shared.now));
+        let age = lanes.connect_timeout.saturating_sub(deadline.since(lanes.shared.now));
         if age < NEWCOMER_SAFE {
             return false;
         }
-        self.use_lane(oldest, |_, _| Err::<(), _>(LaneError::Ended("it makes room for others")));
+        lanes.use_lane(oldest, |_, _| Err::<(), _>(LaneError::Ended("it makes room for others")));
         true
     }
 }

@@ -6,7 +6,8 @@ use crate::reactor::event::{self, mark};
 use crate::ring::UserData;
 use crate::target::ether::ports::PortState;
 use crate::target::lane::Lane;
-use crate::target::reactor::Reactor;
+use crate::target::reactor::frames::Frames;
+use crate::target::reactor::lanes::Lanes;
 use roadtrain_proto::time::Instant;
 use std::mem;
 use std::time::Duration;
@@ -56,11 +57,11 @@ impl Watched {
     }
 }
 
-impl Reactor {
+impl Frames {
     /// Watches ports, before the reactor sleeps.
-    pub(in crate::target::reactor) fn arm_ports(&mut self) {
-        let (watched, ring) = (&mut self.frames.watched, &mut self.shared.ring);
-        let ports = self.shared.ports.iter().chain(&self.frames.listening);
+    pub(in crate::target::reactor) fn poll_ports(&mut self, lanes: &mut Lanes) {
+        let (watched, ring) = (&mut self.watched, &mut lanes.shared.ring);
+        let ports = lanes.shared.ports.iter().chain(&self.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if !mem::replace(&mut poll.is_under_way, true) {
                 let user_data = mark(event::PORT, index, poll.generation);
@@ -75,16 +76,21 @@ impl Reactor {
     }
 
     /// A port is readable, or its interface has gone down.
-    pub(in crate::target::reactor) fn port_polled(&mut self, data: &UserData, result: i32) {
+    pub(in crate::target::reactor) fn port_polled(
+        &mut self,
+        lanes: &mut Lanes,
+        data: &UserData,
+        result: i32,
+    ) {
         let index = data.index as usize;
-        let polls = self.frames.watched.polls.get_mut(index);
+        let polls = self.watched.polls.get_mut(index);
         let Some(poll) = polls.filter(|poll| poll.generation == data.generation) else { return };
         poll.is_under_way = false;
-        self.frames.has_more = true;
-        let lanes = self.shared.ports.len();
-        let port = match index.checked_sub(lanes) {
-            Some(index) => self.frames.listening.get_mut(index),
-            None => self.shared.ports.get_mut(index),
+        self.has_more = true;
+        let lane_ports = lanes.shared.ports.len();
+        let port = match index.checked_sub(lane_ports) {
+            Some(index) => self.listening.get_mut(index),
+            None => lanes.shared.ports.get_mut(index),
         };
         let failed = result < 0 || result & i32::from(libc::POLLERR) != 0;
         if let Some(error) = port.filter(|_| failed).and_then(Port::take_error) {
@@ -93,20 +99,20 @@ impl Reactor {
     }
 
     /// Interfaces have come, gone or changed, perhaps not ours.
-    pub(in crate::target::reactor) fn interfaces_changed(&mut self) {
-        let watched = &mut self.frames.watched;
+    pub(in crate::target::reactor) fn interfaces_changed(&mut self, lanes: &mut Lanes) {
+        let watched = &mut self.watched;
         watched.watch_poll = false;
         watched.watch.iter().for_each(CarrierWatch::clear);
-        if self.check_ports() {
-            self.tell_lanes();
+        if self.check_ports(lanes) {
+            self.tell_lanes(lanes);
         }
     }
 
     /// Looks which interfaces are there, and how; whether that has changed.
-    pub(super) fn check_ports(&mut self) -> bool {
-        let watched = &mut self.frames.watched;
-        watched.check_at = self.shared.now + POLL;
-        let ports = self.shared.ports.iter_mut().chain(&mut self.frames.listening);
+    pub(super) fn check_ports(&mut self, lanes: &mut Lanes) -> bool {
+        let watched = &mut self.watched;
+        watched.check_at = lanes.shared.now + POLL;
+        let ports = lanes.shared.ports.iter_mut().chain(&mut self.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if port.follow() {
                 if port.socket_number() == 0 {
@@ -114,31 +120,31 @@ impl Reactor {
                 }
                 let old = mark(event::PORT, index, poll.generation);
                 if mem::take(&mut poll.is_under_way) {
-                    event::forget(&mut self.shared.ring, old);
+                    event::forget(&mut lanes.shared.ring, old);
                 }
                 poll.generation = (poll.generation + 1) & UserData::GENERATION_MASK;
             }
         }
-        let mut ports = self.shared.ports.iter().chain(&self.frames.listening);
+        let mut ports = lanes.shared.ports.iter().chain(&self.listening);
         watched.has_absent = ports.any(Port::is_absent);
-        let states: Vec<PortState> = self.shared.ports.iter().map(PortState::of).collect();
+        let states: Vec<PortState> = lanes.shared.ports.iter().map(PortState::of).collect();
         mem::replace(&mut watched.states, states) != watched.states
     }
 
     /// Lanes' links go with their interfaces.
-    pub(super) fn tell_lanes(&mut self) {
-        let now = self.shared.now;
-        for index in self.lanes.indices() {
-            if let Some(ether) = self.lanes.get_mut(index).and_then(Lane::ether_mut) {
-                ether.set_states(now, &self.frames.watched.states);
-                self.end_turn(index);
+    pub(super) fn tell_lanes(&self, lanes: &mut Lanes) {
+        let now = lanes.shared.now;
+        for index in lanes.table.indices() {
+            if let Some(ether) = lanes.table.get_mut(index).and_then(Lane::ether_mut) {
+                ether.set_states(now, &self.watched.states);
+                lanes.end_turn(index);
             }
         }
     }
 
     /// Ends the polls of ports.
     pub(in crate::target::reactor) fn forget_ports(&mut self) {
-        self.frames.listening.clear();
-        self.frames.listener = None;
+        self.listening.clear();
+        self.listener = None;
     }
 }

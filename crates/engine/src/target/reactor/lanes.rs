@@ -1,0 +1,441 @@
+//! The lanes of a reactor, and what they share.
+
+use super::frames::Hosts;
+use crate::clock;
+use crate::connection::{Heard, RxBuffer};
+use crate::reactor::{List, Pollable, RxBuffers, Table};
+use crate::stats::LaneStats;
+use crate::stream::Stream;
+use crate::target::lane::{Ends, Lane, LaneError, Shared};
+use crate::target::order::Usage;
+use crate::target::tasks::{Ended, Outcome, Owner};
+use crate::target::tickets::Ticket;
+use roadtrain_proto::target::presence::Presence;
+use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::session::Settings;
+use roadtrain_proto::target::{CloseReason, TargetEvent};
+use roadtrain_proto::time::Instant;
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+pub(super) struct Lanes {
+    pub(super) table: Table<Lane>,
+    pub(super) shared: Shared,
+    pub(super) hosts: Hosts,
+    pub(super) qpair: QpairConfig,
+    /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
+    pub(super) has_fed: bool,
+    /// Connections by age, and until when they have to be some controller's: deadline, place and its use.
+    pub(super) newcomers: VecDeque<(Instant, u32, u32)>,
+    pub(super) connect_timeout: Duration,
+    /// No more of them come.
+    pub(super) stopping: bool,
+    /// Of lanes that have ended.
+    past: LaneStats,
+}
+
+impl Lanes {
+    pub(super) fn new(
+        shared: Shared,
+        hosts: Hosts,
+        qpair: QpairConfig,
+        connect_timeout: Duration,
+    ) -> Self {
+        Lanes {
+            table: Table::default(),
+            shared,
+            hosts,
+            qpair,
+            has_fed: false,
+            newcomers: VecDeque::new(),
+            connect_timeout,
+            stopping: false,
+            past: LaneStats::default(),
+        }
+    }
+
+    /// A lane whose connection is not over.
+    fn live(&mut self, index: u32) -> Option<&mut Lane> {
+        self.table.get_mut(index).filter(|lane| !lane.session.is_ended())
+    }
+
+    pub(super) fn finish_task(&mut self, index: u32, result: i32) {
+        let ended = self.shared.tasks.resume(&mut self.shared.ring, index, result);
+        if let Some((owner, outcome)) = ended
+            && self.answer(owner, outcome)
+        {
+            self.set_ready(owner.0.0);
+        }
+    }
+
+    /// Ends what is due by `now` in emulated SSDs.
+    pub(super) fn finish_due(&mut self, now: Instant) {
+        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
+        while let Some((owner, outcome)) = expire(&mut self.shared) {
+            self.answer_soon(owner, outcome);
+        }
+    }
+
+    /// Tells a lane that a command of it has ended; it sends with the others of this turn.
+    pub(super) fn answer_soon(&mut self, owner: Owner, outcome: Outcome) {
+        let index = owner.0.0;
+        if self.answer(owner, outcome) {
+            self.table.note(List::Answered, index);
+        }
+    }
+
+    /// Tells a lane that a command of it has ended; `false` when its connection is over.
+    fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
+        debug_assert_eq!(self.table.generation(index), generation, "a lane outlives its tasks");
+        let Some(lane) = self.table.get_mut(index) else { return false };
+        lane.finish(&mut self.shared, slot, outcome);
+        if lane.session.is_ended() {
+            self.vacate(index);
+            return false;
+        }
+        // A full caravan leaves now: the host goes on while the rest is answered.
+        self.use_lane(index, Lane::flush).is_some()
+    }
+
+    /// A new lane takes its place.
+    pub(super) fn occupy(&mut self, index: u32, lane: Lane) {
+        debug!(peer = %lane.peer, "connected");
+        let deadline = clock::now() + self.connect_timeout;
+        self.newcomers.push_back((deadline, index, self.table.generation(index)));
+        self.table.put(index, lane);
+    }
+
+    /// Marks a lane worth a turn.
+    pub(super) fn set_ready(&mut self, index: u32) {
+        if self.live(index).is_some() {
+            self.table.note(List::Ready, index);
+        }
+    }
+
+    /// Lanes for which something has come receive it; whether there was something.
+    pub(super) fn receive_ready(&mut self, rx: &mut RxBuffers) -> bool {
+        let mut has_heard = false;
+        for _ in 0..self.table.count(List::Ready) {
+            let Some(index) = self.table.next(List::Ready) else { break };
+            let Some(lane) = self.table.get_mut(index) else { continue };
+            lane.hear_load(&mut self.shared);
+            let heard = self.receive(index, rx);
+            self.end_turn(index);
+            has_heard |= heard.something;
+            if heard.more {
+                self.set_ready(index);
+            } else {
+                self.table.note(List::Idle, index);
+            }
+        }
+        has_heard
+    }
+
+    /// A lane receives. Beside latency-critical ones it pauses for their turns in between: they have a receive
+    /// buffer to themselves, as its octets stay where they are.
+    fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
+        if !self.is_beside_express(index) {
+            return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
+        }
+        let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
+        let (heard, mut rest) = received.unwrap_or_default();
+        while let Some(octets) = rest {
+            self.serve_express(&mut rx.express); // which this lane is none of
+            rest = self.use_lane(index, |l, s| l.go_on(s, octets)).flatten();
+        }
+        heard
+    }
+
+    fn is_beside_express(&self, index: u32) -> bool {
+        self.table.count(List::Express) > 0 && !self.table.is_noted(List::Express, index)
+    }
+
+    /// Forgets express lanes that carry nothing latency-critical any more.
+    pub(super) fn review_express(&mut self) {
+        let now = self.shared.now;
+        for _ in 0..self.table.count(List::Express) {
+            let Some(index) = self.table.next(List::Express) else { break };
+            if self.live(index).is_some_and(|lane| lane.is_express(now)) {
+                self.table.note(List::Express, index);
+            }
+        }
+    }
+
+    /// Latency-critical lanes have a turn in the middle of another's, after which those that are still are listed
+    /// again.
+    fn serve_express(&mut self, rx: &mut RxBuffer) {
+        for _ in 0..self.table.count(List::Express) {
+            let Some(index) = self.table.next(List::Express) else { break };
+            self.use_lane(index, |lane, shared| lane.receive(shared, rx));
+            self.end_turn(index);
+        }
+    }
+
+    /// Lanes with answers that became due send them; those that receive this turn do so after that.
+    pub(super) fn send_answers(&mut self) {
+        while let Some(index) = self.table.next(List::Answered) {
+            if !self.table.is_noted(List::Ready, index) {
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
+            }
+        }
+    }
+
+    /// Lanes that wait for a time, which may have come.
+    pub(super) fn expire_timed(&mut self) {
+        for _ in 0..self.table.count(List::Timed) {
+            let Some(index) = self.table.next(List::Timed) else { break };
+            self.expire(index);
+        }
+    }
+
+    /// Ends the turn of a lane that waits for a time; without a connection of its own, only when that has come.
+    fn expire(&mut self, index: u32) {
+        let now = self.shared.now;
+        let waits = |lane: &mut Lane| {
+            lane.fd().is_none() && lane.deadline().is_some_and(|deadline| deadline > now)
+        };
+        if self.table.get_mut(index).is_some_and(waits) {
+            self.table.note(List::Timed, index);
+        } else {
+            self.end_turn(index);
+        }
+    }
+
+    /// Lets a lane send, and notes what it waits for.
+    pub(super) fn end_turn(&mut self, index: u32) {
+        if self.use_lane(index, Lane::end_turn).is_none() {
+            return;
+        }
+        let now = self.shared.now;
+        let Some(lane) = self.table.get_mut(index) else { return };
+        let waits = [
+            (List::Express, lane.is_express(now)),
+            (List::Timed, lane.deadline().is_some()),
+            (List::Starved, lane.is_starved()),
+        ];
+        for (list, _) in waits.into_iter().filter(|&(_, is_so)| is_so) {
+            self.table.note(list, index);
+        }
+    }
+
+    /// Buffers may have come back: lanes that wait for one go on, in turn.
+    pub(super) fn feed_starved(&mut self, rx: &mut RxBuffer) {
+        let given = self.shared.pool.given();
+        for _ in 0..self.table.count(List::Starved) {
+            let Some(index) = self.table.next(List::Starved) else { break };
+            if self.use_lane(index, |lane, shared| lane.feed(shared, rx)) == Some(true) {
+                self.set_ready(index);
+            }
+            self.end_turn(index);
+            self.table.note(List::Idle, index);
+        }
+        self.has_fed = self.shared.pool.given() != given;
+    }
+
+    /// Calls into a lane; an error ends it.
+    pub(super) fn use_lane<T>(
+        &mut self,
+        index: u32,
+        call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LaneError>,
+    ) -> Option<T> {
+        let lane = self.table.get_mut(index).filter(|lane| !lane.session.is_ended())?;
+        match call(lane, &mut self.shared) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                log_end(lane, &error);
+                // A TermReq that blames the host leaves before the connection does.
+                let _ = lane.end_turn(&mut self.shared);
+                self.close(index);
+                None
+            }
+        }
+    }
+
+    /// Ends a lane: its connection now, the lane when the backend is done with its commands.
+    fn close(&mut self, index: u32) {
+        let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
+            return;
+        };
+        if let Some(presence) = lane.session.end() {
+            self.shared.control.drains(presence);
+        }
+        self.past = self.past + lane.stats();
+        self.hosts.forget(lane);
+        self.table.forget_polls(&mut self.shared.ring, index);
+        if let Some(lane) = self.table.get_mut(index) {
+            lane.close(&mut self.shared);
+        }
+        self.vacate(index);
+    }
+
+    /// Frees a closed lane's place once no task of it is left; only then is its queue gone for the controller, so
+    /// that a host which connects again never overtakes its own old commands.
+    fn vacate(&mut self, index: u32) {
+        if let Some(lane) = self.table.take_if(index, |lane| lane.session.is_gone()) {
+            lane.leave(&self.shared.control);
+        }
+    }
+
+    /// Ends lanes that their host has lost, before they execute more of what it sent over them.
+    pub(super) fn sweep(&mut self, hostnqn: &str) {
+        for index in self.table.indices() {
+            self.use_lane(index, |lane, _| {
+                let is_lost =
+                    |presence: &Presence| *presence.hostnqn == *hostnqn && lane.is_hung_up();
+                match lane.session.presence().is_some_and(is_lost) {
+                    true => Err(LaneError::Ended("ended by the host, which connects again")),
+                    false => Ok(()),
+                }
+            });
+        }
+    }
+
+    pub(super) fn connect_again(&mut self) {
+        for index in self.table.indices() {
+            if self.use_lane(index, Lane::connect_again) == Some(true) {
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
+            }
+        }
+    }
+
+    pub(super) fn handle_event(&mut self, event: &TargetEvent) {
+        for index in self.table.indices() {
+            let Some(lane) = self.table.get_mut(index).filter(|l| !l.session.is_ended()) else {
+                continue;
+            };
+            let Some(connected) = lane.session.queue() else { continue };
+            let queue = (connected.cntlid, connected.qid);
+            match event {
+                TargetEvent::Completion { cntlid, cid, status, result }
+                    if queue == (*cntlid, 0) =>
+                {
+                    lane.complete_event(self.shared.now, *cid, *status, *result);
+                    self.end_turn(index);
+                    self.table.note(List::Idle, index);
+                }
+                TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
+                    info!(peer = %lane.peer, ?reason, "queue closed");
+                    lane.session.forgotten(*reason == CloseReason::ControllerReset);
+                    self.close(index);
+                }
+                TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
+                    lane.abort(&mut self.shared, *cid, *id);
+                    self.end_turn(index);
+                    self.table.note(List::Idle, index);
+                }
+                TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
+                    lane.quiesce(&mut self.shared);
+                }
+                TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
+                    lane.refresh(&self.shared.control);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn adopt(
+        &mut self,
+        socket: OwnedFd,
+        peer: SocketAddr,
+        ticket: Ticket,
+        settings: Settings,
+    ) {
+        let stream = TcpStream::from(socket);
+        let Ok(local) = stream.local_addr() else { return };
+        let (index, generation) = self.table.reserve();
+        let ends = Ends { peer, local };
+        let lane = Lane::over_tcp(
+            (index, generation),
+            ends,
+            Stream::Plain(stream.into()),
+            self.qpair,
+            (ticket, settings),
+        );
+        self.occupy(index, lane);
+        self.set_ready(index);
+    }
+
+    /// Ends the connection that has this ticket, if it is here.
+    pub(super) fn evict(&mut self, ticket: u64) {
+        let has_it = |lane: &Lane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
+        for index in self.table.indices() {
+            self.use_lane(index, |lane, _| match has_it(lane) {
+                true => {
+                    Err(LaneError::Ended("it has not connected a queue, and others need its room"))
+                }
+                false => Ok(()),
+            });
+        }
+    }
+
+    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
+    pub(super) fn check_newcomers(&mut self) {
+        while let Some(&(deadline, index, generation)) = self.newcomers.front()
+            && deadline <= self.shared.now
+        {
+            self.newcomers.pop_front();
+            if self.table.generation(index) == generation
+                && self.table.get(index).is_some_and(|lane| lane.session.is_newcomer())
+            {
+                self.use_lane(index, |_, _| -> Result<(), _> {
+                    Err(LaneError::Ended("no queue connected in time"))
+                });
+            }
+        }
+    }
+
+    /// What a store has answered, if a command has ended by that.
+    pub(super) fn ended(&mut self, ended: Option<Ended>) {
+        if let Some((owner, outcome)) = ended {
+            self.answer_soon(owner, outcome);
+        }
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.table.indices().for_each(|index| self.close(index));
+    }
+
+    /// The sum of the lanes' counters.
+    pub(super) fn stats(&self) -> LaneStats {
+        self.table.iter().map(Lane::stats).fold(self.past, |sum, lane| sum + lane)
+    }
+
+    /// What they hold.
+    pub(super) fn usage(&self) -> Usage {
+        let pool = self.shared.pool.usage();
+        Usage {
+            connections: self.table.len(),
+            backend_commands: self.shared.tasks.count(),
+            buffer_bytes: pool.taken_bytes,
+            kept_bytes: pool.kept_bytes,
+            reserved_buffers: pool.reserved as usize,
+        }
+    }
+}
+
+impl Pollable for Lane {
+    fn fd(&self) -> Option<RawFd> {
+        Lane::fd(self).filter(|_| !self.session.is_ended())
+    }
+
+    fn listens(&self) -> bool {
+        !self.is_stalled() && !self.is_deaf()
+    }
+
+    fn is_blocked(&self) -> bool {
+        Lane::is_blocked(self)
+    }
+}
+
+fn log_end(lane: &Lane, error: &LaneError) {
+    match error {
+        LaneError::Closed | LaneError::Ended(_) => info!(peer = %lane.peer, "{error}"),
+        _ => warn!(peer = %lane.peer, "{error}"),
+    }
+}
