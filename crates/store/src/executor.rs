@@ -2,6 +2,7 @@
 
 use crate::disk::{DiskTask, Progress};
 use crate::due::DueQueue;
+use crate::slab::Slab;
 use crate::{Op, Store};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Buffer;
@@ -122,8 +123,8 @@ impl Io<'_> {
     /// A token for an operation on a store below: its answer goes to `then`, with the token `outer`.
     #[must_use]
     pub fn then(&mut self, outer: Token, then: Arc<dyn Then>) -> Token {
-        let index = self.executor.insert(outer, Waiting::Then(then));
-        self.executor.token(index)
+        let index = self.executor.below.insert((outer, then));
+        self.executor.below_token(index)
     }
 
     /// Submits an operation when it is `due`.
@@ -135,44 +136,24 @@ impl Io<'_> {
         buffer: Option<Buffer>,
         token: Token,
     ) {
-        let index = self.executor.insert(token, Waiting::Due(Delayed { store, op, buffer }));
+        let index = self.executor.delayed.insert(Delayed { outer: token, store, op, buffer });
         self.executor.due.push(due, index);
     }
 
     /// Carries an operation on a disk through the ring.
-    pub(crate) fn run(&mut self, mut task: DiskTask, token: Token) {
-        let index = self.executor.reserve();
+    pub(crate) fn run(&mut self, task: DiskTask, token: Token) {
+        let index = self.executor.disk.insert((token, task));
         let user_data = UserData { kind: RING_KIND, index, generation: 0 }.pack();
-        match task.start(self.ring, user_data) {
-            Progress::Pending => {
-                let entry = Entry { outer: token, waiting: Waiting::Ring(task) };
-                self.executor.entries[index as usize] = Some(entry);
-            }
-            Progress::Done(result) => {
-                self.executor.free.push(index);
-                self.executor.complete(task.completion(token, result));
-            }
+        let Some((_, task)) = self.executor.disk.get_mut(index) else { return };
+        if let Progress::Done(result) = task.start(self.ring, user_data) {
+            self.executor.end_disk(index, result);
         }
     }
 }
 
-/// What waits for something.
-struct Entry {
-    /// Whom its end is for.
-    outer: Token,
-    waiting: Waiting,
-}
-
-enum Waiting {
-    /// For the kernel.
-    Ring(DiskTask),
-    /// For its time.
-    Due(Delayed),
-    /// For a store below.
-    Then(Arc<dyn Then>),
-}
-
+/// What waits for its time.
 struct Delayed {
+    outer: Token,
     store: Arc<dyn Store>,
     op: Op,
     buffer: Option<Buffer>,
@@ -181,11 +162,12 @@ struct Delayed {
 /// Keeps what is under way at stores for the thread that owns a ring. A buffer that the kernel uses stays here until
 /// the kernel is done with it, whatever becomes of whom it was for.
 pub struct Executor {
-    entries: Vec<Option<Entry>>,
-    /// Which use of its place an entry is.
-    generations: Vec<u32>,
-    free: Vec<u32>,
+    /// What the kernel has, and whom its end is for.
+    disk: Slab<(Token, DiskTask)>,
+    delayed: Slab<Delayed>,
     due: DueQueue,
+    /// What stores below have, and whom their answer is for.
+    below: Slab<(Token, Arc<dyn Then>)>,
     /// Answers that nobody has looked at.
     answered: VecDeque<Completion>,
     completions: Completions,
@@ -196,10 +178,10 @@ impl Executor {
     #[must_use]
     pub fn new(completions: Completions) -> Executor {
         Executor {
-            entries: Vec::new(),
-            generations: Vec::new(),
-            free: Vec::new(),
+            disk: Slab::default(),
+            delayed: Slab::default(),
             due: DueQueue::default(),
+            below: Slab::default(),
             answered: VecDeque::new(),
             completions,
         }
@@ -225,21 +207,26 @@ impl Executor {
 
     /// A completion of the ring with [`RING_KIND`]. Look at [`next`](Self::next) after that.
     pub fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) {
-        let Some(Some(entry)) = self.entries.get_mut(index as usize) else { return };
-        let Waiting::Ring(task) = &mut entry.waiting else { return };
-        let Progress::Done(result) = task.resume(result, ring) else { return };
-        if let Some(Entry { outer, waiting: Waiting::Ring(task) }) = self.remove(index) {
-            self.complete(task.completion(outer, result));
+        let Some((_, task)) = self.disk.get_mut(index) else { return };
+        if let Progress::Done(result) = task.resume(result, ring) {
+            self.end_disk(index, result);
         }
+    }
+
+    fn end_disk(&mut self, index: u32, result: Result<(), Status>) {
+        let Some((outer, task)) = self.disk.get_mut(index) else { return };
+        let completion = task.completion(*outer, result);
+        self.disk.remove(index);
+        self.complete(completion);
     }
 
     /// Submits what is due by `now`. Look at [`next`](Self::next) after that.
     pub fn expire(&mut self, ring: &mut Ring, now: Instant) {
         while let Some(index) = self.due.pop(now) {
-            if let Some(Entry { outer, waiting: Waiting::Due(delayed) }) = self.remove(index) {
-                let Delayed { store, op, buffer } = delayed;
-                store.submit(op, buffer, outer, &mut Io { ring, executor: self });
-            }
+            let Some(Delayed { outer, store, op, buffer }) = self.delayed.take(index) else {
+                continue;
+            };
+            store.submit(op, buffer, outer, &mut Io { ring, executor: self });
         }
     }
 
@@ -257,42 +244,31 @@ impl Executor {
     /// A store below has answered.
     fn pass_on(&mut self, ring: &mut Ring, completion: Completion) {
         let (index, generation) = completion.token.parts();
-        let is_expected = self.generations.get(index as usize) == Some(&generation)
-            && matches!(
-                self.entries.get(index as usize),
-                Some(Some(Entry { waiting: Waiting::Then(_), .. }))
-            );
-        if !is_expected {
+        let expected = self.below.is_current(index, generation).then(|| self.below.take(index));
+        let Some((outer, then)) = expected.flatten() else {
             return tracing::error!(?completion, "a store has answered twice");
-        }
-        if let Some(Entry { outer, waiting: Waiting::Then(then) }) = self.remove(index) {
-            let completion = Completion { token: outer, ..completion };
-            then.answered(completion, &mut Io { ring, executor: self });
-        }
+        };
+        then.answered(Completion { token: outer, ..completion }, &mut Io { ring, executor: self });
     }
 
     /// Nobody wants an answer any more: what waits for its time ends, and the kernel is asked to give up what it has.
     /// The answer comes as ever. Stores that do it themselves have to be [told](Store::cancel), too.
     pub fn cancel(&mut self, ring: &mut Ring, token: Token) {
-        let is_it = |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.outer == token);
-        let Some(index) = self.entries.iter().position(is_it) else { return };
-        let below = self.token(index as u32);
-        match &mut self.entries[index] {
-            Some(Entry { waiting: Waiting::Ring(task), .. }) => task.cancel(ring, CANCELLED),
-            Some(Entry { waiting: Waiting::Then(then), .. }) => {
+        if let Some(index) = self.disk.find(|(outer, _)| *outer == token) {
+            let task = self.disk.get_mut(index);
+            return task.into_iter().for_each(|(_, task)| task.cancel(ring, CANCELLED));
+        }
+        if let Some(index) = self.below.find(|(outer, _)| *outer == token) {
+            let below = self.below_token(index);
+            if let Some((_, then)) = self.below.get_mut(index) {
                 then.cancel(below);
-                self.cancel(ring, below);
             }
-            Some(Entry { waiting: Waiting::Due(_), .. }) => {
-                self.due.remove(index as u32);
-                if let Some(Entry { waiting: Waiting::Due(delayed), .. }) =
-                    self.remove(index as u32)
-                {
-                    let aborted = Err(Status::ABORT_REQUESTED);
-                    self.complete(Completion::new(token, aborted, delayed.buffer));
-                }
-            }
-            None => {}
+            return self.cancel(ring, below);
+        }
+        if let Some(index) = self.delayed.find(|delayed| delayed.outer == token) {
+            self.due.remove(index);
+            let buffer = self.delayed.take(index).and_then(|delayed| delayed.buffer);
+            self.complete(Completion::new(token, Err(Status::ABORT_REQUESTED), buffer));
         }
     }
 
@@ -308,30 +284,7 @@ impl Executor {
         self.due.len()
     }
 
-    fn reserve(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            self.generations.push(0);
-            (self.entries.len() - 1) as u32
-        })
-    }
-
-    fn insert(&mut self, outer: Token, waiting: Waiting) -> u32 {
-        let index = self.reserve();
-        self.entries[index as usize] = Some(Entry { outer, waiting });
-        index
-    }
-
-    fn remove(&mut self, index: u32) -> Option<Entry> {
-        let entry = self.entries[index as usize].take()?;
-        let generation = &mut self.generations[index as usize];
-        *generation = (*generation + 1) & UserData::GENERATION_MASK;
-        self.free.push(index);
-        Some(entry)
-    }
-
-    fn token(&self, index: u32) -> Token {
-        let generation = self.generations[index as usize];
-        Token(UserData { kind: EXECUTOR, index, generation }.pack())
+    fn below_token(&self, index: u32) -> Token {
+        Token(UserData { kind: EXECUTOR, index, generation: self.below.generation(index) }.pack())
     }
 }

@@ -44,6 +44,7 @@ mod resize;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
+mod slab;
 mod spec;
 mod ssd;
 mod store;

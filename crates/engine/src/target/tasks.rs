@@ -183,14 +183,14 @@ impl Entry {
         true
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(&mut self) -> Outcome {
         let is_whole = self.buffer.as_ref().map_or(0, |buffer| buffer.len()) >= self.reads;
         let result = match self.failed {
             Some(status) => Err(status),
             None if is_whole => Ok(()),
             None => Err(Status::INTERNAL_ERROR), // the store has kept what it was to fill
         };
-        Outcome { result, buffer: self.buffer }
+        Outcome { result, buffer: self.buffer.take() }
     }
 }
 
@@ -354,9 +354,10 @@ impl Tasks {
             self.launch(ring, index);
             return None;
         }
-        let entry = self.entries[index as usize].take()?;
+        let ended = (entry.owner, entry.outcome());
+        self.entries[index as usize] = None; // where it is: it is large
         self.free.push(index);
-        Some((entry.owner, entry.outcome()))
+        Some(ended)
     }
 
     /// Tasks under way.

@@ -144,7 +144,7 @@ impl DiskTask {
     }
 
     /// The answer of a task that is over.
-    pub(crate) fn completion(mut self, token: Token, result: Result<(), Status>) -> Completion {
+    pub(crate) fn completion(&mut self, token: Token, result: Result<(), Status>) -> Completion {
         debug_assert!(!self.is_pending());
         let (buffer, took_report) = (self.work.buffer.take(), self.work.took_report);
         Completion { token, result, buffer, took_report }

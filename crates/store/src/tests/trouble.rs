@@ -36,7 +36,7 @@ fn finish(
     }
 }
 
-fn buffer_of(task: DiskTask) -> Buffer {
+fn buffer_of(mut task: DiskTask) -> Buffer {
     task.completion(Token::new(0, 0), Ok(())).buffer.expect("it comes back")
 }
 
