@@ -43,12 +43,6 @@ pub const PREFETCH_LINES: usize = 4;
 /// not need: cubic is up to 8 % faster and steadier.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
-/// How long a waiting thread may spin before it sleeps when spinning is asked for without a time.
-///
-/// A sleeping wake-up across cores costs 14 to 21 us; 20 us of spinning at both ends takes a depth 1
-/// round trip from 57 to 10 us. Shorter than 10 us misses the answer.
-pub const SPIN_DEFAULT: Duration = Duration::from_micros(20);
-
 /// Sets up an established TCP connection (or a listener whose connections inherit it) for data.
 ///
 /// No Nagle delay (with it: 34 k IOPS instead of a million) and [`CONGESTION_CONTROL`] where the

@@ -10,54 +10,26 @@ use thiserror::Error;
 
 /// A failure of the control plane.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "fields are what the message names")]
 pub enum HostError {
     /// No connection.
     #[error("cannot reach {address}: {source}{hint}", hint = unreachable_hint(address, source))]
-    Unreachable {
-        /// Where to.
-        address: Address,
-        /// Why.
-        source: LinkError,
-    },
+    Unreachable { address: Address, source: LinkError },
     /// The target refused Connect.
     #[error("{address} refuses {what}: {status}{hint}")]
-    Refused {
-        /// By whom.
-        address: Address,
-        /// What was asked for.
-        what: String,
-        /// Its answer.
-        status: Status,
-        /// What may help.
-        hint: &'static str,
-    },
+    Refused { address: Address, what: String, status: Status, hint: &'static str },
     /// An admin command failed.
     #[error("{what} failed: {status}")]
-    Command {
-        /// Which.
-        what: &'static str,
-        /// How.
-        status: Status,
-    },
+    Command { what: &'static str, status: Status },
     /// The connection was lost meanwhile.
     #[error("{what}: {source}")]
-    Lost {
-        /// During what.
-        what: &'static str,
-        /// Why.
-        source: LinkError,
-    },
+    Lost { what: &'static str, source: LinkError },
     /// The controller does not become ready, or says things that make no sense.
     #[error("{0}")]
     Controller(String),
     /// This machine has no resources left.
     #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 impl HostError {
