@@ -246,16 +246,29 @@ impl Network {
     }
 
     /// From now on the network swallows what is sent over the connection, in both directions, and what is under way:
-    /// neither end is told, not even when the other one ends it.
-    pub fn swallow(&mut self, id: ConnId) {
+    /// neither end is told, not even when the other one ends it. What has arrived is still to be read.
+    pub fn swallow(&mut self, now: Instant, id: ConnId) {
+        let held_until = self.held_until;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         for end in [End::Host, End::Target] {
             let pipe = connection.pipe(end);
-            // A target has accepted it, or never will.
             pipe.swallows = true;
-            pipe.flight.clear();
-            pipe.octets = 0;
+            pipe.flight.retain(|(at, _)| (*at).max(held_until) <= now);
+            pipe.octets = pipe.flight.iter().map(|(_, arrival)| length(arrival)).sum();
             pipe.sender_blocked = false;
+        }
+    }
+
+    /// The network resets the connection, but only `end` hears of it.
+    pub fn reset_one(&mut self, now: Instant, id: ConnId, end: End) {
+        self.swallow(now, id);
+        let at = now + self.delay();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // A target that has not heard of the connection never will.
+        let is_known = end == End::Host || connection.to_target.arrived > 0;
+        let pipe = connection.pipe(end);
+        if is_known && !pipe.dead {
+            pipe.flight.push_back((at, Arrival::Closed));
         }
     }
 

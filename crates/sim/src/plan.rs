@@ -27,6 +27,11 @@ pub(crate) fn host_nqn(hostid: [u8; 16]) -> String {
 pub enum Fault {
     /// The network resets a connection.
     Reset,
+    /// The network resets a connection, but only one end hears of it.
+    ResetOne {
+        /// Which.
+        at_target: bool,
+    },
     /// A connection is not read by the target, or the host, for a while.
     Stall {
         /// By the target.
@@ -225,7 +230,9 @@ impl Plan {
         // Without a Keep Alive Timer a target keeps such a connection for ever.
         if !self.keep_alive.is_zero() {
             for _ in 0..rng.below(4) {
-                self.faults.push((rng.moment(self.chaos), Fault::Swallow));
+                let reset = Fault::ResetOne { at_target: rng.chance(50) };
+                let fault = if rng.chance(50) { Fault::Swallow } else { reset };
+                self.faults.push((rng.moment(self.chaos), fault));
             }
         }
         self.faults.sort_by_key(|(at, _)| *at);

@@ -9,13 +9,14 @@ use roadtrain_proto::time::Instant;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 12] = [
+pub const ALL: [(&str, Scenario); 13] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
     ("forgetting", forgetting),
     ("killing", killing),
     ("half-open", half_open),
+    ("lost-resets", lost_resets),
     ("replaced", replaced),
     ("pausing", pausing),
     ("stalling", stalling),
@@ -76,6 +77,17 @@ pub fn half_open(plan: &mut Plan) {
     only(plan, 6, |_| Fault::Swallow);
 }
 
+/// One end hears that a connection was reset, the other one does not, by turns. In between the disk stands still, so
+/// that much is unread and unanswered.
+pub fn lost_resets(plan: &mut Plan) {
+    plan.keep_alive = Duration::from_millis(100);
+    (plan.blocks, plan.manners.slow_percent) = (16, 30);
+    only(plan, 12, |part| match part % 3 {
+        0 => Fault::StallDisk { time: Duration::from_millis(25) },
+        _ => Fault::ResetOne { at_target: part % 3 == 1 },
+    });
+}
+
 /// Another namespace is there when the target comes back.
 pub fn replaced(plan: &mut Plan) {
     (plan.hosts, plan.controller_loss_timeout) = (2, None);
@@ -125,5 +137,5 @@ pub fn starving(plan: &mut Plan) {
     plan.pool_bytes = 24 << 10;
     (plan.hosts, plan.lanes, plan.depth) = (3, 4, 40);
     plan.keep_alive = Duration::from_secs(2);
-    only(plan, 4, |_| Fault::Swallow);
+    only(plan, 16, |_| Fault::Swallow);
 }

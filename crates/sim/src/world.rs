@@ -123,9 +123,12 @@ impl World {
             | Fault::KillHost { time, .. }
             | Fault::StallDisk { time }
             | Fault::PowerLoss { time } => time,
-            Fault::Reset | Fault::Swallow | Fault::Corrupt | Fault::Namespace | Fault::Resize => {
-                Duration::ZERO
-            }
+            Fault::Reset
+            | Fault::ResetOne { .. }
+            | Fault::Swallow
+            | Fault::Corrupt
+            | Fault::Namespace
+            | Fault::Resize => Duration::ZERO,
         };
         let last = plan.faults.iter().map(|(at, fault)| *at + longest(fault)).max();
         World {
@@ -254,7 +257,13 @@ impl World {
                 }
                 Fault::Swallow => {
                     if let Some(conn) = self.network.any() {
-                        self.network.swallow(conn);
+                        self.network.swallow(now, conn);
+                    }
+                }
+                Fault::ResetOne { at_target } => {
+                    let end = if at_target { End::Target } else { End::Host };
+                    if let Some(conn) = self.network.any() {
+                        self.network.reset_one(now, conn, end);
                     }
                 }
                 Fault::Corrupt => self.network.corrupt(),

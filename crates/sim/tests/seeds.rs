@@ -6,7 +6,8 @@ use common::{assert_repeatable, sum_of_seeds};
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::scenario::{
-    forgetting, half_open, killing, losing, losing_in_turn, pausing, replaced, starving,
+    forgetting, half_open, killing, losing, losing_in_turn, lost_resets, pausing, replaced,
+    starving,
 };
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
@@ -162,6 +163,12 @@ fn half_open_connections_are_survived() {
     let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, half_open)) else { return };
     assert!(sum.expired > 30 && sum.past.associations > 300, "{sum:?}");
     assert!(sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+#[test]
+fn resets_that_only_one_end_hears_of_are_survived() {
+    let Some(sum) = sum_of_seeds(100, |seed| run_changed(seed, lost_resets)) else { return };
+    assert!(sum.past.associations > 300 && sum.tally.succeeded > 10_000, "{sum:?}");
 }
 
 /// Another namespace is there when the target comes back: no request that meant the first one gets to it.
