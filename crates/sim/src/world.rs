@@ -13,8 +13,9 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
-/// Everything has completed that long after the last fault, or something is stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Everything has completed that long after the last fault, or something is stuck. A namespace that takes the place of
+/// another one appears after 5 s.
+const PATIENCE: Duration = Duration::from_secs(7);
 /// More moments than any run has.
 const MOMENTS_MAX: u64 = 3_000_000;
 

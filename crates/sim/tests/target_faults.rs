@@ -44,3 +44,10 @@ fn a_namespace_is_resized_under_load() {
     let Some(sum) = sum_of_seeds(100, |seed| run_changed(seed, resizing)) else { return };
     assert!(sum.tally.succeeded > 10_000 && sum.past.events > 500, "{sum:?}");
 }
+
+/// The last change of a run puts a namespace in the place of another one: it appears when hosts have had their time to
+/// notice that the old one went.
+#[test]
+fn a_namespace_that_takes_the_place_of_another_appears() {
+    run_changed(2134, resizing).expect("it appears in the end");
+}
