@@ -474,6 +474,10 @@ fn sabotaged(work: Option<Work>, sabotage: Option<Sabotage>) -> Option<Work> {
         (Some(Work::Write { slba, data, .. }), Some(Sabotage::IgnoredFua)) => {
             Some(Work::Write { slba, data, fua: false })
         }
+        (Some(Work::Write { slba, mut data, fua }), Some(Sabotage::TornBlock)) => {
+            data[BLOCK_BYTES / 2..BLOCK_BYTES].fill(0);
+            Some(Work::Write { slba, data, fua })
+        }
         (work, _) => work,
     }
 }

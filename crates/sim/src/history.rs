@@ -382,6 +382,26 @@ mod tests {
         assert!(read(&mut other, 4, 30).is_ok(), "or not");
     }
 
+    /// Host 1's write is seen before it is answered, and a failed flush that is told to another host takes it back.
+    #[test]
+    fn a_flush_does_not_speak_for_a_write_that_is_not_answered() {
+        for is_answered in [false, true] {
+            let mut history = History::new(1);
+            history.expect_losses();
+            [1, 2, 4].into_iter().for_each(|id| history.belongs(id, 1));
+            written(&mut history, 1, 10);
+            history.begin_write(2, 0..1, 20, false);
+            assert!(read(&mut history, 3, 20).is_ok());
+            if is_answered {
+                history.end(2, &[]).expect("begun");
+            }
+            history.begin_flush(4);
+            history.end(4, &[]).expect("begun");
+            history.lose_power();
+            assert_eq!(read(&mut history, 5, 10).is_err(), is_answered);
+        }
+    }
+
     #[test]
     fn fua_survives_power_loss() {
         let mut history = History::new(1);

@@ -137,6 +137,8 @@ pub enum Sabotage {
     UntoldFailure,
     /// It takes no notice of FUA.
     IgnoredFua,
+    /// It writes the first half of a block only.
+    TornBlock,
     /// It does not wait for commands of connections that are over.
     NoDrain,
     /// It forgets the answer to one command of a hundred.

@@ -91,6 +91,7 @@ pub enum Wake {
 #[must_use]
 pub struct Ticket {
     user: User,
+    number: u64,
     oldest: Epoch,
 }
 
@@ -101,10 +102,8 @@ struct Account {
     marks: Vec<Arc<Mark>>,
     /// Of lanes that have ended, and of earlier controllers of the host.
     rest: Epoch,
-    /// Marks that flushes under way have taken.
-    taken: Vec<Epoch>,
-    /// Of epochs before this one it was told.
-    told_before: Epoch,
+    /// By number, the marks that flushes under way have taken, but for what the controller was told since.
+    taken: Vec<(u64, Epoch)>,
     /// The oldest mark that it was told of, and when it was told last.
     told: Option<(Epoch, Instant)>,
 }
@@ -114,7 +113,10 @@ impl Account {
     fn oldest(&self, now: Instant) -> Epoch {
         let marks = self.marks.iter().map(|mark| mark.oldest());
         let told = self.told.filter(|(_, at)| now.since(*at) < ARRIVED).map(|(oldest, _)| oldest);
-        marks.chain(self.taken.iter().copied()).chain(told).fold(self.rest, Epoch::min)
+        marks
+            .chain(self.taken.iter().map(|(_, oldest)| *oldest))
+            .chain(told)
+            .fold(self.rest, Epoch::min)
     }
 
     fn is_over(&self) -> bool {
@@ -143,6 +145,8 @@ pub struct Stability<W> {
     strangers: Epoch,
     /// The number of the last flush that had begun when the last of them went.
     strangers_at: u64,
+    /// Tickets so far.
+    tickets: u64,
     is_running: bool,
     /// Flushes that have begun.
     flushes: u64,
@@ -160,6 +164,7 @@ impl<W> Default for Stability<W> {
             former_hosts: Vec::new(),
             strangers: CLEAN,
             strangers_at: 0,
+            tickets: 0,
             is_running: false,
             flushes: 0,
             riding: Vec::new(),
@@ -208,32 +213,34 @@ impl<W> Stability<W> {
     /// A flush of `user` was asked for: what it has written until now is to be stable.
     pub fn begin(&mut self, now: Instant, user: &User) -> Ticket {
         self.take_back(user);
+        self.tickets += 1;
+        let number = self.tickets;
         let account = self.account(now, user);
-        let untold = account.taken.iter().copied().filter(|taken| *taken >= account.told_before);
+        let untold = account.taken.iter().map(|(_, oldest)| *oldest);
         let marks = account.marks.iter().map(|mark| mark.take());
         let oldest = marks.chain(untold).fold(account.rest, Epoch::min);
         account.rest = CLEAN;
-        account.taken.push(oldest);
-        Ticket { user: user.clone(), oldest }
+        account.taken.push((number, oldest));
+        Ticket { user: user.clone(), number, oldest }
     }
 
     /// The flush has ended. Whether its controller may be told that all is stable; if not, it is told of
     /// everything that was lost by now.
     pub fn settle(&mut self, now: Instant, ticket: Ticket, flushed: Flushed) -> bool {
-        let Ticket { user, oldest } = ticket;
+        let Ticket { user, number, oldest } = ticket;
         let epoch = self.epoch;
         let account = self.account(now, &user);
-        if let Some(at) = account.taken.iter().position(|taken| *taken == oldest) {
-            account.taken.swap_remove(at);
-        }
+        let taken = account.taken.iter().position(|(other, _)| *other == number);
+        let untold = taken.map_or(oldest, |at| account.taken.swap_remove(at).1);
         let is_good = flushed == Flushed::Done && oldest >= epoch;
         match flushed {
-            Flushed::NotRun => account.rest = account.rest.min(oldest),
+            Flushed::NotRun => account.rest = account.rest.min(untold),
             _ if is_good => {}
             _ => {
                 let told = account.told.map_or(CLEAN, |(told, _)| told);
                 account.told = Some((told.min(oldest), now));
-                account.told_before = epoch;
+                // What the others have taken may hold later writes, too.
+                account.taken.iter_mut().for_each(|(_, taken)| *taken = epoch.max(*taken));
             }
         }
         self.close(now, &user);
@@ -325,7 +332,7 @@ impl<W> Stability<W> {
         });
         let user = user.clone();
         let (marks, taken) = (Vec::new(), Vec::new());
-        self.accounts.push(Account { user, marks, rest, taken, told_before: 0, told: None });
+        self.accounts.push(Account { user, marks, rest, taken, told: None });
         self.accounts.last_mut().expect("just pushed")
     }
 

@@ -211,3 +211,26 @@ fn a_controller_that_ends_in_order_is_not_told_again() {
     store.leave(NOW, &a, &last);
     assert_eq!((store.untold(), store.is_clean()), (0, true));
 }
+
+/// A flush has taken writes of two epochs, the older one told of, and is not carried out: the other flush knows of the
+/// later ones.
+#[test]
+fn what_was_told_does_not_hide_a_later_loss() {
+    let mut store = Store::default();
+    let (a, other) = (user(1, 1), user(2, 2));
+    let mark = store.enter(NOW, &a);
+    let began = store.epoch();
+    write(&store, &mark);
+    assert!(!flush(&mut store, &a, Flushed::Failed), "told");
+    mark.wrote(began);
+    write(&store, &mark);
+    assert!(!flush(&mut store, &other, Flushed::Failed), "told to another one");
+    let tickets = [store.begin(NOW, &a), store.begin(NOW, &a)];
+    let results = [Flushed::NotRun, Flushed::Done];
+    let told: Vec<_> = tickets
+        .into_iter()
+        .zip(results)
+        .map(|(t, flushed)| store.settle(NOW, t, flushed))
+        .collect();
+    assert_eq!(told, [false, false]);
+}
