@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
+use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
     CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
     Target as Control, TargetConfig, TargetEvent,
@@ -16,7 +17,7 @@ use roadtrain_proto::target::{
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
@@ -56,8 +57,8 @@ pub struct Target {
     presences: Presences<ConnId>,
     /// Hosts whose lost lanes are to be ended.
     sweeps: Vec<String>,
-    /// Connections by age, and until when they have to be some controller's.
-    newcomers: VecDeque<(Instant, ConnId)>,
+    /// Connections that have to become some controller's in time.
+    newcomers: Newcomers<ConnId>,
     /// The disk, what is under way there, and the buffers.
     pub stores: Stores,
     /// While lanes wait for buffers: when those are looked for that keep one.
@@ -111,7 +112,7 @@ impl Target {
             ended: BTreeMap::new(),
             presences: Presences::default(),
             sweeps: Vec::new(),
-            newcomers: VecDeque::new(),
+            newcomers: Newcomers::new(CONNECT_TIMEOUT),
             stores: Stores::new(plan, disk, rng.fork()),
             transfers_at: None,
             rng,
@@ -165,7 +166,7 @@ impl Target {
             }
             let placed = self.rng.chance(self.plan.placed_percent);
             self.lanes.insert(conn, Lane::new(&self.plan, placed));
-            self.newcomers.push_back((now + CONNECT_TIMEOUT, conn));
+            self.newcomers.enter(now, conn);
         }
     }
 
@@ -274,10 +275,11 @@ impl Target {
 
     /// Ends connections that have not connected a queue in time: nobody else would ever end them.
     fn end_newcomers(&mut self, now: Instant, network: &mut Network) {
-        while let Some((_, conn)) = self.newcomers.pop_front_if(|(until, _)| *until <= now) {
-            if self.lanes.get(&conn).is_some_and(|lane| lane.session.is_newcomer()) {
-                self.close(now, network, conn, false);
-            }
+        let is_newcomer = |lanes: &BTreeMap<ConnId, Lane>, conn| {
+            lanes.get(&conn).is_some_and(|lane| lane.session.is_newcomer())
+        };
+        while let Some(conn) = self.newcomers.overdue(now, |conn| is_newcomer(&self.lanes, conn)) {
+            self.close(now, network, conn, false);
         }
     }
 
@@ -462,7 +464,7 @@ impl Target {
         self.ended.clear();
         self.presences = Presences::default();
         self.sweeps.clear();
-        self.newcomers.clear();
+        self.newcomers = Newcomers::new(CONNECT_TIMEOUT);
         self.down_until = Some(until);
         self.transfers_at = None;
     }
@@ -540,7 +542,7 @@ impl Target {
         }
         let aborts = self.lanes.values().filter_map(|lane| lane.execution.deadline()).min();
         let timers = self.lanes.values_mut().filter_map(|l| l.qpair.batcher().deadline());
-        let newcomers = self.newcomers.front().map(|(until, _)| *until);
+        let newcomers = self.newcomers.deadline();
         let others = [aborts, self.transfers_at, self.stores.disk.next_at()].into_iter().flatten();
         timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min()
     }

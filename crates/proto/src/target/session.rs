@@ -14,9 +14,11 @@ use super::stability::User;
 pub use super::state::{Request, State};
 use super::{Connected, Target, Usage};
 use crate::time::Instant;
+use core::time::Duration;
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a listener asks of its connections.
@@ -350,5 +352,50 @@ impl Session {
     #[must_use]
     pub fn is_write_through(&self) -> bool {
         self.connected.as_ref().is_some_and(|connected| connected.shared.is_write_through())
+    }
+}
+
+/// Connections by age, until they have connected a queue: one that does not in time ends, as nobody else would ever
+/// end it.
+#[derive(Debug)]
+pub struct Newcomers<C> {
+    timeout: Duration,
+    /// Since when each is there.
+    by_age: VecDeque<(Instant, C)>,
+}
+
+impl<C: Copy> Newcomers<C> {
+    /// None; each that comes has `timeout`.
+    #[must_use]
+    pub fn new(timeout: Duration) -> Self {
+        Newcomers { timeout, by_age: VecDeque::new() }
+    }
+
+    /// A connection has come.
+    pub fn enter(&mut self, now: Instant, connection: C) {
+        self.by_age.push_back((now, connection));
+    }
+
+    /// The next whose time is over, of those that still are newcomers ([`Session::is_newcomer`]): it is to be ended.
+    pub fn overdue(&mut self, now: Instant, mut is_newcomer: impl FnMut(C) -> bool) -> Option<C> {
+        let timeout = self.timeout;
+        loop {
+            let is_over = |(since, _): &mut (Instant, C)| *since + timeout <= now;
+            let (_, connection) = self.by_age.pop_front_if(is_over)?;
+            if is_newcomer(connection) {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// When the time of the next is over.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.by_age.front().map(|(since, _)| *since + self.timeout)
+    }
+
+    /// By age, also some that have connected a queue: since when they are there, and which they are.
+    pub fn iter(&self) -> impl Iterator<Item = (Instant, C)> {
+        self.by_age.iter().copied()
     }
 }

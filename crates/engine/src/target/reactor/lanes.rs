@@ -12,10 +12,9 @@ use crate::target::tasks::{Ended, Outcome, Owner};
 use crate::target::tickets::Ticket;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
-use roadtrain_proto::target::session::Settings;
+use roadtrain_proto::target::session::{Newcomers, Settings};
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
-use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
@@ -28,9 +27,8 @@ pub(super) struct Lanes {
     pub(super) qpair: QpairConfig,
     /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
     pub(super) has_fed: bool,
-    /// Connections by age, and until when they have to be some controller's: deadline, place and its use.
-    pub(super) newcomers: VecDeque<(Instant, u32, u32)>,
-    pub(super) connect_timeout: Duration,
+    /// Connections that have to become some controller's in time: place and its use.
+    pub(super) newcomers: Newcomers<(u32, u32)>,
     /// No more of them come.
     pub(super) stopping: bool,
     /// Of lanes that have ended.
@@ -50,8 +48,7 @@ impl Lanes {
             hosts,
             qpair,
             has_fed: false,
-            newcomers: VecDeque::new(),
-            connect_timeout,
+            newcomers: Newcomers::new(connect_timeout),
             stopping: false,
             past: LaneStats::default(),
         }
@@ -103,8 +100,7 @@ impl Lanes {
     /// A new lane takes its place.
     pub(super) fn occupy(&mut self, index: u32, lane: Lane) {
         debug!(peer = %lane.peer, "connected");
-        let deadline = clock::now() + self.connect_timeout;
-        self.newcomers.push_back((deadline, index, self.table.generation(index)));
+        self.newcomers.enter(clock::now(), (index, self.table.generation(index)));
         self.table.put(index, lane);
     }
 
@@ -376,17 +372,16 @@ impl Lanes {
 
     /// Ends connections that have not connected a queue in time: nobody else would ever end them.
     pub(super) fn check_newcomers(&mut self) {
-        while let Some(&(deadline, index, generation)) = self.newcomers.front()
-            && deadline <= self.shared.now
-        {
-            self.newcomers.pop_front();
-            if self.table.generation(index) == generation
-                && self.table.get(index).is_some_and(|lane| lane.session.is_newcomer())
-            {
-                self.use_lane(index, |_, _| -> Result<(), _> {
-                    Err(LaneError::Ended("no queue connected in time"))
-                });
-            }
+        loop {
+            let Lanes { table, newcomers, shared, .. } = self;
+            let is_newcomer = |(index, generation)| {
+                table.generation(index) == generation
+                    && table.get(index).is_some_and(|lane| lane.session.is_newcomer())
+            };
+            let Some((index, _)) = newcomers.overdue(shared.now, is_newcomer) else { return };
+            self.use_lane(index, |_, _| -> Result<(), _> {
+                Err(LaneError::Ended("no queue connected in time"))
+            });
         }
     }
 

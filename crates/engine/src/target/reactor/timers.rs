@@ -30,7 +30,7 @@ impl Timers {
 
     /// The first that is due of what concerns all lanes.
     pub(super) fn deadline(&self, lanes: &Lanes) -> Option<Instant> {
-        let newcomer = lanes.newcomers.front().map(|&(deadline, ..)| deadline);
+        let newcomer = lanes.newcomers.deadline();
         let transfers = (lanes.table.count(List::Starved) > 0).then_some(self.transfers_at);
         let due = lanes.shared.tasks.next_due();
         [newcomer, transfers, due, self.trim_at].into_iter().flatten().min()

@@ -245,21 +245,17 @@ impl Frames {
 
     /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
     fn has_room_for_newcomer(lanes: &mut Lanes) -> bool {
-        let is_newcomer = |index: u32, generation: u32| {
+        let is_newcomer = |&(_, (index, generation)): &(_, (u32, u32))| {
             let lane = lanes.table.get(index);
             lanes.table.generation(index) == generation
                 && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
         };
-        let mut newcomers = lanes
-            .newcomers
-            .iter()
-            .filter(|&&(_, index, generation)| is_newcomer(index, generation));
-        let Some(&(deadline, oldest, _)) = newcomers.next() else { return true };
+        let mut newcomers = lanes.newcomers.iter().filter(is_newcomer);
+        let Some((since, (oldest, _))) = newcomers.next() else { return true };
         if newcomers.count() + 1 < NEWCOMERS_MAX {
             return true;
         }
-        let age = lanes.connect_timeout.saturating_sub(deadline.since(lanes.shared.now));
-        if age < NEWCOMER_SAFE {
+        if lanes.shared.now.since(since) < NEWCOMER_SAFE {
             return false;
         }
         lanes.use_lane(oldest, |_, _| Err::<(), _>(LaneError::Ended("it makes room for others")));
