@@ -11,8 +11,8 @@ mod host;
 mod inbox;
 mod link;
 mod memory;
-mod outbox;
 mod result;
+mod send_buffer;
 mod sizes;
 mod target;
 

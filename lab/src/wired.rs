@@ -1,8 +1,8 @@
 //! Runs over links: the product's target at one end and its load generator at the other, or
 //! nbdkit and fio.
 
-mod meter;
 mod nbd;
+mod sampler;
 
 use crate::links::{self, Links, Shape, Wiring};
 use crate::measure::Measure;
@@ -12,7 +12,7 @@ use crate::undo::Folder;
 use crate::workload::{Load, Over, Setup, Wire};
 use crate::{command, impair};
 use anyhow::{Context, bail};
-use meter::Meter;
+use sampler::Sampler;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -189,13 +189,15 @@ impl Wired {
         timing: &Timing,
         read: impl Fn(&String) -> anyhow::Result<Measure>,
     ) -> anyhow::Result<Measure> {
-        let meter = Meter::new(target.id(), timing);
+        let sampler = Sampler::new(target.id(), timing);
         let limit = Duration::from_secs_f64(timing.seconds + timing.ramp_seconds) + SLACK;
         let said: Vec<anyhow::Result<String>> = thread::scope(|scope| {
             let run = |mut command: Command| {
-                let meter = &meter;
+                let sampler = &sampler;
                 scope.spawn(move || {
-                    command::watched(&mut command, limit, meter::PERIOD, |pid| meter.sample(pid))
+                    command::watched(&mut command, limit, sampler::PERIOD, |pid| {
+                        sampler.sample(pid)
+                    })
                 })
             };
             let running: Vec<_> = commands.into_iter().map(run).collect();
@@ -204,7 +206,7 @@ impl Wired {
         let measures =
             said.into_iter().map(|said| read(&said?)).collect::<anyhow::Result<Vec<_>>>()?;
         drop(target);
-        Ok(meter.complete(Measure::together(&measures)))
+        Ok(sampler.complete(Measure::together(&measures)))
     }
 }
 

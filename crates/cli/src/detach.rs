@@ -47,7 +47,7 @@ struct Detached {
     how: How,
     /// What its process says may be lost.
     lost: Vec<String>,
-    /// Leftovers that were removed.
+    /// Resources that were removed.
     removed: Vec<String>,
     /// What is still there, and why.
     stuck: Vec<String>,

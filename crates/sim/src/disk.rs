@@ -77,7 +77,7 @@ struct Task {
 /// A command that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// As [`Disk::start`] has numbered it.
+    /// As [`SimDisk::start`] has numbered it.
     pub task: u64,
     /// It went well; what it has read.
     pub result: Result<Vec<u8>, ()>,
@@ -123,7 +123,7 @@ pub struct Manners {
 }
 
 /// The storage.
-pub struct Disk {
+pub struct SimDisk {
     cells: Vec<Cell>,
     tasks: BTreeMap<u64, Task>,
     serial: u64,
@@ -133,12 +133,12 @@ pub struct Disk {
     rng: Rng,
 }
 
-impl Disk {
+impl SimDisk {
     /// `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
         let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
-        Disk {
+        SimDisk {
             cells: vec![cell; blocks as usize],
             tasks: BTreeMap::new(),
             serial: 0,

@@ -1,6 +1,6 @@
 //! What the simulated target executes commands with: few buffers, and a disk that takes its time.
 
-use crate::disk::{BLOCK_BYTES, Disk, Done, Work};
+use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
 use crate::network::ConnId;
 use crate::plan::{Plan, Sabotage};
 use crate::rng::Rng;
@@ -159,7 +159,7 @@ pub type Ended = (ConnId, u16, Outcome<Buffer>);
 /// The disk, what is under way there, and the buffers.
 pub struct Stores {
     /// It outlives the target's process.
-    pub disk: Disk,
+    pub disk: SimDisk,
     /// The buffers.
     pub pool: Pool,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
@@ -176,7 +176,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    pub(crate) fn new(plan: &Plan, disk: Disk, rng: Rng) -> Self {
+    pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
         Stores {
             disk,
             pool: Pool::new(plan.pool_bytes),

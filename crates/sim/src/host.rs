@@ -338,7 +338,7 @@ impl Host {
     /// For the report of a failure.
     #[must_use]
     pub fn state(&self) -> String {
-        let (slots, pending) = self.leftovers();
+        let (slots, pending) = self.held();
         let attached = self.lanes.iter().filter(|lane| lane.link.is_some()).count();
         let (idle, running) = (self.association.is_idle(), self.running);
         format!(
@@ -350,7 +350,7 @@ impl Host {
 
     /// Commands that occupy slots, and requests that wait.
     #[must_use]
-    pub fn leftovers(&self) -> (u32, usize) {
+    pub fn held(&self) -> (u32, usize) {
         let links = self.lanes.iter().filter_map(|lane| lane.link.as_ref());
         let slots = links.map(|link| link.qpair.in_flight()).sum();
         (slots, self.lanes.iter().map(Lane::waiting).sum())

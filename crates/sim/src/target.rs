@@ -1,6 +1,6 @@
 //! The simulated target: the real control plane and queue pairs, on a simulated network and disk.
 
-use crate::disk::Disk;
+use crate::disk::SimDisk;
 use crate::execution::{Ended, Stores};
 use crate::lane::Lane;
 use crate::network::{ConnId, End, Lost, Network};
@@ -104,7 +104,7 @@ fn control(
 impl Target {
     /// A target that listens.
     #[must_use]
-    pub fn new(plan: &Plan, disk: Disk, mut rng: Rng) -> Self {
+    pub fn new(plan: &Plan, disk: SimDisk, mut rng: Rng) -> Self {
         Target {
             control: control(Instant(0), plan, 0, (0, 1)),
             plan: plan.clone(),
@@ -549,7 +549,7 @@ impl Target {
 
     /// Commands of I/O queues that have not been answered, connections, and tasks.
     #[must_use]
-    pub fn leftovers(&self) -> (u32, usize, usize) {
+    pub fn held(&self) -> (u32, usize, usize) {
         let io = self.lanes.values().filter(|lane| lane.ids().is_none_or(|ids| ids.1 > 0));
         (
             io.map(|lane| lane.qpair.in_flight()).sum(),

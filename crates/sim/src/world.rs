@@ -1,6 +1,6 @@
 //! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
 
-use crate::disk::Disk;
+use crate::disk::SimDisk;
 use crate::host::{Host, Past};
 use crate::load::{Load, Tally};
 use crate::network::{End, Network};
@@ -116,7 +116,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng);
         change(&mut plan);
-        let disk = Disk::new(plan.blocks, plan.manners, rng.fork());
+        let disk = SimDisk::new(plan.blocks, plan.manners, rng.fork());
         let longest = |fault: &Fault| match *fault {
             Fault::Stall { time, .. }
             | Fault::Hold { time }
@@ -201,7 +201,7 @@ impl World {
 
     /// Nothing grows without bounds, whatever happens.
     fn check_bounds(&self) -> Result<(), String> {
-        let (connections, open) = (self.target.leftovers().1, self.load.open());
+        let (connections, open) = (self.target.held().1, self.load.open());
         if open > self.requests_max || connections > CONNECTIONS_MAX * self.hosts.len() {
             return Err(format!("{open} requests, {connections} connections: {}", self.state()));
         }
@@ -209,7 +209,7 @@ impl World {
     }
 
     fn state(&self) -> String {
-        let (commands, connections, tasks) = self.target.leftovers();
+        let (commands, connections, tasks) = self.target.held();
         let hosts: Vec<String> = self.hosts.iter().map(Host::state).collect();
         format!(
             "{} requests open; {}; target: {commands} commands, {connections} connections, {tasks} \
@@ -225,7 +225,7 @@ impl World {
         self.now >= self.calm_from
             && self.load.open() == 0
             && self.hosts.iter().all(|host| host.is_settled(&self.target.namespaces()))
-            && matches!(self.target.leftovers(), (0, _, 0))
+            && matches!(self.target.held(), (0, _, 0))
     }
 
     fn strike(&mut self) {
@@ -276,10 +276,10 @@ impl World {
     }
 
     fn judge(&self) -> Result<(), String> {
-        if self.hosts.iter().any(|host| host.leftovers() != (0, 0)) {
+        if self.hosts.iter().any(|host| host.held() != (0, 0)) {
             return Err(format!("a host keeps something: {}", self.state()));
         }
-        let (slots, _, tasks) = self.target.leftovers();
+        let (slots, _, tasks) = self.target.held();
         if slots != 0 || tasks != 0 {
             return Err(format!("the target keeps {slots} slots and {tasks} tasks"));
         }

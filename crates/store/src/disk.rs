@@ -13,7 +13,7 @@ use crate::{
 };
 #[cfg(test)]
 pub(crate) use file::Allocate;
-pub(crate) use file::Disk;
+pub(crate) use file::BlockFile;
 use roadtrain_system::buffer::Buffer;
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub(crate) use task::{DiskTask, Progress};
 /// A store in a file or on a block device.
 #[derive(Debug)]
 pub struct DiskStore {
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) disk: Arc<BlockFile>,
     size: Size,
     /// What tells its blocks from all others, once somebody has asked.
     identity: OnceLock<u128>,
@@ -37,14 +37,14 @@ impl DiskStore {
         size: Option<u64>,
         create: bool,
     ) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, Disk::open_file(spec, path, size, create)?)
+        DiskStore::with(spec, BlockFile::open_file(spec, path, size, create)?)
     }
 
     pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, Disk::open_block(spec, path)?)
+        DiskStore::with(spec, BlockFile::open_block(spec, path)?)
     }
 
-    fn with(spec: &BackendSpec, disk: Disk) -> Result<DiskStore, OpenError> {
+    fn with(spec: &BackendSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {
         let bytes = disk.bytes().map_err(|e| OpenError::io(disk.path(), "read the size of", e))?;
         let size = Size::whole("disk", bytes, spec.lba_bytes, spec.read_only)?;
         Ok(DiskStore { disk: Arc::new(disk), size, identity: OnceLock::new() })
@@ -57,7 +57,7 @@ impl DiskStore {
     /// The sizes do not fit.
     pub fn from_file(file: File, bytes: u64, lba_bytes: u32) -> Result<DiskStore, OpenError> {
         let size = Size::new("disk", bytes, lba_bytes, false)?;
-        let disk = Arc::new(Disk::adopt(file, bytes));
+        let disk = Arc::new(BlockFile::adopt(file, bytes));
         Ok(DiskStore { disk, size, identity: OnceLock::new() })
     }
 }

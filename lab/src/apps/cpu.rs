@@ -40,7 +40,7 @@ struct Sample {
 }
 
 /// Samples of a run.
-pub(super) struct Meter {
+pub(super) struct CpuSampler {
     began: Instant,
     samples: Vec<Sample>,
     application: Processes,
@@ -56,7 +56,7 @@ struct Machine {
     switches: f64,
 }
 
-impl Meter {
+impl CpuSampler {
     pub(super) fn new(parties: &Parties) -> Self {
         Self {
             began: Instant::now(),
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn this_machine_is_seen() {
-        let mut meter = Meter::new(&Parties::default());
-        meter.sample(std::process::id()).expect("Linux");
-        let sample = meter.samples[0];
+        let mut sampler = CpuSampler::new(&Parties::default());
+        sampler.sample(std::process::id()).expect("Linux");
+        let sample = sampler.samples[0];
         assert!(sample.cores >= 1.0 && sample.idle_seconds > 0.0 && sample.switches > 0.0);
         assert!(sample.application.cpu_seconds > 0.0 && sample.server == Used::default());
     }

@@ -5,7 +5,7 @@ pub(super) mod postgres;
 pub(super) mod rocksdb;
 pub(super) mod scan;
 
-use super::cpu::{Meter, Parties};
+use super::cpu::{CpuSampler, Parties};
 use super::result::{Loads, Measure};
 use crate::{command, interrupt};
 use std::process::Command;
@@ -35,14 +35,14 @@ pub(super) struct Turn {
 impl Turn {
     /// Runs an application; gives what it printed and what was used meanwhile.
     fn metered(&self, command: &mut Command) -> anyhow::Result<(String, Loads)> {
-        let mut meter = Meter::new(&self.parties);
+        let mut sampler = CpuSampler::new(&self.parties);
         let limit = Duration::from_secs(self.seconds.into()) + GRACE;
         let look = |process| {
             interrupt::check()?;
-            meter.sample(process)
+            sampler.sample(process)
         };
         let printed = command::watched(command, limit, PERIOD, look)?;
-        Ok((printed, meter.loads(f64::from(self.seconds))?))
+        Ok((printed, sampler.loads(f64::from(self.seconds))?))
     }
 }
 

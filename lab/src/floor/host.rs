@@ -4,8 +4,8 @@ use super::args::{Args, Direction};
 use super::inbox::Inbox;
 use super::link::Link;
 use super::memory::Memory;
-use super::outbox::{Message, Outbox};
 use super::result::{Outcome, Probe};
+use super::send_buffer::{Message, SendBuffer};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
 use super::target::Counts;
 use hdrhistogram::Histogram;
@@ -19,7 +19,7 @@ pub(crate) struct Host {
     reads: bool,
     link: Link,
     inbox: Inbox,
-    outbox: Outbox,
+    out: SendBuffer,
     /// The caller's buffers, one a slot.
     buffers: Memory,
     started: Vec<Instant>,
@@ -39,7 +39,7 @@ impl Host {
             reads,
             link: Link::new(args, stream)?,
             inbox: Inbox::new(ANSWER_BYTES, data_in, args.no_copy, &args.knobs)?,
-            outbox: Outbox::new(REQUEST_BYTES, data_out, args.gather, args.depth),
+            out: SendBuffer::new(REQUEST_BYTES, data_out, args.gather, args.depth),
             buffers: Memory::new(args.bs * args.depth, !args.knobs.small_pages)?,
             started: vec![Instant::now(); args.depth],
             random: Random::default(),
@@ -69,8 +69,8 @@ impl Host {
             target: after.1.since(before.1),
             counts: Counts {
                 requests: self.requests,
-                sends: self.outbox.sends,
-                bytes_sent: self.outbox.bytes,
+                sends: self.out.sends,
+                bytes_sent: self.out.bytes,
                 receives: self.inbox.receives,
                 syscalls: self.link.syscalls,
             },
@@ -90,7 +90,7 @@ impl Host {
         self.started[slot as usize] = now;
         let data = if self.reads { ptr::null_mut() } else { self.place(slot) };
         // SAFETY: a slot's buffer lives as long as this host and is not written while in flight.
-        unsafe { self.outbox.push(message, data) };
+        unsafe { self.out.push(message, data) };
     }
 
     fn place(&self, slot: u32) -> *mut u8 {
@@ -100,8 +100,8 @@ impl Host {
     fn turn_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
         let mut answered = Vec::with_capacity(self.started.len());
         loop {
-            self.outbox.flush(&mut self.link)?;
-            let idle = self.outbox.is_empty();
+            self.out.flush(&mut self.link)?;
+            let idle = self.out.is_empty();
             if !idle {
                 self.link.wait_either()?;
             }

@@ -3,7 +3,7 @@
 use super::args::Knobs;
 use super::link::Link;
 use super::memory::Memory;
-use super::outbox::Message;
+use super::send_buffer::Message;
 use roadtrain_engine::tuning;
 use std::{io, ptr};
 

@@ -4,7 +4,7 @@ use super::args::{Args, Direction};
 use super::inbox::Inbox;
 use super::link::Link;
 use super::memory::Memory;
-use super::outbox::{Message, Outbox};
+use super::send_buffer::{Message, SendBuffer};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
 use roadtrain_engine::tuning;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) struct Target<'a> {
     args: &'a Args,
     memory: Memory,
     inbox: Inbox,
-    outbox: Outbox,
+    out: SendBuffer,
     requests: u64,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Target<'a> {
             args,
             memory: Memory::new(args.memory, !args.knobs.small_pages)?,
             inbox: Inbox::new(REQUEST_BYTES, data_in, args.no_copy, &args.knobs)?,
-            outbox: Outbox::new(ANSWER_BYTES, data_out, args.gather, args.depth),
+            out: SendBuffer::new(ANSWER_BYTES, data_out, args.gather, args.depth),
             requests: 0,
         })
     }
@@ -48,29 +48,29 @@ impl<'a> Target<'a> {
     /// Answers until the host closes.
     pub(crate) fn serve(&mut self, stream: TcpStream) -> anyhow::Result<Counts> {
         let mut link = Link::new(self.args, stream)?;
-        while self.inbox.receive(&mut link, self.outbox.is_empty())? {
+        while self.inbox.receive(&mut link, self.out.is_empty())? {
             self.dispatch();
-            match self.outbox.flush(&mut link) {
+            match self.out.flush(&mut link) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(e) => return Err(e.into()),
             }
-            if !self.outbox.is_empty() {
+            if !self.out.is_empty() {
                 link.wait_either()?;
             }
         }
         Ok(Counts {
             requests: self.requests,
-            sends: self.outbox.sends,
-            bytes_sent: self.outbox.bytes,
+            sends: self.out.sends,
+            bytes_sent: self.out.bytes,
             receives: self.inbox.receives,
             syscalls: link.syscalls,
         })
     }
 
     fn dispatch(&mut self) {
-        let Self { args, memory, inbox, outbox, requests } = self;
+        let Self { args, memory, inbox, out, requests } = self;
         let place = |message: Message| memory.at(message.block as usize * args.bs, args.bs);
         let answer = |message: Message| {
             *requests += 1;
@@ -78,8 +78,8 @@ impl<'a> Target<'a> {
             if args.rw == Direction::Read {
                 tuning::prefetch_read(data, args.knobs.prefetch);
             }
-            // SAFETY: the block lies in the memory, which outlives the outbox's use of it.
-            unsafe { outbox.push(message, data) };
+            // SAFETY: the block lies in the memory, which outlives the out's use of it.
+            unsafe { out.push(message, data) };
         };
         // SAFETY: blocks lie in the memory; two writes to one block land in the order they came.
         unsafe { inbox.drain(place, answer) };

@@ -90,7 +90,7 @@ pub(super) struct Report {
     /// What was asked for.
     pub settings: Settings,
     /// Each lane; in queue mode each thread, and the first has all lanes' counters.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<LaneFigures>,
 }
 
 /// Reads or writes.
@@ -182,7 +182,7 @@ pub(super) struct Manner {
 
 /// One lane, with all that ran over it.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Lane {
+pub(super) struct LaneFigures {
     pub lane: u32,
     pub requests: u64,
     pub iops: f64,
@@ -287,12 +287,12 @@ fn step(plan: &Plan, results: &[LaneResult], seconds: f64) -> Option<StepReport>
     Some(wave.report(&sum))
 }
 
-fn lanes(results: &[LaneResult], seconds: f64) -> Vec<Lane> {
+fn lanes(results: &[LaneResult], seconds: f64) -> Vec<LaneFigures> {
     let mut by_lane: BTreeMap<u32, Vec<&LaneResult>> = BTreeMap::new();
     for result in results {
         by_lane.entry(result.lane).or_default().push(result);
     }
-    by_lane.into_iter().map(|(lane, results)| Lane::new(lane, &results, seconds)).collect()
+    by_lane.into_iter().map(|(lane, results)| LaneFigures::new(lane, &results, seconds)).collect()
 }
 
 impl Stream {
@@ -373,15 +373,15 @@ impl Settings {
     }
 }
 
-impl Lane {
-    fn new(lane: u32, results: &[&LaneResult], seconds: f64) -> Lane {
+impl LaneFigures {
+    fn new(lane: u32, results: &[&LaneResult], seconds: f64) -> LaneFigures {
         let sum = Sum::of(results.iter().copied());
         let all = sum.all();
         let requests = all.count();
         // Of the loads on a lane one has its counters.
         let stats = results.iter().fold(LaneStats::default(), |stats, r| stats + r.stats);
         let i = Instruments::new(&stats, requests, &Usage::default());
-        Lane {
+        LaneFigures {
             lane,
             requests,
             iops: ratio(requests as f64, seconds),

@@ -20,7 +20,7 @@ use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-pub(crate) struct Lane {
+pub(crate) struct HostLane {
     pub(in crate::host) link: Option<Link>,
     /// Of requests that are of none.
     class: Class,
@@ -31,9 +31,9 @@ pub(crate) struct Lane {
     past: LaneStats,
 }
 
-impl Lane {
+impl HostLane {
     pub(crate) fn new(queue_entries: u16, class: Class, timeout: Option<Duration>) -> Self {
-        Lane {
+        HostLane {
             link: None,
             class,
             requests: LaneRequests::new(queue_entries, timeout),
@@ -68,7 +68,7 @@ impl Lane {
         self.overdue.clear();
     }
 
-    /// The controller-loss timeout: everything fails, and goes on failing until [`Lane::attach`].
+    /// The controller-loss timeout: everything fails, and goes on failing until [`HostLane::attach`].
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         self.detach(shared);
         self.requests.core.fail();
@@ -135,7 +135,7 @@ impl Lane {
         }
     }
 
-    /// One receive; [`Lane::parse`] handles what it brought.
+    /// One receive; [`HostLane::parse`] handles what it brought.
     pub(crate) fn receive<'a>(
         &mut self,
         rx: &'a mut RxBuffer,

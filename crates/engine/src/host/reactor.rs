@@ -6,7 +6,7 @@ mod frames;
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::counters::{LaneCounters, LaneReading};
 use super::ether::{Found, Ports};
-use super::lane::Lane;
+use super::lane::HostLane;
 use super::link::{Link, LinkError, Shared};
 use crate::clock;
 use crate::connection::RxBuffer;
@@ -97,7 +97,7 @@ struct Watch {
 pub(crate) struct Reactor {
     core: Core<Order>,
     ring: Ring,
-    lanes: Table<Lane>,
+    lanes: Table<HostLane>,
     /// Their numbers over all reactors.
     numbers: Vec<usize>,
     shared: Shared,
@@ -124,7 +124,7 @@ struct TurnView<'a> {
 impl Reactor {
     /// On the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let lane = |_: &usize| Lane::new(parts.queue_entries, parts.class, parts.io_timeout);
+        let lane = |_: &usize| HostLane::new(parts.queue_entries, parts.class, parts.io_timeout);
         let lanes = parts.lanes.iter().map(lane).collect();
         let frames = Frames::new(&parts.ports);
         let shared = Shared {
@@ -192,7 +192,7 @@ impl Reactor {
                 self.lanes.note(List::Ready, data.index);
             }
             event::LANE_OUT if self.lanes.polled(data) => {
-                self.use_lane(data.index, Lane::writable);
+                self.use_lane(data.index, HostLane::writable);
             }
             _ => {}
         }
@@ -263,7 +263,7 @@ impl Reactor {
     fn use_lane<T>(
         &mut self,
         index: u32,
-        call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LinkError>,
+        call: impl FnOnce(&mut HostLane, &mut Shared) -> Result<T, LinkError>,
     ) -> Option<T> {
         let lane = self.lanes.get_mut(index)?;
         match call(lane, &mut self.shared) {
@@ -308,12 +308,12 @@ impl Reactor {
         }
         self.run_front(front);
         let holds = !has_express && self.holds_back();
-        self.shared.in_flight = self.lanes.iter().map(Lane::in_flight).sum();
+        self.shared.in_flight = self.lanes.iter().map(HostLane::in_flight).sum();
         for index in self.lanes.indices() {
-            if !(holds && self.lanes.get_mut(index).is_some_and(Lane::gathers)) {
-                self.use_lane(index, Lane::end_turn);
+            if !(holds && self.lanes.get_mut(index).is_some_and(HostLane::gathers)) {
+                self.use_lane(index, HostLane::end_turn);
             }
-            if let Some(cids) = self.lanes.get_mut(index).and_then(Lane::take_overdue) {
+            if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
                 let lane = self.numbers[index as usize];
                 self.reports.send(Report::Overdue { lane, cids });
             }
@@ -344,7 +344,7 @@ impl Reactor {
     fn serve_express(&mut self, other: u32, front: &mut dyn Front, rx: &mut RxBuffer) {
         let now = self.shared.now;
         for index in self.lanes.indices() {
-            let is_express = |lane: &mut Lane| lane.is_express(now);
+            let is_express = |lane: &mut HostLane| lane.is_express(now);
             if index == other || !self.lanes.get_mut(index).is_some_and(is_express) {
                 continue;
             }
@@ -364,7 +364,7 @@ impl Reactor {
         front.turn(&mut TurnView { reactor: self });
         for index in self.lanes.indices() {
             if self.lanes.get(index).is_some_and(|lane| lane.is_due(self.shared.now)) {
-                self.use_lane(index, Lane::flush);
+                self.use_lane(index, HostLane::flush);
             }
         }
     }
@@ -405,7 +405,7 @@ impl reactor::Reactor for Running<'_> {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        let lanes = self.reactor.lanes.iter_mut().filter_map(Lane::deadline);
+        let lanes = self.reactor.lanes.iter_mut().filter_map(HostLane::deadline);
         lanes.chain(self.front.deadline()).min()
     }
 
@@ -442,9 +442,9 @@ impl reactor::Reactor for Running<'_> {
     }
 }
 
-impl Pollable for Lane {
+impl Pollable for HostLane {
     fn fd(&self) -> Option<RawFd> {
-        Lane::fd(self)
+        HostLane::fd(self)
     }
 
     fn listens(&self) -> bool {
@@ -452,7 +452,7 @@ impl Pollable for Lane {
     }
 
     fn is_blocked(&self) -> bool {
-        Lane::is_blocked(self)
+        HostLane::is_blocked(self)
     }
 }
 
@@ -468,7 +468,7 @@ impl Turn for TurnView<'_> {
     }
 
     fn room(&self, lane: LaneId) -> u32 {
-        self.reactor.lanes.get(lane.0 as u32).map_or(0, Lane::room)
+        self.reactor.lanes.get(lane.0 as u32).map_or(0, HostLane::room)
     }
 
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
@@ -477,7 +477,7 @@ impl Turn for TurnView<'_> {
         let Some(lane) = reactor.lanes.get_mut(index) else { return Err(request) };
         lane.submit(request, &mut reactor.shared)?;
         if lane.is_due(reactor.shared.now) {
-            reactor.use_lane(index, Lane::flush);
+            reactor.use_lane(index, HostLane::flush);
         }
         Ok(())
     }
@@ -524,7 +524,7 @@ impl Turn for TurnView<'_> {
 
     fn stats(&mut self, lane: LaneId) -> LaneStats {
         let reactor = &*self.reactor;
-        let Some(stats) = reactor.lanes.get(lane.0 as u32).map(Lane::stats) else {
+        let Some(stats) = reactor.lanes.get(lane.0 as u32).map(HostLane::stats) else {
             return LaneStats::default();
         };
         if lane.0 > 0 {

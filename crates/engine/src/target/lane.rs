@@ -70,7 +70,7 @@ pub(super) struct Shared {
 }
 
 /// One queue pair at the target.
-pub(super) struct Lane {
+pub(super) struct TargetLane {
     /// Index in the reactor, and which use of it: marks the lane's backend tasks.
     pub(super) id: (u32, u32),
     pub(super) peer: String,
@@ -92,7 +92,7 @@ pub(super) struct Ends {
     pub(super) local: SocketAddr,
 }
 
-impl Lane {
+impl TargetLane {
     /// A lane over a TCP connection.
     pub(super) fn over_tcp(
         id: (u32, u32),
@@ -103,12 +103,12 @@ impl Lane {
     ) -> Self {
         let tcp = Tcp::new(ends.local, stream, config);
         let session = Session::new(settings);
-        let lane = Lane::new(id, ends.peer.to_string(), Transport::Tcp(tcp), session);
-        Lane { ticket: Some(ticket), ..lane }
+        let lane = TargetLane::new(id, ends.peer.to_string(), Transport::Tcp(tcp), session);
+        TargetLane { ticket: Some(ticket), ..lane }
     }
 
     fn new(id: (u32, u32), peer: String, transport: Transport, session: Session) -> Self {
-        Lane {
+        TargetLane {
             id,
             peer,
             transport,

@@ -8,7 +8,7 @@ mod timers;
 
 use super::control::Control;
 use super::ether::EtherParts;
-use super::lane::{Lane, Shared};
+use super::lane::{Shared, TargetLane};
 use super::order::Order;
 use super::tasks::Tasks;
 use super::tickets::Tickets;
@@ -150,7 +150,7 @@ impl reactor::Reactor for Reactor {
         let is_first = self.peers.number == 0;
         let keep_alive = is_first.then(|| timers.keep_alive_at(lanes, pauses)).flatten();
         let others = [keep_alive, timers.deadline(lanes), frames.check_at(lanes)];
-        let doorbells = lanes.table.earliest(List::Timed, Lane::deadline);
+        let doorbells = lanes.table.earliest(List::Timed, TargetLane::deadline);
         others.into_iter().flatten().chain(doorbells).min()
     }
 
@@ -182,7 +182,7 @@ impl reactor::Reactor for Reactor {
             event::INTERFACES if !lanes.stopping => frames.interfaces_changed(lanes),
             event::LANE_IN if lanes.table.polled(data) => lanes.set_ready(data.index),
             event::LANE_OUT if lanes.table.polled(data) => {
-                lanes.use_lane(data.index, Lane::writable);
+                lanes.use_lane(data.index, TargetLane::writable);
                 lanes.table.note(List::Idle, data.index);
             }
             _ => {}

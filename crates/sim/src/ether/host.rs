@@ -257,7 +257,7 @@ impl Host {
 
     /// Commands that occupy slots, and requests that wait.
     #[must_use]
-    pub fn leftovers(&self) -> (u32, usize) {
+    pub fn held(&self) -> (u32, usize) {
         let qpairs = self.lanes.iter().filter_map(|lane| lane.qpair.as_ref());
         let slots = qpairs.map(Qpair::in_flight).sum();
         (slots, self.lanes.iter().map(Lane::waiting).sum())
@@ -266,7 +266,7 @@ impl Host {
     /// For the report of a failure.
     #[must_use]
     pub fn state(&self) -> String {
-        let (slots, pending) = self.leftovers();
+        let (slots, pending) = self.held();
         let attached = self.lanes.iter().filter(|lane| lane.qpair.is_some()).count();
         let lanes = self.lanes.iter().filter_map(|lane| lane.qpair.as_ref());
         let lanes: Vec<String> = lanes.map(|qpair| describe(qpair.links())).collect();

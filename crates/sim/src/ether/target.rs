@@ -3,7 +3,7 @@
 use super::host::{DATA_BYTES_MAX, Proposal, describe, first_seq};
 use super::net::{Net, Packet};
 use super::plan::{Plan, Sabotage, Sending};
-use crate::disk::{BLOCK_BYTES, Disk};
+use crate::disk::{BLOCK_BYTES, SimDisk};
 use crate::execution::{read_bytes, work};
 use crate::network::End;
 use crate::rng::Rng;
@@ -62,7 +62,7 @@ pub struct Target {
     plan: Plan,
     rng: Rng,
     lanes: BTreeMap<u64, Lane>,
-    disk: Disk,
+    disk: SimDisk,
     owners: BTreeMap<u64, Owner>,
     down_until: Option<Instant>,
 }
@@ -70,7 +70,7 @@ pub struct Target {
 impl Target {
     /// A target without lanes.
     #[must_use]
-    pub fn new(plan: &Plan, disk: Disk, rng: Rng) -> Self {
+    pub fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
         Target {
             plan: plan.clone(),
             rng,
@@ -245,7 +245,7 @@ impl Target {
 
     /// Commands that have not been answered, data that is kept, and tasks.
     #[must_use]
-    pub fn leftovers(&self) -> (u32, usize, usize) {
+    pub fn held(&self) -> (u32, usize, usize) {
         let commands = self.lanes.values().map(|lane| lane.qpair.in_flight()).sum();
         let kept = self.lanes.values().flat_map(|lane| &lane.data).flatten().count();
         (commands, kept, self.owners.len())

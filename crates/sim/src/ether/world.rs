@@ -5,7 +5,7 @@ use super::host::{Host, Past};
 use super::net::{Fates, Net};
 use super::plan::{Fault, Plan};
 use super::target::Target;
-use crate::disk::Disk;
+use crate::disk::SimDisk;
 use crate::load::{Load, Tally};
 use crate::network::End;
 use crate::rng::Rng;
@@ -98,7 +98,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng);
         change(&mut plan);
-        let disk = Disk::new(plan.blocks, plan.disk, rng.fork());
+        let disk = SimDisk::new(plan.blocks, plan.disk, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + duration(fault)).max();
         let ways: Vec<_> = plan.links.iter().map(|link| link.ways).collect();
         World {
@@ -290,7 +290,7 @@ impl World {
     }
 
     fn state(&self) -> String {
-        let (commands, kept, tasks) = self.target.leftovers();
+        let (commands, kept, tasks) = self.target.held();
         format!(
             "{} requests open; {}; target: {commands} commands, {kept} kept, {tasks} tasks, {}; due at \
              {:?}, {:?}",
@@ -304,11 +304,11 @@ impl World {
 
     /// All requests have completed, and the target knows that.
     fn is_over(&self) -> bool {
-        self.is_calm && self.load.open() == 0 && self.target.leftovers() == (0, 0, 0)
+        self.is_calm && self.load.open() == 0 && self.target.held() == (0, 0, 0)
     }
 
     fn judge(&self) -> Result<(), String> {
-        if self.host.leftovers() != (0, 0) {
+        if self.host.held() != (0, 0) {
             return Err(format!("the host keeps something: {}", self.state()));
         }
         let tally = self.load.tally;

@@ -14,7 +14,7 @@ use roadtrain_system::memory::PAGE_BYTES;
 
 /// A file or block device.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct BlockFile {
     path: PathBuf,
     /// Holds the lock, and is used whenever direct I/O is not.
     file: File,
@@ -59,13 +59,13 @@ impl Allocate {
     }
 }
 
-impl Disk {
+impl BlockFile {
     pub(crate) fn open_file(
         spec: &BackendSpec,
         path: &Path,
         size: Option<u64>,
         create: bool,
-    ) -> Result<Disk, OpenError> {
+    ) -> Result<BlockFile, OpenError> {
         if let Some(size) = size {
             spec.whole_blocks(&path.display().to_string(), size)?;
         }
@@ -79,13 +79,13 @@ impl Disk {
             Err(error) => return Err(refusal(path, "open", spec.read_only, error)),
             Ok(file) => (file, false),
         };
-        let opened = Disk::with_file(spec, path, file, size);
+        let opened = BlockFile::with_file(spec, path, file, size);
         if !created {
             return opened;
         }
         let kept = opened.and_then(|disk| {
             persist_entry(path, &disk.file)?;
-            Ok(Disk { opening: Opening::Created, ..disk })
+            Ok(BlockFile { opening: Opening::Created, ..disk })
         });
         kept.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
@@ -96,19 +96,19 @@ impl Disk {
         path: &Path,
         file: File,
         size: Option<u64>,
-    ) -> Result<Disk, OpenError> {
+    ) -> Result<BlockFile, OpenError> {
         lock(path, &file, spec.read_only)?;
-        let disk = Disk::new(path, file, false, spec.read_only);
+        let disk = BlockFile::new(path, file, false, spec.read_only);
         let from = disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?;
         let to = size.map_or(Ok(from), |size| disk.allow(size, spec.lba_bytes))?;
         spec.whole_blocks(&path.display().to_string(), to)?;
         let grown = disk.grow_to(to)?;
         let opening = if grown { Opening::Grown { from, to } } else { Opening::Found };
         let direct = open_direct(path, &disk.file, spec);
-        Ok(Disk { direct, opening, ..disk })
+        Ok(BlockFile { direct, opening, ..disk })
     }
 
-    pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<Disk, OpenError> {
+    pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<BlockFile, OpenError> {
         let metadata =
             std::fs::metadata(path).map_err(|e| refusal(path, "open", spec.read_only, e))?;
         if !metadata.file_type().is_block_device() {
@@ -129,7 +129,7 @@ impl Disk {
             let (path, lba_bytes) = (path.into(), spec.lba_bytes);
             return Err(OpenError::LogicalBlock { path, logical_bytes, lba_bytes });
         }
-        let disk = Disk::new(path, file, true, spec.read_only);
+        let disk = BlockFile::new(path, file, true, spec.read_only);
         let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
         if bytes < u64::from(spec.lba_bytes) {
             return Err(OpenError::Empty { name: path.display().to_string() });
@@ -138,13 +138,13 @@ impl Disk {
     }
 
     /// What was opened elsewhere.
-    pub(crate) fn adopt(file: File, bytes: u64) -> Disk {
+    pub(crate) fn adopt(file: File, bytes: u64) -> BlockFile {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        Disk { fixed_bytes: Some(bytes), ..Disk::new(&path, file, false, false) }
+        BlockFile { fixed_bytes: Some(bytes), ..BlockFile::new(&path, file, false, false) }
     }
 
-    fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> Disk {
-        Disk {
+    fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> BlockFile {
+        BlockFile {
             path: path.into(),
             file,
             direct: None,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue, types};
 use roadtrain_wire::status::Status;
 
-use super::file::{Allocate, Disk};
+use super::file::{Allocate, BlockFile};
 use super::status::{Access, from_errno};
 use crate::null::{ZEROES_BYTES, zeroes};
 use crate::{ByteRange, Completion, Op, Token};
@@ -41,7 +41,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct DiskTask {
     work: Work,
-    disk: Arc<Disk>,
+    disk: Arc<BlockFile>,
     user_data: u64,
     /// What the kernel is at, if anything.
     step: Option<Step>,
@@ -83,7 +83,7 @@ enum Step {
 
 impl DiskTask {
     /// A task that was not started, for an operation that was checked.
-    pub(crate) fn new(disk: Arc<Disk>, op: Op, buffer: Option<Buffer>) -> DiskTask {
+    pub(crate) fn new(disk: Arc<BlockFile>, op: Op, buffer: Option<Buffer>) -> DiskTask {
         let work = Work {
             op,
             buffer,
@@ -168,7 +168,7 @@ impl DiskTask {
 
 impl Work {
     /// What is left to do, given what is done and what the disk is known to refuse.
-    fn next_step(&mut self, disk: &Disk) -> Option<Step> {
+    fn next_step(&mut self, disk: &BlockFile) -> Option<Step> {
         let moves_more = self.buffer.as_ref().is_some_and(|b| self.done < b.len() as u64);
         match &self.op {
             Op::Read { .. } => moves_more.then_some(Step::Read),
@@ -195,12 +195,12 @@ impl Work {
         }
     }
 
-    fn entry(&mut self, step: Step, disk: &Disk) -> RingSqe {
+    fn entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
         let sqe = self.bare_entry(step, disk);
         if self.patient { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
     }
 
-    fn bare_entry(&mut self, step: Step, disk: &Disk) -> RingSqe {
+    fn bare_entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
         let data = types::Fd(disk.data_fd(self.cached));
         let control = types::Fd(disk.control_fd());
         let done = self.done;
@@ -286,7 +286,7 @@ impl Work {
     }
 
     /// Tries again or another way, if there is one.
-    fn recover(&mut self, step: Step, errno: i32, disk: &Disk) -> Result<(), Status> {
+    fn recover(&mut self, step: Step, errno: i32, disk: &BlockFile) -> Result<(), Status> {
         self.took_report |= self.shares_reports(step, disk) && errno != libc::ECANCELED;
         match (step, errno) {
             // Once more it would succeed, whatever was lost.
@@ -325,7 +325,7 @@ impl Work {
 
     /// Whether the system, by the error of `step`, may tell of other writes: it tells each descriptor once,
     /// and a write with FUA flushes by the one that it goes to.
-    fn shares_reports(&self, step: Step, disk: &Disk) -> bool {
+    fn shares_reports(&self, step: Step, disk: &BlockFile) -> bool {
         match (step, &self.op) {
             (Step::Sync, _) => true,
             (Step::Write, Op::Write { fua: true, .. }) => {

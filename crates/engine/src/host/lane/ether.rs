@@ -1,6 +1,6 @@
 //! What the reactor's ports bring to a lane.
 
-use super::Lane;
+use super::HostLane;
 use crate::host::api::Completion;
 use crate::host::counters::LaneCounters;
 use crate::host::ether::{Found, Heard, Ports};
@@ -9,7 +9,7 @@ use crate::host::link::{Link, Shared, Transport};
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
-impl Lane {
+impl HostLane {
     fn ether(&mut self) -> Option<&mut EtherLink> {
         match &mut self.link {
             Some(Link::Ether(link)) => Some(link),

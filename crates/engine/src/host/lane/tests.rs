@@ -39,7 +39,7 @@ fn shared() -> Shared {
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.
-fn submit(lane: &mut Lane, shared: &mut Shared, numbers: impl IntoIterator<Item = u32>) {
+fn submit(lane: &mut HostLane, shared: &mut Shared, numbers: impl IntoIterator<Item = u32>) {
     for nsid in numbers {
         let token = nsid.into();
         let (op, slba, blocks, fua, urgent) = (Op::Flush, 0, 0, false, false);
@@ -87,7 +87,7 @@ fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
     peer.write_all(CapsuleResp { ch, cqe: Cqe::new(cid, status) }.as_bytes()).unwrap();
 }
 
-fn receive(lane: &mut Lane, shared: &mut Shared) {
+fn receive(lane: &mut HostLane, shared: &mut Shared) {
     let mut rx = RxBuffer::new().unwrap();
     while let (_, Some(rest)) = lane.receive(&mut rx, crate::tuning::RX_BUFFER_BYTES).unwrap() {
         assert!(lane.parse(shared, rest, usize::MAX).unwrap().is_none());
@@ -97,7 +97,7 @@ fn receive(lane: &mut Lane, shared: &mut Shared) {
 
 #[test]
 fn requests_keep_their_order_over_a_lost_connection() {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, None), shared());
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (first, mut peer) = link(PolicyConfig::none());
     lane.attach(first, RetryRules::default(), shared.now);
     submit(&mut lane, &mut shared, 1..=6);
@@ -131,7 +131,7 @@ fn requests_keep_their_order_over_a_lost_connection() {
 /// A request's time has come when the target misbehaves: nobody tries for ever to submit it.
 #[test]
 fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, None), shared());
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (first, mut peer) = link(PolicyConfig::none());
     lane.attach(first, RetryRules::default(), shared.now);
     submit(&mut lane, &mut shared, [1]);
@@ -154,7 +154,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
 
 /// Answers commands 1 to `count` with `status` and looks at what is sent again, until nothing is. Returns the waits.
 fn waits(status: Status, rules: RetryRules, limit: usize) -> Vec<Duration> {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, None), shared());
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (link, mut peer) = link(PolicyConfig::none());
     lane.attach(link, rules, shared.now);
     submit(&mut lane, &mut shared, [1]);
@@ -197,7 +197,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
     let mut giving_up = 0;
     while shared.completions.is_empty() {
         let (link, mut peer) = link(PolicyConfig::none());
@@ -230,7 +230,7 @@ fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
 
 #[test]
 fn an_aborted_command_is_submitted_again() {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
     let (link, mut peer) = link(PolicyConfig::none());
     lane.attach(link, RetryRules::default(), shared.now);
     submit(&mut lane, &mut shared, [1]);
@@ -251,7 +251,7 @@ fn an_aborted_command_is_submitted_again() {
 
 /// Submits reads of those classes and sends them in one turn: what comes, as starting LBA and DSM.
 fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
-    let (mut lane, mut shared) = (Lane::new(ENTRIES, lane_class, None), shared());
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, lane_class, None), shared());
     let (link, mut peer) = link(PolicyConfig::auto());
     lane.attach(link, RetryRules::default(), shared.now);
     for (number, &class) in (0..).zip(classes) {

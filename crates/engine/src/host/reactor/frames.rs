@@ -6,7 +6,7 @@ use super::Reactor;
 use crate::clock;
 use crate::host::api::Front;
 use crate::host::ether::{Found, Ports};
-use crate::host::lane::Lane;
+use crate::host::lane::HostLane;
 use crate::host::link::Shared;
 use crate::reactor::event::{self, mark};
 use crate::ring::UserData;
@@ -110,7 +110,7 @@ impl Reactor {
 
     /// Whether lanes that gather do so for one more turn, which then comes at once.
     pub(super) fn holds_back(&mut self) -> bool {
-        let holds = self.lanes.iter_mut().any(Lane::gathers)
+        let holds = self.lanes.iter_mut().any(HostLane::gathers)
             && self.frames.gathering.goes_on(self.shared.now);
         if holds {
             self.frames.came = true;

@@ -1,6 +1,6 @@
 //! Admin and fabrics commands: handed to the control plane, and answered.
 
-use super::{Lane, LaneError, Shared};
+use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
 use roadtrain_proto::target::Connected;
 use roadtrain_proto::time::Instant;
@@ -9,7 +9,7 @@ use roadtrain_wire::status::Status;
 /// Room for a page that a reactor keeps from one command to the next.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
 
-impl Lane {
+impl TargetLane {
     /// Hands a command to the control plane, if there is one that is to be executed now.
     pub(super) fn run_admin(
         &mut self,

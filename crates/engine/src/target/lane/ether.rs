@@ -4,7 +4,7 @@ mod arrivals;
 
 use super::execution::{Execution, Payload, range};
 use super::transport::{Carry, Transport};
-use super::{Lane, LaneError, Shared};
+use super::{LaneError, Shared, TargetLane};
 use crate::ether::port::Port;
 use crate::stats::LaneStats;
 use crate::target::control::Control;
@@ -281,12 +281,12 @@ impl Carry for Ether {
     }
 }
 
-impl Lane {
+impl TargetLane {
     /// A lane over Ethernet; `peer` names the host in logs.
     pub(in crate::target) fn over_ether(id: (u32, u32), peer: String, ether: Ether) -> Self {
         let mut session = Session::new(Settings::default());
         session.initialized(); // its host has joined
-        Lane::new(id, peer, Transport::Ether(Box::new(ether)), session)
+        TargetLane::new(id, peer, Transport::Ether(Box::new(ether)), session)
     }
 
     /// What it has of a lane over Ethernet, if it is one.
@@ -297,7 +297,7 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::ether`].
+    /// As [`TargetLane::ether`].
     pub(in crate::target) fn ether_mut(&mut self) -> Option<&mut Ether> {
         match &mut self.transport {
             Transport::Ether(ether) => Some(ether),

@@ -1,7 +1,7 @@
 //! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
 
 use super::transport::Transport;
-use super::{Lane, Shared};
+use super::{Shared, TargetLane};
 use crate::buffer::{Buffer, Pool};
 use crate::target::flushes::Unflushed;
 use crate::target::namespace::{LocalNamespace, NamespaceTable};
@@ -116,11 +116,11 @@ pub(super) struct Env<'a> {
     shared: &'a mut Shared,
 }
 
-impl Lane {
+impl TargetLane {
     /// Its commands, and what they are executed with.
     #[inline]
     pub(super) fn parts<'a>(&'a mut self, shared: &'a mut Shared) -> (&'a mut Execution, Env<'a>) {
-        let Lane { id, peer, transport, session, namespaces, closing, execution, .. } = self;
+        let TargetLane { id, peer, transport, session, namespaces, closing, execution, .. } = self;
         (execution, Env { id: *id, peer, transport, session, namespaces, closing, shared })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::execution::{Execution, Payload, range};
 use super::transport::Carry;
-use super::{Lane, LaneError, Shared};
+use super::{LaneError, Shared, TargetLane};
 use crate::buffer::Pool;
 use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use crate::gather::{GatherWriter, Sent};
@@ -148,7 +148,7 @@ impl Carry for Tcp {
     }
 }
 
-impl Lane {
+impl TargetLane {
     /// Receives once and handles all that came.
     pub(in crate::target) fn receive(
         &mut self,
@@ -164,7 +164,7 @@ impl Lane {
     }
 
     /// Receives once, and handles the first commands of it: what is left has to be gone on with, by
-    /// [`Lane::go_on`], when latency-critical lanes have had their turn.
+    /// [`TargetLane::go_on`], when latency-critical lanes have had their turn.
     pub(in crate::target) fn receive_yielding<'a>(
         &mut self,
         shared: &mut Shared,

@@ -11,7 +11,7 @@ use crate::reactor::List;
 use crate::target::ether::listener::{Heard, Listener, answer};
 use crate::target::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
 use crate::target::lane::ether::Link;
-use crate::target::lane::{Lane, LaneError, Shared};
+use crate::target::lane::{LaneError, Shared, TargetLane};
 use crate::target::order::Order;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::time::Instant;
@@ -46,7 +46,7 @@ impl Hosts {
     }
 
     /// The lane ends.
-    pub(super) fn forget(&mut self, lane: &Lane) {
+    pub(super) fn forget(&mut self, lane: &TargetLane) {
         if let Some(ether) = lane.ether() {
             self.by_token.remove(&ether.qpair.links().peer_token());
             self.damq_left += ether.damq.len();
@@ -142,7 +142,7 @@ fn check_link(
     source: MacAddress,
     header: &FrameHeader,
 ) -> Result<(), Drop> {
-    let ether = lanes.table.get(index).and_then(Lane::ether);
+    let ether = lanes.table.get(index).and_then(TargetLane::ether);
     let link = ether.and_then(|ether| ether.link(header.link)).ok_or(Drop::Link)?;
     if (link.port, link.peer) == (port, source) { Ok(()) } else { Err(Drop::Source) }
 }
@@ -151,7 +151,7 @@ fn check_link(
 pub(super) fn ask(lanes: &mut Lanes, hostnqn: &str) {
     let now = clock::now();
     for index in lanes.table.indices() {
-        let ask = |lane: &mut Lane, shared: &mut Shared| {
+        let ask = |lane: &mut TargetLane, shared: &mut Shared| {
             Ok::<_, LaneError>(lane.ask(now, &shared.control, hostnqn))
         };
         if lanes.use_lane(index, ask) == Some(true) {

@@ -6,7 +6,7 @@ use crate::connection::{Heard, RxBuffer};
 use crate::reactor::{List, Pollable, RxBuffers, Table};
 use crate::stats::LaneStats;
 use crate::stream::Stream;
-use crate::target::lane::{Ends, Lane, LaneError, Shared};
+use crate::target::lane::{Ends, LaneError, Shared, TargetLane};
 use crate::target::order::Usage;
 use crate::target::tasks::{Ended, Outcome, Owner};
 use crate::target::tickets::Ticket;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 pub(super) struct Lanes {
-    pub(super) table: Table<Lane>,
+    pub(super) table: Table<TargetLane>,
     pub(super) shared: Shared,
     pub(super) hosts: Hosts,
     pub(super) qpair: QpairConfig,
@@ -55,7 +55,7 @@ impl Lanes {
     }
 
     /// A lane whose connection is not over.
-    fn live(&mut self, index: u32) -> Option<&mut Lane> {
+    fn live(&mut self, index: u32) -> Option<&mut TargetLane> {
         self.table.get_mut(index).filter(|lane| !lane.session.is_ended())
     }
 
@@ -94,11 +94,11 @@ impl Lanes {
             return false;
         }
         // A full caravan leaves now: the host goes on while the rest is answered.
-        self.use_lane(index, Lane::flush).is_some()
+        self.use_lane(index, TargetLane::flush).is_some()
     }
 
     /// A new lane takes its place.
-    pub(super) fn occupy(&mut self, index: u32, lane: Lane) {
+    pub(super) fn occupy(&mut self, index: u32, lane: TargetLane) {
         debug!(peer = %lane.peer, "connected");
         self.newcomers.enter(clock::now(), (index, self.table.generation(index)));
         self.table.put(index, lane);
@@ -191,7 +191,7 @@ impl Lanes {
     /// Ends the turn of a lane that waits for a time; without a connection of its own, only when that has come.
     fn expire(&mut self, index: u32) {
         let now = self.shared.now;
-        let waits = |lane: &mut Lane| {
+        let waits = |lane: &mut TargetLane| {
             lane.fd().is_none() && lane.deadline().is_some_and(|deadline| deadline > now)
         };
         if self.table.get_mut(index).is_some_and(waits) {
@@ -203,7 +203,7 @@ impl Lanes {
 
     /// Lets a lane send, and notes what it waits for.
     pub(super) fn end_turn(&mut self, index: u32) {
-        if self.use_lane(index, Lane::end_turn).is_none() {
+        if self.use_lane(index, TargetLane::end_turn).is_none() {
             return;
         }
         let now = self.shared.now;
@@ -236,7 +236,7 @@ impl Lanes {
     pub(super) fn use_lane<T>(
         &mut self,
         index: u32,
-        call: impl FnOnce(&mut Lane, &mut Shared) -> Result<T, LaneError>,
+        call: impl FnOnce(&mut TargetLane, &mut Shared) -> Result<T, LaneError>,
     ) -> Option<T> {
         let lane = self.table.get_mut(index).filter(|lane| !lane.session.is_ended())?;
         match call(lane, &mut self.shared) {
@@ -292,7 +292,7 @@ impl Lanes {
 
     pub(super) fn connect_again(&mut self) {
         for index in self.table.indices() {
-            if self.use_lane(index, Lane::connect_again) == Some(true) {
+            if self.use_lane(index, TargetLane::connect_again) == Some(true) {
                 self.end_turn(index);
                 self.table.note(List::Idle, index);
             }
@@ -346,7 +346,7 @@ impl Lanes {
         let Ok(local) = stream.local_addr() else { return };
         let (index, generation) = self.table.reserve();
         let ends = Ends { peer, local };
-        let lane = Lane::over_tcp(
+        let lane = TargetLane::over_tcp(
             (index, generation),
             ends,
             Stream::Plain(stream.into()),
@@ -359,7 +359,8 @@ impl Lanes {
 
     /// Ends the connection that has this ticket, if it is here.
     pub(super) fn evict(&mut self, ticket: u64) {
-        let has_it = |lane: &Lane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
+        let has_it =
+            |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
         for index in self.table.indices() {
             self.use_lane(index, |lane, _| match has_it(lane) {
                 true => {
@@ -398,7 +399,7 @@ impl Lanes {
 
     /// The sum of the lanes' counters.
     pub(super) fn stats(&self) -> LaneStats {
-        self.table.iter().map(Lane::stats).fold(self.past, |sum, lane| sum + lane)
+        self.table.iter().map(TargetLane::stats).fold(self.past, |sum, lane| sum + lane)
     }
 
     /// What they hold.
@@ -414,9 +415,9 @@ impl Lanes {
     }
 }
 
-impl Pollable for Lane {
+impl Pollable for TargetLane {
     fn fd(&self) -> Option<RawFd> {
-        Lane::fd(self).filter(|_| !self.session.is_ended())
+        TargetLane::fd(self).filter(|_| !self.session.is_ended())
     }
 
     fn listens(&self) -> bool {
@@ -424,11 +425,11 @@ impl Pollable for Lane {
     }
 
     fn is_blocked(&self) -> bool {
-        Lane::is_blocked(self)
+        TargetLane::is_blocked(self)
     }
 }
 
-fn log_end(lane: &Lane, error: &LaneError) {
+fn log_end(lane: &TargetLane, error: &LaneError) {
     match error {
         LaneError::Closed | LaneError::Ended(_) => info!(peer = %lane.peer, "{error}"),
         _ => warn!(peer = %lane.peer, "{error}"),

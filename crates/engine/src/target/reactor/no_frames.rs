@@ -4,7 +4,7 @@ use super::Peers;
 use super::lanes::Lanes;
 use crate::ring::UserData;
 use crate::target::ether::{Drops, EtherParts, Port, Request};
-use crate::target::lane::Lane;
+use crate::target::lane::TargetLane;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Hosts {
         Hosts
     }
 
-    pub(super) fn forget(&mut self, _: &Lane) {}
+    pub(super) fn forget(&mut self, _: &TargetLane) {}
 }
 
 #[derive(Default)]

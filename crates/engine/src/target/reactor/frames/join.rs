@@ -6,7 +6,7 @@ use crate::target::ether::damq::{self, Damq};
 use crate::target::ether::listener::{answer, refusal};
 use crate::target::ether::{Drop, JoinRequest, Reply};
 use crate::target::lane::ether::{Ether, EtherLane, Link};
-use crate::target::lane::{Lane, LaneError};
+use crate::target::lane::{LaneError, TargetLane};
 use crate::target::reactor::frames::Frames;
 use crate::target::reactor::lanes::Lanes;
 use roadtrain_proto::ether::channel::ChannelConfig;
@@ -72,7 +72,8 @@ impl Frames {
         request: &JoinRequest,
     ) -> Result<(), Drop> {
         let JoinRequest { port, source, header, join, nqn } = request;
-        let ether = lanes.table.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
+        let ether =
+            lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
         let token = header.token.get();
         if let Some(link) = ether.link(join.link) {
             let is_same = (link.port, link.peer) == (*port, *source);
@@ -104,7 +105,8 @@ impl Frames {
     ) -> Result<(), Drop> {
         let JoinRequest { port, source, join, .. } = request;
         let (now, at) = (lanes.shared.now, &lanes.shared.ports[*port]);
-        let ether = lanes.table.get_mut(index).and_then(Lane::ether_mut).ok_or(Drop::Token)?;
+        let ether =
+            lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
         let links = ether.qpair.links_mut();
         if links.frame_bytes(join.link) > at.frame_bytes() {
             return Err(Drop::Setup);
@@ -137,7 +139,7 @@ impl Frames {
             Ok(ether) if (index as usize) < LANES_MAX => {
                 let interface = &lanes.shared.ports[request.port].interface().name;
                 let peer = format!("{}%{interface}", Mac(request.source.0));
-                let lane = Lane::over_ether((index, generation), peer, ether);
+                let lane = TargetLane::over_ether((index, generation), peer, ether);
                 lanes.hosts.damq_left -= pages as usize * PAGE_BYTES;
                 lanes.hosts.by_token.insert(request.join.token.get(), index);
                 lanes.occupy(index, lane);
@@ -200,7 +202,7 @@ impl Frames {
         let link = Link { port: *port, peer: *source, join: *join, first };
         let (now, window) = (lanes.shared.now, Self::window(lanes));
         let detour = numa::detour(lanes.shared.ports[*port].interface().node);
-        let ether = lanes.table.get_mut(index).and_then(Lane::ether_mut);
+        let ether = lanes.table.get_mut(index).and_then(TargetLane::ether_mut);
         let added = ether.is_some_and(|ether| {
             let added = ether.add_link(now, link, &channel, header.reply.get());
             ether.qpair.links_mut().set_credits(now, window);
@@ -219,7 +221,7 @@ impl Frames {
     /// Answers that the link is there.
     fn joined(&mut self, lanes: &mut Lanes, index: u32, request: &JoinRequest) {
         let JoinRequest { port, source, header, join, .. } = request;
-        let Some(ether) = lanes.table.get(index).and_then(Lane::ether) else { return };
+        let Some(ether) = lanes.table.get(index).and_then(TargetLane::ether) else { return };
         let Some(link) = ether.link(join.link) else { return };
         let at = &lanes.shared.ports[*port];
         let joined = Joined {

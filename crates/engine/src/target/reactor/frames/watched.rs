@@ -5,7 +5,7 @@ use crate::ether::port::Port;
 use crate::reactor::event::{self, mark};
 use crate::ring::UserData;
 use crate::target::ether::ports::PortState;
-use crate::target::lane::Lane;
+use crate::target::lane::TargetLane;
 use crate::target::reactor::frames::Frames;
 use crate::target::reactor::lanes::Lanes;
 use roadtrain_proto::time::Instant;
@@ -135,7 +135,7 @@ impl Frames {
     pub(super) fn tell_lanes(&self, lanes: &mut Lanes) {
         let now = lanes.shared.now;
         for index in lanes.table.indices() {
-            if let Some(ether) = lanes.table.get_mut(index).and_then(Lane::ether_mut) {
+            if let Some(ether) = lanes.table.get_mut(index).and_then(TargetLane::ether_mut) {
                 ether.set_states(now, &self.watched.states);
                 lanes.end_turn(index);
             }

@@ -29,7 +29,7 @@ impl Message {
 }
 
 /// A queue of messages, each a header and perhaps data, sent `gather` at a time.
-pub(crate) struct Outbox {
+pub(crate) struct SendBuffer {
     header_bytes: usize,
     data_bytes: usize,
     gather: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Outbox {
     pub(crate) bytes: u64,
 }
 
-impl Outbox {
+impl SendBuffer {
     /// Messages of `header_bytes` and `data_bytes` (0: none).
     pub(crate) fn new(header_bytes: usize, data_bytes: usize, gather: usize, depth: usize) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Outbox {
                 }
                 self.load();
             }
-            // SAFETY: the segments are this outbox's headers and data promised readable by `push`.
+            // SAFETY: the segments are this out's headers and data promised readable by `push`.
             match unsafe { link.send_now(&mut self.iov[self.next..]) } {
                 Ok(sent) => self.advance(sent),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),

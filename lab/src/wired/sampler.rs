@@ -19,7 +19,7 @@ const START_SECONDS: f64 = 0.3;
 const MARGIN_SECONDS: f64 = 0.1;
 
 /// Counts CPU time.
-pub(super) struct Meter(Mutex<State>);
+pub(super) struct Sampler(Mutex<State>);
 
 struct State {
     began: Instant,
@@ -44,7 +44,7 @@ struct Sample {
     user_and_kernel: [f64; 2],
 }
 
-impl Meter {
+impl Sampler {
     pub(super) fn new(target: u32, timing: &Timing) -> Self {
         let start = timing.ramp_seconds + START_SECONDS;
         let end = timing.ramp_seconds + timing.seconds - MARGIN_SECONDS;
