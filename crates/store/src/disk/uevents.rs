@@ -12,8 +12,10 @@ const EVENT_BYTES: usize = 8 << 10;
 /// Multicast group of the kernel's own events.
 const KERNEL_GROUP: u32 = 1;
 
+type Watched = (u64, Weak<SizeWatcher>);
+
 /// Device numbers and who wants to know. The thread that tells them starts with the first, and never ends.
-static WATCHED: LazyLock<Mutex<Vec<(u64, Weak<SizeWatcher>)>>> = LazyLock::new(|| {
+static WATCHED: LazyLock<Mutex<Vec<Watched>>> = LazyLock::new(|| {
     let hear =
         |socket| thread::Builder::new().name("roadtrain-uevent".into()).spawn(|| run(socket));
     if let Err(error) = open().and_then(hear) {
