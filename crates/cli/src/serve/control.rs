@@ -12,7 +12,7 @@ use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
 use roadtrain_engine::backend::BackendKind;
 use roadtrain_engine::target::{
-    Blocks, ConfigError, Export, Operation, Place, Server, ServerError,
+    Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError,
 };
 use roadtrain_proto::target::TargetConfig;
 use serde_json::json;
@@ -229,22 +229,33 @@ fn operation(
         Change::DisallowHost { nqn, host } => Operation::DisallowHost { nqn: only(nqn)?, host },
         Change::AllowAnyHost { nqn, allow } => Operation::AllowAnyHost { nqn: only(nqn)?, allow },
         Change::Listen { address, port } => {
-            let mut addresses: Vec<_> = exports.listeners.iter().map(|one| one.address).collect();
-            addresses.push(tcp_address(&address, port)?);
-            let new = exports.listeners_at(&addresses).pop();
-            Operation::Listen(new.ok_or_else(|| Refusal::new(Why::Failed, "too many listeners"))?)
+            Operation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
         }
         Change::Unlisten { address, port } => {
-            let address = tcp_address(&address, port)?;
-            let mut known = exports.listeners.iter().chain(&seen.listeners);
-            // As it was asked for, which may be port 0.
-            let asked = known.find(|one| one.address == address).and_then(|known| {
-                exports.listeners.iter().find(|asked| asked.portid == known.portid)
-            });
-            let unknown = || ConfigError::Unknown(Place::Listener(address));
-            Operation::Unlisten(*asked.ok_or_else(unknown)?)
+            Operation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
         }
     })
+}
+
+fn listener_to_come(
+    exports: &TargetConfig<Export>,
+    address: SocketAddr,
+) -> Result<Listener, Refusal> {
+    let addresses = exports.listeners.iter().map(|listener| listener.address).chain([address]);
+    let listeners = exports.listeners_at(&addresses.collect::<Vec<_>>());
+    listeners.last().copied().ok_or_else(|| Refusal::new(Why::Failed, "too many listeners"))
+}
+
+/// The listener at that address, as it was asked for, which may be with port 0.
+fn listener_at(
+    exports: &TargetConfig<Export>,
+    seen: &TargetConfig,
+    address: SocketAddr,
+) -> Result<Listener, ConfigError> {
+    let mut known = exports.listeners.iter().chain(&seen.listeners);
+    let known = known.find(|listener| listener.address == address);
+    let asked = |known: &Listener| exports.listeners.iter().find(|one| one.portid == known.portid);
+    known.and_then(asked).copied().ok_or(ConfigError::Unknown(Place::Listener(address)))
 }
 
 fn checked(namespace: &NamespaceSpec) -> Result<Export, Refusal> {
@@ -273,7 +284,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
     use clap::CommandFactory;
-    use roadtrain_engine::target::{Listener, Subsystem};
+    use roadtrain_engine::target::Subsystem;
     use serde_json::Value;
     use std::collections::BTreeSet;
 
