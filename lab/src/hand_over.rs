@@ -20,7 +20,7 @@ use clap::{Args as Arguments, Parser, ValueEnum};
 use roadtrain_cli::args::{Cli, Command, ServeArgs, Transport};
 use roadtrain_cli::namespace::{Kind, NamespaceSpec};
 use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
-use roadtrain_store::{BackendKind, BackendSpec, SsdStore, Store};
+use roadtrain_store::{SsdStore, Store, StoreKind, StoreSpec};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -93,12 +93,12 @@ fn config(mode: Mode, serve: &ServeArgs) -> anyhow::Result<ServerConfig> {
 fn store(mode: Mode, spec: &NamespaceSpec) -> anyhow::Result<Arc<dyn Store>> {
     let (path, size) = (spec.path.clone().unwrap_or_default(), spec.size.unwrap_or(0));
     let kind = match spec.kind {
-        Kind::Mem | Kind::Ssd => BackendKind::Memory { size },
-        Kind::Null => BackendKind::Null { size },
-        Kind::File => BackendKind::File { path, size: spec.size, create: spec.size.is_some() },
-        Kind::Block => BackendKind::Block { path },
+        Kind::Mem | Kind::Ssd => StoreKind::Memory { size },
+        Kind::Null => StoreKind::Null { size },
+        Kind::File => StoreKind::File { path, size: spec.size, create: spec.size.is_some() },
+        Kind::Block => StoreKind::Block { path },
     };
-    let below = BackendSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only };
+    let below = StoreSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only };
     let handed = Arc::new(HandOverStore::new(mode, roadtrain_store::open(&below)?)?);
     let (service, parallel) = spec.pace();
     Ok(match spec.kind {

@@ -32,7 +32,7 @@ pub(crate) struct Timing {
 pub(crate) fn arguments(load: &Load, setup: &Setup, timing: &Timing) -> Vec<String> {
     let own = format!(
         "--namespace {} --target-cores 1 --target-policy {}",
-        load.backend.namespace(timing.mib),
+        load.store.namespace(timing.mib),
         setup.policy,
     );
     words(&format!("bench {} {own} {}", host(load, setup, timing), both(setup)))
@@ -59,7 +59,7 @@ pub(crate) fn serve(load: &Load, setup: &Setup, timing: &Timing, at: &str) -> Ve
     words(&format!(
         "serve -t {} -a {at} -n {NQN} --namespace {} --cores {cores} --policy {} {} {}",
         setup.over.transport(),
-        load.backend.namespace(timing.mib),
+        load.store.namespace(timing.mib),
         setup.policy,
         both(setup),
         buffers(load, setup),
@@ -229,7 +229,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
 mod tests {
     use super::*;
     use crate::floor::Direction;
-    use crate::workload::{Backend, Class, Stream, Wire};
+    use crate::workload::{Class, StoreKind, Stream, Wire};
     use serde_json::json;
 
     const CLOSED: Timing = Timing { mib: 1024, seconds: 1.0, ramp_seconds: 0.0, rate: None };
@@ -314,7 +314,7 @@ mod tests {
         let bulk =
             Stream { rw: Direction::Write, bs: 4096, depth: 8, class: None, own_lane: false };
         let load = Load { class: Some(Class::Latency), ..Load::small(70, 1) };
-        let load = load.on(Backend::Ssd).beside(bulk);
+        let load = load.on(StoreKind::Ssd).beside(bulk);
         let setup = Setup { batch_level: Some(4), ..Setup::new("tyche") };
         let timing = Timing { mib: 1024, rate: Some(1234.4), ramp_seconds: 0.2, seconds: 0.5 };
         assert_eq!(

@@ -10,7 +10,7 @@ pub(crate) const STEP_PERIOD_MS: usize = 100;
 
 /// Where the target keeps the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Backend {
+pub(crate) enum StoreKind {
     /// Memory.
     Memory,
     /// Memory whose every command takes 100 us, at most 64 at once: an emulated SSD.
@@ -94,14 +94,14 @@ impl HandOver {
 /// A workload: random requests, host on core 0, target on core 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
-    pub(crate) backend: Backend,
+    pub(crate) store: StoreKind,
     /// Of 100 requests.
     pub(crate) reads_percent: u8,
     pub(crate) bs: usize,
     /// Requests in flight, over all lanes.
     pub(crate) depth: usize,
     pub(crate) lanes: usize,
-    /// An open loop at this share of the backend's peak; a closed loop without.
+    /// An open loop at this share of the store's peak; a closed loop without.
     pub(crate) peak_percent: Option<u8>,
     pub(crate) class: Option<Class>,
     pub(crate) beside: Option<Stream>,
@@ -154,7 +154,7 @@ pub(crate) struct Setup {
     pub(crate) reactors: usize,
 }
 
-impl Backend {
+impl StoreKind {
     /// The target's namespace.
     pub(crate) fn namespace(self, mib: usize) -> String {
         match self {
@@ -196,7 +196,7 @@ impl Load {
     /// A closed loop over one lane, on memory.
     pub(crate) const fn new(reads_percent: u8, bs: usize, depth: usize) -> Self {
         Self {
-            backend: Backend::Memory,
+            store: StoreKind::Memory,
             reads_percent,
             bs,
             depth,
@@ -220,8 +220,8 @@ impl Load {
         Self::new(reads_percent, 4 * KIB, depth)
     }
 
-    pub(crate) const fn on(self, backend: Backend) -> Self {
-        Self { backend, ..self }
+    pub(crate) const fn on(self, store: StoreKind) -> Self {
+        Self { store, ..self }
     }
 
     pub(crate) const fn over(self, wire: Wire) -> Self {
@@ -331,7 +331,7 @@ impl fmt::Display for Load {
             0 => "writes".to_owned(),
             percent => format!("{percent} % reads"),
         };
-        write!(f, "{}: {} {what}, ", self.backend.name(), size(self.bs))?;
+        write!(f, "{}: {} {what}, ", self.store.name(), size(self.bs))?;
         match self.threads {
             Some(1) => f.write_str("1 thread")?,
             Some(threads) => write!(f, "{threads} threads")?,
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn names_tell_loads_apart() {
-        let plain = Load::small(70, 8).on(Backend::Ssd);
+        let plain = Load::small(70, 8).on(StoreKind::Ssd);
         assert_eq!(plain.to_string(), "ssd: 4 KiB 70 % reads, depth 8");
         let threads = Load::of_threads(0, 512 * KIB, 64);
         assert_eq!(threads.to_string(), "mem: 512 KiB writes, 64 threads");

@@ -33,7 +33,7 @@ const ORDERS: &[(&str, &[&str])] = &[
              | target/namespace target/tasks target/export",
             "host/requests host/link host/lane host/ether \
              | target/ether/request target/ether/drops target/order",
-            "target/backends target/control",
+            "target/stores target/control",
             "target/ether",
             "target/lane | reactor",
             "host/reactor host/blocking | target/reactor",

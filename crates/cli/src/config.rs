@@ -371,9 +371,9 @@ mod tests {
     use crate::args::{Cli, Command, PolicyName};
     use crate::namespace::Kind;
     use clap::Parser;
-    use roadtrain_engine::backend::{BackendKind, BackendSpec};
     use roadtrain_engine::host::Class;
     use roadtrain_engine::spin::Waiting;
+    use roadtrain_engine::store::{StoreKind, StoreSpec};
     use roadtrain_engine::target::Export;
 
     const EXAMPLE: &str = include_str!("../../../examples/serve.toml");
@@ -537,12 +537,12 @@ mod tests {
             Some(Default::default()),
             "an empty list allows nobody"
         );
-        let kind = BackendKind::File { path: "x".into(), size: None, create: false };
-        let backend = BackendSpec { kind, lba_bytes: 512, read_only: true };
+        let kind = StoreKind::File { path: "x".into(), size: None, create: false };
+        let store = StoreSpec { kind, lba_bytes: 512, read_only: true };
         let class = Some(Class::Bulk);
         assert_eq!(
             subsystem.namespaces,
-            [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, backend) }]
+            [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, store) }]
         );
     }
 

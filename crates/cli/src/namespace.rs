@@ -3,8 +3,8 @@
 use crate::args::{ClassName, named};
 use crate::identity::parse_uuid;
 use crate::units::{parse_size, size_field};
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::Class;
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::Export;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -165,19 +165,19 @@ impl NamespaceSpec {
         self.check().map_err(|error| format!("namespace {nsid}: {error}"))?;
         let (path, size) = (self.path.clone().unwrap_or_default(), self.size.unwrap_or(0));
         let kind = match self.kind {
-            Kind::Mem => BackendKind::Memory { size },
+            Kind::Mem => StoreKind::Memory { size },
             Kind::Ssd => {
                 let (service, parallel) = self.pace();
-                BackendKind::Ssd { size, service, parallel }
+                StoreKind::Ssd { size, service, parallel }
             }
-            Kind::Null => BackendKind::Null { size },
-            Kind::File => BackendKind::File { path, size: self.size, create: self.size.is_some() },
-            Kind::Block => BackendKind::Block { path },
+            Kind::Null => StoreKind::Null { size },
+            Kind::File => StoreKind::File { path, size: self.size, create: self.size.is_some() },
+            Kind::Block => StoreKind::Block { path },
         };
         let [uuid, nguid] = self.ids()?;
-        let backend = BackendSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
+        let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
         let class = self.class.map(Class::from);
-        Ok(Export { uuid, nguid, class, ..Export::new(nsid, backend) })
+        Ok(Export { uuid, nguid, class, ..Export::new(nsid, store) })
     }
 
     fn check_pace(&self) -> Result<(), String> {

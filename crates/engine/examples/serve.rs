@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example serve -- 127.0.0.1:4420 nqn.2024-01.example:disk [GIB] [CORE] [none|i10]
 
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_proto::policy::PolicyConfig;
 
@@ -12,13 +12,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: serve ADDRESS:PORT NQN [GIB] [CORE] [none|i10]".into());
     };
     let gib: u64 = rest.first().map_or(Ok(1), |gib| gib.parse())?;
-    let backend = BackendSpec {
-        kind: BackendKind::Memory { size: gib << 30 },
-        lba_bytes: 512,
-        read_only: false,
-    };
+    let store =
+        StoreSpec { kind: StoreKind::Memory { size: gib << 30 }, lba_bytes: 512, read_only: false };
     let subsystem =
-        Subsystem { namespaces: vec![Export::new(1, backend)], ..Subsystem::new(nqn.clone()) };
+        Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(nqn.clone()) };
     let mut config = ServerConfig::new(vec![address.parse()?], vec![subsystem]);
     config.cores = rest.get(1).map(|core| core.parse()).transpose()?.into_iter().collect();
     if rest.get(2).is_some_and(|policy| policy == "i10") {

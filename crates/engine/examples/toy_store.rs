@@ -4,10 +4,10 @@
 //!
 //! docs/internals/how-to-add-a-store.md explains it.
 
-use roadtrain_engine::backend::{
-    BackendKind, BackendSpec, Completion, Geometry, Io, Op, OpenError, Store, Then, Token, open,
-};
 use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::store::{
+    Completion, Geometry, Io, Op, OpenError, Store, StoreKind, StoreSpec, Then, Token, open,
+};
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 use std::sync::Arc;
 
@@ -76,8 +76,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [address, nqn, path] = &arguments[..] else {
         return Err("usage: toy_store ADDRESS:PORT NQN FILE".into());
     };
-    let kind = BackendKind::File { path: path.into(), size: Some(64 << 20), create: true };
-    let file = open(&BackendSpec { kind, lba_bytes: 4096, read_only: false })?;
+    let kind = StoreKind::File { path: path.into(), size: Some(64 << 20), create: true };
+    let file = open(&StoreSpec { kind, lba_bytes: 4096, read_only: false })?;
     let export = Export::with_store(1, Arc::new(XorStore::new(file, 0x5a)));
     let subsystem = Subsystem { namespaces: vec![export], ..Subsystem::new(nqn) };
     let server = Server::start(ServerConfig::new(vec![address.parse()?], vec![subsystem]))?;

@@ -13,15 +13,15 @@
 //! NVMe/TCP target, [`target`] serves any NVMe/TCP host.
 //!
 //! ```
-//! use roadtrain_engine::backend::{BackendKind, BackendSpec};
+//! use roadtrain_engine::store::{StoreKind, StoreSpec};
 //! use roadtrain_engine::buffer::Buffer;
 //! use roadtrain_engine::host::{Client, HostConfig};
 //! use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 //!
 //! let nqn = "nqn.2026-11.org.example:disk";
-//! let kind = BackendKind::Memory { size: 1 << 20 };
-//! let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-//! let namespaces = vec![Export::new(1, backend)];
+//! let kind = StoreKind::Memory { size: 1 << 20 };
+//! let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+//! let namespaces = vec![Export::new(1, store)];
 //! let subsystem = Subsystem { namespaces, ..Subsystem::new(nqn) };
 //! let server = Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![subsystem]))?;
 //!
@@ -59,6 +59,6 @@ mod transports;
 pub mod tuning;
 
 /// Where blocks are kept.
-pub use roadtrain_store as backend;
+pub use roadtrain_store as store;
 use roadtrain_system::machine;
 pub use roadtrain_system::{buffer, clock, mailbox, memory, ring};

@@ -1,8 +1,8 @@
 //! Idle hosts and targets sleep. Alone in its process: it counts what every reactor thread does.
 
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_proto::policy::PolicyConfig;
 use std::collections::BTreeMap;
@@ -30,9 +30,9 @@ fn sleeps() -> BTreeMap<String, (u64, u64)> {
 
 #[test]
 fn nobody_wakes_up_but_to_keep_alive() {
-    let kind = BackendKind::Memory { size: 1 << 20 };
-    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export::new(1, backend)];
+    let kind = StoreKind::Memory { size: 1 << 20 };
+    let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+    let exports = vec![Export::new(1, store)];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     (config.cores, config.policy) = (vec![0; 2], PolicyConfig::i10());

@@ -7,8 +7,8 @@
 //!
 //! It ends when its standard input does.
 
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::HostConfig;
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_front::nbd::{NbdAddress, NbdAttachment, NbdConfig};
 use std::error::Error;
@@ -30,8 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn memory(size: u64) -> Subsystem {
-    let kind = BackendKind::Memory { size };
-    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export::new(1, backend)];
+    let kind = StoreKind::Memory { size };
+    let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+    let exports = vec![Export::new(1, store)];
     Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
 }

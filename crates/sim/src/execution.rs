@@ -423,7 +423,7 @@ impl Environment<Namespace, Buffer> for Env<'_> {
     }
 
     fn set_in_store(&mut self, commands: u32) {
-        self.qpair.set_in_backend(commands);
+        self.qpair.set_in_store(commands);
     }
 
     fn start(&mut self, slot: u16, job: Job<'_, Namespace, Buffer>) -> Option<Outcome<Buffer>> {

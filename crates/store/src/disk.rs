@@ -6,7 +6,7 @@ mod task;
 mod uevents;
 
 use crate::resize::{Place, Size};
-use crate::spec::BackendSpec;
+use crate::spec::StoreSpec;
 use crate::{
     BlockLimits, Completion, Geometry, Io, LastSync, Op, OpenError, Resize, SizeWatcher, Store,
     Token,
@@ -32,7 +32,7 @@ pub struct DiskStore {
 
 impl DiskStore {
     pub(crate) fn open_file(
-        spec: &BackendSpec,
+        spec: &StoreSpec,
         path: &Path,
         size: Option<u64>,
         create: bool,
@@ -40,11 +40,11 @@ impl DiskStore {
         DiskStore::with(spec, BlockFile::open_file(spec, path, size, create)?)
     }
 
-    pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<DiskStore, OpenError> {
+    pub(crate) fn open_block(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
         DiskStore::with(spec, BlockFile::open_block(spec, path)?)
     }
 
-    fn with(spec: &BackendSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {
+    fn with(spec: &StoreSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {
         let bytes = disk.bytes().map_err(|e| OpenError::io(disk.path(), "read the size of", e))?;
         let size = Size::whole("disk", bytes, spec.lba_bytes, spec.read_only)?;
         Ok(DiskStore { disk: Arc::new(disk), size, identity: OnceLock::new() })

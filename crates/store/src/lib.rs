@@ -22,10 +22,10 @@
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
 //!
 //! ```
-//! use roadtrain_store::{BackendKind, BackendSpec, open};
+//! use roadtrain_store::{StoreKind, StoreSpec, open};
 //!
-//! let kind = BackendKind::Memory { size: 1 << 20 };
-//! let store = open(&BackendSpec { kind, lba_bytes: 4096, read_only: false })?;
+//! let kind = StoreKind::Memory { size: 1 << 20 };
+//! let store = open(&StoreSpec { kind, lba_bytes: 4096, read_only: false })?;
 //! assert_eq!(store.geometry().blocks, 256);
 //! # Ok::<(), roadtrain_store::OpenError>(())
 //! ```
@@ -59,6 +59,6 @@ pub use null::NullStore;
 pub use op::{ByteRange, Op};
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::BlockLimits;
-pub use spec::{BackendKind, BackendSpec, OpenError, open};
+pub use spec::{OpenError, StoreKind, StoreSpec, open};
 pub use ssd::SsdStore;
 pub use store::{Geometry, LastSync, Store};

@@ -2,7 +2,7 @@
 //! nothing; then what can fail is done, so that it can be undone; then it has the new size.
 
 use crate::spec::{self, OpenError};
-use crate::{BackendKind, BackendSpec, Geometry};
+use crate::{Geometry, StoreKind, StoreSpec};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub enum Place {
 impl Place {
     /// Where `spec` leads by now; `None` for what is in memory, and where there is nothing.
     #[must_use]
-    pub fn of(spec: &BackendSpec) -> Option<Place> {
+    pub fn of(spec: &StoreSpec) -> Option<Place> {
         match &spec.kind {
-            BackendKind::File { path, .. } | BackendKind::Block { path } => {
+            StoreKind::File { path, .. } | StoreKind::Block { path } => {
                 Place::from(&std::fs::metadata(path).ok()?)
             }
             _ => None,

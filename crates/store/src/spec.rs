@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store};
 
-/// A backend to open.
+/// A store to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackendSpec {
+pub struct StoreSpec {
     /// Where the blocks are kept.
-    pub kind: BackendKind,
+    pub kind: StoreKind,
     /// Block size: 512 or 4096.
     pub lba_bytes: u32,
     /// Refuse writes.
@@ -20,7 +20,7 @@ pub struct BackendSpec {
 
 /// Where blocks are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackendKind {
+pub enum StoreKind {
     /// In memory that is gone with the process.
     Memory {
         /// Bytes.
@@ -56,7 +56,7 @@ pub enum BackendKind {
     },
 }
 
-/// Why a backend could not be opened or resized, and what to do about it.
+/// Why a store could not be opened or resized, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -206,35 +206,35 @@ impl OpenError {
 ///
 /// # Errors
 /// It cannot be had. Nothing was created or changed then.
-pub fn open(spec: &BackendSpec) -> Result<Arc<dyn Store>, OpenError> {
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let memory = |size| MemoryStore::new(size, spec.lba_bytes, spec.read_only);
     Ok(match &spec.kind {
-        BackendKind::Memory { size } => Arc::new(memory(*size)?),
-        BackendKind::Ssd { size, service, parallel } => {
+        StoreKind::Memory { size } => Arc::new(memory(*size)?),
+        StoreKind::Ssd { size, service, parallel } => {
             spec.whole_blocks("ssd", *size)?;
             Arc::new(SsdStore::new(Arc::new(memory(*size)?), *service, *parallel))
         }
-        BackendKind::Null { size } => {
+        StoreKind::Null { size } => {
             Arc::new(NullStore::new(*size, spec.lba_bytes, spec.read_only)?)
         }
-        BackendKind::File { path, size, create } => {
+        StoreKind::File { path, size, create } => {
             Arc::new(DiskStore::open_file(spec, path, *size, *create)?)
         }
-        BackendKind::Block { path } => Arc::new(DiskStore::open_block(spec, path)?),
+        StoreKind::Block { path } => Arc::new(DiskStore::open_block(spec, path)?),
     })
 }
 
-impl BackendSpec {
+impl StoreSpec {
     /// The size that it asks for; `None`: as large as it is.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {
-            BackendKind::Memory { size }
-            | BackendKind::Ssd { size, .. }
-            | BackendKind::Null { size } => Some(size),
-            BackendKind::File { size, .. } => size,
-            BackendKind::Block { .. } => None,
+            StoreKind::Memory { size } | StoreKind::Ssd { size, .. } | StoreKind::Null { size } => {
+                Some(size)
+            }
+            StoreKind::File { size, .. } => size,
+            StoreKind::Block { .. } => None,
         }
     }
 
@@ -242,14 +242,14 @@ impl BackendSpec {
     ///
     /// # Errors
     /// It is a block device.
-    pub fn resized(&self, bytes: u64) -> Result<BackendSpec, OpenError> {
+    pub fn resized(&self, bytes: u64) -> Result<StoreSpec, OpenError> {
         let mut new = self.clone();
         match &mut new.kind {
-            BackendKind::Memory { size }
-            | BackendKind::Ssd { size, .. }
-            | BackendKind::Null { size } => *size = bytes,
-            BackendKind::File { size, .. } => *size = Some(bytes),
-            BackendKind::Block { path } => return Err(OpenError::FixedSize { path: path.clone() }),
+            StoreKind::Memory { size } | StoreKind::Ssd { size, .. } | StoreKind::Null { size } => {
+                *size = bytes
+            }
+            StoreKind::File { size, .. } => *size = Some(bytes),
+            StoreKind::Block { path } => return Err(OpenError::FixedSize { path: path.clone() }),
         }
         Ok(new)
     }

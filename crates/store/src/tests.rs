@@ -1,4 +1,4 @@
-//! Backends as a reactor uses them: real files, devices and rings.
+//! Stores as a reactor uses them: real files, devices and rings.
 
 mod model;
 mod opening;
@@ -24,29 +24,29 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-fn memory(size: u64, lba_bytes: u32) -> BackendSpec {
-    BackendSpec { kind: BackendKind::Memory { size }, lba_bytes, read_only: false }
+fn memory(size: u64, lba_bytes: u32) -> StoreSpec {
+    StoreSpec { kind: StoreKind::Memory { size }, lba_bytes, read_only: false }
 }
 
-fn null(size: u64) -> BackendSpec {
-    BackendSpec { kind: BackendKind::Null { size }, lba_bytes: 4096, read_only: false }
+fn null(size: u64) -> StoreSpec {
+    StoreSpec { kind: StoreKind::Null { size }, lba_bytes: 4096, read_only: false }
 }
 
-fn file(path: impl Into<PathBuf>, size: Option<u64>, lba_bytes: u32) -> BackendSpec {
-    let kind = BackendKind::File { path: path.into(), size, create: true };
-    BackendSpec { kind, lba_bytes, read_only: false }
+fn file(path: impl Into<PathBuf>, size: Option<u64>, lba_bytes: u32) -> StoreSpec {
+    let kind = StoreKind::File { path: path.into(), size, create: true };
+    StoreSpec { kind, lba_bytes, read_only: false }
 }
 
-fn block(path: &Path, lba_bytes: u32) -> BackendSpec {
-    BackendSpec { kind: BackendKind::Block { path: path.into() }, lba_bytes, read_only: false }
+fn block(path: &Path, lba_bytes: u32) -> StoreSpec {
+    StoreSpec { kind: StoreKind::Block { path: path.into() }, lba_bytes, read_only: false }
 }
 
-fn read_only(spec: BackendSpec) -> BackendSpec {
-    BackendSpec { read_only: true, ..spec }
+fn read_only(spec: StoreSpec) -> StoreSpec {
+    StoreSpec { read_only: true, ..spec }
 }
 
-fn open_disk(spec: &BackendSpec) -> DiskStore {
-    let BackendKind::File { path, size, create } = &spec.kind else { panic!("not a file") };
+fn open_disk(spec: &StoreSpec) -> DiskStore {
+    let StoreKind::File { path, size, create } = &spec.kind else { panic!("not a file") };
     DiskStore::open_file(spec, path, *size, *create).unwrap()
 }
 
@@ -123,7 +123,7 @@ impl Harness {
     }
 }
 
-/// Backends of both kinds, empty, 1 MiB; the directory keeps the file.
+/// Stores of both kinds, empty, 1 MiB; the directory keeps the file.
 fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
     let dir = tempfile::tempdir().unwrap();
     let spec = file(dir.path().join("disk"), Some(MIB), lba_bytes);
@@ -132,7 +132,7 @@ fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)>
 
 #[test]
 fn geometry_tells_what_was_opened() {
-    let opened = |spec: &BackendSpec| open(spec).unwrap().geometry();
+    let opened = |spec: &StoreSpec| open(spec).unwrap().geometry();
     let expected = Geometry { lba_shift: 9, blocks: 2048, read_only: false, volatile_cache: false };
     assert_eq!(opened(&memory(MIB, 512)), expected);
     let expected = Geometry { lba_shift: 12, blocks: 256, ..expected };
@@ -147,33 +147,33 @@ fn geometry_tells_what_was_opened() {
 #[test]
 fn fua_flush_and_compare() {
     let mut harness = Harness::new();
-    for (backend, _dir) in each_kind(4096) {
+    for (store, _dir) in each_kind(4096) {
         let write = (Op::Write { offset: 8192, fua: true }, Some(filled(16 * KIB, 7)));
-        harness.run(&*backend, write).0.unwrap();
-        harness.flush(&*backend).unwrap();
-        harness.compare(&*backend, 8192, filled(16 * KIB, 7)).unwrap();
+        harness.run(&*store, write).0.unwrap();
+        harness.flush(&*store).unwrap();
+        harness.compare(&*store, 8192, filled(16 * KIB, 7)).unwrap();
         let mut differs = filled(16 * KIB, 7);
         *differs.last_mut().unwrap() = 8;
-        let status = harness.compare(&*backend, 8192, differs).unwrap_err();
+        let status = harness.compare(&*store, 8192, differs).unwrap_err();
         assert!(status.is(Status::COMPARE_FAILURE));
-        harness.compare(&*backend, 0, filled(8192, 0)).unwrap();
+        harness.compare(&*store, 0, filled(8192, 0)).unwrap();
     }
 }
 
 #[test]
 fn write_zeroes_in_all_ways() {
     let mut harness = Harness::new();
-    for (backend, _dir) in each_kind(512) {
+    for (store, _dir) in each_kind(512) {
         for deallocate in [false, true] {
             for fua in [false, true] {
-                harness.write(&*backend, 0, filled(MIB, 9)).unwrap();
+                harness.write(&*store, 0, filled(MIB, 9)).unwrap();
                 let range = ByteRange { offset: 512, len: MIB - 1024 };
                 let zeroes = Op::WriteZeroes { range, fua, deallocate };
-                harness.run(&*backend, (zeroes, None)).0.unwrap();
+                harness.run(&*store, (zeroes, None)).0.unwrap();
                 let mut expected = vec![0; MIB as usize];
                 expected[..512].fill(9);
                 expected[MIB as usize - 512..].fill(9);
-                assert!(harness.read(&*backend, 0, MIB).unwrap() == expected);
+                assert!(harness.read(&*store, 0, MIB).unwrap() == expected);
             }
         }
     }
@@ -182,7 +182,7 @@ fn write_zeroes_in_all_ways() {
 #[test]
 fn nothing_reaches_beyond_the_capacity() {
     let mut harness = Harness::new();
-    for (backend, _dir) in each_kind(4096) {
+    for (store, _dir) in each_kind(4096) {
         for offset in [MIB - 4096, MIB, u64::MAX - 4095] {
             let len = 8192;
             let range = ByteRange { offset, len };
@@ -195,14 +195,14 @@ fn nothing_reaches_beyond_the_capacity() {
                 (Op::WriteZeroes { range, fua: false, deallocate: false }, None),
                 (Op::Discard { ranges: [ByteRange { offset: 0, len }, range].into() }, None),
             ] {
-                assert!(harness.run(&*backend, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
+                assert!(harness.run(&*store, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
             }
-            if let Some(memory) = backend.in_place() {
+            if let Some(memory) = store.in_place() {
                 assert!(memory.read_range(offset, len as usize).is_none());
                 assert!(memory.write_range(offset, len as usize).is_none());
             }
         }
-        assert!(harness.read(&*backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
+        assert!(harness.read(&*store, 0, MIB).unwrap().iter().all(|&b| b == 0));
     }
 }
 
@@ -213,19 +213,17 @@ fn read_only_refuses_every_change() {
     std::fs::write(&path, [5; 8192]).unwrap();
     let mut harness = Harness::new();
     for spec in [memory(8192, 4096), file(&path, None, 4096)] {
-        let backend = open(&read_only(spec)).unwrap();
+        let store = open(&read_only(spec)).unwrap();
         let range = ByteRange { offset: 0, len: 4096 };
         for op in [
             (Op::Write { offset: 0, fua: false }, Some(filled(4096, 1))),
             (Op::WriteZeroes { range, fua: false, deallocate: true }, None),
             (Op::Discard { ranges: [range].into() }, None),
         ] {
-            assert!(
-                harness.run(&*backend, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED)
-            );
+            assert!(harness.run(&*store, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
         }
-        assert!(backend.in_place().is_none_or(|memory| memory.write_range(0, 4096).is_none()));
-        harness.flush(&*backend).unwrap();
+        assert!(store.in_place().is_none_or(|memory| memory.write_range(0, 4096).is_none()));
+        harness.flush(&*store).unwrap();
     }
     assert_eq!(std::fs::read(&path).unwrap(), [5; 8192]);
 }
@@ -233,16 +231,16 @@ fn read_only_refuses_every_change() {
 #[test]
 fn null_reads_zeroes_and_drops_writes() {
     let mut harness = Harness::new();
-    let backend = open(&null(4 * MIB)).unwrap();
-    harness.write(&*backend, 0, filled(2 * MIB, 1)).unwrap();
-    assert!(harness.read(&*backend, 0, 2 * MIB).unwrap().iter().all(|&b| b == 0));
-    harness.compare(&*backend, 0, filled(3 * MIB, 0)).unwrap();
-    assert!(harness.compare(&*backend, 0, filled(3 * MIB, 1)).is_err());
-    let zeroes = backend.in_place().unwrap().read_range(4096, 4096).unwrap();
+    let store = open(&null(4 * MIB)).unwrap();
+    harness.write(&*store, 0, filled(2 * MIB, 1)).unwrap();
+    assert!(harness.read(&*store, 0, 2 * MIB).unwrap().iter().all(|&b| b == 0));
+    harness.compare(&*store, 0, filled(3 * MIB, 0)).unwrap();
+    assert!(harness.compare(&*store, 0, filled(3 * MIB, 1)).is_err());
+    let zeroes = store.in_place().unwrap().read_range(4096, 4096).unwrap();
     // SAFETY: `read_range` gives 4096 readable bytes, which are constant.
     assert!(unsafe { std::slice::from_raw_parts(zeroes, 4096) }.iter().all(|&b| b == 0));
     assert!(
-        backend.in_place().unwrap().read_range(0, 2 << 20).is_none(),
+        store.in_place().unwrap().read_range(0, 2 << 20).is_none(),
         "longer than the zeroes at hand"
     );
 }
@@ -250,28 +248,28 @@ fn null_reads_zeroes_and_drops_writes() {
 #[test]
 fn memory_is_reached_directly() {
     let mut harness = Harness::new();
-    let backend = open(&memory(MIB, 512)).unwrap();
-    harness.write(&*backend, 512, filled(512, 3)).unwrap();
-    let memory = backend.in_place().unwrap();
+    let store = open(&memory(MIB, 512)).unwrap();
+    harness.write(&*store, 512, filled(512, 3)).unwrap();
+    let memory = store.in_place().unwrap();
     let (from, to) = (memory.read_range(512, 512).unwrap(), memory.write_range(512, 512).unwrap());
     assert_eq!(from, to.cast_const());
-    // SAFETY: 512 bytes of the backend's memory, which nobody else uses.
+    // SAFETY: 512 bytes of the store's memory, which nobody else uses.
     unsafe { to.write(4) };
     let mut expected = vec![3; 512];
     expected[0] = 4;
-    assert_eq!(harness.read(&*backend, 512, 512).unwrap(), expected);
+    assert_eq!(harness.read(&*store, 512, 512).unwrap(), expected);
 }
 
 #[test]
 fn a_task_without_bytes_succeeds() {
     let mut harness = Harness::new();
-    for (backend, _dir) in each_kind(4096) {
-        harness.read(&*backend, 0, 0).unwrap();
-        harness.write(&*backend, MIB, filled(0, 0)).unwrap();
-        harness.discard(&*backend, &[]).unwrap();
-        harness.discard(&*backend, &[(0, 0), (4096, 0)]).unwrap();
+    for (store, _dir) in each_kind(4096) {
+        harness.read(&*store, 0, 0).unwrap();
+        harness.write(&*store, MIB, filled(0, 0)).unwrap();
+        harness.discard(&*store, &[]).unwrap();
+        harness.discard(&*store, &[(0, 0), (4096, 0)]).unwrap();
         let range = ByteRange { offset: 0, len: 0 };
         let zeroes = Op::WriteZeroes { range, fua: true, deallocate: false };
-        harness.run(&*backend, (zeroes, None)).0.unwrap();
+        harness.run(&*store, (zeroes, None)).0.unwrap();
     }
 }

@@ -4,7 +4,7 @@
 mod late;
 
 use late::LateStore;
-use roadtrain_store::{BackendKind, BackendSpec, DiskStore, SsdStore, Store, conformance, open};
+use roadtrain_store::{DiskStore, SsdStore, Store, StoreKind, StoreSpec, conformance, open};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,14 +14,14 @@ use std::time::Duration;
 const SIZE: u64 = 1 << 20;
 const SERVICE: Duration = Duration::from_micros(20);
 
-fn opened(kind: BackendKind, lba_bytes: u32) -> Arc<dyn Store> {
-    open(&BackendSpec { kind, lba_bytes, read_only: false }).unwrap()
+fn opened(kind: StoreKind, lba_bytes: u32) -> Arc<dyn Store> {
+    open(&StoreSpec { kind, lba_bytes, read_only: false }).unwrap()
 }
 
 #[test]
 fn memory() {
     for lba_bytes in [512, 4096] {
-        conformance::run(|| opened(BackendKind::Memory { size: SIZE }, lba_bytes));
+        conformance::run(|| opened(StoreKind::Memory { size: SIZE }, lba_bytes));
     }
 }
 
@@ -32,7 +32,7 @@ fn files(lba_bytes: u32) -> impl Fn() -> Arc<dyn Store> {
     move || {
         count.set(count.get() + 1);
         let path = directory.path().join(count.get().to_string());
-        opened(BackendKind::File { path, size: Some(SIZE), create: true }, lba_bytes)
+        opened(StoreKind::File { path, size: Some(SIZE), create: true }, lba_bytes)
     }
 }
 
@@ -72,14 +72,12 @@ fn block_device() {
         _ => return eprintln!("SKIPPED block_device: no loop devices here"),
     };
     let device = Loop(node.trim().into());
-    conformance::run(|| opened(BackendKind::Block { path: device.0.clone() }, 512));
+    conformance::run(|| opened(StoreKind::Block { path: device.0.clone() }, 512));
 }
 
 #[test]
 fn emulated_ssd() {
-    conformance::run(|| {
-        opened(BackendKind::Ssd { size: SIZE, service: SERVICE, parallel: 4 }, 512)
-    });
+    conformance::run(|| opened(StoreKind::Ssd { size: SIZE, service: SERVICE, parallel: 4 }, 512));
 }
 
 #[test]
@@ -113,5 +111,5 @@ fn errors_are_found() {
 #[test]
 #[should_panic(expected = "block 0")]
 fn losing_data_is_found() {
-    conformance::run(|| opened(BackendKind::Null { size: SIZE }, 512));
+    conformance::run(|| opened(StoreKind::Null { size: SIZE }, 512));
 }

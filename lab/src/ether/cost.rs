@@ -55,7 +55,7 @@ impl Step {
             Self::HostSends => "host: system call that sends (kernel, to the peer's ring)",
             Self::TargetTakes => "target: takes the frame from the ring, checks it",
             Self::TargetHandles => "target: queue pair, data to its place",
-            Self::TargetAnswers => "target: backend (memory), completion",
+            Self::TargetAnswers => "target: store (memory), completion",
             Self::TargetPacks => "target: builds the frame",
             Self::TargetSends => "target: system call that sends (kernel, to the peer's ring)",
             Self::HostTakes => "host: takes the frame from the ring, checks it",

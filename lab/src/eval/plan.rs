@@ -2,7 +2,7 @@
 //! that the measurements are held against.
 
 use super::metric::Metric;
-use crate::workload::{Backend, KIB, Load, Setup};
+use crate::workload::{KIB, Load, Setup, StoreKind};
 use std::fmt;
 
 /// How much to measure.
@@ -195,7 +195,7 @@ pub(crate) const FIXED: [Setup; 6] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, T
 pub(crate) const ALL: [Setup; 7] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE, AUTO];
 /// Without the ablation.
 pub(crate) const MAIN: [Setup; 6] = [UNBATCHED, NONE, I10, PINOF, TYCHE, AUTO];
-pub(crate) const BACKENDS: [Backend; 2] = [Backend::Memory, Backend::Ssd];
+pub(crate) const STORES: [StoreKind; 2] = [StoreKind::Memory, StoreKind::Ssd];
 
 impl Extent {
     /// The values of an axis.

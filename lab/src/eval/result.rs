@@ -24,7 +24,7 @@ pub(crate) struct Evaluation {
     pub(crate) ramp_seconds: f64,
     /// How long it all took.
     pub(crate) minutes: f64,
-    /// Requests a second that open loops' shares are of, by backend.
+    /// Requests a second that open loops' shares are of, by store.
     pub(crate) peaks: BTreeMap<String, f64>,
     pub(crate) runs: Vec<RunResult>,
     pub(crate) profiles: Vec<ProfileResult>,

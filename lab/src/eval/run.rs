@@ -2,7 +2,7 @@
 //! way round.
 
 use super::MIB;
-use super::plan::{AUTO, BACKENDS, Figure, I10, NONE, Point, Side};
+use super::plan::{AUTO, Figure, I10, NONE, Point, STORES, Side};
 use super::result::RunResult;
 use crate::floor;
 use crate::interrupt;
@@ -10,7 +10,7 @@ use crate::measure::{Measure, median};
 use crate::noise;
 use crate::product::{self, Timing};
 use crate::wired::{Contestant, Wired};
-use crate::workload::{Backend, Load, Wire};
+use crate::workload::{Load, StoreKind, Wire};
 use anyhow::{Context, bail};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -76,12 +76,11 @@ fn count(blocks: &[Block]) -> usize {
     blocks.iter().map(|block| block.sides.len()).sum()
 }
 
-/// The backends whose peak rate is asked for.
-fn paced(blocks: &[Block]) -> impl Iterator<Item = Backend> {
-    let open = |backend| {
-        move |block: &Block| block.load.peak_percent.is_some() && block.load.backend == backend
-    };
-    BACKENDS.into_iter().filter(move |&backend| blocks.iter().any(open(backend)))
+/// The stores whose peak rate is asked for.
+fn paced(blocks: &[Block]) -> impl Iterator<Item = StoreKind> {
+    let open =
+        |store| move |block: &Block| block.load.peak_percent.is_some() && block.load.store == store;
+    STORES.into_iter().filter(move |&store| blocks.iter().any(open(store)))
 }
 
 impl Manner {
@@ -111,11 +110,11 @@ impl Manner {
         }
     }
 
-    /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by backend that needs it.
+    /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by store that needs it.
     pub(super) fn peaks(&self, blocks: &[Block]) -> BTreeMap<String, f64> {
-        let peak = |backend| {
+        let peak = |store| {
             let rates = [NONE, I10, AUTO].into_iter().filter_map(|setup| {
-                let point = Point::new(Load::small(100, 128).on(backend), setup);
+                let point = Point::new(Load::small(100, 128).on(store), setup);
                 let runs = (0..PEAK_RUNS).filter_map(|_| self.measure(&point, None).ok());
                 median(runs.map(|measure| measure.iops))
             });
@@ -249,7 +248,7 @@ impl Manner {
 /// The rate of an open loop.
 fn rate(load: &Load, peaks: &BTreeMap<String, f64>) -> anyhow::Result<Option<f64>> {
     let Some(percent) = load.peak_percent else { return Ok(None) };
-    let peak = peaks.get(load.backend.name()).context("the peak rate could not be measured")?;
+    let peak = peaks.get(load.store.name()).context("the peak rate could not be measured")?;
     Ok(Some(peak * f64::from(percent) / 100.0))
 }
 
@@ -320,8 +319,8 @@ mod tests {
     #[test]
     fn only_needed_peaks_are_measured() {
         let paced = |extent| paced(&blocks(&figures::all(extent))).collect::<Vec<_>>();
-        assert_eq!(paced(Extent::Full), BACKENDS);
-        assert_eq!(paced(Extent::Quick), [Backend::Memory]);
+        assert_eq!(paced(Extent::Full), STORES);
+        assert_eq!(paced(Extent::Quick), [StoreKind::Memory]);
     }
 
     #[test]

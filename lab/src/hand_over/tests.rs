@@ -12,11 +12,11 @@ const BYTES: usize = 4096;
 const LONG: Duration = Duration::from_secs(60);
 
 fn memory(mode: Mode) -> Arc<dyn Store> {
-    handed(mode, BackendKind::Memory { size: 16 << 20 })
+    handed(mode, StoreKind::Memory { size: 16 << 20 })
 }
 
-fn handed(mode: Mode, kind: BackendKind) -> Arc<dyn Store> {
-    let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+fn handed(mode: Mode, kind: StoreKind) -> Arc<dyn Store> {
+    let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
     let below = roadtrain_store::open(&spec).expect("it opens");
     Arc::new(HandOverStore::new(mode, below).expect("threads start"))
 }
@@ -27,7 +27,7 @@ fn file(mode: Mode) -> Arc<dyn Store> {
     let name = format!("roadtrain-hand-over-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     File::create(&path).and_then(|file| file.set_len(16 << 20)).expect("a file");
-    let store = handed(mode, BackendKind::File { path: path.clone(), size: None, create: false });
+    let store = handed(mode, StoreKind::File { path: path.clone(), size: None, create: false });
     std::fs::remove_file(&path).expect("it is there");
     store
 }
@@ -134,7 +134,7 @@ fn commands_of_a_host_that_is_gone_leave_nothing() {
             drop(submit(&client, Op::Write, 100)); // its commands are at any stage now
             drop(client);
         }
-        let usage = || (server.usage().connections, server.usage().backend_commands);
+        let usage = || (server.usage().connections, server.usage().store_commands);
         eventually("its commands have ended", || usage() == (0, 0));
         server.stop();
         assert_eq!(Arc::strong_count(&store), 1, "{mode:?}: something is left");
@@ -147,7 +147,7 @@ fn a_target_stops_while_commands_are_under_way() {
         let server = serve(ssd(mode, Duration::from_secs(1), 1));
         let client = connect(&server, false);
         let completions = submit(&client, Op::Write, 100);
-        eventually("commands are in the store", || server.usage().backend_commands >= 50);
+        eventually("commands are in the store", || server.usage().store_commands >= 50);
         let begin = Instant::now();
         server.stop();
         // It gives up on a store that does not answer after ten seconds.

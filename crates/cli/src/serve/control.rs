@@ -10,7 +10,7 @@ use crate::namespace::NamespaceSpec;
 use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
-use roadtrain_engine::backend::BackendKind;
+use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
     Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError,
 };
@@ -154,7 +154,7 @@ impl Served {
         let traffic = Traffic {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             connections: usage.connections,
-            in_backends: usage.backend_commands,
+            in_stores: usage.store_commands,
             buffer_bytes: usage.buffer_bytes,
             requests: stats.requests,
             data_bytes: stats.data_bytes,
@@ -272,7 +272,7 @@ fn tcp_address(address: &str, port: u16) -> Outcome<SocketAddr> {
 /// The same, with the size that its file or device has.
 fn as_large_as_it_is(mut export: Export) -> Export {
     if let Blocks::Spec(spec) = &mut export.blocks
-        && let BackendKind::File { size, create, .. } = &mut spec.kind
+        && let StoreKind::File { size, create, .. } = &mut spec.kind
     {
         (*size, *create) = (None, false);
     }

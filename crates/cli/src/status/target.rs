@@ -4,7 +4,7 @@ use crate::identity::show_uuid;
 use crate::output::columns;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
-use roadtrain_engine::backend::BackendKind;
+use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{Blocks, Export};
 use roadtrain_proto::target::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
@@ -68,8 +68,8 @@ pub(crate) struct Traffic {
     pub uptime_seconds: f64,
     /// Connections, and lanes over Ethernet.
     pub connections: usize,
-    /// Commands that a backend has.
-    pub in_backends: usize,
+    /// Commands that a store has.
+    pub in_stores: usize,
     /// Memory of data in flight.
     pub buffer_bytes: usize,
     /// Requests that were answered.
@@ -177,11 +177,11 @@ impl TargetReport {
         }
         line("process", self.pid.to_string());
         let Some(Inside { traffic, subsystems }) = &self.inside else { return text };
-        let Traffic { connections, in_backends, buffer_bytes, requests, data_bytes, .. } = traffic;
+        let Traffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } = traffic;
         let buffers = show_bytes(*buffer_bytes as u64);
         line(
             "load",
-            format!("{connections} connections, {in_backends} in backends, {buffers} of buffers"),
+            format!("{connections} connections, {in_stores} in stores, {buffers} of buffers"),
         );
         line("total", format!("{requests} requests, {}", show_bytes(*data_bytes)));
         for subsystem in subsystems {
@@ -266,10 +266,10 @@ impl NamespaceReport {
 fn store(blocks: &Blocks) -> String {
     let Blocks::Spec(spec) = blocks else { return "the program's own".into() };
     match &spec.kind {
-        BackendKind::Memory { .. } => "mem".into(),
-        BackendKind::Ssd { .. } => "ssd".into(),
-        BackendKind::Null { .. } => "null".into(),
-        BackendKind::File { path, .. } => format!("file:{}", path.display()),
-        BackendKind::Block { path } => format!("block:{}", path.display()),
+        StoreKind::Memory { .. } => "mem".into(),
+        StoreKind::Ssd { .. } => "ssd".into(),
+        StoreKind::Null { .. } => "null".into(),
+        StoreKind::File { path, .. } => format!("file:{}", path.display()),
+        StoreKind::Block { path } => format!("block:{}", path.display()),
     }
 }

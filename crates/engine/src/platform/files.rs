@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// Descriptors that are no connections: rings, mailboxes, backends, logs.
+/// Descriptors that are no connections: rings, mailboxes, stores, logs.
 const OTHERS: u64 = 64;
 /// Of them, for each reactor.
 const EACH_REACTOR: u64 = 8;

@@ -1,12 +1,12 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
-use super::backends::{Backends, Open};
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
 use super::listeners::{self, ListenSocket, Opened};
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::order::Order;
+use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
@@ -33,7 +33,7 @@ const NEVER: u64 = u64::MAX;
 
 struct State {
     target: Target,
-    backends: Backends,
+    stores: Stores,
     presences: Presences<RawFd>,
 }
 
@@ -81,12 +81,12 @@ impl Control {
     /// Starts a thread, too, which looks at stores whose size others may have changed. It ends with this.
     pub(super) fn new(
         target: Target,
-        backends: Backends,
+        stores: Stores,
         exports: TargetConfig<Export>,
     ) -> io::Result<Arc<Self>> {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
         let control = Arc::new(Control {
-            state: Mutex::new(State { target, backends, presences: Presences::default() }),
+            state: Mutex::new(State { target, stores, presences: Presences::default() }),
             exports: Mutex::new(exports),
             resized,
             reactors: OnceLock::new(),
@@ -111,8 +111,8 @@ impl Control {
 
     /// Watches the sizes of stores that are new.
     fn watch_sizes(&self) {
-        let backends = self.lock().backends.clone();
-        for (_, _, store) in backends.all() {
+        let stores = self.lock().stores.clone();
+        for (_, _, store) in stores.all() {
             store.watch_size(|| {
                 let (resized, store) = (self.resized.clone(), Arc::downgrade(store));
                 Arc::new(move || drop(resized.send(store.clone())))
@@ -122,7 +122,7 @@ impl Control {
 
     /// Gives the namespaces of a store the size that it has by now.
     fn check_size(&self, store: &Arc<OpenStore>) -> Result<(), ConfigError> {
-        let backends = self.lock().backends.clone();
+        let stores = self.lock().stores.clone();
         let size = |open: &Open| {
             let store = store.store();
             let plan = store.plan(open.export.bytes()).ok()?;
@@ -130,8 +130,8 @@ impl Control {
         };
         let differs =
             |open: &Open| Arc::ptr_eq(&open.store, store) && size(open) != Some(open.config.blocks);
-        let is_it = |nqn: &str, nsid| backends.get(nqn, nsid).is_some_and(differs);
-        if !backends.all().any(|(nqn, nsid, _)| is_it(nqn, nsid)) {
+        let is_it = |nqn: &str, nsid| stores.get(nqn, nsid).is_some_and(differs);
+        if !stores.all().any(|(nqn, nsid, _)| is_it(nqn, nsid)) {
             return Ok(());
         }
         self.change(is_it, |exports| Ok(exports.clone())).map(drop)
@@ -248,7 +248,7 @@ impl Control {
                     field = "HOSTNQN",
                     value,
                     %status,
-                    "Connect refused: commands of the host's lost connections are in a backend"
+                    "Connect refused: commands of the host's lost connections are in a store"
                 );
                 let completion = Some((status, 0));
                 return Answer { completion, ..Answer::default() };
@@ -312,7 +312,7 @@ impl Control {
         let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
         let Some(table) = table else { return NamespaceTable::default() };
         let local = table.iter().filter_map(|(nsid, geometry)| {
-            let open = state.backends.get(&connected.subnqn, nsid)?;
+            let open = state.stores.get(&connected.subnqn, nsid)?;
             let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
             let in_place = store.store().in_place();
             let unflushed = Unflushed::new(&store, &user);
@@ -326,7 +326,7 @@ impl Control {
         let state = self.lock();
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
-        let open = nsids.filter_map(|nsid| state.backends.get(&connected.subnqn, nsid));
+        let open = nsids.filter_map(|nsid| state.stores.get(&connected.subnqn, nsid));
         open.map(|open| open.store.clone()).collect()
     }
 
@@ -337,7 +337,7 @@ impl Control {
         self.publish(state);
     }
 
-    /// The controller shuts down: whether none of its commands is in a backend any more. If not, the command that asks
+    /// The controller shuts down: whether none of its commands is in a store any more. If not, the command that asks
     /// is to be tried again at [`Order::Settled`].
     pub(super) fn quiesce(&self, connected: &Connected) -> bool {
         let mut state = self.lock();
@@ -349,14 +349,14 @@ impl Control {
         is_quiet
     }
 
-    /// A lane of a controller that shuts down has no command in a backend any more.
+    /// A lane of a controller that shuts down has no command in a store any more.
     pub(super) fn quiesced(&self, connected: &Connected) {
         let mut state = self.lock();
         state.target.quiesced(connected.cntlid, connected.qid);
         self.settle(&mut state);
     }
 
-    /// A lane has ended while its commands are in a backend: its host cannot connect until [`Control::left`].
+    /// A lane has ended while its commands are in a store: its host cannot connect until [`Control::left`].
     pub(super) fn drains(&self, presence: &Presence) {
         let mut state = self.lock();
         state.presences.drain(presence);
@@ -404,8 +404,8 @@ impl Control {
     /// Brings every store to stable storage, when nobody writes any more: what failed, by subsystem and
     /// namespace.
     pub(super) fn close(&self) -> Vec<(String, u32, io::Error)> {
-        let backends = self.lock().backends.clone();
-        let closed = backends.all().map(|(nqn, nsid, store)| (nqn, nsid, store.close()));
+        let stores = self.lock().stores.clone();
+        let closed = stores.all().map(|(nqn, nsid, store)| (nqn, nsid, store.close()));
         closed
             .filter_map(|(nqn, nsid, result)| Some((nqn.to_owned(), nsid, result.err()?)))
             .collect()
@@ -459,7 +459,7 @@ impl Control {
     ) -> Result<Vec<Operation>, ConfigError> {
         let (open, config) = {
             let state = self.lock();
-            (state.backends.clone(), state.target.config().clone())
+            (state.stores.clone(), state.target.config().clone())
         };
         let mut prepared = open.prepare(&next.subsystems, looked)?;
         let before = (&old.listeners[..], &config.listeners[..]);
@@ -470,8 +470,8 @@ impl Control {
         let mut state = self.lock();
         // Checked, so it does not fail, and has not changed anything if it does.
         state.target.apply(&changes)?;
-        let switched = prepared.switch(&mut state.backends);
-        let reclassed = state.backends.reclassed(&open).map(|(nqn, open)| {
+        let switched = prepared.switch(&mut state.stores);
+        let reclassed = state.stores.reclassed(&open).map(|(nqn, open)| {
             let (nqn, namespace) = (nqn.to_owned(), open.config.clone());
             Operation::ReplaceNamespace { nqn, namespace }
         });

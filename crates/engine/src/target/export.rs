@@ -2,14 +2,14 @@
 
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::{Description, NamespaceId, SubsystemConfig};
-use roadtrain_store::{BackendSpec, Store};
+use roadtrain_store::{Store, StoreSpec};
 use std::sync::Arc;
 
 /// Where a namespace's blocks are kept.
 #[derive(Clone, Debug)]
 pub enum Blocks {
     /// The target opens it.
-    Spec(BackendSpec),
+    Spec(StoreSpec),
     /// It is open: the same as in another export, if it is the same store.
     Store(Arc<dyn Store>),
 }
@@ -33,19 +33,19 @@ pub struct Export {
     pub nsid: u32,
     /// Where the blocks are kept.
     pub blocks: Blocks,
-    /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the backend's blocks.
+    /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the store's blocks.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the backend's blocks.
+    /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the store's blocks.
     pub nguid: Option<[u8; 16]>,
     /// Class of its commands that do not say theirs; `None`: their connection's.
     pub class: Option<Class>,
 }
 
 impl Export {
-    /// The blocks of `backend` as namespace `nsid`, everything else by default.
+    /// The blocks of `store` as namespace `nsid`, everything else by default.
     #[must_use]
-    pub fn new(nsid: u32, backend: BackendSpec) -> Self {
-        let blocks = Blocks::Spec(backend);
+    pub fn new(nsid: u32, store: StoreSpec) -> Self {
+        let blocks = Blocks::Spec(store);
         Export { nsid, blocks, uuid: None, nguid: None, class: None }
     }
 

@@ -3,17 +3,17 @@
 use super::server::BROKEN_CORE;
 use super::tests::{LONG, NQN, eventually};
 use super::{Export, Server, ServerConfig, Subsystem};
-use crate::backend::{BackendKind, BackendSpec};
 use crate::host::{Controller, Front, HostConfig, Turn};
 use crate::pulse::Silent;
+use crate::store::{StoreKind, StoreSpec};
 use roadtrain_proto::time::Instant;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 fn config(reactors: usize) -> ServerConfig {
-    let kind = BackendKind::Memory { size: 1 << 20 };
-    let backend = BackendSpec { kind, lba_bytes: 512, read_only: false };
-    let exports = vec![Export::new(1, backend)];
+    let kind = StoreKind::Memory { size: 1 << 20 };
+    let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+    let exports = vec![Export::new(1, store)];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     config.cores = vec![0; reactors];

@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 use roadtrain_store::{
-    BackendKind, BackendSpec, Completion, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store,
+    Completion, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind, StoreSpec,
     Then, Token,
 };
 use roadtrain_wire::status::Status;
@@ -37,8 +37,8 @@ impl Fails {
 
 impl Flaky {
     pub(super) fn new(path: &Path) -> Arc<Flaky> {
-        let kind = BackendKind::File { path: path.into(), size: Some(1 << 20), create: true };
-        let spec = BackendSpec { kind, lba_bytes: 4096, read_only: false };
+        let kind = StoreKind::File { path: path.into(), size: Some(1 << 20), create: true };
+        let spec = StoreSpec { kind, lba_bytes: 4096, read_only: false };
         let below = roadtrain_store::open(&spec).unwrap();
         Arc::new(Flaky { below, fails: Arc::default() })
     }

@@ -71,7 +71,7 @@ pub(super) struct Shared {
 
 /// One queue pair at the target.
 pub(super) struct TargetLane {
-    /// Index in the reactor, and which use of it: marks the lane's backend tasks.
+    /// Index in the reactor, and which use of it: marks the lane's store tasks.
     pub(super) id: (u32, u32),
     pub(super) peer: String,
     transport: Transport,

@@ -1,6 +1,5 @@
 //! The target: reactors that serve lanes, and the control plane they share.
 
-mod backends;
 #[cfg(test)]
 mod connection_limit_tests;
 mod control;
@@ -23,6 +22,7 @@ mod open_store;
 mod order;
 mod reactor;
 mod server;
+mod stores;
 mod tasks;
 #[cfg(test)]
 mod tests;

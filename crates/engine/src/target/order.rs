@@ -55,10 +55,10 @@ pub(super) enum Order {
 /// What a target holds at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Connections, with those whose commands are still in a backend.
+    /// Connections, with those whose commands are still in a store.
     pub connections: usize,
-    /// Commands in the backends.
-    pub backend_commands: usize,
+    /// Commands in the stores.
+    pub store_commands: usize,
     /// Buffer memory in use, in octets.
     pub buffer_bytes: usize,
     /// Buffer memory that was in use since reactors were last idle, in octets.

@@ -34,7 +34,7 @@ use std::time::Duration;
 use timers::Timers;
 
 const RING_ENTRIES: u32 = 1024;
-/// Longest wait for the backend when a reactor ends.
+/// Longest wait for the store when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// Octets in buffers that a lane whose socket is full may have unsent, and still be received from; or that share of
@@ -102,7 +102,7 @@ impl Reactor {
         })
     }
 
-    /// Runs until told to stop; then ends every lane and waits until no command is in a backend.
+    /// Runs until told to stop; then ends every lane and waits until no command is in a store.
     pub(super) fn run(&mut self) -> io::Result<()> {
         reactor::run(self)?;
         self.listeners.close();

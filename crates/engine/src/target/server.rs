@@ -1,6 +1,5 @@
 //! A running target: its listeners and reactors.
 
-use super::backends::Backends;
 use super::control::Control;
 use super::error::ServerError;
 #[cfg(feature = "ether")]
@@ -11,6 +10,7 @@ use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
 use super::order::{Order, Usage};
 use super::reactor::{Parts, Reactor};
+use super::stores::Stores;
 use super::tickets::Tickets;
 use crate::buffer::Pool;
 use crate::clock;
@@ -52,7 +52,7 @@ const BUFFER_IDLE: Duration = Duration::from_secs(10);
 /// Longest wait for a reactor's counters.
 const STATS_WAIT: Duration = Duration::from_secs(1);
 
-/// Longest wait for reactors that end: longer than they wait for their backends.
+/// Longest wait for reactors that end: longer than they wait for their stores.
 const REACTORS_WAIT: Duration = Duration::from_secs(15);
 const SHUT_DOWN_PAUSE: Duration = Duration::from_millis(2);
 /// Longest wait for what was written to become stable when a target ends.
@@ -88,7 +88,7 @@ pub struct ServerConfig {
     /// A connection ends that has not connected a queue by then.
     pub connect_timeout: Duration,
     /// While other connections wait for buffers, one ends that has had a buffer for so long for a command whose
-    /// data does not come or whose answer is not taken. Time in the backend does not count.
+    /// data does not come or whose answer is not taken. Time in the store does not count.
     pub transfer_timeout: Duration,
     /// After this time without using its buffers a reactor gives their memory back to the system.
     pub buffer_idle: Duration,
@@ -153,7 +153,7 @@ impl Server {
         self.ask(Order::Drops).fold(Drops::default(), |sum, drops| sum + drops)
     }
 
-    /// Opens the backends, listens, starts the reactors.
+    /// Opens the stores, listens, starts the reactors.
     ///
     /// # Errors
     /// The first thing that cannot be had; nothing keeps running then.
@@ -172,16 +172,16 @@ impl Server {
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
         let near = numa::take_from(memory.clone());
-        let mut prepared = Backends::default().prepare(&config.subsystems, |_, _| true)?;
+        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(near);
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         let system = |source| ServerError::System { what: "thread", source };
-        let control = Control::new(target, prepared.backends(), exports).map_err(system)?;
+        let control = Control::new(target, prepared.stores(), exports).map_err(system)?;
         let health = Arc::<Health>::default();
         let reactors = spawn(&config, ports, affinities, &control, &health)?;
         control.listen(sockets);
-        drop(prepared.switch(&mut Backends::default())); // a start that fails leaves no new files
+        drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
         Ok(Server { control, memory, health, reactors })
     }
 
@@ -279,7 +279,7 @@ impl Server {
     pub fn usage(&self) -> Usage {
         self.ask(Order::Usage).fold(Usage::default(), |sum, usage| Usage {
             connections: sum.connections + usage.connections,
-            backend_commands: sum.backend_commands + usage.backend_commands,
+            store_commands: sum.store_commands + usage.store_commands,
             buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
             kept_bytes: sum.kept_bytes + usage.kept_bytes,
             reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
@@ -312,7 +312,7 @@ impl Server {
         self.reactors.0[reactor].0.send(Order::Call(Box::new(call)));
     }
 
-    /// Ends every connection, waits for the backends, ends the reactors, and brings everything that was
+    /// Ends every connection, waits for the stores, ends the reactors, and brings everything that was
     /// written to stable storage.
     ///
     /// # Errors

@@ -374,7 +374,7 @@ impl Tasks {
 impl Drop for Tasks {
     fn drop(&mut self) {
         if self.count() > 0 {
-            tracing::warn!(count = self.count(), "the backend does not answer");
+            tracing::warn!(count = self.count(), "the store does not answer");
         }
     }
 }
@@ -435,7 +435,7 @@ fn ranges(list: &[u8], count: u32, geometry: &Geometry) -> Result<Box<[ByteRange
 mod tests {
     use super::*;
     use crate::clock;
-    use roadtrain_store::{BackendKind, BackendSpec};
+    use roadtrain_store::{StoreKind, StoreSpec};
     use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(3600);
@@ -448,8 +448,8 @@ mod tests {
 
     impl Harness {
         fn new(parallel: u16) -> Harness {
-            let kind = BackendKind::Ssd { size: 1 << 20, service: LONG, parallel };
-            let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+            let kind = StoreKind::Ssd { size: 1 << 20, service: LONG, parallel };
+            let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
             Harness {
                 ring: Ring::new(4).unwrap(),
                 tasks: Tasks::new(Arc::new(|_, _| false), Completions::new(|_| false)),
@@ -478,7 +478,7 @@ mod tests {
         fn first_octet(&self) -> u8 {
             let start = self.ssd.store().in_place().unwrap();
             let start = start.read_range(0, 512).unwrap();
-            // SAFETY: the backend's own, which only this thread uses.
+            // SAFETY: the store's own, which only this thread uses.
             unsafe { *start }
         }
     }
@@ -518,8 +518,8 @@ mod tests {
 
     #[test]
     fn a_command_goes_and_comes_with_its_buffer() {
-        let kind = BackendKind::Memory { size: 1 << 20 };
-        let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+        let kind = StoreKind::Memory { size: 1 << 20 };
+        let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
         let store = Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap()));
         let mut harness = Harness::new(1);
         let mut run = |job| {

@@ -1,10 +1,10 @@
-//! A target whose backend answers when it is told to.
+//! A target whose store answers when it is told to.
 
 use super::flaky::{self, Slow};
 use super::{Export, Server, ServerConfig, Subsystem};
-use crate::backend::{BackendKind, BackendSpec};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostConfig, HostError, Op, Request};
+use crate::store::{StoreKind, StoreSpec};
 use roadtrain_wire::fabrics::{Connect, ConnectData, Property, property};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
@@ -77,7 +77,7 @@ pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 
 /// So that no old write overtakes its retry, or a newer one.
 #[test]
-fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
+fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_store() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
@@ -86,7 +86,7 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
         let client = connect(&server, "nqn.x:host").unwrap();
         let (done, ended) = channel();
         client.submit_to(read(), &done);
-        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        eventually("the read is in the store", || server.usage().store_commands == 1);
         drop(client); // gives up after its timeout
         assert!(ended.recv_timeout(LONG).unwrap().status.is(Status::HOST_PATH_ERROR));
 
@@ -96,10 +96,10 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_backend() {
             assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
         }
         drop(connect(&server, "nqn.x:other").expect("others are not concerned"));
-        assert_eq!(server.usage().backend_commands, 1);
+        assert_eq!(server.usage().store_commands, 1);
 
         std::fs::write(&fifo, [0; 4096]).unwrap();
-        eventually("the read is over", || server.usage().backend_commands == 0);
+        eventually("the read is over", || server.usage().store_commands == 0);
         drop(connect(&server, "nqn.x:host").unwrap());
         eventually("everything is given back", || server.usage().connections == 0);
     }
@@ -115,7 +115,7 @@ fn a_first_connection_waits_while_the_controller_is_busy() {
     let client = connect(&server, "nqn.x:host").unwrap();
     let (done, _ended) = channel();
     client.submit_to(read(), &done);
-    eventually("the read is in the backend", || server.usage().backend_commands == 1);
+    eventually("the read is in the store", || server.usage().store_commands == 1);
     drop(client);
     let mut config = host_config(&server, "nqn.x:host");
     config.connect_timeout = LONG;
@@ -196,7 +196,7 @@ fn queues(server: &Server) -> (Admin, Queue) {
 
 /// The kernel gives up what it has not done.
 #[test]
-fn an_abort_ends_a_command_in_the_backend() {
+fn an_abort_ends_a_command_in_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
@@ -204,13 +204,13 @@ fn an_abort_ends_a_command_in_the_backend() {
         let server = serve(&fifo, reactors);
         let (mut admin, mut queue) = queues(&server);
         queue.read(2, 0);
-        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        eventually("the read is in the store", || server.usage().store_commands == 1);
         let mut abort = Sqe::new(opcode::ABORT, 0);
         abort.cdw10 = (1 | 2 << 16).into();
         let cqe = admin.run("Abort", &abort, &[], &mut []).unwrap();
         assert_eq!(cqe.dw0.get(), 0, "it was aborted");
         assert_eq!(queue.completion(), (2, Status::ABORT_REQUESTED));
-        assert_eq!(server.usage().backend_commands, 0);
+        assert_eq!(server.usage().store_commands, 0);
     }
 }
 
@@ -227,9 +227,9 @@ fn a_read_with_fua_is_synced_first() {
     assert!(cid == 2 && !status.is_success(), "{status}");
 }
 
-/// The host hears that the shutdown is complete when no command of it is in a backend any more.
+/// The host hears that the shutdown is complete when no command of it is in a store any more.
 #[test]
-fn a_shutdown_waits_for_commands_in_the_backend() {
+fn a_shutdown_waits_for_commands_in_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     make_fifo(&fifo);
@@ -237,7 +237,7 @@ fn a_shutdown_waits_for_commands_in_the_backend() {
         let server = serve(&fifo, reactors);
         let (mut admin, mut queue) = queues(&server);
         queue.read(2, 0);
-        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        eventually("the read is in the store", || server.usage().store_commands == 1);
         let shutdown = Property::set(property::CC, 0x0046_4001);
         std::thread::scope(|scope| {
             let shutting = scope.spawn(|| {
@@ -249,19 +249,19 @@ fn a_shutdown_waits_for_commands_in_the_backend() {
                 assert_eq!(cid, 3);
                 status.is(Status::COMMAND_SEQUENCE_ERROR)
             });
-            assert!(!shutting.is_finished(), "the read is in the backend");
+            assert!(!shutting.is_finished(), "the read is in the store");
             std::fs::write(&fifo, [0; 4096]).unwrap();
             shutting.join().unwrap();
         });
-        assert_eq!(server.usage().backend_commands, 0);
+        assert_eq!(server.usage().store_commands, 0);
     }
 }
 
 /// Opening may take as long as a network file system likes; the lock is taken before every sleep of a reactor.
 #[test]
 fn a_reload_that_waits_for_a_file_holds_nobody_up() {
-    let kind = BackendKind::Memory { size: 1 << 20 };
-    let memory = Export::new(1, BackendSpec { kind, lba_bytes: 512, read_only: false });
+    let kind = StoreKind::Memory { size: 1 << 20 };
+    let memory = Export::new(1, StoreSpec { kind, lba_bytes: 512, read_only: false });
     let slow = Arc::new(Slow::default());
     let late = Export::with_store(2, slow.clone());
     let subsystem = |exports| vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }];

@@ -1,8 +1,8 @@
 //! Interfaces between host and target.
 
 use crate::skipped::{skipped_test, this_test};
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::host::{EtherAddress, HostConfig};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use std::process::Command;
 use std::thread;
@@ -56,13 +56,13 @@ impl Lab {
 
     /// A target with 16 MiB of memory, which says that it is the same whenever it is started.
     pub(crate) fn serve(&self) -> Server {
-        self.serve_from(BackendKind::Memory { size: 16 << 20 })
+        self.serve_from(StoreKind::Memory { size: 16 << 20 })
     }
 
     /// A target with such a namespace.
-    pub(crate) fn serve_from(&self, kind: BackendKind) -> Server {
-        let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
-        let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, backend) }];
+    pub(crate) fn serve_from(&self, kind: StoreKind) -> Server {
+        let store = StoreSpec { kind, lba_bytes: 4096, read_only: false };
+        let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, store) }];
         let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
         let interfaces = self.interfaces("target");
         let ether = Some(EtherConfig::new(interfaces));

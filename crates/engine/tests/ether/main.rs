@@ -5,11 +5,11 @@ mod lab;
 mod skipped;
 
 use lab::{Lab, NQN, in_lab};
-use roadtrain_engine::backend::BackendKind;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{
     Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
 };
+use roadtrain_engine::store::StoreKind;
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -158,7 +158,7 @@ fn requests_fail_when_the_target_stays_away() {
 fn a_request_without_answer_is_not_waited_for() {
     in_lab(1, |lab| {
         let (size, service) = (16 << 20, Duration::from_secs(8));
-        let _server = lab.serve_from(BackendKind::Ssd { size, service, parallel: 1 });
+        let _server = lab.serve_from(StoreKind::Ssd { size, service, parallel: 1 });
         let config = HostConfig { io_timeout: Some(Duration::from_millis(500)), ..lab.host() };
         let client = Client::connect(config).unwrap();
         let (done, ended) = channel();

@@ -1,4 +1,4 @@
-//! Abort: what waits, for data, for a buffer, for the backend, ends; nothing of it is executed after that.
+//! Abort: what waits, for data, for a buffer, for the store, ends; nothing of it is executed after that.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -140,19 +140,19 @@ fn commands_that_wait_for_an_emulated_ssd_are_aborted() {
     let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 8);
     sqe.set_in_capsule(4096);
     peer.send(&raw::command(4, sqe, &[1; 4096], raw::PLAIN));
-    eventually("they wait", || harness.server.usage().backend_commands == 3);
+    eventually("they wait", || harness.server.usage().store_commands == 3);
     for cid in [4, 2, 3] {
         assert!(abort(&mut harness.admin, 1, cid), "{cid}");
         assert_eq!(peer.completion(cid), Status::ABORT_REQUESTED);
     }
-    assert_eq!(harness.server.usage().backend_commands, 0);
+    assert_eq!(harness.server.usage().store_commands, 0);
     assert!(!abort(&mut harness.admin, 1, 2), "it has ended");
     assert!(!abort(&mut harness.admin, 7, 2), "no such queue");
 }
 
 /// A reset does not end what is in a store: RDY stays until it has ended by itself.
 #[test]
-fn a_reset_is_over_when_no_command_is_in_the_backend() {
+fn a_reset_is_over_when_no_command_is_in_the_store() {
     const SERVICE: Duration = Duration::from_secs(2);
     for reset in [false, true] {
         let mut config = server_config(vec![ssd(1, MIB, BLOCK, SERVICE, 1)]);
@@ -160,7 +160,7 @@ fn a_reset_is_over_when_no_command_is_in_the_backend() {
         let mut harness = Harness::with(config);
         let mut peer = harness.queue(raw::PLAIN);
         peer.send(&read(2, 4096));
-        eventually("it is in the backend", || harness.server.usage().backend_commands == 1);
+        eventually("it is in the store", || harness.server.usage().store_commands == 1);
         if !reset {
             // A lane that the host disconnects is waited for as well.
             peer.send(&raw::command(3, fabrics_sqe(fctype::DISCONNECT), &[], raw::PLAIN));
@@ -174,6 +174,6 @@ fn a_reset_is_over_when_no_command_is_in_the_backend() {
             csts.dw0.get() & 1 != 0
         };
         eventually("the reset is over", || !is_ready());
-        assert_eq!(harness.server.usage().backend_commands, 0, "a command is in the backend");
+        assert_eq!(harness.server.usage().store_commands, 0, "a command is in the store");
     }
 }

@@ -3,9 +3,9 @@
 use crate::harness::*;
 use crate::loss::sqes;
 use crate::proxy::Proxy;
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Client, HostError, discover};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{ConfigError, Export, Operation, Place, Server, Subsystem};
 use roadtrain_wire::discovery::DiscoveryEntry;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -84,8 +84,8 @@ fn one_thing_is_changed_at_a_time() {
 
 /// A file, as large as it is.
 fn file_of(nsid: u32, path: &Path) -> Export {
-    let kind = BackendKind::File { path: path.to_owned(), size: None, create: false };
-    Export::new(nsid, BackendSpec { kind, lba_bytes: 512, read_only: false })
+    let kind = StoreKind::File { path: path.to_owned(), size: None, create: false };
+    Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false })
 }
 
 #[test]

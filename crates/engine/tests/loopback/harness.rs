@@ -1,8 +1,8 @@
 //! A target to test against, and hosts for it.
 
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Blocks, Export, Server, ServerConfig, Subsystem, Usage};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,26 +14,26 @@ pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
 
 pub fn memory(nsid: u32, size: u64, lba_bytes: u32) -> Export {
-    export(nsid, BackendKind::Memory { size }, lba_bytes)
+    export(nsid, StoreKind::Memory { size }, lba_bytes)
 }
 
 pub fn ssd(nsid: u32, size: u64, lba_bytes: u32, service: Duration, parallel: u16) -> Export {
-    export(nsid, BackendKind::Ssd { size, service, parallel }, lba_bytes)
+    export(nsid, StoreKind::Ssd { size, service, parallel }, lba_bytes)
 }
 
 pub fn file(nsid: u32, directory: &tempfile::TempDir, size: u64, lba_bytes: u32) -> Export {
     let path = directory.path().join(format!("{nsid}.img"));
-    export(nsid, BackendKind::File { path, size: Some(size), create: true }, lba_bytes)
+    export(nsid, StoreKind::File { path, size: Some(size), create: true }, lba_bytes)
 }
 
-fn export(nsid: u32, kind: BackendKind, lba_bytes: u32) -> Export {
-    let backend = BackendSpec { kind, lba_bytes, read_only: false };
-    Export::new(nsid, backend)
+fn export(nsid: u32, kind: StoreKind, lba_bytes: u32) -> Export {
+    let store = StoreSpec { kind, lba_bytes, read_only: false };
+    Export::new(nsid, store)
 }
 
 pub fn read_only(export: Export) -> Export {
     let Blocks::Spec(spec) = export.blocks else { return export };
-    Export { blocks: Blocks::Spec(BackendSpec { read_only: true, ..spec }), ..export }
+    Export { blocks: Blocks::Spec(StoreSpec { read_only: true, ..spec }), ..export }
 }
 
 pub fn subsystem(exports: Vec<Export>) -> Subsystem {

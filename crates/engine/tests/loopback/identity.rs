@@ -1,9 +1,9 @@
 //! Which blocks a request means: targets that come back with others, and configurations that put others there.
 
 use crate::harness::*;
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Completion, NamespaceInfo, Op};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Export, Server, Subsystem};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 
 fn file_at(nsid: u32, path: &Path, size: Option<u64>) -> Export {
-    let kind = BackendKind::File { path: path.into(), size, create: size.is_some() };
-    Export::new(nsid, BackendSpec { kind, lba_bytes: 512, read_only: false })
+    let kind = StoreKind::File { path: path.into(), size, create: size.is_some() };
+    Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false })
 }
 
 fn namespace(client: &Client, nsid: u32) -> NamespaceInfo {

@@ -1,4 +1,4 @@
-//! Every operation, on every kind of backend, block size and digest.
+//! Every operation, on every kind of store, block size and digest.
 
 #[path = "../../../proto/examples/toy_policy.rs"]
 #[allow(dead_code, reason = "an example has a main function")]

@@ -76,10 +76,10 @@ fn no_command_is_faster_than_the_station() {
 fn a_target_that_stops_does_not_wait_for_it() {
     let (server, client) = pair(Duration::from_secs(1), 1, 2);
     let completions = submit(&client, Op::Write, 0..100);
-    eventually("commands are in the backend", || server.usage().backend_commands >= 50);
+    eventually("commands are in the store", || server.usage().store_commands >= 50);
     let begin = Instant::now();
     server.stop();
-    // It gives up on a backend that does not answer after ten seconds.
+    // It gives up on a store that does not answer after ten seconds.
     assert!(begin.elapsed() < Duration::from_secs(9), "not {:?}", begin.elapsed());
     drop(completions);
 }

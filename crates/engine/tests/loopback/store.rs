@@ -7,9 +7,9 @@ mod toy_store;
 
 use crate::harness::*;
 use late::LateStore;
-use roadtrain_engine::backend::{BackendKind, BackendSpec, SsdStore, Store, conformance, open};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
+use roadtrain_engine::store::{SsdStore, Store, StoreKind, StoreSpec, conformance, open};
 use roadtrain_engine::target::{Export, Server};
 use roadtrain_wire::status::Status;
 use std::fs::File;
@@ -130,8 +130,8 @@ fn a_block_device_that_grows_is_seen() {
         _ => return eprintln!("SKIPPED a_block_device_that_grows_is_seen: no loop devices here"),
     };
     let device = Loop(node.trim().to_owned());
-    let kind = BackendKind::Block { path: device.0.clone().into() };
-    let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+    let kind = StoreKind::Block { path: device.0.clone().into() };
+    let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
     let server = serve(vec![Export::new(1, spec)]);
     let client = connect(&server);
     file.set_len(4 * MIB).unwrap();
@@ -170,8 +170,8 @@ fn hosts_leave_while_a_store_has_their_commands() {
 fn a_store_on_top_of_a_file_changes_what_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk");
-    let kind = BackendKind::File { path: path.clone(), size: Some(16 * MIB), create: true };
-    let file = open(&BackendSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
+    let kind = StoreKind::File { path: path.clone(), size: Some(16 * MIB), create: true };
+    let file = open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
     let (server, client) = pair(Arc::new(XorStore::new(file, 0x5a)));
     assert!(run(&client, Op::Write, &slots(), 0).is_empty());
     assert!(run(&client, Op::Read, &slots(), 0).is_empty());
@@ -189,8 +189,8 @@ fn a_store_on_top_of_a_file_changes_what_is_kept() {
 #[test]
 fn the_toy_store_keeps_the_contract() {
     let memory = || {
-        let kind = BackendKind::Memory { size: MIB };
-        open(&BackendSpec { kind, lba_bytes: 512, read_only: false }).unwrap()
+        let kind = StoreKind::Memory { size: MIB };
+        open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap()
     };
     conformance::run(|| Arc::new(XorStore::new(memory(), 0x5a)));
     conformance::run(|| Arc::new(XorStore::new(Arc::new(LateStore::new(256, 0)), 0xff)));

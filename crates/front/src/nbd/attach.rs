@@ -113,7 +113,7 @@ fn listen(address: &NbdAddress, nsid: u32, view: &ControllerView) -> Result<Endp
 mod tests {
     use super::super::server::harness::Client;
     use super::*;
-    use roadtrain_engine::backend::{BackendKind, BackendSpec};
+    use roadtrain_engine::store::{StoreKind, StoreSpec};
     use roadtrain_engine::target::{self, Server, ServerConfig, Subsystem};
     use roadtrain_wire::nbd::{Command, Errno, command_flag};
     use std::path::Path;
@@ -122,9 +122,9 @@ mod tests {
     const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5a7e0000-0000-4000-8000-000000000001";
 
     fn memory(size: u64) -> Vec<Subsystem> {
-        let kind = BackendKind::Memory { size };
-        let backend = BackendSpec { kind, lba_bytes: 4096, read_only: false };
-        let exports = vec![target::Export::new(7, backend)];
+        let kind = StoreKind::Memory { size };
+        let store = StoreSpec { kind, lba_bytes: 4096, read_only: false };
+        let exports = vec![target::Export::new(7, store)];
         vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }]
     }
 

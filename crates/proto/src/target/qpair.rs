@@ -141,7 +141,7 @@ pub struct Qpair {
     sq_flow_control: bool,
     is_io: bool,
     class: Class,
-    in_backend: u32,
+    in_store: u32,
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
@@ -163,7 +163,7 @@ impl Qpair {
             sq_flow_control: true,
             is_io: false,
             class: Class::Normal,
-            in_backend: 0,
+            in_store: 0,
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
@@ -189,9 +189,9 @@ impl Qpair {
         self.digests
     }
 
-    /// So many commands are in a backend that takes its time: they keep neither end busy.
-    pub fn set_in_backend(&mut self, commands: u32) {
-        self.in_backend = commands;
+    /// So many commands are in a store that takes its time: they keep neither end busy.
+    pub fn set_in_store(&mut self, commands: u32) {
+        self.in_store = commands;
     }
 
     /// Commands received whose responses have not left.
@@ -541,7 +541,7 @@ impl Qpair {
         debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
         // A host that reuses its lowest free identifiers tells how many commands it has in flight.
         let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
-        self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_backend).max(1));
+        self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));
         s.state = SlotState::Responding;
         let request_bytes = s.data_bytes.max(bytes);
         (s.status, s.result, s.data_bytes) = (status, result, bytes);

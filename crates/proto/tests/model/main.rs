@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::time::Duration;
 use step::Wave;
 use table::{AUTO, Comparison, HEAD, NONE};
-use target::Backend;
+use target::Store;
 
 /// Logical blocks of a request.
 const BLOCKS: u32 = 8;
@@ -33,7 +33,7 @@ const QUEUE_ENTRIES: u16 = 512;
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// What comes before is the beginning.
 const MEASURED: Range<Instant> = ms(5)..ms(105);
-const SSD: Backend = Backend::Ssd { service: Duration::from_micros(100), parallel: 64 };
+const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
 /// What was measured on the machine that `costs` stands for: policy, depth, kIOPS.
 const REAL: [(&str, u32, f64); 20] = [
@@ -83,8 +83,8 @@ macro_rules! assert_table {
 }
 
 /// Closed loops: a lone request is treated exactly as by `none`, and `auto` comes up to the best policy.
-fn compare_depths(backend: Backend, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
-    let compare = |depth| (depth, Comparison::run(&Load::depth(depth), backend, &MEASURED));
+fn compare_depths(store: Store, behind: &[(u32, f64)]) -> Vec<(u32, Comparison)> {
+    let compare = |depth| (depth, Comparison::run(&Load::depth(depth), store, &MEASURED));
     let comparisons: Vec<_> = DEPTHS.map(compare).into();
     assert_eq!(comparisons[0].1.of(AUTO).done, comparisons[0].1.of(NONE).done);
     for (depth, comparison) in &comparisons {
@@ -108,7 +108,7 @@ fn table_of_depths(comparisons: &[(u32, Comparison)]) -> String {
 
 #[test]
 fn depths() {
-    let comparisons = compare_depths(Backend::Memory, &BEHIND);
+    let comparisons = compare_depths(Store::Memory, &BEHIND);
     for (policy, depth, real) in REAL {
         let (_, comparison) = comparisons.iter().find(|c| c.0 == depth).expect("one of them");
         let ratio = comparison.of(policy).iops(&MEASURED) / 1000.0 / real;
@@ -134,7 +134,7 @@ fn lanes() {
         for depth in LANES_DEPTHS.into_iter().filter(|depth| lanes as u32 * depth <= IN_FLIGHT_MAX)
         {
             let load = Load::depth(depth);
-            let comparison = Comparison::run_lanes(lanes, &load, Backend::Memory, &measured);
+            let comparison = Comparison::run_lanes(lanes, &load, Store::Memory, &measured);
             let (ratio, best) = comparison.of_best(&measured);
             let rows = comparison.rows(&format!("{lanes} x {depth}"));
             write!(table, "\n{rows}auto does {ratio:.2} of {best}\n").expect("a string");
@@ -152,7 +152,7 @@ fn rates() {
     let mut table = String::from(HEAD);
     for per_ms in [10, 50, 86, 260, 430, 600, 775] {
         let load = Load::rate(per_ms * 1000, MEASURED.end);
-        let comparison = Comparison::run(&load, Backend::Memory, &MEASURED);
+        let comparison = Comparison::run(&load, Store::Memory, &MEASURED);
         write!(table, "\n{}", comparison.rows(&format!("{per_ms} k/s"))).expect("a string");
         let p99 = |policy| comparison.of(policy).latency_us(&MEASURED).1;
         assert!(p99(AUTO) <= p99(NONE) + 20.0, "{per_ms} k/s: {} {}", p99(AUTO), p99(NONE));
@@ -173,7 +173,7 @@ fn bursts_and_pauses() {
     ];
     let mut table = String::from(HEAD);
     for (name, load) in loads {
-        let comparison = Comparison::run(&load, Backend::Memory, &measured);
+        let comparison = Comparison::run(&load, Store::Memory, &measured);
         write!(table, "\n{}", comparison.rows(name)).expect("a string");
     }
     assert_table!(table);
@@ -186,7 +186,7 @@ fn steps() {
     );
     for (low, high) in [(1, 128), (4, 32)] {
         let wave = Wave { low, high };
-        let comparison = Comparison::run(&wave.load(), Backend::Memory, &Wave::measured());
+        let comparison = Comparison::run(&wave.load(), Store::Memory, &Wave::measured());
         writeln!(table, "\n{:10} | depth {low:4} | depth {high:4}", "").expect("a string");
         for (name, outcome) in &comparison.outcomes {
             let (down, up) = (Wave::down(outcome), Wave::up(outcome));
@@ -202,7 +202,7 @@ fn steps() {
 fn ramp() {
     let stages = DEPTHS[..8].iter().zip(0..).map(|(depth, n)| (depth, ms(n * 5)..ms(n * 5 + 5)));
     let load = Load::depths(5, DEPTHS[..8].iter().copied());
-    let comparison = Comparison::run(&load, Backend::Memory, &(ms(0)..ms(40)));
+    let comparison = Comparison::run(&load, Store::Memory, &(ms(0)..ms(40)));
     let mut table = String::from("kIOPS while the depth doubles every 5 ms\n\ndepth     ");
     for depth in &DEPTHS[..8] {
         write!(table, " {depth:6}").expect("a string");

@@ -4,7 +4,7 @@ use super::QUEUE_ENTRIES;
 use super::cpu::Work;
 use super::host::{Done, Host};
 use super::load::Load;
-use super::target::{Backend, Target};
+use super::target::{Store, Target};
 use super::wire::{Cargo, Wires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
@@ -23,7 +23,7 @@ pub struct Scenario {
     pub lanes: usize,
     /// Of each lane.
     pub load: Load,
-    pub backend: Backend,
+    pub store: Store,
     /// From the load's beginning to its end, when the last requests are submitted.
     pub measured: Range<Instant>,
 }
@@ -49,10 +49,10 @@ struct Machine {
 
 impl Machine {
     fn connected(scenario: Scenario) -> Self {
-        let Scenario { policy, lanes, load, backend, measured } = scenario;
+        let Scenario { policy, lanes, load, store, measured } = scenario;
         let mut machine = Machine {
             host: Host::new(policy, lanes, &load, measured.clone()),
-            target: Target::new(policy, lanes, backend, measured.clone()),
+            target: Target::new(policy, lanes, store, measured.clone()),
             wires: (0..lanes).map(|_| Wires::default()).collect(),
             measured,
             stalled: Duration::ZERO,

@@ -3,7 +3,7 @@
 use super::cpu::Work;
 use super::load::Load;
 use super::run::{Outcome, Scenario};
-use super::target::Backend;
+use super::target::Store;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
 use roadtrain_proto::time::Instant;
@@ -41,20 +41,15 @@ pub struct Comparison {
 
 impl Comparison {
     /// `auto` never lets a request wait while both ends are idle.
-    pub fn run(load: &Load, backend: Backend, measured: &Range<Instant>) -> Self {
-        Self::run_lanes(1, load, backend, measured)
+    pub fn run(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
+        Self::run_lanes(1, load, store, measured)
     }
 
     /// The same over so many lanes, each with that load.
-    pub fn run_lanes(
-        lanes: usize,
-        load: &Load,
-        backend: Backend,
-        measured: &Range<Instant>,
-    ) -> Self {
+    pub fn run_lanes(lanes: usize, load: &Load, store: Store, measured: &Range<Instant>) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            (name, Scenario { policy, lanes, load, backend, measured }.run())
+            (name, Scenario { policy, lanes, load, store, measured }.run())
         });
         let comparison = Comparison { outcomes: outcomes.collect() };
         assert_eq!(comparison.of(AUTO).stalled, Duration::ZERO, "a request waits for nothing");

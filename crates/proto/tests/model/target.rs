@@ -17,7 +17,7 @@ const SEED: u64 = 2;
 
 /// What executes commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
+pub enum Store {
     /// At once.
     Memory,
     /// An SSD: each command takes so long, so many at once.
@@ -28,18 +28,13 @@ pub struct Target {
     pub core: Core,
     pub lanes: Vec<Qpair>,
     load: ReactorLoad,
-    backend: Backend,
+    store: Store,
     /// In the SSD: until when, whose, and which slot; the first to end is first.
     executing: VecDeque<(Instant, usize, u16)>,
 }
 
 impl Target {
-    pub fn new(
-        policy: PolicyConfig,
-        lanes: usize,
-        backend: Backend,
-        measured: Range<Instant>,
-    ) -> Self {
+    pub fn new(policy: PolicyConfig, lanes: usize, store: Store, measured: Range<Instant>) -> Self {
         let config = Config {
             digests: Digests::default(),
             maxh2cdata: 128 << 10,
@@ -50,7 +45,7 @@ impl Target {
             core: Core::new(measured, SEED),
             lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
             load: ReactorLoad::default(),
-            backend,
+            store,
             executing: VecDeque::new(),
         }
     }
@@ -105,7 +100,7 @@ impl Target {
     }
 
     fn execute(&mut self, now: Instant, index: usize, slot: u16) {
-        let Backend::Ssd { service, parallel } = self.backend else {
+        let Store::Ssd { service, parallel } = self.store else {
             return self.lanes[index].respond_with_data(now, slot, READ_BYTES, 0);
         };
         // It begins when it has arrived and the one `parallel` before it has ended.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::resize::{Place, remove_if};
-use crate::spec::{self, BackendSpec, OpenError};
+use crate::spec::{self, OpenError, StoreSpec};
 use crate::{BlockLimits, LastSync, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
 
@@ -61,7 +61,7 @@ impl Allocate {
 
 impl BlockFile {
     pub(crate) fn open_file(
-        spec: &BackendSpec,
+        spec: &StoreSpec,
         path: &Path,
         size: Option<u64>,
         create: bool,
@@ -92,7 +92,7 @@ impl BlockFile {
 
     /// The rest of opening, from which a new file does not survive an error.
     fn with_file(
-        spec: &BackendSpec,
+        spec: &StoreSpec,
         path: &Path,
         file: File,
         size: Option<u64>,
@@ -108,7 +108,7 @@ impl BlockFile {
         Ok(BlockFile { direct, opening, ..disk })
     }
 
-    pub(crate) fn open_block(spec: &BackendSpec, path: &Path) -> Result<BlockFile, OpenError> {
+    pub(crate) fn open_block(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
         let metadata =
             std::fs::metadata(path).map_err(|e| refusal(path, "open", spec.read_only, e))?;
         if !metadata.file_type().is_block_device() {
@@ -306,7 +306,7 @@ impl BlockFile {
         let count = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             let path = self.path.display();
-            tracing::warn!(%path, operation, offset, %error, count, "backend operation failed");
+            tracing::warn!(%path, operation, offset, %error, count, "store operation failed");
         }
     }
 }
@@ -352,7 +352,7 @@ fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
 }
 
 /// A second descriptor that bypasses the page cache, if filesystem and block size allow it.
-fn open_direct(path: &Path, file: &File, spec: &BackendSpec) -> Option<File> {
+fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
     if !direct_fits(file, spec.lba_bytes) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Random operations on a backend and on a plain vector leave the same bytes.
+//! Random operations on a store and on a plain vector leave the same bytes.
 
 use proptest::prelude::*;
 
@@ -39,46 +39,46 @@ fn step(lba: u64) -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(harness: &mut Harness, backend: &dyn Store, model: &mut [u8], step: Step) {
+fn apply(harness: &mut Harness, store: &dyn Store, model: &mut [u8], step: Step) {
     let slice = |at: u64, len: u64| at as usize..(at + len) as usize;
     match step {
         Step::Write { at: offset, len, byte, fua } => {
             let buffer = filled(len, byte);
-            harness.run(backend, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
+            harness.run(store, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
             model[slice(offset, len)].fill(byte);
         }
         Step::Discard(ranges) => {
-            harness.discard(backend, &ranges).unwrap();
+            harness.discard(store, &ranges).unwrap();
             ranges.iter().for_each(|&(at, len)| model[slice(at, len)].fill(0));
         }
         Step::Zero { at: offset, len, fua, deallocate } => {
             let range = ByteRange { offset, len };
-            harness.run(backend, (Op::WriteZeroes { range, fua, deallocate }, None)).0.unwrap();
+            harness.run(store, (Op::WriteZeroes { range, fua, deallocate }, None)).0.unwrap();
             model[slice(offset, len)].fill(0);
         }
         Step::Read { at, len } => {
-            assert!(harness.read(backend, at, len).unwrap() == model[slice(at, len)]);
+            assert!(harness.read(store, at, len).unwrap() == model[slice(at, len)]);
         }
         Step::Compare { at, len } => {
             let mut same = Buffer::alloc(len as usize);
             same.copy_from_slice(&model[slice(at, len)]);
-            harness.compare(backend, at, same).unwrap();
+            harness.compare(store, at, same).unwrap();
         }
-        Step::Flush => harness.flush(backend).unwrap(),
+        Step::Flush => harness.flush(store).unwrap(),
     }
 }
 
-fn check(spec: &BackendSpec, steps: Vec<Step>) {
+fn check(spec: &StoreSpec, steps: Vec<Step>) {
     let mut harness = Harness::new();
-    let backend = open(spec).unwrap();
+    let store = open(spec).unwrap();
     let mut model = vec![0; SIZE as usize];
     for step in steps {
-        apply(&mut harness, &*backend, &mut model, step);
+        apply(&mut harness, &*store, &mut model, step);
     }
-    assert!(harness.read(&*backend, 0, SIZE).unwrap() == model);
-    assert_eq!(backend.plan(None).unwrap().to, SIZE, "the size stays");
-    drop(backend);
-    if let BackendKind::File { path, .. } = &spec.kind {
+    assert!(harness.read(&*store, 0, SIZE).unwrap() == model);
+    assert_eq!(store.plan(None).unwrap().to, SIZE, "the size stays");
+    drop(store);
+    if let StoreKind::File { path, .. } = &spec.kind {
         assert!(std::fs::read(path).unwrap() == model, "another reader sees the same");
     }
 }
@@ -97,7 +97,7 @@ fn tmpfs() -> Option<&'static Path> {
     let path = Path::new("/dev/shm");
     let usable = tempfile::tempdir_in(path).is_ok();
     if !usable {
-        skipped("backends on tmpfs", "cannot write to /dev/shm");
+        skipped("stores on tmpfs", "cannot write to /dev/shm");
     }
     usable.then_some(path)
 }

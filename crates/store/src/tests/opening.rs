@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::*;
 
-fn message(spec: &BackendSpec) -> String {
+fn message(spec: &StoreSpec) -> String {
     open(spec).expect_err("must not open").to_string()
 }
 
@@ -40,8 +40,8 @@ fn a_missing_file_needs_a_size_and_leave() {
         message(&file(&path, None, 512)),
         format!("{shown}: no such file: give a size to have it created")
     );
-    let kind = BackendKind::File { path: path.clone(), size: Some(MIB), create: false };
-    let spec = BackendSpec { kind, lba_bytes: 512, read_only: false };
+    let kind = StoreKind::File { path: path.clone(), size: Some(MIB), create: false };
+    let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
     assert_eq!(message(&spec), format!("{shown}: no such file or device"));
     assert!(message(&read_only(file(&path, Some(MIB), 512))).contains("no such file or device"));
     let nowhere = dir.path().join("no/disk");
@@ -53,8 +53,8 @@ fn a_missing_file_needs_a_size_and_leave() {
 fn a_created_file_is_sparse() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = open(&file(&path, Some(1 << 30), 4096)).unwrap();
-    assert_eq!(backend.geometry().bytes(), 1 << 30);
+    let store = open(&file(&path, Some(1 << 30), 4096)).unwrap();
+    assert_eq!(store.geometry().bytes(), 1 << 30);
     let metadata = std::fs::metadata(&path).unwrap();
     assert_eq!(metadata.len(), 1 << 30);
     assert!(metadata.blocks() * 512 < MIB);
@@ -133,33 +133,33 @@ fn refresh(store: &dyn Store) -> Geometry {
 fn files_resize_while_open() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = open(&file(&path, Some(MIB), 4096)).unwrap();
+    let store = open(&file(&path, Some(MIB), 4096)).unwrap();
     let mut harness = Harness::new();
-    assert!(harness.read(&*backend, MIB, 4096).is_err());
+    assert!(harness.read(&*store, MIB, 4096).is_err());
     let outside = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(2 * MIB + 100).unwrap();
-    assert_eq!(refresh(&*backend).blocks, 512, "whole blocks only");
-    assert!(harness.read(&*backend, MIB, 4096).is_ok());
+    assert_eq!(refresh(&*store).blocks, 512, "whole blocks only");
+    assert!(harness.read(&*store, MIB, 4096).is_ok());
     outside.set_len(MIB).unwrap();
-    assert_eq!(refresh(&*backend).blocks, 256);
-    assert!(harness.read(&*backend, MIB, 4096).unwrap_err().is(Status::LBA_OUT_OF_RANGE));
-    assert_eq!(backend.resize(3 * MIB).unwrap().blocks, 768);
-    assert!(backend.resize(MIB).unwrap_err().to_string().contains("holds 3145728 bytes"));
-    assert_eq!(backend.geometry().blocks, 768);
+    assert_eq!(refresh(&*store).blocks, 256);
+    assert!(harness.read(&*store, MIB, 4096).unwrap_err().is(Status::LBA_OUT_OF_RANGE));
+    assert_eq!(store.resize(3 * MIB).unwrap().blocks, 768);
+    assert!(store.resize(MIB).unwrap_err().to_string().contains("holds 3145728 bytes"));
+    assert_eq!(store.geometry().blocks, 768);
 }
 
 #[test]
 fn memory_resizes_and_forgets() {
-    let backend = open(&memory(MIB, 4096)).unwrap();
+    let store = open(&memory(MIB, 4096)).unwrap();
     let mut harness = Harness::new();
-    harness.write(&*backend, 0, filled(MIB, 6)).unwrap();
-    assert_eq!(backend.resize(4096).unwrap().blocks, 1);
-    assert!(harness.read(&*backend, 4096, 4096).is_err());
-    assert_eq!(backend.resize(2 * MIB).unwrap().blocks, 512);
-    let content = harness.read(&*backend, 0, 2 * MIB).unwrap();
+    harness.write(&*store, 0, filled(MIB, 6)).unwrap();
+    assert_eq!(store.resize(4096).unwrap().blocks, 1);
+    assert!(harness.read(&*store, 4096, 4096).is_err());
+    assert_eq!(store.resize(2 * MIB).unwrap().blocks, 512);
+    let content = harness.read(&*store, 0, 2 * MIB).unwrap();
     assert!(content[..4096].iter().all(|&b| b == 6) && content[4096..].iter().all(|&b| b == 0));
-    assert!(backend.resize(100).is_err());
-    assert!(backend.resize(1 << 50).unwrap_err().to_string().contains("restart"));
+    assert!(store.resize(100).is_err());
+    assert!(store.resize(1 << 50).unwrap_err().to_string().contains("restart"));
     assert_eq!(open(&null(MIB)).unwrap().resize(2 * MIB).unwrap().blocks, 512);
 }
 

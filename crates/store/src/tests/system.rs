@@ -53,21 +53,21 @@ fn a_block_device_works() {
         let Some((dir, device)) = loop_device("a_block_device_works", MIB, lba_bytes) else {
             return;
         };
-        let backend = open(&block(&device.node, lba_bytes)).unwrap();
-        let geometry = backend.geometry();
+        let store = open(&block(&device.node, lba_bytes)).unwrap();
+        let geometry = store.geometry();
         assert_eq!((geometry.bytes(), geometry.volatile_cache), (MIB, true));
         let mut harness = Harness::new();
         let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 8)));
-        harness.run(&*backend, write).0.unwrap();
-        harness.flush(&*backend).unwrap();
-        harness.discard(&*backend, &[(64 * KIB, 64 * KIB), (256 * KIB, 64 * KIB)]).unwrap();
-        harness.zero(&*backend, 512 * KIB, 64 * KIB).unwrap();
-        let content = harness.read(&*backend, 0, MIB).unwrap();
+        harness.run(&*store, write).0.unwrap();
+        harness.flush(&*store).unwrap();
+        harness.discard(&*store, &[(64 * KIB, 64 * KIB), (256 * KIB, 64 * KIB)]).unwrap();
+        harness.zero(&*store, 512 * KIB, 64 * KIB).unwrap();
+        let content = harness.read(&*store, 0, MIB).unwrap();
         for (index, chunk) in content.chunks(64 << 10).enumerate() {
             let byte = if [1, 4, 8].contains(&index) { 0 } else { 8 };
             assert!(chunk.iter().all(|&b| b == byte), "64 KiB chunk {index}");
         }
-        harness.compare(&*backend, 0, filled(64 * KIB, 8)).unwrap();
+        harness.compare(&*store, 0, filled(64 * KIB, 8)).unwrap();
         let backing = std::fs::metadata(dir.path().join("backing")).unwrap();
         assert!(backing.blocks() * 512 < MIB, "discards reach the backing file");
     }
@@ -83,8 +83,8 @@ fn a_block_device_has_one_writer() {
     let error = open(&spec).unwrap_err().to_string();
     assert!(error.contains("already in use"), "{error}");
     drop(writer);
-    let backend = open(&read_only(spec)).unwrap();
-    assert!(backend.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
+    let store = open(&read_only(spec)).unwrap();
+    assert!(store.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
 }
 
 #[test]
@@ -135,18 +135,18 @@ fn c_path(path: &Path) -> CString {
 #[test]
 fn a_full_filesystem_is_capacity_exceeded() {
     with_small_tmpfs("a_full_filesystem_is_capacity_exceeded", MIB, |dir| {
-        let backend = open(&file(dir.join("disk"), Some(4 * MIB), 4096)).unwrap();
+        let store = open(&file(dir.join("disk"), Some(4 * MIB), 4096)).unwrap();
         let mut harness = Harness::new();
         // The first half fits, the second ends in the middle of a write.
-        harness.write(&*backend, 0, filled(512 * KIB, 1)).unwrap();
-        let status = harness.write(&*backend, 512 * KIB, filled(2 * MIB, 2)).unwrap_err();
+        harness.write(&*store, 0, filled(512 * KIB, 1)).unwrap();
+        let status = harness.write(&*store, 512 * KIB, filled(2 * MIB, 2)).unwrap_err();
         assert!(status.is(Status::CAPACITY_EXCEEDED) && status.is_dnr(), "{status}");
-        assert!(harness.read(&*backend, 0, 512 * KIB).unwrap().iter().all(|&b| b == 1));
+        assert!(harness.read(&*store, 0, 512 * KIB).unwrap().iter().all(|&b| b == 1));
         // Discarding makes room again.
-        harness.discard(&*backend, &[(0, 4 * MIB)]).unwrap();
-        harness.write(&*backend, 3 * MIB, filled(512 * KIB, 3)).unwrap();
-        assert!(harness.read(&*backend, 3 * MIB, 512 * KIB).unwrap().iter().all(|&b| b == 3));
-        assert!(harness.read(&*backend, 0, MIB).unwrap().iter().all(|&b| b == 0));
+        harness.discard(&*store, &[(0, 4 * MIB)]).unwrap();
+        harness.write(&*store, 3 * MIB, filled(512 * KIB, 3)).unwrap();
+        assert!(harness.read(&*store, 3 * MIB, 512 * KIB).unwrap().iter().all(|&b| b == 3));
+        assert!(harness.read(&*store, 0, MIB).unwrap().iter().all(|&b| b == 0));
     });
 }
 
@@ -154,12 +154,12 @@ fn a_full_filesystem_is_capacity_exceeded() {
 fn discarding_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let backend = open(&file(&path, Some(MIB), 4096)).unwrap();
+    let store = open(&file(&path, Some(MIB), 4096)).unwrap();
     let mut harness = Harness::new();
     let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 1)));
-    harness.run(&*backend, write).0.unwrap();
+    harness.run(&*store, write).0.unwrap();
     let before = std::fs::metadata(&path).unwrap().blocks();
-    harness.discard(&*backend, &[(0, 256 * KIB), (512 * KIB, 256 * KIB)]).unwrap();
+    harness.discard(&*store, &[(0, 256 * KIB), (512 * KIB, 256 * KIB)]).unwrap();
     let after = std::fs::metadata(&path).unwrap().blocks();
     if after == before {
         return skipped("discarding_gives_space_back", "the temporary directory has no holes");

@@ -43,12 +43,12 @@ fn buffer_of(mut task: DiskTask) -> Buffer {
 #[test]
 fn short_transfers_are_continued() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, content) = striped(dir.path());
+    let (store, content) = striped(dir.path());
     let mut harness = Harness::new();
     // What the kernel says is cut down to amounts that direct I/O can and cannot continue from.
     for amounts in [[4096, 512], [1000, 1], [1, 16000]] {
         let read = (Op::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
-        let (mut task, mut progress) = start(&mut harness, &backend, read);
+        let (mut task, mut progress) = start(&mut harness, &store, read);
         for amount in amounts {
             assert_eq!(progress, Progress::Pending);
             let mut result = harness.wait();
@@ -69,17 +69,17 @@ fn short_transfers_are_continued() {
 #[test]
 fn short_writes_and_comparisons_are_continued() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, _) = striped(dir.path());
+    let (store, _) = striped(dir.path());
     let mut harness = Harness::new();
     let write = (Op::Write { offset: 0, fua: true }, Some(filled(8192, 9)));
-    let (mut task, progress) = start(&mut harness, &backend, write);
+    let (mut task, progress) = start(&mut harness, &store, write);
     assert_eq!(progress, Progress::Pending);
     assert_eq!(harness.wait(), 8192);
     let progress = task.resume(700, &mut harness.ring);
     finish(&mut harness, &mut task, progress).unwrap();
 
     let compare = (Op::Compare { offset: 0 }, Some(filled(8192, 9)));
-    let (mut task, progress) = start(&mut harness, &backend, compare);
+    let (mut task, progress) = start(&mut harness, &store, compare);
     assert_eq!(progress, Progress::Pending);
     assert_eq!(harness.wait(), 8192);
     let progress = task.resume(10, &mut harness.ring);
@@ -89,10 +89,10 @@ fn short_writes_and_comparisons_are_continued() {
 #[test]
 fn interruptions_are_retried() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, content) = striped(dir.path());
+    let (store, content) = striped(dir.path());
     let mut harness = Harness::new();
     let (mut task, progress) =
-        start(&mut harness, &backend, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
+        start(&mut harness, &store, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
     assert_eq!(progress, Progress::Pending);
     for errno in [libc::EINTR, libc::EAGAIN, libc::EAGAIN] {
         assert_eq!(harness.wait(), 4096);
@@ -106,7 +106,7 @@ fn interruptions_are_retried() {
 #[test]
 fn errors_end_the_task() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, _) = striped(dir.path());
+    let (store, _) = striped(dir.path());
     let mut harness = Harness::new();
     for (op, errno, expected) in [
         ((Op::Read { offset: 0 }, Some(filled(512, 0))), libc::EIO, Status::UNRECOVERED_READ_ERROR),
@@ -124,7 +124,7 @@ fn errors_end_the_task() {
         ),
     ] {
         let moves = op.1.is_some();
-        let (mut task, progress) = start(&mut harness, &backend, op);
+        let (mut task, progress) = start(&mut harness, &store, op);
         assert_eq!(progress, Progress::Pending);
         harness.wait();
         let Progress::Done(Err(status)) = task.resume(-errno, &mut harness.ring) else {
@@ -139,12 +139,12 @@ fn errors_end_the_task() {
 #[test]
 fn a_cut_file_is_a_read_error() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, _) = striped(dir.path());
+    let (store, _) = striped(dir.path());
     let mut harness = Harness::new();
     let outside = std::fs::OpenOptions::new().write(true).open(dir.path().join("disk")).unwrap();
     for len in [8192, 5000, 0] {
         outside.set_len(len).unwrap();
-        let status = harness.read(&backend, 4096, 8192).unwrap_err();
+        let status = harness.read(&store, 4096, 8192).unwrap_err();
         assert!(status.is(Status::UNRECOVERED_READ_ERROR), "{status}");
     }
 }
@@ -152,33 +152,30 @@ fn a_cut_file_is_a_read_error() {
 #[test]
 fn filesystems_without_holes_get_zeroes_written() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, content) = striped(dir.path());
-    backend.disk.refuse(Allocate::Punch);
-    backend.disk.refuse(Allocate::Zero);
+    let (store, content) = striped(dir.path());
+    store.disk.refuse(Allocate::Punch);
+    store.disk.refuse(Allocate::Zero);
     let mut harness = Harness::new();
-    harness.discard(&backend, &[(0, 4096)]).unwrap();
-    assert!(
-        harness.read(&backend, 0, 64 * KIB).unwrap() == content,
-        "advice that was not followed"
-    );
+    harness.discard(&store, &[(0, 4096)]).unwrap();
+    assert!(harness.read(&store, 0, 64 * KIB).unwrap() == content, "advice that was not followed");
     let range = ByteRange { offset: 512, len: 60 * KIB };
     let zeroes = Op::WriteZeroes { range, fua: true, deallocate: true };
-    harness.run(&backend, (zeroes, None)).0.unwrap();
+    harness.run(&store, (zeroes, None)).0.unwrap();
     let mut expected = content;
     expected[512..512 + 60 * 1024].fill(0);
-    assert!(harness.read(&backend, 0, 64 * KIB).unwrap() == expected);
+    assert!(harness.read(&store, 0, 64 * KIB).unwrap() == expected);
 }
 
 #[test]
 fn zeroes_longer_than_those_at_hand_are_written() {
     let dir = tempfile::tempdir().unwrap();
     let spec = file(dir.path().join("disk"), Some(3 * MIB + 8192), 4096);
-    let backend = open_disk(&spec);
-    backend.disk.refuse(Allocate::Zero);
+    let store = open_disk(&spec);
+    store.disk.refuse(Allocate::Zero);
     let mut harness = Harness::new();
-    harness.write(&backend, 0, filled(3 * MIB + 8192, 1)).unwrap();
-    harness.zero(&backend, 4096, 3 * MIB).unwrap();
-    let content = harness.read(&backend, 0, 3 * MIB + 8192).unwrap();
+    harness.write(&store, 0, filled(3 * MIB + 8192, 1)).unwrap();
+    harness.zero(&store, 4096, 3 * MIB).unwrap();
+    let content = harness.read(&store, 0, 3 * MIB + 8192).unwrap();
     let zeroed = 4096..4096 + 3 * MIB as usize;
     assert!(content.iter().enumerate().all(|(i, &b)| b == u8::from(!zeroed.contains(&i))));
 }
@@ -186,28 +183,27 @@ fn zeroes_longer_than_those_at_hand_are_written() {
 #[test]
 fn an_unsupported_call_is_learnt_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, content) = striped(dir.path());
+    let (store, content) = striped(dir.path());
     let mut harness = Harness::new();
     let ranges = [(0, 512), (4096, 512)].map(|(offset, len)| ByteRange { offset, len });
     let (mut task, progress) =
-        start(&mut harness, &backend, (Op::Discard { ranges: ranges.into() }, None));
+        start(&mut harness, &store, (Op::Discard { ranges: ranges.into() }, None));
     assert_eq!(progress, Progress::Pending);
     assert_eq!(harness.wait(), 0);
     assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut harness.ring), Progress::Done(Ok(())));
-    let (_, progress) =
-        start(&mut harness, &backend, (Op::Discard { ranges: ranges.into() }, None));
+    let (_, progress) = start(&mut harness, &store, (Op::Discard { ranges: ranges.into() }, None));
     assert_eq!(progress, Progress::Done(Ok(())));
-    assert!(harness.read(&backend, 4096, 512).unwrap() == content[4096..4608]);
+    assert!(harness.read(&store, 4096, 512).unwrap() == content[4096..4608]);
 }
 
 #[test]
 fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, _) = striped(dir.path());
+    let (store, _) = striped(dir.path());
     let mut pool = roadtrain_system::buffer::Pool::new(2 << 20);
     let mut harness = Harness::new();
     let buffer = pool.take(4096).unwrap();
-    let (task, progress) = start(&mut harness, &backend, (Op::Read { offset: 0 }, Some(buffer)));
+    let (task, progress) = start(&mut harness, &store, (Op::Read { offset: 0 }, Some(buffer)));
     assert_eq!(progress, Progress::Pending);
     drop(task);
     assert_eq!(harness.wait(), 4096);
@@ -217,9 +213,9 @@ fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
 #[test]
 fn a_compare_without_a_buffer_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (backend, _) = striped(dir.path());
+    let (store, _) = striped(dir.path());
     let compare = (Op::Compare { offset: 0 }, None);
-    assert!(Harness::new().run(&backend, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
+    assert!(Harness::new().run(&store, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
 }
 
 /// The kernel has it, and gives it up: a pipe into which nobody writes.

@@ -3,11 +3,11 @@
 
 use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    ALL, AUTO, BACKENDS, Bar, Extent, FIXED, Figure, I10, Kind, LARGE, Limit, NONE, PINOF, Panel,
-    Point, Side, TYCHE, XAxis,
+    ALL, AUTO, Bar, Extent, FIXED, Figure, I10, Kind, LARGE, Limit, NONE, PINOF, Panel, Point,
+    STORES, Side, TYCHE, XAxis,
 };
 use crate::floor::Direction;
-use crate::workload::{Backend, Class, KIB, Load, Stream, size};
+use crate::workload::{Class, KIB, Load, StoreKind, Stream, size};
 
 const SOURCE: &str = "our goals";
 /// Shares of reads.
@@ -27,19 +27,19 @@ pub(super) fn figures(extent: Extent) -> Vec<Figure> {
     ]
 }
 
-/// Depths of a mix on a backend.
-fn depths(extent: Extent, backend: Backend, share: u8) -> Vec<usize> {
+/// Depths of a mix on a store.
+fn depths(extent: Extent, store: StoreKind, share: u8) -> Vec<usize> {
     let full = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-    match (extent, backend, share) {
+    match (extent, store, share) {
         (Extent::Full, _, _) => full.to_vec(),
-        (Extent::Quick, Backend::Memory, _) => vec![1, 16, 128],
-        (Extent::Quick, Backend::Ssd, 100) => vec![1, 128],
-        (Extent::Quick, Backend::Ssd, _) => vec![],
+        (Extent::Quick, StoreKind::Memory, _) => vec![1, 16, 128],
+        (Extent::Quick, StoreKind::Ssd, 100) => vec![1, 128],
+        (Extent::Quick, StoreKind::Ssd, _) => vec![],
     }
 }
 
-fn place(backend: Backend, share: u8) -> String {
-    format!("{} {}", backend.name(), mix_name(share))
+fn place(store: StoreKind, share: u8) -> String {
+    format!("{} {}", store.name(), mix_name(share))
 }
 
 fn mix_name(share: u8) -> String {
@@ -65,22 +65,22 @@ fn against(
 fn depth(extent: Extent) -> Figure {
     let mut panels = Vec::new();
     let mut bars = Vec::new();
-    for backend in BACKENDS {
+    for store in STORES {
         for share in MIXES {
-            let depths = depths(extent, backend, share);
+            let depths = depths(extent, store, share);
             if depths.is_empty() {
                 continue;
             }
-            let title = format!("4 KiB {}, {}", mix_name(share), backend.name());
+            let title = format!("4 KiB {}, {}", mix_name(share), store.name());
             let mut panel = Panel::new(title, XAxis::Ticks("depth"));
             for depth in depths {
-                let load = Load::small(share, depth).on(backend);
+                let load = Load::small(share, depth).on(store);
                 panel = panel.loads(depth, load, &ALL);
                 let best = FIXED.map(|setup| Point::new(load, setup));
                 for (metric, limit) in
                     [(Metric::Iops, Limit::Min(0.97)), (Metric::LatencyP99, Limit::Max(1.05))]
                 {
-                    let place = (format!("depth {depth}"), place(backend, share));
+                    let place = (format!("depth {depth}"), place(store, share));
                     bars.push(against(place, metric, load, &best, limit));
                 }
             }
@@ -104,7 +104,7 @@ fn depth(extent: Extent) -> Figure {
               real: at depth 32 and above 64 writes are up to a fifth slower than with i10. \
               All service times are equal there, so what is sent together completes \
               together, and the SSD idles while such a convoy travels; caravans of 16 break \
-              it up. The target takes commands in the backend into account, the host cannot \
+              it up. The target takes commands in the store into account, the host cannot \
               see them.",
         ..Figure::default()
     }
@@ -152,16 +152,16 @@ fn lanes(extent: Extent) -> Figure {
 fn one(extent: Extent) -> Figure {
     let mut panel = Panel::new("4 KiB, depth 1", XAxis::Ticks("load"));
     let mut bars = Vec::new();
-    for backend in BACKENDS {
+    for store in STORES {
         for share in MIXES {
-            if depths(extent, backend, share).is_empty() {
+            if depths(extent, store, share).is_empty() {
                 continue;
             }
-            let load = Load::small(share, 1).on(backend);
-            panel = panel.loads(place(backend, share), load, &[NONE, I10, AUTO]);
+            let load = Load::small(share, 1).on(store);
+            panel = panel.loads(place(store, share), load, &[NONE, I10, AUTO]);
             let none = [Point::new(load, NONE)];
             let limit = Limit::Max(1.02);
-            let place = ("depth 1", place(backend, share));
+            let place = ("depth 1", place(store, share));
             bars.push(against(place, Metric::LatencyMean, load, &none, limit));
         }
     }
@@ -178,18 +178,18 @@ fn one(extent: Extent) -> Figure {
 }
 
 fn open(extent: Extent) -> Figure {
-    let backends = extent.pick(&BACKENDS, &[Backend::Memory]);
+    let stores = extent.pick(&STORES, &[StoreKind::Memory]);
     let steps = extent.pick(&[10, 30, 50, 70, 90], &[10, 50, 90]);
     let mut panels = Vec::new();
     let mut bars = Vec::new();
-    for backend in backends {
-        let title = format!("4 KiB random reads at a given rate, {}", backend.name());
+    for store in stores {
+        let title = format!("4 KiB random reads at a given rate, {}", store.name());
         let mut panel = Panel::new(title, XAxis::Ticks("of the peak rate"));
         for &percent in &steps {
-            let load = Load { peak_percent: Some(percent), ..Load::small(100, 128).on(backend) };
+            let load = Load { peak_percent: Some(percent), ..Load::small(100, 128).on(store) };
             panel = panel.loads(format!("{percent} %"), load, &[NONE, I10, AUTO]);
             let (i10, none) = ([Point::new(load, I10)], [Point::new(load, NONE)]);
-            let place = || (format!("{percent} % of the peak"), backend.name());
+            let place = || (format!("{percent} % of the peak"), store.name());
             bars.push(against(place(), Metric::Cpu, load, &i10, Limit::Max(1.0)));
             bars.push(against(place(), Metric::LatencyP99, load, &none, Limit::Above(20.0)));
         }
@@ -324,17 +324,17 @@ fn mixed(extent: Extent) -> Figure {
 
 fn class(extent: Extent) -> Figure {
     let setups = extent.pick(&[NONE, I10, AUTO], &[I10, AUTO]);
-    let backends = extent.pick(&BACKENDS, &[Backend::Memory]);
+    let stores = extent.pick(&STORES, &[StoreKind::Memory]);
     let mut panels = Vec::new();
     let mut bars = Vec::new();
-    for backend in backends {
-        let critical = Load { class: Some(Class::Latency), ..Load::small(100, 1).on(backend) };
-        let bulk = Load { class: Some(Class::Bulk), ..Load::small(100, 128).on(backend) };
+    for store in stores {
+        let critical = Load { class: Some(Class::Latency), ..Load::small(100, 1).on(store) };
+        let bulk = Load { class: Some(Class::Bulk), ..Load::small(100, 128).on(store) };
         let beside = |own_lane| {
             let (rw, class) = (Direction::Read, bulk.class);
             critical.beside(Stream { rw, bs: bulk.bs, depth: bulk.depth, class, own_lane })
         };
-        let title = format!("4 KiB random reads, {}", backend.name());
+        let title = format!("4 KiB random reads, {}", store.name());
         let mut panel = Panel::new(title, XAxis::Ticks("load"))
             .loads("critical alone", critical, &setups)
             .loads("bulk alone", bulk, &setups);
@@ -342,7 +342,7 @@ fn class(extent: Extent) -> Figure {
         for (lane, own_lane, bound) in [("own lane", true, 1.3), ("shared lane", false, 2.0)] {
             let load = beside(own_lane);
             panel = panel.loads(format!("both, {lane}"), load, &setups);
-            let place = |what: &str| (format!("{what}, {lane}"), backend.name());
+            let place = |what: &str| (format!("{what}, {lane}"), store.name());
             bars.push(against(
                 place("critical against alone"),
                 Metric::LatencyP99,
@@ -380,10 +380,10 @@ fn class(extent: Extent) -> Figure {
 fn steps(extent: Extent) -> Figure {
     let mut panel = Panel::new("4 KiB random reads, depth 1 to 128 and back", XAxis::Ticks("load"));
     let mut bars = Vec::new();
-    for backend in extent.pick(&BACKENDS, &[Backend::Memory]) {
-        let load = Load { steps: true, ..Load::small(100, 128).on(backend) };
-        panel = panel.loads(backend.name(), load, &[NONE, I10, AUTO]);
-        let place = ("depth 1 to 128 and back", backend.name());
+    for store in extent.pick(&STORES, &[StoreKind::Memory]) {
+        let load = Load { steps: true, ..Load::small(100, 128).on(store) };
+        panel = panel.loads(store.name(), load, &[NONE, I10, AUTO]);
+        let place = ("depth 1 to 128 and back", store.name());
         bars.push(against(place, Metric::Settle, load, &[], Limit::AtMost(10.0)));
     }
     Figure {

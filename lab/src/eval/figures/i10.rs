@@ -5,7 +5,7 @@ use crate::eval::plan::{
     ALL, AUTO, Claim, Extent, Figure, I10, Kind, Limit, MAIN, NONE, PINOF, Pair, Panel, Part, Pick,
     Point, TYCHE, Test, UNBATCHED, XAxis,
 };
-use crate::workload::{Backend, KIB, Load, Setup};
+use crate::workload::{KIB, Load, Setup, StoreKind};
 
 /// Requests in flight on the core, as published.
 const DEPTH: usize = 128;
@@ -22,32 +22,32 @@ pub(super) fn figures(extent: Extent) -> Vec<Figure> {
     ]
 }
 
-fn open(backend: Backend, percent: u8) -> Load {
-    Load { peak_percent: Some(percent), ..READS.on(backend) }
+fn open(store: StoreKind, percent: u8) -> Load {
+    Load { peak_percent: Some(percent), ..READS.on(store) }
 }
 
 fn load_latency(extent: Extent) -> Figure {
     let steps = extent.pick(&[10, 30, 50, 70, 80, 90, 100], &[10, 50, 90]);
-    let backends = extent.pick(&[Backend::Memory, Backend::Ssd], &[Backend::Memory]);
+    let stores = extent.pick(&[StoreKind::Memory, StoreKind::Ssd], &[StoreKind::Memory]);
     let setups = match extent {
         Extent::Full => vec![NONE, I10, PINOF, TYCHE, AUTO],
         Extent::Quick => vec![NONE, I10, AUTO],
     };
-    let panels = backends.iter().map(|&backend| {
+    let panels = stores.iter().map(|&store| {
         let panel = Panel::new(
-            format!("4 KiB random reads at a given rate, {}", backend.name()),
+            format!("4 KiB random reads at a given rate, {}", store.name()),
             XAxis::Measured(Metric::Iops),
         );
         steps
             .iter()
             .fold(panel, |panel, &percent| {
-                panel.loads(format!("{percent} %"), open(backend, percent), &setups)
+                panel.loads(format!("{percent} %"), open(store, percent), &setups)
             })
             .chart(Metric::LatencyMean, Kind::LogLines)
             .chart(Metric::LatencyP99, Kind::LogLines)
             .chart(Metric::Cpu, Kind::Lines)
     });
-    let low = open(backends[backends.len() - 1], 10);
+    let low = open(stores[stores.len() - 1], 10);
     Figure {
         id: "i10-fig6",
         source: "i10, fig. 6",

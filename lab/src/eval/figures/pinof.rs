@@ -2,11 +2,11 @@
 
 use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    ALL, AUTO, BACKENDS, Claim, Extent, Figure, I10, Kind, LARGE, NONE, PINOF, PINOF_FLAT, Pair,
-    Panel, Pick, Test, UNBATCHED, XAxis,
+    ALL, AUTO, Claim, Extent, Figure, I10, Kind, LARGE, NONE, PINOF, PINOF_FLAT, Pair, Panel, Pick,
+    STORES, Test, UNBATCHED, XAxis,
 };
 use crate::floor::Direction;
-use crate::workload::{Backend, Class, KIB, Load, Setup, Stream, size};
+use crate::workload::{Class, KIB, Load, Setup, StoreKind, Stream, size};
 
 const DEPTH: usize = 128;
 
@@ -20,14 +20,14 @@ fn effect(metric: Metric, pairs: Vec<Pair>, pick: Pick, published: f64) -> Test 
 
 fn mixes(extent: Extent) -> Figure {
     let shares = extent.pick(&[100, 70, 50, 30, 0], &[100, 50, 0]);
-    let backends = extent.pick(&BACKENDS, &[Backend::Memory]);
-    let panels = backends.iter().map(|&backend| {
-        let title = format!("4 KiB random, depth 128, {}", backend.name());
+    let stores = extent.pick(&STORES, &[StoreKind::Memory]);
+    let panels = stores.iter().map(|&store| {
+        let title = format!("4 KiB random, depth 128, {}", store.name());
         let panel = Panel::new(title, XAxis::Ticks("reads"));
         shares
             .iter()
             .fold(panel, |panel, &share| {
-                let load = Load::small(share, DEPTH).on(backend);
+                let load = Load::small(share, DEPTH).on(store);
                 panel.loads(format!("{share} %"), load, &[I10, PINOF, PINOF_FLAT, AUTO])
             })
             .chart(Metric::LatencyMean, Kind::Bars)
@@ -41,12 +41,12 @@ fn mixes(extent: Extent) -> Figure {
         question: "Do separate freights for commands and data beat one caravan for all?",
         how: "A closed loop of 128 requests over one lane; pinof-flat is its ablation without priorities.",
         panels: panels.collect(),
-        claims: mixes_claims(&backends, &shares),
+        claims: mixes_claims(&stores, &shares),
         ..Figure::default()
     }
 }
 
-fn mixes_claims(backends: &[Backend], shares: &[u8]) -> Vec<Claim> {
+fn mixes_claims(stores: &[StoreKind], shares: &[u8]) -> Vec<Claim> {
     let reads = || Pair::over([Load::small(100, DEPTH)], PINOF, I10);
     let mixed = || {
         let mixes = shares.iter().filter(|&&share| (1..100).contains(&share));
@@ -90,9 +90,9 @@ fn mixes_claims(backends: &[Backend], shares: &[u8]) -> Vec<Claim> {
             why: why_mixed,
         },
     ];
-    let ssd = match backends.contains(&Backend::Ssd) {
+    let ssd = match stores.contains(&StoreKind::Ssd) {
         true => {
-            let loads = shares.iter().map(|&share| Load::small(share, DEPTH).on(Backend::Ssd));
+            let loads = shares.iter().map(|&share| Load::small(share, DEPTH).on(StoreKind::Ssd));
             let pairs = Pair::over(loads, PINOF, I10);
             effect(Metric::Bandwidth, pairs, Pick::Least, 1.128)
         }

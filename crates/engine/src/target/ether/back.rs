@@ -1,4 +1,4 @@
-//! Hosts that vanish without a word, and are back while their commands are in a backend.
+//! Hosts that vanish without a word, and are back while their commands are in a store.
 
 use super::tests::{HOST, TARGET, in_namespace, ip};
 use crate::ether::port::PortConfig;
@@ -52,7 +52,7 @@ fn a_host_that_vanished_waits_for_its_commands() {
             let client = Client::connect(config).unwrap();
             let (done, ended) = channel();
             client.submit_to(read(), &done);
-            eventually("the read is in the backend", || server.usage().backend_commands == 1);
+            eventually("the read is in the store", || server.usage().store_commands == 1);
             vanish(client);
             assert!(ended.recv_timeout(LONG).unwrap().status.is(Status::HOST_PATH_ERROR));
 
@@ -60,9 +60,9 @@ fn a_host_that_vanished_waits_for_its_commands() {
             let refused = connect("nqn.x:h").err().expect("its read is not over");
             let HostError::Refused { status, .. } = refused else { panic!("{refused}") };
             assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
-            eventually("the read is still there", || server.usage().backend_commands == 1);
+            eventually("the read is still there", || server.usage().store_commands == 1);
             std::fs::write(&fifo, [0; 4096]).unwrap();
-            eventually("the read is over", || server.usage().backend_commands == 0);
+            eventually("the read is over", || server.usage().store_commands == 0);
             drop(connect("nqn.x:h").expect("nothing is left"));
         }
     });
@@ -79,7 +79,7 @@ fn a_host_that_answers_waits_for_nothing() {
         let client = connect("nqn.x:h").unwrap();
         let (done, ended) = channel();
         client.submit_to(read(), &done);
-        eventually("the read is in the backend", || server.usage().backend_commands == 1);
+        eventually("the read is in the store", || server.usage().store_commands == 1);
         for _ in 0..3 {
             drop(connect("nqn.x:h").expect("it has its lanes"));
         }

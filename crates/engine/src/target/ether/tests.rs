@@ -1,8 +1,8 @@
 //! A target at one end of a veth pair; at the other end whoever sends what frames it likes.
 
-use crate::backend::{BackendKind, BackendSpec};
 use crate::ether::port::{ETHERNET_HEADER_BYTES, Port, PortConfig};
 use crate::skipped::{skipped_test, this_test};
+use crate::store::{StoreKind, StoreSpec};
 use crate::target::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_wire::ether::setup::{
     Join, Joined, Leave, Offer, Query, Reason, addresses, with_nqn,
@@ -80,12 +80,9 @@ fn serve_at(interfaces: &[&str]) -> Server {
 }
 
 fn server_config(interfaces: &[&str]) -> ServerConfig {
-    let backend = BackendSpec {
-        kind: BackendKind::Memory { size: 1 << 20 },
-        lba_bytes: 512,
-        read_only: false,
-    };
-    let exports = vec![Export::new(1, backend)];
+    let store =
+        StoreSpec { kind: StoreKind::Memory { size: 1 << 20 }, lba_bytes: 512, read_only: false };
+    let exports = vec![Export::new(1, store)];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
     let port = PortConfig::default();

@@ -210,7 +210,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     #[inline]
     fn set_in_store(&mut self, commands: u32) {
-        self.transport.set_in_backend(commands);
+        self.transport.set_in_store(commands);
     }
 
     fn place(&mut self, payload: Payload<'_>) -> Payload<'static> {

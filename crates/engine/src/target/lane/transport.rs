@@ -125,9 +125,9 @@ impl Transport {
         each!(self, transport => transport.qpair.set_connected(qid, entries, flow, class));
     }
 
-    /// So many commands are in a backend that takes its time.
-    pub(super) fn set_in_backend(&mut self, commands: u32) {
-        each!(self, transport => transport.qpair.set_in_backend(commands));
+    /// So many commands are in a store that takes its time.
+    pub(super) fn set_in_store(&mut self, commands: u32) {
+        each!(self, transport => transport.qpair.set_in_store(commands));
     }
 
     /// The slot of a command in execution.

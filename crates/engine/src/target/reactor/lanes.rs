@@ -251,7 +251,7 @@ impl Lanes {
         }
     }
 
-    /// Ends a lane: its connection now, the lane when the backend is done with its commands.
+    /// Ends a lane: its connection now, the lane when the store is done with its commands.
     fn close(&mut self, index: u32) {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
@@ -407,7 +407,7 @@ impl Lanes {
         let pool = self.shared.pool.usage();
         Usage {
             connections: self.table.len(),
-            backend_commands: self.shared.tasks.count(),
+            store_commands: self.shared.tasks.count(),
             buffer_bytes: pool.taken_bytes,
             kept_bytes: pool.kept_bytes,
             reserved_buffers: pool.reserved as usize,

@@ -1,7 +1,7 @@
 //! With a real target, and the kernel's FUSE where this user may mount.
 
 use super::*;
-use roadtrain_engine::backend::{BackendKind, BackendSpec};
+use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -16,9 +16,9 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn memory(sizes: &[(u32, u64)]) -> Vec<Subsystem> {
     let export = |&(nsid, size): &(u32, u64)| {
-        let kind = BackendKind::Memory { size };
-        let backend = BackendSpec { kind, lba_bytes: 4096, read_only: nsid == 3 };
-        Export::new(nsid, backend)
+        let kind = StoreKind::Memory { size };
+        let store = StoreSpec { kind, lba_bytes: 4096, read_only: nsid == 3 };
+        Export::new(nsid, store)
     };
     let exports = sizes.iter().map(export).collect();
     vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }]

@@ -78,7 +78,7 @@ pub struct Qpair {
     data_bytes_max: u32,
     is_io: bool,
     class: Class,
-    in_backend: u32,
+    in_store: u32,
     /// Slots whose response was just acknowledged.
     released: Vec<u16>,
 }
@@ -110,7 +110,7 @@ impl Qpair {
             data_bytes_max,
             is_io: false,
             class: Class::Normal,
-            in_backend: 0,
+            in_store: 0,
             released: Vec::new(),
         }
     }
@@ -127,9 +127,9 @@ impl Qpair {
         }
     }
 
-    /// So many commands are in a backend that takes its time: they keep neither end busy.
-    pub fn set_in_backend(&mut self, commands: u32) {
-        self.in_backend = commands;
+    /// So many commands are in a store that takes its time: they keep neither end busy.
+    pub fn set_in_store(&mut self, commands: u32) {
+        self.in_store = commands;
     }
 
     /// Commands received whose responses have not left.
@@ -245,7 +245,7 @@ impl Qpair {
         let (generation, urgency) = (slot.generation, slot.urgency);
         // A host that reuses its lowest free slots tells how many commands it has in flight.
         let in_flight = u32::from(number) + 1;
-        self.end.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_backend).max(1));
+        self.end.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));
         if self.end.ended().is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The open backends of all exports, and what a new configuration changes about them.
+//! The open stores of all exports, and what a new configuration changes about them.
 
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
@@ -6,13 +6,13 @@ use roadtrain_proto::target::{
     ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
 };
-use roadtrain_store::{BackendKind, BlockLimits, Geometry, OpenError, Place, Resize};
+use roadtrain_store::{BlockLimits, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
 use tracing::warn;
 
-/// A namespace's backend, and what lanes have to know besides.
+/// A namespace's store, and what lanes have to know besides.
 #[derive(Clone)]
 pub(super) struct Open {
     pub(super) export: Export,
@@ -22,14 +22,14 @@ pub(super) struct Open {
     pub(super) config: NamespaceConfig,
 }
 
-/// Backends by subsystem NQN and NSID.
+/// Stores by subsystem NQN and NSID.
 #[derive(Clone, Default)]
-pub(super) struct Backends {
+pub(super) struct Stores {
     open: HashMap<(String, u32), Open>,
 }
 
-impl Backends {
-    /// The backend of a namespace.
+impl Stores {
+    /// The store of a namespace.
     pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Open> {
         self.open.get(&(nqn.to_owned(), nsid))
     }
@@ -40,7 +40,7 @@ impl Backends {
     }
 
     /// The namespaces that were of another class in `old`.
-    pub(super) fn reclassed(&self, old: &Backends) -> impl Iterator<Item = (&str, &Open)> {
+    pub(super) fn reclassed(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
         let is_other = |(key, new): &(&(String, u32), &Open)| {
             old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
         };
@@ -55,7 +55,7 @@ impl Backends {
     /// it is, unless it is `looked` at again, by NQN and NSID.
     ///
     /// # Errors
-    /// The first backend that cannot be had; nothing has changed then.
+    /// The first store that cannot be had; nothing has changed then.
     pub(super) fn prepare(
         &self,
         subsystems: &[Subsystem],
@@ -111,7 +111,7 @@ impl Backends {
         }
         let same = |open: &&Open| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
         let known = known.filter(same)?;
-        if let BackendKind::File { path, .. } | BackendKind::Block { path } = &spec.kind {
+        if let StoreKind::File { path, .. } | StoreKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
         }
         Some(known.store.clone())
@@ -121,7 +121,7 @@ impl Backends {
 /// What a new configuration needs, open and checked. Dropping it leaves everything as it was.
 #[derive(Default)]
 pub(super) struct Prepared {
-    next: Backends,
+    next: Stores,
     /// What the control plane is to say.
     configs: Vec<SubsystemConfig>,
     /// What was not open before.
@@ -139,7 +139,7 @@ struct Resizing {
 
 impl Prepared {
     /// Opens what is not open yet, and plans its size.
-    fn open(&mut self, old: &Backends, nqn: &str, export: &Export) -> Result<Open, OpenError> {
+    fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
         let known = old.find(nqn, export.nsid, &export.blocks);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
             Some(open) => open,
@@ -179,7 +179,7 @@ impl Prepared {
     /// Blocks that are written have one export. Locks say so where a file is opened twice.
     fn check_alone(&self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
         let Blocks::Spec(spec) = blocks else { return Ok(()) };
-        let (BackendKind::File { path, .. } | BackendKind::Block { path }) = &spec.kind else {
+        let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
             return Ok(());
         };
         let mut shared = self.next.open.values().filter(|open| open.place == place);
@@ -216,12 +216,12 @@ impl Prepared {
     }
 
     /// What is to be open.
-    pub(super) fn backends(&self) -> Backends {
+    pub(super) fn stores(&self) -> Stores {
         self.next.clone()
     }
 
     /// Makes `open` what was prepared, at once. What has to be done later, and may take its time, is returned.
-    pub(super) fn switch(mut self, open: &mut Backends) -> Switched {
+    pub(super) fn switch(mut self, open: &mut Stores) -> Switched {
         self.opened.clear(); // they stay
         let resizes = std::mem::take(&mut self.resizes);
         resizes.iter().for_each(|one| one.store.store().switch(&one.resize));
@@ -240,7 +240,7 @@ impl Drop for Prepared {
 /// A new configuration is in force. Dropping this gives back what it does not need: not while others wait.
 pub(super) struct Switched {
     resizes: Vec<Resizing>,
-    _old: Backends,
+    _old: Stores,
 }
 
 impl Drop for Switched {
@@ -272,16 +272,16 @@ fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
 }
 
 /// Whether two kinds name the same blocks where these have no place that can be looked at.
-fn is_alike(a: &BackendKind, b: &BackendKind) -> bool {
+fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
     match (a, b) {
-        (BackendKind::Memory { .. }, BackendKind::Memory { .. })
-        | (BackendKind::Null { .. }, BackendKind::Null { .. }) => true,
+        (StoreKind::Memory { .. }, StoreKind::Memory { .. })
+        | (StoreKind::Null { .. }, StoreKind::Null { .. }) => true,
         (
-            BackendKind::Ssd { service: a, parallel: m, .. },
-            BackendKind::Ssd { service: b, parallel: n, .. },
+            StoreKind::Ssd { service: a, parallel: m, .. },
+            StoreKind::Ssd { service: b, parallel: n, .. },
         ) => (a, m) == (b, n),
-        (BackendKind::File { path: a, .. }, BackendKind::File { path: b, .. })
-        | (BackendKind::Block { path: a }, BackendKind::Block { path: b }) => a == b,
+        (StoreKind::File { path: a, .. }, StoreKind::File { path: b, .. })
+        | (StoreKind::Block { path: a }, StoreKind::Block { path: b }) => a == b,
         _ => false,
     }
 }
