@@ -48,7 +48,8 @@ fn nobody_wakes_up_but_to_keep_alive() {
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(4));
     let after = sleeps();
-    assert_eq!(before.len(), 5, "two reactors at each end, one control thread: {before:?}");
+    let expected = "two reactors at each end, a controller's thread, one that watches sizes";
+    assert_eq!(before.len(), 6, "{expected}: {before:?}");
     let mut total = 0;
     for (name, (count, ns)) in &after {
         let (count_before, ns_before) = before[name];
