@@ -62,7 +62,7 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// A server with an address of its own; see [`Endpoint::bind`] and [`Endpoint::server`].
+    /// A server with an address of its own; see [`Endpoint::bind`].
     ///
     /// # Errors
     /// Those of [`Endpoint::bind`].
