@@ -4,12 +4,12 @@ use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
 use crate::network::ConnId;
 use crate::plan::{Plan, Sabotage};
 use crate::rng::Rng;
+use crate::transport::TargetEnd;
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::Target as Control;
 use roadtrain_proto::target::execution::{self, Environment, Job, Outcome};
 use roadtrain_proto::target::io::{Geometry, IoCommand};
-use roadtrain_proto::target::qpair::Qpair;
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
 use roadtrain_proto::time::Instant;
@@ -67,6 +67,13 @@ pub struct Pool {
 impl Pool {
     fn new(budget: usize) -> Self {
         Pool { budget, taken: 0, reserved: 0, out: 0 }
+    }
+
+    /// A copy of what lies elsewhere.
+    pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
+        let mut buffer = self.make(octets.len() as u32, Origin::Connection);
+        buffer.copy_from_slice(octets);
+        buffer
     }
 
     fn make(&mut self, bytes: u32, origin: Origin) -> Buffer {
@@ -319,17 +326,17 @@ impl Stores {
 }
 
 /// What a connection's commands are executed with.
-pub struct Env<'a> {
+pub struct Env<'a, E> {
     pub(crate) now: Instant,
     pub(crate) conn: ConnId,
-    pub(crate) qpair: &'a mut Qpair,
+    pub(crate) end: &'a mut E,
     pub(crate) session: &'a mut Session,
     pub(crate) namespaces: &'a HashMap<u32, Rc<Namespace>>,
     pub(crate) stores: &'a mut Stores,
     pub(crate) control: &'a mut Control,
 }
 
-impl Env<'_> {
+impl<E> Env<'_, E> {
     /// Controller and queue.
     fn ids(&self) -> Option<(u16, u16)> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
@@ -349,7 +356,7 @@ impl Env<'_> {
     }
 }
 
-impl Environment<Namespace, Buffer> for Env<'_> {
+impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     const BUFFER_BYTES_MAX: u32 = 1 << 20;
 
     fn now(&self) -> Instant {
@@ -392,38 +399,38 @@ impl Environment<Namespace, Buffer> for Env<'_> {
 
     fn respond(&mut self, slot: u16, status: Status, result: u64) {
         if !self.forgets() {
-            self.qpair.respond(self.now, slot, status, result);
+            self.end.respond(self.now, slot, status, result);
         }
     }
 
     fn respond_with_data(&mut self, slot: u16, bytes: u32, result: u64) {
         if !self.forgets() {
-            self.qpair.respond_with_data(self.now, slot, bytes, result);
+            self.end.respond_with_data(self.now, slot, bytes, result);
         }
     }
 
     fn request_data(&mut self, slot: u16, bytes: u32) {
-        self.qpair.request_data(self.now, slot, bytes);
+        self.end.request_data(self.now, slot, bytes);
     }
 
     fn set_class(&mut self, slot: u16, class: Class) {
-        self.qpair.set_class(slot, class);
+        self.end.set_class(slot, class);
     }
 
     fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
-        self.qpair.deliver_whole(slot, block_bytes);
+        self.end.deliver_whole(slot, block_bytes);
     }
 
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
-        self.qpair.unanswered(cid)
+        self.end.unanswered(cid)
     }
 
     fn has_data_digest(&self) -> bool {
-        self.qpair.digests().data
+        self.end.has_data_digest()
     }
 
     fn set_in_store(&mut self, commands: u32) {
-        self.qpair.set_in_store(commands);
+        self.end.set_in_store(commands);
     }
 
     fn start(&mut self, slot: u16, job: Job<'_, Namespace, Buffer>) -> Option<Outcome<Buffer>> {

@@ -3,11 +3,11 @@
 
 mod lane;
 
-use crate::link::{Handling, Link};
 use crate::load::Load;
-use crate::network::{End, Lost, Network};
+use crate::network::Lost;
 use crate::plan::{NQN, Plan, host_nqn};
 use crate::rng::Rng;
+use crate::transport::{HostEnd, Opening, Transport};
 use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
@@ -15,16 +15,14 @@ use lane::Lane;
 use roadtrain_proto::host::association::{self, Action, Association, PathId};
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
-use roadtrain_proto::host::qpair::{Config, Data};
-use roadtrain_proto::host::requests::Ended;
-use roadtrain_proto::policy::{Class, PolicyConfig, Urgency};
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::requests::{Ended, Queue};
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
-/// A command of the control plane is given up after that.
-const TIMEOUT: Duration = Duration::from_millis(100);
 /// The path of all lanes.
 const PATH: PathId = PathId(0);
 
@@ -66,28 +64,28 @@ impl Sum for Past {
 }
 
 /// A host.
-pub struct Host {
+pub struct Host<T: Transport> {
     /// Its identifier.
     hostid: [u8; 16],
     plan: Plan,
     rng: Rng,
     association: Association<Lost>,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
-    queues: BTreeMap<u16, Link>,
-    /// Queue and slot of the command that the association waits for.
-    running: Option<(u16, u16)>,
+    queues: BTreeMap<u16, T::Host>,
+    /// Queue and slot of the command that the association waits for; without a slot, for the connection.
+    running: Option<(u16, Option<u16>)>,
     /// The slot of the Asynchronous Event Request.
     listening: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
-    lanes: Vec<Lane>,
+    lanes: Vec<Lane<T::Host>>,
     /// Namespaces as the host knows them.
     pub namespaces: Vec<u32>,
     /// Counts.
     pub past: Past,
 }
 
-impl Host {
+impl<T: Transport> Host<T> {
     /// A host that is about to connect.
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
@@ -109,7 +107,7 @@ impl Host {
 
     /// Its process dies: the kernel resets its connections, and nobody hears of its requests again. Another one begins
     /// at `until`.
-    pub fn kill(&mut self, now: Instant, network: &mut Network, load: &mut Load, until: Instant) {
+    pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut Load, until: Instant) {
         self.end_connections(now, network, false);
         load.kill(self.hostid[0]);
         let (number, rng, past) = (self.hostid[0] - 1, self.rng.fork(), self.past);
@@ -122,12 +120,7 @@ impl Host {
     ///
     /// # Errors
     /// What may not be.
-    pub fn turn(
-        &mut self,
-        now: Instant,
-        network: &mut Network,
-        load: &mut Load,
-    ) -> Result<(), String> {
+    pub fn turn(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
         self.receive_answers(now, network);
         self.receive(now, network, load)?;
         while let Some(action) = self.association.poll(now) {
@@ -143,18 +136,22 @@ impl Host {
             self.submit(now, number, load);
         }
         self.complete_failed(load)?;
-        let links = self.lanes.iter_mut().filter_map(|lane| lane.link.as_mut());
-        links.chain(self.queues.values_mut()).for_each(|link| link.end_turn(now, network));
+        self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
     }
 
     /// What has arrived on the admin queue, and on queues that lanes do not have yet.
-    fn receive_answers(&mut self, now: Instant, network: &mut Network) {
+    fn receive_answers(&mut self, now: Instant, network: &mut T) {
         for (&qid, link) in &mut self.queues {
             let mut completed = Vec::new();
             let received = link.receive(now, network, &mut completed);
+            if let Some(data_bytes_max) = link.opened()
+                && self.running.take_if(|running| *running == (qid, None)).is_some()
+            {
+                self.association.answer(now, PATH, Ok(Answer::Opened { data_bytes_max }));
+            }
             for command in completed {
-                if self.running.take_if(|running| *running == (qid, command.slot)).is_some() {
+                if self.running.take_if(|running| *running == (qid, Some(command.slot))).is_some() {
                     let answer = Answer::Completed { cqe: command.cqe, data: command.data };
                     self.association.answer(now, PATH, Ok(answer));
                 } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
@@ -173,12 +170,7 @@ impl Host {
     }
 
     /// What has arrived on the lanes, and what has not.
-    fn receive(
-        &mut self,
-        now: Instant,
-        network: &mut Network,
-        load: &mut Load,
-    ) -> Result<(), String> {
+    fn receive(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
@@ -193,7 +185,7 @@ impl Host {
         Ok(())
     }
 
-    fn carry_out(&mut self, now: Instant, network: &mut Network, action: Action<Lost>) {
+    fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<Lost>) {
         match action {
             Action::Ask { ask: Ask::Open { qid, entries }, .. } => {
                 self.open(now, network, qid, entries);
@@ -204,7 +196,7 @@ impl Host {
                 for (number, lane) in self.lanes.iter_mut().enumerate() {
                     let link = self.queues.remove(&(number as u16 + 1));
                     let mut link = link.expect("every lane has a connection");
-                    link.qpair.set_policy(self.plan.host.policy);
+                    link.set_policy(self.plan.host.policy);
                     lane.requests.set_stale(stale.clone());
                     self.past.retries += lane.attach(now, link, rules);
                 }
@@ -242,20 +234,18 @@ impl Host {
         }
     }
 
-    fn open(&mut self, now: Instant, network: &mut Network, qid: u16, entries: u16) {
-        let in_capsule_bytes = if qid == 0 { 0 } else { self.plan.host.in_capsule_bytes };
-        let config = Config {
-            queue_entries: entries,
-            in_capsule_bytes,
-            policy: PolicyConfig::none(),
-            ..self.plan.host
-        };
-        let placed = self.rng.chance(self.plan.placed_percent);
-        let handling = Handling { placed, caravan_parts: self.plan.caravan_parts };
-        if let Some(old) = self.queues.insert(qid, Link::new(now, config, network, handling)) {
-            network.close(now, old.conn, End::Host, false);
+    fn open(&mut self, now: Instant, network: &mut T, qid: u16, entries: u16) {
+        let opening = Opening { hostid: self.hostid, qid, entries };
+        let link = network.open(now, &self.plan, opening, &mut self.rng);
+        match link.opened() {
+            Some(data_bytes_max) => {
+                self.association.answer(now, PATH, Ok(Answer::Opened { data_bytes_max }));
+            }
+            None => self.running = Some((qid, None)),
         }
-        self.association.answer(now, PATH, Ok(Answer::Opened { data_bytes_max: u32::MAX }));
+        if let Some(mut old) = self.queues.insert(qid, link) {
+            old.close(now, network, false);
+        }
     }
 
     fn run(&mut self, now: Instant, qid: u16, command: Command) {
@@ -267,24 +257,24 @@ impl Host {
             (0, bytes) => (Data::In(bytes), vec![0; bytes as usize]),
             (bytes, _) => (Data::Out(bytes), command.out),
         };
-        match link.submit(now, &command.sqe, data, buffer, Urgency::Urgent) {
-            Ok(slot) => self.running = Some((qid, slot)),
-            Err(_) => self.association.answer(now, PATH, Err(Lost)),
+        match link.run(now, &command.sqe, data, buffer) {
+            Some(slot) => self.running = Some((qid, Some(slot))),
+            None => self.association.answer(now, PATH, Err(Lost)),
         }
     }
 
     fn listen(&mut self, now: Instant, sqe: &Sqe) {
         let Some(link) = self.queues.get_mut(&0) else { return };
-        match link.submit(now, sqe, Data::None, Vec::new(), Urgency::Urgent) {
-            Ok(slot) => self.listening = Some(slot),
-            Err(_) => self.association.admin_lost(now, PATH, Lost),
+        match link.run(now, sqe, Data::None, Vec::new()) {
+            Some(slot) => self.listening = Some(slot),
+            None => self.association.admin_lost(now, PATH, Lost),
         }
     }
 
-    fn end_connections(&mut self, now: Instant, network: &mut Network, orderly: bool) {
+    fn end_connections(&mut self, now: Instant, network: &mut T, orderly: bool) {
         self.lanes.iter_mut().for_each(|lane| lane.detach(now, network));
-        for link in std::mem::take(&mut self.queues).into_values() {
-            network.close(now, link.conn, End::Host, orderly);
+        for mut link in std::mem::take(&mut self.queues).into_values() {
+            link.close(now, network, orderly);
         }
         (self.running, self.listening) = (None, None);
         self.lost.clear();
@@ -322,7 +312,14 @@ impl Host {
             let next = (now < end).then_some(lane.next_at);
             next.into_iter().chain(lane.deadline())
         });
-        lanes.chain(association).min()
+        let queues = self.queues.values_mut().filter_map(HostEnd::deadline);
+        lanes.chain(queues).chain(association).min()
+    }
+
+    /// Its ends of connections.
+    pub fn links(&mut self) -> impl Iterator<Item = &mut T::Host> {
+        let lanes = self.lanes.iter_mut().filter_map(|lane| lane.link.as_mut());
+        lanes.chain(self.queues.values_mut())
     }
 
     /// Whether the association is complete, nothing is under way on the admin queue, and the host knows
@@ -352,7 +349,7 @@ impl Host {
     #[must_use]
     pub fn held(&self) -> (u32, usize) {
         let links = self.lanes.iter().filter_map(|lane| lane.link.as_ref());
-        let slots = links.map(|link| link.qpair.in_flight()).sum();
+        let slots = links.map(Queue::in_flight).sum();
         (slots, self.lanes.iter().map(Lane::waiting).sum())
     }
 }
@@ -364,7 +361,7 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
             host_nqn: host_nqn(host_id),
             host_id,
             keep_alive: plan.keep_alive,
-            timeout: TIMEOUT,
+            timeout: plan.timeout,
             queue_entries: plan.queue_entries,
             class: Class::Normal,
             sq_flow_control: plan.sq_flow_control,

@@ -26,6 +26,7 @@
 //! [`plan::Sabotage`]). One thing cannot be checked: a flush that is retried over a power loss of the target says
 //! nothing about writes acknowledged before the loss. NVMe has no word for it, so runs do not ask for it.
 
+pub mod connection;
 pub mod disk;
 pub mod ether;
 pub mod execution;
@@ -39,6 +40,7 @@ pub mod plan;
 pub mod rng;
 pub mod scenario;
 pub mod target;
+pub mod transport;
 pub mod world;
 
 use plan::Plan;

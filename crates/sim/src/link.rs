@@ -2,25 +2,13 @@
 
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost, Network};
+use crate::transport::{Completed, HostEnd};
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::manifest::Manifest;
-use roadtrain_proto::policy::Urgency;
+use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::Sqe;
-
-/// A command that has completed.
-pub struct Completed {
-    /// Its slot.
-    pub slot: u16,
-    /// Its completion.
-    pub cqe: Cqe,
-    /// All its data has moved.
-    pub data_intact: bool,
-    /// Its buffer.
-    pub data: Vec<u8>,
-}
 
 /// A connection.
 pub struct Link {
@@ -75,27 +63,60 @@ impl Link {
         }
     }
 
-    /// Submits a command with its buffer; the buffer comes back when the queue is full.
-    pub fn submit(
-        &mut self,
-        now: Instant,
-        sqe: &Sqe,
-        data: Data,
-        buffer: Vec<u8>,
-        urgency: Urgency,
-    ) -> Result<u16, Vec<u8>> {
-        let Some(slot) = self.qpair.submit(now, sqe, data, urgency) else { return Err(buffer) };
-        self.buffers[usize::from(slot)] = buffer;
-        Ok(slot)
+    fn place(&mut self, slot: u16, offset: u32, data: &[u8]) {
+        self.buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
     }
 
-    /// The buffer of a slot whose command will not complete any more.
-    pub fn take_buffer(&mut self, slot: u16) -> Vec<u8> {
+    fn poll(&mut self, now: Instant, completed: &mut Vec<Completed>) -> Result<(), Lost> {
+        let mut at = 0;
+        let input = std::mem::take(&mut self.inbox);
+        while let Some(event) = self.qpair.poll_rx(now, &input, &mut at).map_err(|_| Lost)? {
+            match event {
+                RxEvent::Ready => {}
+                RxEvent::Data { slot, offset, start, length } => {
+                    self.place(slot, offset, &input[start..start + length as usize]);
+                }
+                RxEvent::Complete { slot, cqe, data_intact } => {
+                    let data = self.take_buffer(slot);
+                    completed.push(Completed { slot, cqe, data_intact, data });
+                }
+            }
+        }
+        self.inbox = input[at..].to_vec();
+        Ok(())
+    }
+}
+
+impl HostEnd for Link {
+    type Network = Network;
+
+    fn opened(&self) -> Option<u32> {
+        Some(u32::MAX)
+    }
+
+    fn set_policy(&mut self, policy: PolicyConfig) {
+        self.qpair.set_policy(policy);
+    }
+
+    fn cid(&self, slot: u16) -> u16 {
+        self.qpair.cid(slot)
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.qpair.batcher().deadline()
+    }
+
+    fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16> {
+        let slot = self.qpair.submit(now, sqe, data, Urgency::Urgent)?;
+        self.buffers[usize::from(slot)] = buffer;
+        Some(slot)
+    }
+
+    fn take_buffer(&mut self, slot: u16) -> Vec<u8> {
         std::mem::take(&mut self.buffers[usize::from(slot)])
     }
 
-    /// Adds to `completed` what has completed; `Err` when the connection is over.
-    pub fn receive(
+    fn receive(
         &mut self,
         now: Instant,
         network: &mut Network,
@@ -122,31 +143,7 @@ impl Link {
         Ok(())
     }
 
-    fn place(&mut self, slot: u16, offset: u32, data: &[u8]) {
-        self.buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
-    }
-
-    fn poll(&mut self, now: Instant, completed: &mut Vec<Completed>) -> Result<(), Lost> {
-        let mut at = 0;
-        let input = std::mem::take(&mut self.inbox);
-        while let Some(event) = self.qpair.poll_rx(now, &input, &mut at).map_err(|_| Lost)? {
-            match event {
-                RxEvent::Ready => {}
-                RxEvent::Data { slot, offset, start, length } => {
-                    self.place(slot, offset, &input[start..start + length as usize]);
-                }
-                RxEvent::Complete { slot, cqe, data_intact } => {
-                    let data = self.take_buffer(slot);
-                    completed.push(Completed { slot, cqe, data_intact, data });
-                }
-            }
-        }
-        self.inbox = input[at..].to_vec();
-        Ok(())
-    }
-
-    /// The turn is over: sends what may be sent.
-    pub fn end_turn(&mut self, now: Instant, network: &mut Network) {
+    fn end_turn(&mut self, now: Instant, network: &mut Network) {
         self.qpair.batcher().expire(now);
         self.qpair.batcher().drained(now);
         loop {
@@ -162,5 +159,9 @@ impl Link {
         let batcher = self.qpair.batcher();
         let held = batcher.backlog().requests > 0;
         assert!(!held || batcher.deadline().is_some_and(|at| at > now), "held work has no wake-up");
+    }
+
+    fn close(&mut self, now: Instant, network: &mut Network, orderly: bool) {
+        network.close(now, self.conn, End::Host, orderly);
     }
 }

@@ -1,8 +1,14 @@
 //! Connections over a network that splits what is sent at any octet, delays it, holds it back, and resets
 //! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
 
+use crate::connection::Connection as TargetConnection;
+use crate::link::{Handling, Link};
+use crate::plan::Plan;
 use crate::rng::Rng;
+use crate::transport::{Opening, Transport};
 use core::time::Duration;
+use roadtrain_proto::host::qpair::Config;
+use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -356,5 +362,53 @@ impl Network {
             connection.to_host.writable_at = None;
             connection.to_target.writable_at = None;
         }
+    }
+}
+
+impl Transport for Network {
+    type Host = Link;
+    type Target = TargetConnection;
+
+    fn open(&mut self, now: Instant, plan: &Plan, queue: Opening, rng: &mut Rng) -> Link {
+        let in_capsule_bytes = if queue.qid == 0 { 0 } else { plan.host.in_capsule_bytes };
+        let config = Config {
+            queue_entries: queue.entries,
+            in_capsule_bytes,
+            policy: PolicyConfig::none(),
+            ..plan.host
+        };
+        let placed = rng.chance(plan.placed_percent);
+        let handling = Handling { placed, caravan_parts: plan.caravan_parts };
+        Link::new(now, config, self, handling)
+    }
+
+    fn accept(&mut self, now: Instant) -> Option<ConnId> {
+        Network::accept(self, now)
+    }
+
+    fn target_end(
+        &mut self,
+        _now: Instant,
+        _id: ConnId,
+        plan: &Plan,
+        rng: &mut Rng,
+    ) -> TargetConnection {
+        TargetConnection::new(plan, rng.chance(plan.placed_percent))
+    }
+
+    fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+        Network::receive(self, now, id, end)
+    }
+
+    fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool) {
+        Network::close(self, now, id, end, orderly);
+    }
+
+    fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+        Network::is_closed(self, now, id, end)
+    }
+
+    fn listen(&mut self, id: ConnId, end: End, listens: bool) {
+        Network::listen(self, id, end, listens);
     }
 }

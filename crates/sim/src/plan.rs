@@ -112,6 +112,8 @@ pub struct Plan {
     pub manners: Manners,
     /// Keep alive timeout; zero: none.
     pub keep_alive: Duration,
+    /// A command of the control plane is given up after that.
+    pub timeout: Duration,
     /// First pause before connecting again.
     pub reconnect_delay: Duration,
     /// Requests fail after that time without a connection.
@@ -212,6 +214,7 @@ impl Plan {
                 losing_percent: 0,
             },
             keep_alive: Duration::from_millis(keep_alive_ms),
+            timeout: Duration::from_millis(100),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),
             controller_loss_timeout: rng.chance(30).then(|| rng.micros(0, 50_000)),
             io_timeout: Some(Duration::from_millis(60)),

@@ -3,9 +3,10 @@
 use crate::disk::SimDisk;
 use crate::execution::{Ended, Stores};
 use crate::lane::Lane;
-use crate::network::{ConnId, End, Lost, Network};
+use crate::network::{ConnId, End, Lost};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
+use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
@@ -48,12 +49,12 @@ impl core::ops::AddAssign for Fence {
 }
 
 /// A target.
-pub struct Target {
+pub struct Target<T: Transport> {
     plan: Plan,
     control: Control,
-    lanes: BTreeMap<ConnId, Lane>,
+    lanes: BTreeMap<ConnId, Lane<T::Target>>,
     /// Connections that are over, while commands of them are on the disk.
-    ended: BTreeMap<ConnId, Lane>,
+    ended: BTreeMap<ConnId, Lane<T::Target>>,
     presences: Presences<ConnId>,
     /// Hosts whose lost lanes are to be ended.
     sweeps: Vec<String>,
@@ -101,7 +102,7 @@ fn control(
     Control::new(now, &config).expect("the configuration is valid")
 }
 
-impl Target {
+impl<T: Transport> Target<T> {
     /// A target that listens.
     #[must_use]
     pub fn new(plan: &Plan, disk: SimDisk, mut rng: Rng) -> Self {
@@ -127,7 +128,7 @@ impl Target {
     }
 
     /// One turn: everything that has arrived or ended by now.
-    pub fn turn(&mut self, now: Instant, network: &mut Network) {
+    pub fn turn(&mut self, now: Instant, network: &mut T) {
         self.accept(now, network);
         if self.down_until.is_some() {
             return;
@@ -153,7 +154,7 @@ impl Target {
         self.end_transfers(now, network);
     }
 
-    fn accept(&mut self, now: Instant, network: &mut Network) {
+    fn accept(&mut self, now: Instant, network: &mut T) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
             let extra = (self.extra_blocks, self.stores.extra_store);
@@ -164,16 +165,16 @@ impl Target {
                 network.close(now, conn, End::Target, false);
                 continue;
             }
-            let placed = self.rng.chance(self.plan.placed_percent);
-            self.lanes.insert(conn, Lane::new(&self.plan, placed));
+            let end = network.target_end(now, conn, &self.plan, &mut self.rng);
+            self.lanes.insert(conn, Lane::new(&self.plan, end));
             self.newcomers.enter(now, conn);
         }
     }
 
-    fn receive(&mut self, now: Instant, network: &mut Network, conn: ConnId) {
+    fn receive(&mut self, now: Instant, network: &mut T, conn: ConnId) {
         while let Some(lane) = self.lanes.get_mut(&conn).filter(|lane| lane.listens()) {
             let Some(arrival) = network.receive(now, conn, End::Target) else { return };
-            if lane.receive(arrival).is_err() {
+            if lane.receive(now, arrival, &mut self.stores.pool).is_err() {
                 return self.close(now, network, conn, true);
             }
             self.handle(now, network, conn);
@@ -181,7 +182,7 @@ impl Target {
     }
 
     /// Handles what a connection has received.
-    fn handle(&mut self, now: Instant, network: &mut Network, conn: ConnId) {
+    fn handle(&mut self, now: Instant, network: &mut T, conn: ConnId) {
         while let Some(lane) = self.lanes.get_mut(&conn) {
             match lane.handle(now, conn, &mut self.stores, &mut self.control) {
                 Ok(Some(slot)) => self.admin(now, network, conn, slot),
@@ -192,7 +193,7 @@ impl Target {
     }
 
     /// Buffers may have come back: connections that wait for one go on, in turn.
-    fn feed(&mut self, now: Instant, network: &mut Network) {
+    fn feed(&mut self, now: Instant, network: &mut T) {
         for conn in self.starving().collect::<Vec<_>>() {
             while let Some(lane) = self.lanes.get_mut(&conn) {
                 let (execution, mut env) =
@@ -207,7 +208,7 @@ impl Target {
     }
 
     /// While lanes wait for buffers: ends others whose hosts keep theirs by doing nothing.
-    fn end_transfers(&mut self, now: Instant, network: &mut Network) {
+    fn end_transfers(&mut self, now: Instant, network: &mut T) {
         let starved: Vec<ConnId> = self.starving().collect();
         if starved.is_empty() {
             self.transfers_at = None;
@@ -218,7 +219,7 @@ impl Target {
             return;
         }
         self.transfers_at = Some(now + TRANSFER_TIMEOUT / 8);
-        let is_overdue = |(conn, lane): &(&ConnId, &Lane)| {
+        let is_overdue = |(conn, lane): &(&ConnId, &Lane<T::Target>)| {
             starved.iter().any(|starved| starved != *conn)
                 && lane.execution.overdue(now, TRANSFER_TIMEOUT).is_some()
         };
@@ -234,12 +235,10 @@ impl Target {
     }
 
     /// The connection is over; with `orderly` a TermReq may still be on its way.
-    fn close(&mut self, now: Instant, network: &mut Network, conn: ConnId, orderly: bool) {
+    fn close(&mut self, now: Instant, network: &mut T, conn: ConnId, orderly: bool) {
         let Some(mut lane) = self.lanes.remove(&conn) else { return };
-        if orderly {
-            lane.end_turn(now, conn, network, &mut self.stores.pool);
-        }
-        network.close(now, conn, End::Target, orderly);
+        let mut hold = Hold { execution: &mut lane.execution, pool: &mut self.stores.pool };
+        lane.end.close(now, conn, network, &mut hold, orderly);
         lane.execution.close(|buffer| self.stores.pool.give(buffer));
         if let (Some(user), Some(mark)) = (lane.session.user(), lane.mark.take()) {
             self.stores.stability.borrow_mut().leave(now, user, &mark);
@@ -263,7 +262,7 @@ impl Target {
     }
 
     /// A command has come back from the disk.
-    fn finish(&mut self, now: Instant, network: &mut Network, (conn, slot, outcome): Ended) {
+    fn finish(&mut self, now: Instant, network: &mut T, (conn, slot, outcome): Ended) {
         let lane = self.lanes.get_mut(&conn).or_else(|| self.ended.get_mut(&conn));
         let Some(lane) = lane else { return };
         let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
@@ -274,8 +273,8 @@ impl Target {
     }
 
     /// Ends connections that have not connected a queue in time: nobody else would ever end them.
-    fn end_newcomers(&mut self, now: Instant, network: &mut Network) {
-        let is_newcomer = |lanes: &BTreeMap<ConnId, Lane>, conn| {
+    fn end_newcomers(&mut self, now: Instant, network: &mut T) {
+        let is_newcomer = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, conn| {
             lanes.get(&conn).is_some_and(|lane| lane.session.is_newcomer())
         };
         while let Some(conn) = self.newcomers.overdue(now, |conn| is_newcomer(&self.lanes, conn)) {
@@ -284,10 +283,10 @@ impl Target {
     }
 
     /// Ends lanes that their hosts have lost, then tries Connects again that waited for it.
-    fn connect_again(&mut self, now: Instant, network: &mut Network) {
+    fn connect_again(&mut self, now: Instant, network: &mut T) {
         loop {
             for host in std::mem::take(&mut self.sweeps) {
-                let is_lost = |&(&conn, lane): &(&ConnId, &Lane)| {
+                let is_lost = |&(&conn, lane): &(&ConnId, &Lane<T::Target>)| {
                     lane.session.presence().is_some_and(|presence| *presence.hostnqn == *host)
                         && network.is_closed(now, conn, End::Target)
                 };
@@ -308,7 +307,7 @@ impl Target {
     }
 
     /// A Connect or shutdown that had to wait is tried again.
-    fn begin_again(&mut self, now: Instant, network: &mut Network, conn: ConnId, slot: u16) {
+    fn begin_again(&mut self, now: Instant, network: &mut T, conn: ConnId, slot: u16) {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
         if let Some(slot) = execution.begin_admin(&mut env, slot) {
@@ -317,7 +316,7 @@ impl Target {
     }
 
     /// The control plane executes an admin or fabrics command.
-    fn admin(&mut self, now: Instant, network: &mut Network, conn: ConnId, slot: u16) {
+    fn admin(&mut self, now: Instant, network: &mut T, conn: ConnId, slot: u16) {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let Some((admin, buffer)) = lane.execution.take_admin(slot) else { return };
         let (sqe, mut page) = (&admin.sqe, Vec::new());
@@ -364,7 +363,7 @@ impl Target {
     fn connect(
         &mut self,
         now: Instant,
-        network: &Network,
+        network: &T,
         conn: ConnId,
         sqe: &Sqe,
         data: &[u8],
@@ -409,17 +408,17 @@ impl Target {
         }
     }
 
-    fn follow_events(&mut self, now: Instant, network: &mut Network) {
+    fn follow_events(&mut self, now: Instant, network: &mut T) {
         while let Some(event) = self.control.poll_event() {
-            let find = |lanes: &BTreeMap<ConnId, Lane>, ids| {
+            let find = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, ids| {
                 lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
             };
             match event {
                 TargetEvent::Completion { cntlid, cid, status, result } => {
                     let Some(conn) = find(&self.lanes, (cntlid, 0)) else { continue };
                     let lane = self.lanes.get_mut(&conn).expect("just found");
-                    if let Some(slot) = lane.qpair.slot_of(cid) {
-                        lane.qpair.respond(now, slot, status, result);
+                    if let Some(slot) = lane.end.slot_of(cid) {
+                        lane.end.respond(now, slot, status, result);
                     }
                 }
                 TargetEvent::Close { cntlid, qid, reason } => {
@@ -456,7 +455,7 @@ impl Target {
 
     /// The process ends, with `power_loss` the machine: every connection is gone, nothing is remembered
     /// but the disk.
-    pub fn crash(&mut self, now: Instant, network: &mut Network, power_loss: bool, until: Instant) {
+    pub fn crash(&mut self, now: Instant, network: &mut T, power_loss: bool, until: Instant) {
         for conn in std::mem::take(&mut self.lanes).into_keys() {
             network.close(now, conn, End::Target, false);
         }
@@ -467,6 +466,19 @@ impl Target {
         self.newcomers = Newcomers::new(CONNECT_TIMEOUT);
         self.down_until = Some(until);
         self.transfers_at = None;
+    }
+
+    /// Ends of its connections.
+    pub fn ends(&mut self) -> impl Iterator<Item = &mut T::Target> {
+        self.lanes.values_mut().map(|lane| &mut lane.end)
+    }
+
+    /// Ends one of its connections.
+    pub fn close_any(&mut self, now: Instant, network: &mut T) {
+        let number = self.rng.below(self.lanes.len().max(1) as u64) as usize;
+        if let Some(&conn) = self.lanes.keys().nth(number) {
+            self.close(now, network, conn, true);
+        }
     }
 
     /// Adds, removes or resizes the namespace that no data is kept in.
@@ -511,13 +523,12 @@ impl Target {
             let count = self.presences.count();
             return Err(format!("{present} connections with a queue, but {count} presences"));
         }
-        let buffered = self.lanes.values().map(|lane| lane.execution.buffered()).sum();
-        self.stores.check(buffered)?;
+        self.stores.check(self.buffered())?;
         if self.ended.values().any(|lane| lane.session.is_gone()) {
             return Err("a connection of which nothing is left was not forgotten".into());
         }
         for lane in self.lanes.values() {
-            let (held, entries) = (lane.qpair.in_flight(), u32::from(self.plan.queue_entries));
+            let (held, entries) = (lane.end.in_flight(), u32::from(self.plan.queue_entries));
             // The commands of a caravan that is being sent may be followed by as many.
             let most = 2 * entries.max(ADMIN_ENTRIES);
             if held > most {
@@ -525,6 +536,12 @@ impl Target {
             }
         }
         Ok(())
+    }
+
+    /// Octets of the buffers that connections hold.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.lanes.values().map(|lane| lane.execution.buffered()).sum()
     }
 
     /// Active namespaces.
@@ -541,7 +558,7 @@ impl Target {
             return self.down_until;
         }
         let aborts = self.lanes.values().filter_map(|lane| lane.execution.deadline()).min();
-        let timers = self.lanes.values_mut().filter_map(|l| l.qpair.batcher().deadline());
+        let timers = self.lanes.values_mut().filter_map(|l| l.end.deadline());
         let newcomers = self.newcomers.deadline();
         let others = [aborts, self.transfers_at, self.stores.disk.next_at()].into_iter().flatten();
         timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min()
@@ -552,7 +569,7 @@ impl Target {
     pub fn held(&self) -> (u32, usize, usize) {
         let io = self.lanes.values().filter(|lane| lane.ids().is_none_or(|ids| ids.1 > 0));
         (
-            io.map(|lane| lane.qpair.in_flight()).sum(),
+            io.map(|lane| lane.end.in_flight()).sum(),
             self.lanes.len() + self.ended.len(),
             self.stores.tasks(),
         )

@@ -100,8 +100,8 @@ pub struct World {
     now: Instant,
     calm_from: Instant,
     network: Network,
-    target: Target,
-    hosts: Vec<Host>,
+    target: Target<Network>,
+    hosts: Vec<Host<Network>>,
     load: Load,
     /// Requests that hosts have under way at most.
     requests_max: usize,

@@ -8,14 +8,16 @@
 //! - a lane ends only when somebody ends it, or the target is gone: no cut, flood or move does it;
 //! - no moment goes on for ever, and idle lanes are almost silent.
 //!
-//! Set-up (Join, Query) is by word of mouth here: the links carry only what lanes send. The fence that a new lane
-//! waits for is the target's as in docs/reference/ethernet.md: the old lane takes nothing more.
+//! Hosts and the target are those of the other runs ([`crate::host`], [`crate::target`]); what is different about
+//! lanes over Ethernet is in [`host`], [`target`] and [`setup`]. Set-up (Join, Query) is by word of mouth there: the
+//! links carry only what lanes send.
 
 pub mod flow;
 mod forger;
 pub mod host;
 pub mod net;
 pub mod plan;
+pub mod setup;
 pub mod target;
 pub mod tcp;
 pub mod world;

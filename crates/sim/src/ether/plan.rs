@@ -1,9 +1,8 @@
 //! What a seed stands for: links, both ends' settings, the disk, the load and the faults.
 
 use super::net::Manners;
-use crate::disk;
 use crate::network::End;
-use crate::plan::policy;
+use crate::plan::{self, policy};
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::ether::Packing;
@@ -64,6 +63,11 @@ pub enum Fault {
         /// How long it is away.
         time: Duration,
     },
+    /// The disk does nothing for a while, as one whose path fails over.
+    StallDisk {
+        /// How long.
+        time: Duration,
+    },
     /// Somebody on the segment sends frames: replayed, truncated, changed, random.
     Flood {
         /// So many.
@@ -94,18 +98,8 @@ pub struct Sending {
 /// Everything a seed decides.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Lanes of the host.
-    pub lanes: usize,
-    /// Slots of a lane, and one.
-    pub queue_entries: u16,
-    /// Requests outstanding a lane.
-    pub depth: usize,
-    /// Requests begin before then; faults happen before then.
-    pub chaos: Duration,
-    /// Mean time between two requests of a lane.
-    pub pause: Duration,
-    /// Blocks of the namespace.
-    pub blocks: u64,
+    /// What it has in common with runs over TCP; that one's network and faults are not looked at.
+    pub base: plan::Plan,
     /// Pages of a lane's damq.
     pub pages: u32,
     /// PIECE.
@@ -120,21 +114,8 @@ pub struct Plan {
     pub links: Vec<LinkPlan>,
     /// Frames that a receiver who does not look has room for.
     pub ring_frames: usize,
-    /// The disk.
-    pub disk: disk::Manners,
     /// Faults, in order of time.
     pub faults: Vec<(Instant, Fault)>,
-    /// What the ends do wrong, to see that it is found.
-    pub sabotage: Option<Sabotage>,
-}
-
-/// What an end does wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
-    /// The target forgets the answer to one command of a hundred.
-    ForgottenCommand,
-    /// A new lane does not wait until what an old one has started has ended.
-    NoFence,
 }
 
 /// What a piece may be so that frames of all these links carry it.
@@ -174,8 +155,6 @@ impl Plan {
     /// The plan of a seed.
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
-        let chaos = Duration::from_millis(rng.between(20, 400));
-        let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
         let body_crc = rng.chance(70);
         let (is_calm, is_asymmetric) = (rng.chance(15), rng.chance(50));
         let links: Vec<LinkPlan> = (0..rng.between(1, 4))
@@ -187,30 +166,26 @@ impl Plan {
                 LinkPlan { frame_bytes, ways: [to_host, to_target] }
             })
             .collect();
-        let latency = rng.between(5, 300);
-        let count = links.len() as u64;
+        let (count, host) = (links.len() as u64, sending(rng));
+        let mut base = plan::Plan::new(rng);
+        let requests = rng.between(100, 1200) as u32;
+        (base.hosts, base.pool_bytes, base.faults) = (1, 16 << 20, Vec::new());
+        base.pause = base.chaos * base.lanes as u32 / requests;
+        // Links take their time, and no lane ends for that.
+        base.keep_alive = Duration::ZERO;
+        (base.io_timeout, base.timeout) = (None, Duration::from_secs(10));
+        base.host.policy = host.policy;
+        let faults = if is_calm { Vec::new() } else { faults(rng, base.chaos, count) };
         Plan {
-            lanes,
-            queue_entries: rng.pick(&[2, 3, 8, 32, 128]),
-            depth: rng.between(1, 40) as usize,
-            chaos,
-            pause: chaos * lanes as u32 / requests,
-            blocks: rng.pick(&[16, 64, 512]),
+            base,
             pages: rng.pick(&[8, 32, 512]),
             piece_bytes: piece_bytes(&links),
             body_crc,
-            host: sending(rng),
+            host,
             target: sending(rng),
             links,
             ring_frames: rng.pick(&[16, 256, 4096]),
-            disk: disk::Manners {
-                latency_us: (latency, latency * rng.between(1, 5)),
-                slow_percent: rng.pick(&[0, 2, 20]),
-                failing_per_mille: rng.pick(&[0, 0, 20]),
-                losing_percent: 0,
-            },
-            faults: if is_calm { Vec::new() } else { faults(rng, chaos, count) },
-            sabotage: None,
+            faults,
         }
     }
 }
@@ -230,6 +205,7 @@ fn faults(rng: &mut Rng, chaos: Duration, links: u64) -> Vec<(Instant, Fault)> {
             71..77 => Fault::Leave(end),
             77..81 => Fault::Kill { time },
             81..85 => Fault::PowerLoss { time },
+            85..89 => Fault::StallDisk { time },
             _ => Fault::Flood { frames: rng.between(1, 3000) as u32 },
         };
         faults.push((rng.moment(chaos), fault));

@@ -1,274 +1,43 @@
-//! The target: lanes with their damqs, and the disk behind them.
+//! The target's end of a lane, with its damq.
 
-use super::host::{DATA_BYTES_MAX, Proposal, describe, first_seq};
-use super::net::{Net, Packet};
-use super::plan::{Plan, Sabotage, Sending};
-use crate::disk::{BLOCK_BYTES, SimDisk};
-use crate::execution::{read_bytes, work};
-use crate::network::End;
-use crate::rng::Rng;
-use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
+use super::host::DATA_BYTES_MAX;
+use super::plan::Sending;
+use super::setup::Ether;
+use crate::network::{Arrival, ConnId, End, Lost};
+use crate::transport::{Event, Hold, TargetEnd, Transport};
 use roadtrain_proto::ether::frame_writer::MemoryWriter;
-use roadtrain_proto::ether::links::Links;
 use roadtrain_proto::ether::target::{Config, Qpair, RxEvent};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::execution::{Data, Payload};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{PAGE_BYTES, parse};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// What the target answers to a proposal.
-pub struct Joined {
-    /// Its token.
-    pub token: u64,
-    /// Its socket number.
-    pub socket_number: u16,
-    /// Its first SEQ of each link.
-    pub firsts: Vec<u32>,
-    /// Numbers that it has room for.
-    pub window: u16,
-}
-
-/// A command with all its data.
-struct Command {
-    slot: u16,
-    sqe: Sqe,
-    /// Its data in the damq.
-    place: Range<usize>,
-}
-
-struct Lane {
-    qpair: Qpair,
-    socket_number: u16,
+/// The target's end of a lane.
+pub struct TargetLink {
+    /// The queue pair.
+    pub qpair: Qpair,
+    /// Its host has joined, and nobody has been told.
+    is_new: bool,
+    frames_per_send: usize,
     damq: Vec<u8>,
-    /// Data of reads, until the host has it.
-    data: Vec<Option<Vec<u8>>>,
+    /// Commands with all their data, and where in the damq that is.
+    commands: VecDeque<(u16, Sqe, Range<usize>)>,
+    /// Data of commands in execution, which stays where it is.
+    lent: BTreeMap<u16, (Range<usize>, Vec<u8>)>,
 }
 
-/// A task of the disk: which command's, and the data that must stay where it is.
-struct Owner {
-    token: u64,
-    slot: u16,
-    place: Range<usize>,
-    data: Vec<u8>,
-}
-
-/// The target.
-pub struct Target {
-    plan: Plan,
-    rng: Rng,
-    lanes: BTreeMap<u64, Lane>,
-    disk: SimDisk,
-    owners: BTreeMap<u64, Owner>,
-    down_until: Option<Instant>,
-}
-
-impl Target {
-    /// A target without lanes.
-    #[must_use]
-    pub fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
-        Target {
-            plan: plan.clone(),
-            rng,
-            lanes: BTreeMap::new(),
-            disk,
-            owners: BTreeMap::new(),
-            down_until: None,
-        }
-    }
-
-    /// Makes a lane, in place of an old one. `None`: not now.
-    pub fn join(&mut self, now: Instant, old: Option<u64>, host: &Proposal) -> Option<Joined> {
-        if self.down_until.is_some() {
-            return None;
-        }
-        if self.plan.sabotage != Some(Sabotage::NoFence) {
-            // The fence: the old lane takes nothing more, and what it has started must have ended.
-            old.map(|old| self.lanes.remove(&old));
-            let is_orphan = |owner: &Owner| !self.lanes.contains_key(&owner.token);
-            if self.owners.values().any(is_orphan) {
-                return None;
-            }
-        }
-        let rng = &mut self.rng;
-        let joined = Joined {
-            token: rng.bits(),
-            socket_number: rng.between(1, 0xffff) as u16,
-            firsts: self.plan.links.iter().map(|_| first_seq(rng)).collect(),
-            window: rng.pick(&[1, 64, WINDOW as u16]),
-        };
-        self.lanes.insert(joined.token, Lane::new(now, &self.plan, host, &joined));
-        Some(joined)
-    }
-
-    /// Whether it knows that token; `None`: nobody answers.
-    #[must_use]
-    pub fn knows(&self, token: u64) -> Option<bool> {
-        self.down_until.is_none().then(|| self.lanes.contains_key(&token))
-    }
-
-    /// One turn: everything that has arrived or ended by now.
-    pub fn turn(&mut self, now: Instant, net: &mut Net) {
-        let arrived = net.receive(now, End::Target);
-        if self.down_until.is_some_and(|until| until <= now) {
-            self.down_until = None;
-        }
-        if self.down_until.is_some() {
-            return;
-        }
-        for (_, packet) in arrived {
-            if let Packet::Frame(octets) = packet {
-                self.receive(now, &octets);
-            }
-        }
-        for done in self.disk.advance(now) {
-            let Some(owner) = self.owners.remove(&done.task) else { continue };
-            if let Some(lane) = self.lanes.get_mut(&owner.token) {
-                assert!(
-                    lane.damq[owner.place] == owner.data,
-                    "a write's pages were used again before it was done"
-                );
-                lane.finish(now, owner.slot, done.result.map_err(|()| Status::INTERNAL_ERROR));
-            }
-        }
-        for lane in self.lanes.values_mut() {
-            lane.send(now, self.plan.target, net);
-        }
-        self.lanes.retain(|_, lane| lane.qpair.ended().is_none());
-    }
-
-    fn receive(&mut self, now: Instant, octets: &[u8]) {
-        let frame = parse(octets).ok();
-        let lane = frame.and_then(|(header, ..)| {
-            let lane = self.lanes.get_mut(&header.token.get())?;
-            (lane.socket_number == header.socket_number.get()).then_some(lane)
-        });
-        let (Some((header, kind, body)), Some(lane)) = (frame, lane) else {
-            return;
-        };
-        let Lane { qpair, damq, data, .. } = lane;
-        let mut commands = Vec::new();
-        qpair.receive(now, &header, kind, body, &mut |event| match event {
-            RxEvent::Data { place, start, length, .. } => {
-                let length = length as usize;
-                damq[place as usize..][..length].copy_from_slice(&body[start..][..length]);
-            }
-            RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
-                let place = place as usize..place as usize + data_bytes as usize;
-                commands.push(Command { slot, sqe, place });
-            }
-            RxEvent::Released { slot } => data[usize::from(slot)] = None,
-        });
-        for command in commands {
-            self.execute(now, header.token.get(), command);
-        }
-    }
-
-    fn execute(&mut self, now: Instant, token: u64, command: Command) {
-        let forgets = self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1);
-        let Some(lane) = self.lanes.get_mut(&token).filter(|_| !forgets) else { return };
-        let Command { slot, sqe, place } = command;
-        let blocks = if sqe.nsid.get() == 1 { self.plan.blocks } else { 0 };
-        let geometry =
-            Geometry { lba_shift: 9, blocks, read_only: false, transfer_bytes_max: DATA_BYTES_MAX };
-        if blocks == 0 {
-            return lane.qpair.respond(now, slot, Status::INVALID_NAMESPACE.dnr(), 0);
-        }
-        let data = lane.damq[place.clone()].to_vec();
-        let io = match IoCommand::parse(&sqe, &geometry, data.len() as u32) {
-            Ok(io) => io,
-            Err(status) => return lane.qpair.respond(now, slot, status, 0),
-        };
-        match work(&io, sqe.nsid.get(), &data) {
-            Some(work) => {
-                let task = self.disk.start(now, work);
-                self.owners.insert(task, Owner { token, slot, place, data });
-            }
-            None => lane.finish(now, slot, Ok(vec![0; read_bytes(&io)])),
-        }
-    }
-
-    /// The process ends, with `power_loss` the machine: nothing is remembered but the disk.
-    pub fn crash(&mut self, now: Instant, power_loss: bool, until: Instant) {
-        self.lanes.clear();
-        // What has not ended by now ends with the process.
-        self.disk.advance(now);
-        self.disk.abandon();
-        if power_loss {
-            self.disk.lose_power();
-        }
-        self.owners.clear();
-        self.down_until = Some(until);
-    }
-
-    /// The target ends a lane.
-    pub fn leave(&mut self) {
-        let number = self.rng.below(self.lanes.len().max(1) as u64) as usize;
-        if let Some(lane) = self.lanes.values_mut().nth(number) {
-            lane.qpair.leave(Reason::Shutdown);
-        }
-    }
-
-    /// Every lane says that it has so much room.
-    pub fn set_credits(&mut self, now: Instant, credits: u16) {
-        let lanes = self.lanes.values_mut();
-        lanes.for_each(|lane| lane.qpair.links_mut().set_credits(now, credits));
-    }
-
-    /// A link's carrier has come or gone.
-    pub fn set_carrier(&mut self, now: Instant, link: u8, has_carrier: bool) {
-        let lanes = self.lanes.values_mut();
-        lanes.for_each(|lane| lane.qpair.links_mut().set_carrier(now, link, has_carrier));
-    }
-
-    /// When something is due.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Instant> {
-        if self.down_until.is_some() {
-            return self.down_until;
-        }
-        let lanes = self.lanes.values().filter_map(|lane| lane.qpair.deadline());
-        lanes.chain(self.disk.next_at()).min()
-    }
-
-    /// For the report of a failure.
-    #[must_use]
-    pub fn state(&self) -> String {
-        let lanes: Vec<String> =
-            self.lanes.values().map(|lane| describe(lane.qpair.links())).collect();
-        lanes.join("; ")
-    }
-
-    /// Commands that have not been answered, data that is kept, and tasks.
-    #[must_use]
-    pub fn held(&self) -> (u32, usize, usize) {
-        let commands = self.lanes.values().map(|lane| lane.qpair.in_flight()).sum();
-        let kept = self.lanes.values().flat_map(|lane| &lane.data).flatten().count();
-        (commands, kept, self.owners.len())
-    }
-}
-
-impl Lane {
-    fn new(now: Instant, plan: &Plan, host: &Proposal, ours: &Joined) -> Self {
-        let mut links = Links::new(ours.token, host.token, ours.socket_number);
-        for (link, link_plan) in (0..).zip(&plan.links) {
-            let config = ChannelConfig {
-                link,
-                first_tx: ours.firsts[usize::from(link)],
-                first_rx: host.firsts[usize::from(link)],
-                window: WINDOW as u16,
-                frame_bytes: link_plan.frame_bytes,
-            };
-            assert!(links.add(now, &config, host.socket_number));
-        }
-        let slots = plan.queue_entries - 1;
-        let Sending { policy, packing, .. } = plan.target;
+impl TargetLink {
+    pub(super) fn new(now: Instant, id: ConnId, network: &mut Ether) -> Self {
+        let (links, entries) = network.links(now, id, End::Target).expect("just accepted");
+        let plan = network.plan();
+        let Sending { policy, packing, frames_per_send } = plan.target;
         let config = Config {
-            slots,
+            slots: entries - 1,
             pages: plan.pages,
             piece_bytes: plan.piece_bytes,
             data_bytes_max: DATA_BYTES_MAX,
@@ -276,46 +45,136 @@ impl Lane {
             packing,
             body_crc: plan.body_crc,
         };
-        let mut qpair = Qpair::new(config, links);
-        qpair.set_connected(1, plan.queue_entries, true, Class::Normal);
-        Lane {
-            qpair,
-            socket_number: ours.socket_number,
+        TargetLink {
+            qpair: Qpair::new(config, links),
+            is_new: true,
+            frames_per_send,
             damq: vec![0xdd; plan.pages as usize * PAGE_BYTES],
-            data: vec![None; usize::from(slots)],
+            commands: VecDeque::new(),
+            lent: BTreeMap::new(),
         }
     }
 
-    /// A command has been executed; data, if any, goes to the host.
-    fn finish(&mut self, now: Instant, slot: u16, result: Result<Vec<u8>, Status>) {
-        match result {
-            Ok(data) if !data.is_empty() => {
-                assert_eq!(data.len() % BLOCK_BYTES, 0);
-                let length = data.len() as u32;
-                let old = self.data[usize::from(slot)].replace(data);
-                assert!(old.is_none(), "a slot's data was not released");
-                self.qpair.respond_with_data(now, slot, length, 0);
+    fn check_lent(&mut self, slot: u16) {
+        if let Some((place, data)) = self.lent.remove(&slot) {
+            assert!(self.damq[place] == data, "a write's pages were used before it was done");
+        }
+    }
+}
+
+impl TargetEnd for TargetLink {
+    type Network = Ether;
+
+    fn take(&mut self, now: Instant, arrival: Arrival, hold: &mut Hold<'_>) -> Result<(), Lost> {
+        let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+        let Ok((header, kind, body)) = parse(&octets) else { return Ok(()) };
+        let TargetLink { qpair, damq, commands, .. } = self;
+        qpair.receive(now, &header, kind, body, &mut |event| match event {
+            RxEvent::Data { place, start, length, .. } => {
+                let length = length as usize;
+                damq[place as usize..][..length].copy_from_slice(&body[start..][..length]);
             }
-            Ok(_) => self.qpair.respond(now, slot, Status::SUCCESS, 0),
-            Err(status) => self.qpair.respond(now, slot, status, 0),
-        }
+            RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
+                let place = place as usize..place as usize + data_bytes as usize;
+                commands.push_back((slot, sqe, place));
+            }
+            RxEvent::Released { slot } => {
+                hold.execution.release(slot, |buffer| hold.pool.give(buffer));
+            }
+        });
+        if self.qpair.ended().is_some() { Err(Lost) } else { Ok(()) }
     }
 
-    /// Sends what may be sent.
-    fn send(&mut self, now: Instant, sending: Sending, net: &mut Net) {
-        let Lane { qpair, data, .. } = self;
+    fn poll(&mut self, _now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost> {
+        if std::mem::take(&mut self.is_new) {
+            return Ok(Some(Event::Initialized));
+        }
+        let Some((slot, sqe, place)) = self.commands.pop_front() else { return Ok(None) };
+        let data = self.damq[place.clone()].to_vec();
+        let payload = match data.len() {
+            0 => Payload::Asked,
+            _ => Payload::Here(hold.pool.copy(&data)),
+        };
+        self.lent.insert(slot, (place, data));
+        Ok(Some(Event::Command(slot, sqe, payload)))
+    }
+
+    fn end_turn(&mut self, now: Instant, _: ConnId, network: &mut Ether, hold: &mut Hold<'_>) {
+        let qpair = &mut self.qpair;
         qpair.expire(now);
         qpair.batcher().drained(now);
         loop {
-            let mut writer = MemoryWriter::new(sending.frames_per_send, |slot, out, offset| {
-                let data = data[usize::from(slot)].as_ref().expect("data is kept until released");
+            let mut writer = MemoryWriter::new(self.frames_per_send, |slot, out, offset| {
+                let Data::Buffer(data) = hold.execution.data(slot) else {
+                    panic!("data is kept until released")
+                };
                 out.copy_from_slice(&data[offset as usize..][..out.len()]);
             });
             if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            net.send_frames(now, End::Target, writer.frames);
+            network.net.send_frames(now, End::Target, writer.frames);
         }
         assert!(!qpair.has_tx(now), "what may leave is left behind");
+    }
+
+    fn close(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        network: &mut Ether,
+        hold: &mut Hold<'_>,
+        orderly: bool,
+    ) {
+        self.qpair.leave(Reason::Shutdown);
+        self.end_turn(now, id, network, hold);
+        network.close(now, id, End::Target, orderly);
+    }
+
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.qpair.deadline()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.qpair.in_flight()
+    }
+
+    fn slot_of(&mut self, cid: u16) -> Option<u16> {
+        self.qpair.slot_of(cid)
+    }
+
+    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
+        self.qpair.set_connected(qid, entries, flow, class);
+    }
+
+    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.check_lent(slot);
+        self.qpair.respond(now, slot, status, result);
+    }
+
+    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
+        self.check_lent(slot);
+        self.qpair.respond_with_data(now, slot, bytes, result);
+    }
+
+    /// Data comes with its command, or there is none.
+    fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
+        self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.qpair.set_class(slot, class);
+    }
+
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        Some((self.qpair.slot_of(cid)?, false))
+    }
+
+    fn set_in_store(&mut self, commands: u32) {
+        self.qpair.set_in_store(commands);
     }
 }

@@ -1,25 +1,26 @@
 //! A run: moments in order, both ends' turns, faults, and the judgement at the end.
 
 use super::forger;
-use super::host::{Host, Past};
-use super::net::{Fates, Net};
+use super::net::Fates;
 use super::plan::{Fault, Plan};
-use super::target::Target;
+use super::setup::Ether;
 use crate::disk::SimDisk;
+use crate::host::{Host, Past};
 use crate::load::{Load, Tally};
 use crate::network::End;
 use crate::rng::Rng;
+use crate::target::Target;
 use crate::world::Failure;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
 /// Everything has completed that long after the last fault, or something is stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// What a host waits for the answer to its Query.
-const QUERY: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_secs(7);
 /// More moments than any run has.
 const MOMENTS_MAX: u64 = 3_000_000;
+/// Lanes that the target has at most: those that it does not know to be over, too.
+const LANES_MAX: usize = 60;
 /// More turns than any moment needs.
 const TURNS_MAX: u32 = 1000;
 /// Idle lanes are watched for so long.
@@ -34,6 +35,10 @@ pub struct Summary {
     pub tally: Tally,
     /// The host's past.
     pub past: Past,
+    /// Lanes that were made.
+    pub made: u64,
+    /// Octets that were no frame, or of no lane.
+    pub foreign: u64,
     /// What has become of frames.
     pub fates: Fates,
     /// Moments at which something happened.
@@ -43,9 +48,9 @@ pub struct Summary {
 impl core::ops::AddAssign for Summary {
     fn add_assign(&mut self, other: Summary) {
         self.tally += other.tally;
-        self.past.lanes += other.past.lanes;
-        self.past.retries += other.past.retries;
-        self.past.foreign += other.past.foreign;
+        self.past += other.past;
+        self.made += other.made;
+        self.foreign += other.foreign;
         self.fates += other.fates;
         self.moments += other.moments;
     }
@@ -65,16 +70,14 @@ pub struct World {
     now: Instant,
     calm_from: Instant,
     is_calm: bool,
-    net: Net,
-    host: Host,
-    target: Target,
+    network: Ether,
+    host: Host<Ether>,
+    target: Target<Ether>,
     load: Load,
     rng: Rng,
     faults: VecDeque<(Instant, Fault)>,
     reliefs: Vec<(Instant, Relief)>,
     stalled_until: [Instant; 2],
-    /// Queries under way: lane, token, and when the answer comes.
-    queries: Vec<(usize, u64, Instant)>,
     moments: u64,
 }
 
@@ -85,6 +88,7 @@ fn duration(fault: &Fault) -> Duration {
         | Fault::Stall { time, .. }
         | Fault::Narrow { time, .. }
         | Fault::Kill { time }
+        | Fault::StallDisk { time }
         | Fault::PowerLoss { time } => time,
         Fault::Move | Fault::Leave(_) => Duration::ZERO,
         Fault::Flood { .. } => Duration::from_millis(25),
@@ -98,22 +102,20 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng);
         change(&mut plan);
-        let disk = SimDisk::new(plan.blocks, plan.disk, rng.fork());
+        let disk = SimDisk::new(plan.base.blocks, plan.base.manners, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + duration(fault)).max();
-        let ways: Vec<_> = plan.links.iter().map(|link| link.ways).collect();
         World {
             seed,
             now: Instant(0),
-            calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
+            calm_from: last.unwrap_or_default().max(Instant(0) + plan.base.chaos),
             is_calm: false,
-            net: Net::new(&ways, plan.ring_frames, rng.fork()),
-            host: Host::new(&plan, rng.fork()),
-            target: Target::new(&plan, disk, rng.fork()),
-            load: Load::new(plan.blocks, rng.fork()),
+            network: Ether::new(&plan, rng.fork()),
+            host: Host::new(Instant(0), &plan.base, 0, rng.fork()),
+            target: Target::new(&plan.base, disk, rng.fork()),
+            load: Load::new(plan.base.blocks, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             reliefs: Vec::new(),
             stalled_until: [Instant(0); 2],
-            queries: Vec::new(),
             moments: 0,
             rng,
             plan,
@@ -130,7 +132,9 @@ impl World {
             Ok(()) => Ok(Summary {
                 tally: self.load.tally,
                 past: self.host.past,
-                fates: self.net.fates,
+                made: self.network.made,
+                foreign: self.network.foreign,
+                fates: self.network.net.fates,
                 moments: self.moments,
             }),
             Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
@@ -150,10 +154,9 @@ impl World {
     }
 
     /// When an end has something to do, but not before it may.
-    fn next_at(&self) -> Option<Instant> {
-        let [host, target] = [End::Host, End::Target].map(|end| self.net.next_at(end));
-        let queries = self.queries.iter().map(|(.., at)| *at);
-        let host = host.into_iter().chain(self.host.next_at(self.now)).chain(queries).min();
+    fn next_at(&mut self) -> Option<Instant> {
+        let [host, target] = [End::Host, End::Target].map(|end| self.network.next_at(end));
+        let host = host.into_iter().chain(self.host.next_at(self.now)).min();
         let target = target.into_iter().chain(self.target.next_at()).min();
         let [host_from, target_from] = self.stalled_until;
         let ends = [host.map(|at| at.max(host_from)), target.map(|at| at.max(target_from))];
@@ -184,45 +187,24 @@ impl World {
         self.strike();
         self.relieve();
         if now >= self.stalled_until[1] {
-            self.target.turn(now, &mut self.net);
+            self.network.sort(now, End::Target);
+            self.target.turn(now, &mut self.network);
+            self.target.check()?;
         }
         if now >= self.stalled_until[0] {
-            self.host.turn(now, &mut self.net, &mut self.load)?;
-            self.query();
-            self.join();
+            self.network.sort(now, End::Host);
+            self.host.turn(now, &mut self.network, &mut self.load)?;
+        }
+        self.check_bounds()
+    }
+
+    /// Nothing grows without bounds, whatever happens.
+    fn check_bounds(&self) -> Result<(), String> {
+        let (open, lanes) = (self.load.open(), self.target.held().1);
+        if open > self.plan.base.lanes * self.plan.base.depth || lanes > LANES_MAX {
+            return Err(format!("{open} requests, {lanes} lanes: {}", self.state()));
         }
         Ok(())
-    }
-
-    /// Set-up by word of mouth, while a link is there.
-    fn join(&mut self) {
-        let has_carrier = (0..self.net.links()).any(|link| self.net.has_carrier(link));
-        while let Some((number, old, proposal)) = self.host.wants_lane(self.now) {
-            if !has_carrier {
-                continue;
-            }
-            if let Some(joined) = self.target.join(self.now, old, &proposal) {
-                self.host.attach(self.now, number, &proposal, &joined);
-            }
-        }
-    }
-
-    /// Lanes whose token the target does not know any more.
-    fn query(&mut self) {
-        let now = self.now;
-        let doubts = self.host.doubts();
-        self.queries.retain(|&(number, token, at)| {
-            let is_due = at <= now && doubts.contains(&(number, token));
-            if is_due && self.target.knows(token) == Some(false) {
-                self.host.detach(now, number);
-            }
-            at > now
-        });
-        for (number, token) in doubts {
-            if !self.queries.iter().any(|&(_, asked, _)| asked == token) {
-                self.queries.push((number, token, now + QUERY));
-            }
-        }
     }
 
     fn strike(&mut self) {
@@ -231,42 +213,68 @@ impl World {
             let over = now + duration(&fault);
             match fault {
                 Fault::Cut { link, told, sticks, .. } => {
-                    self.net.cut(link, sticks);
+                    self.network.net.cut(link, sticks);
                     if told {
-                        self.host.set_carrier(now, link, false);
-                        self.target.set_carrier(now, link, false);
+                        self.set_carrier(link, false);
                     }
                     self.reliefs.push((over, Relief::Mend { link, told }));
                 }
-                Fault::Deaf { link, to, .. } => self.net.deafen(link, to, over),
+                Fault::Deaf { link, to, .. } => self.network.net.deafen(link, to, over),
                 Fault::Stall { end, .. } => {
                     let until = &mut self.stalled_until[usize::from(end == End::Target)];
                     *until = over.max(*until);
                 }
-                Fault::Move => self.host.change_socket_numbers(),
+                Fault::Move => {
+                    for link in self.host.links() {
+                        let number = self.network.change_socket_number(link.id);
+                        let qpair = link.qpair.iter_mut();
+                        qpair.for_each(|qpair| qpair.links_mut().set_socket_number(number));
+                    }
+                }
                 Fault::Narrow { end, credits, .. } => {
                     self.set_credits(end, credits);
                     self.reliefs.push((over, Relief::Widen(end)));
                 }
-                Fault::Leave(End::Host) => self.host.leave(now, &mut self.net),
-                Fault::Leave(End::Target) => self.target.leave(),
-                Fault::Kill { .. } => self.target.crash(now, false, over),
+                Fault::Leave(End::Host) => self.network.end_any(now),
+                Fault::Leave(End::Target) => self.target.close_any(now, &mut self.network),
+                Fault::Kill { .. } => {
+                    self.target.crash(now, &mut self.network, false, over);
+                    self.network.silence(over);
+                }
                 Fault::PowerLoss { .. } => {
-                    self.target.crash(now, true, over);
+                    self.target.crash(now, &mut self.network, true, over);
+                    self.network.silence(over);
                     self.load.history.lose_power();
                 }
+                Fault::StallDisk { .. } => self.target.stores.disk.stall(now, over),
                 Fault::Flood { frames } => {
-                    forger::flood(now, frames, &mut self.net, &mut self.rng);
+                    forger::flood(now, frames, &mut self.network.net, &mut self.rng);
                 }
             }
         }
     }
 
     fn set_credits(&mut self, end: End, credits: u16) {
+        let now = self.now;
         match end {
-            End::Host => self.host.set_credits(self.now, credits),
-            End::Target => self.target.set_credits(self.now, credits),
+            End::Host => {
+                let qpairs = self.host.links().filter_map(|link| link.qpair.as_mut());
+                qpairs.for_each(|qpair| qpair.links_mut().set_credits(now, credits));
+            }
+            End::Target => {
+                let ends = self.target.ends();
+                ends.for_each(|end| end.qpair.links_mut().set_credits(now, credits));
+            }
         }
+    }
+
+    /// Both ends are told that a link's carrier has come or gone.
+    fn set_carrier(&mut self, link: u8, has_carrier: bool) {
+        let now = self.now;
+        let qpairs = self.host.links().filter_map(|link| link.qpair.as_mut());
+        qpairs.for_each(|qpair| qpair.links_mut().set_carrier(now, link, has_carrier));
+        let ends = self.target.ends();
+        ends.for_each(|end| end.qpair.links_mut().set_carrier(now, link, has_carrier));
     }
 
     fn relieve(&mut self) {
@@ -274,10 +282,9 @@ impl World {
         for (_, relief) in self.reliefs.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
             match relief {
                 Relief::Mend { link, told } => {
-                    self.net.mend(now, link);
+                    self.network.net.mend(now, link);
                     if told {
-                        self.host.set_carrier(now, link, true);
-                        self.target.set_carrier(now, link, true);
+                        self.set_carrier(link, true);
                     }
                 }
                 Relief::Widen(end) => self.set_credits(end, u16::MAX),
@@ -285,26 +292,25 @@ impl World {
         }
         if !self.is_calm && now >= self.calm_from {
             self.is_calm = true;
-            self.net.behave(now);
+            self.network.net.behave(now);
         }
     }
 
     fn state(&self) -> String {
-        let (commands, kept, tasks) = self.target.held();
+        let (commands, connections, tasks) = self.target.held();
         format!(
-            "{} requests open; {}; target: {commands} commands, {kept} kept, {tasks} tasks, {}; due at \
-             {:?}, {:?}",
+            "{} requests open; {}; target: {commands} commands, {connections} lanes, {tasks} tasks",
             self.load.open(),
             self.host.state(),
-            self.target.state(),
-            self.host.next_at(self.now),
-            self.target.next_at(),
         )
     }
 
-    /// All requests have completed, and the target knows that.
+    /// All requests have completed, and the host knows what the target has.
     fn is_over(&self) -> bool {
-        self.is_calm && self.load.open() == 0 && self.target.held() == (0, 0, 0)
+        self.is_calm
+            && self.load.open() == 0
+            && self.host.is_settled(&self.target.namespaces())
+            && matches!(self.target.held(), (0, _, 0))
     }
 
     fn judge(&self) -> Result<(), String> {
@@ -319,7 +325,7 @@ impl World {
             matches!(fault, Fault::Leave(_) | Fault::Kill { .. } | Fault::PowerLoss { .. })
         };
         let is_provoked = self.plan.faults.iter().any(|(_, fault)| ends(fault));
-        if !is_provoked && self.host.past.lanes > self.plan.lanes as u64 {
+        if !is_provoked && self.network.made > self.plan.base.lanes as u64 + 1 {
             return Err(format!("a lane has ended for no reason: {}", self.state()));
         }
         Ok(())
@@ -329,17 +335,22 @@ impl World {
     fn idle(&mut self) -> Result<(), String> {
         // What is still under way, and suspect links that are asked until they are back.
         self.pass(Duration::from_secs(1))?;
-        let sent = self.net.fates.sent;
+        let sent = self.network.net.fates.sent;
         self.pass(IDLE)?;
-        let (sent, links) = (self.net.fates.sent - sent, u64::from(self.net.links()));
-        let allowed = IDLE_FRAMES * IDLE.as_secs() * links * self.plan.lanes as u64;
+        let net = &self.network.net;
+        let (sent, links) = (net.fates.sent - sent, u64::from(net.links()));
+        let lanes = self.plan.base.lanes as u64 + 1;
+        let allowed = IDLE_FRAMES * IDLE.as_secs() * links * lanes;
         if sent > allowed {
             return Err(format!(
                 "idle lanes sent {sent} frames, more than {allowed}: {}",
                 self.state()
             ));
         }
-        Ok(())
+        match self.target.buffered() {
+            0 => Ok(()),
+            kept => Err(format!("the target keeps {kept} octets that the host has")),
+        }
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), String> {

@@ -1,17 +1,17 @@
 //! A lane of the simulated host: requests, and the connection they take when there is one.
 
-use crate::link::Link;
 use crate::load::{Load, Request};
-use crate::network::{End, Lost, Network};
+use crate::network::Lost;
 use crate::plan::Plan;
-use roadtrain_proto::host::requests::{Ended, Outcome, Requests};
+use crate::transport::HostEnd;
+use roadtrain_proto::host::requests::{Ended, Outcome, Queue, Requests};
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 
 /// A lane.
-pub(super) struct Lane {
+pub(super) struct Lane<L> {
     /// Its connection.
-    pub(super) link: Option<Link>,
+    pub(super) link: Option<L>,
     /// Its requests.
     pub(super) requests: Requests<Request>,
     slots: u16,
@@ -19,7 +19,7 @@ pub(super) struct Lane {
     pub(super) next_at: Instant,
 }
 
-impl Lane {
+impl<L: HostEnd> Lane<L> {
     /// A lane without a connection.
     pub(super) fn new(plan: &Plan) -> Self {
         Lane {
@@ -32,9 +32,9 @@ impl Lane {
 
     /// When something is due while it has a connection.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
-        let qpair = &mut self.link.as_mut()?.qpair;
-        let requests = self.requests.deadline(qpair.in_flight());
-        requests.into_iter().chain(qpair.batcher().deadline()).min()
+        let link = self.link.as_mut()?;
+        let requests = self.requests.deadline(link.in_flight());
+        requests.into_iter().chain(link.deadline()).min()
     }
 
     /// Whether it takes a request, of `depth` at most.
@@ -46,12 +46,12 @@ impl Lane {
     /// Requests without a slot.
     pub(super) fn waiting(&self) -> usize {
         let link = self.link.as_ref();
-        let slots = link.map_or(0, |link| link.qpair.in_flight());
+        let slots = link.map_or(0, Queue::in_flight);
         (self.requests.outstanding(link) - slots) as usize
     }
 
     /// A new connection; how many requests go over it first.
-    pub(super) fn attach(&mut self, now: Instant, link: Link, rules: RetryRules) -> u64 {
+    pub(super) fn attach(&mut self, now: Instant, link: L, rules: RetryRules) -> u64 {
         let waiting = self.requests.waiting() as u64;
         self.requests.attach(rules);
         self.requests.resume(now, self.link.insert(link));
@@ -62,7 +62,7 @@ impl Lane {
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        network: &mut Network,
+        network: &mut L::Network,
         load: &mut Load,
     ) -> Result<Result<(), Lost>, String> {
         let Some(link) = &mut self.link else { return Ok(Ok(())) };
@@ -95,13 +95,13 @@ impl Lane {
     pub(super) fn check_overdue(&mut self, now: Instant, mut abort: impl FnMut(u16)) -> bool {
         let Some(link) = &self.link else { return false };
         self.requests.may_be_overdue(now)
-            && self.requests.check_overdue(now, |slot| abort(link.qpair.cid(slot)))
+            && self.requests.check_overdue(now, |slot| abort(link.cid(slot)))
     }
 
     /// Resets the connection.
-    pub(super) fn detach(&mut self, now: Instant, network: &mut Network) {
+    pub(super) fn detach(&mut self, now: Instant, network: &mut L::Network) {
         let Some(mut link) = self.link.take() else { return };
-        network.close(now, link.conn, End::Host, false);
+        link.close(now, network, false);
         for slot in 0..self.slots {
             if let Some(request) = self.requests.get_mut(slot) {
                 request.buffer = link.take_buffer(slot);

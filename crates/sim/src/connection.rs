@@ -1,0 +1,189 @@
+//! The target's end of a TCP connection: queue pair, received octets, and the caravan under way.
+
+use crate::network::{Arrival, ConnId, End, Lost, Network};
+use crate::plan::Plan;
+use crate::transport::{Event, Hold, TargetEnd};
+use roadtrain_proto::manifest::Manifest;
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::execution::{Data, Payload};
+use roadtrain_proto::target::qpair::{Qpair, RxEvent};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+
+/// The target's end of a connection.
+pub struct Connection {
+    qpair: Qpair,
+    /// Received, and not looked at.
+    input: Vec<u8>,
+    /// Of that, what the queue pair is offered, from `at` on.
+    offered: Vec<u8>,
+    at: usize,
+    /// The rest of the caravan that is being sent.
+    outbox: Vec<u8>,
+    placed: bool,
+    caravan_parts: usize,
+}
+
+impl Connection {
+    /// Just accepted; with `placed` data goes straight into its place.
+    #[must_use]
+    pub fn new(plan: &Plan, placed: bool) -> Self {
+        Connection {
+            qpair: Qpair::new(plan.target),
+            input: Vec::new(),
+            offered: Vec::new(),
+            at: 0,
+            outbox: Vec::new(),
+            placed,
+            caravan_parts: plan.caravan_parts,
+        }
+    }
+
+    /// Puts what comes next into its place, if it is placed and there is one, or before the queue pair.
+    fn offer(&mut self, hold: &mut Hold<'_>) {
+        let wanted = self.qpair.wanted().filter(|_| self.placed);
+        if let Some((slot, offset, length)) = wanted
+            && let Data::Buffer(buffer) = hold.execution.data_mut(slot)
+        {
+            let length = self.input.len().min(length as usize);
+            let data: Vec<u8> = self.input.drain(..length).collect();
+            buffer[offset as usize..][..length].copy_from_slice(&data);
+            return self.qpair.placed(&data);
+        }
+        // While placing, no more than a header at once, so that data is wanted.
+        let length = if self.placed { self.input.len().min(24) } else { self.input.len() };
+        self.offered.drain(..std::mem::take(&mut self.at));
+        self.offered.extend(self.input.drain(..length));
+    }
+}
+
+impl TargetEnd for Connection {
+    type Network = Network;
+
+    fn take(&mut self, _now: Instant, arrival: Arrival, _hold: &mut Hold<'_>) -> Result<(), Lost> {
+        let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+        self.input.extend(octets);
+        Ok(())
+    }
+
+    fn poll(&mut self, now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost> {
+        loop {
+            let event = self.qpair.poll_rx(now, &self.offered, &mut self.at).map_err(|_| Lost)?;
+            return Ok(Some(match event {
+                Some(RxEvent::Initialized) => Event::Initialized,
+                Some(RxEvent::Command { slot, sqe, in_capsule_bytes }) => {
+                    let payload = match in_capsule_bytes {
+                        0 => Payload::Asked,
+                        bytes => Payload::Follows(bytes),
+                    };
+                    Event::Command(slot, sqe, payload)
+                }
+                Some(RxEvent::Data { slot, offset, start, length }) => {
+                    if let Data::Buffer(buffer) = hold.execution.data_mut(slot) {
+                        let data = &self.offered[start..start + length as usize];
+                        buffer[offset as usize..][..data.len()].copy_from_slice(data);
+                    }
+                    continue;
+                }
+                Some(RxEvent::SplitBlock { slot, offset }) => Event::SplitBlock(slot, offset),
+                Some(RxEvent::DataDone { slot, intact }) => Event::DataDone(slot, intact),
+                None if self.input.is_empty() => return Ok(None),
+                None => {
+                    self.offer(hold);
+                    continue;
+                }
+            }));
+        }
+    }
+
+    fn end_turn(&mut self, now: Instant, id: ConnId, network: &mut Network, hold: &mut Hold<'_>) {
+        self.qpair.batcher().expire(now);
+        self.qpair.batcher().drained(now);
+        loop {
+            let sent = network.send(now, id, End::Target, &self.outbox);
+            self.outbox.drain(..sent);
+            if !self.outbox.is_empty() {
+                return;
+            }
+            self.qpair.sent(|slot| hold.execution.release(slot, |buffer| hold.pool.give(buffer)));
+            let mut caravan = Manifest::with_room(self.caravan_parts);
+            if !self.qpair.poll_tx(&mut caravan) {
+                break;
+            }
+            self.outbox = caravan.octets(|slot| match hold.execution.data(slot) {
+                Data::Buffer(buffer) => buffer,
+                _ => &[],
+            });
+        }
+        assert!(!self.qpair.has_tx(), "released work is left behind");
+        let batcher = self.qpair.batcher();
+        let has_wake_up = batcher.deadline().is_some_and(|deadline| deadline > now);
+        assert!(batcher.backlog().requests == 0 || has_wake_up, "held work without a wake-up");
+    }
+
+    fn close(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        network: &mut Network,
+        hold: &mut Hold<'_>,
+        orderly: bool,
+    ) {
+        if orderly {
+            self.end_turn(now, id, network, hold);
+        }
+        network.close(now, id, End::Target, orderly);
+    }
+
+    fn is_blocked(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.qpair.batcher().deadline()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.qpair.in_flight()
+    }
+
+    fn slot_of(&mut self, cid: u16) -> Option<u16> {
+        self.qpair.slot_of(cid)
+    }
+
+    fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
+        self.qpair.set_connected(qid, entries, flow, class);
+    }
+
+    fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.qpair.respond(now, slot, status, result);
+    }
+
+    fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
+        self.qpair.respond_with_data(now, slot, bytes, result);
+    }
+
+    fn request_data(&mut self, now: Instant, slot: u16, bytes: u32) {
+        self.qpair.request_data(now, slot, bytes);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.qpair.set_class(slot, class);
+    }
+
+    fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        self.qpair.deliver_whole(slot, block_bytes);
+    }
+
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        self.qpair.unanswered(cid)
+    }
+
+    fn has_data_digest(&self) -> bool {
+        self.qpair.digests().data
+    }
+
+    fn set_in_store(&mut self, commands: u32) {
+        self.qpair.set_in_store(commands);
+    }
+}
