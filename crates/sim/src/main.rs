@@ -2,6 +2,7 @@
 //! losing,killing`.
 
 use clap::Parser;
+use roadtrain_sim::ether;
 use roadtrain_sim::scenario;
 use roadtrain_sim::world::Failure;
 use std::process::ExitCode;
@@ -15,20 +16,23 @@ struct Options {
     /// The first seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// The scenarios, or `ether` for lanes over Ethernet
+    /// The scenarios; `ether` and `ether-losing` are lanes over Ethernet
     #[arg(long, value_delimiter = ',', default_value = "drawn", value_parser = names())]
     scenario: Vec<String>,
 }
 
 fn names() -> Vec<&'static str> {
-    scenario::ALL.iter().map(|(name, _)| *name).chain(["ether"]).collect()
+    scenario::ALL.iter().map(|(name, _)| *name).chain(["ether", "ether-losing"]).collect()
 }
 
 /// How many requests the run of a seed had.
 fn run(seed: u64, name: &str) -> Result<u64, Failure> {
     match scenario::ALL.iter().find(|(known, _)| *known == name) {
         Some((_, change)) => Ok(roadtrain_sim::run_changed(seed, change)?.tally.submitted),
-        None => Ok(roadtrain_sim::ether::run(seed)?.tally.submitted),
+        None if name == "ether-losing" => {
+            Ok(ether::run_changed(seed, ether::losing)?.tally.submitted)
+        }
+        None => Ok(ether::run(seed)?.tally.submitted),
     }
 }
 

@@ -86,7 +86,8 @@ impl core::ops::AddAssign for Summary {
     }
 }
 
-fn load(plan: &Plan, rng: Rng) -> Load {
+/// The load of a run.
+pub(crate) fn load(plan: &Plan, rng: Rng) -> Load {
     let mut load = Load::new(plan.blocks, rng);
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();

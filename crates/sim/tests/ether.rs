@@ -6,7 +6,7 @@ use common::{assert_repeatable, sum_of_seeds};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::ether::plan::{Fault, Plan};
-use roadtrain_sim::ether::{run, run_changed};
+use roadtrain_sim::ether::{losing, run, run_changed};
 use roadtrain_sim::network::End;
 use roadtrain_sim::plan::Sabotage;
 
@@ -57,6 +57,12 @@ fn damage_without_check_sum_is_found() {
         let ways = plan.links.iter_mut().flat_map(|link| &mut link.ways);
         ways.for_each(|way| (way.damaged_ppm, way.damages_bodies) = (50_000, true));
     });
+}
+
+#[test]
+fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
+    let Some(sum) = sum_of_seeds(100, |seed| run_changed(seed, losing)) else { return };
+    assert!(sum.tally.lost > 300 && sum.tally.succeeded > 5_000, "{sum:?}");
 }
 
 #[test]

@@ -23,9 +23,22 @@ pub mod tcp;
 pub mod world;
 
 use crate::world::Failure;
-use plan::Plan;
+use core::time::Duration;
+use plan::{Fault, Plan};
+use roadtrain_proto::time::Instant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{Summary, World};
+
+/// Storage whose flushes fail and lose what they were for, and power losses that show it.
+pub fn losing(plan: &mut Plan) {
+    (plan.base.hosts, plan.base.blocks, plan.base.manners.losing_percent) = (3, 64, 25);
+    // As with the scenario of that name over TCP.
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. }));
+    let at = |part| Instant(0) + plan.base.chaos * part / 8;
+    let loss = Fault::PowerLoss { time: Duration::from_millis(1) };
+    plan.faults.extend((1..8).map(|part| (at(part), loss)));
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
 
 /// The run of a seed.
 ///

@@ -169,8 +169,8 @@ impl Plan {
         let (count, host) = (links.len() as u64, sending(rng));
         let mut base = plan::Plan::new(rng);
         let requests = rng.between(100, 1200) as u32;
-        (base.hosts, base.pool_bytes, base.faults) = (1, 16 << 20, Vec::new());
-        base.pause = base.chaos * base.lanes as u32 / requests;
+        (base.pool_bytes, base.faults) = (32 << 20, Vec::new());
+        base.pause = base.chaos * base.lanes as u32 * u32::from(base.hosts) / requests;
         // Links take their time, and no lane ends for that.
         base.keep_alive = Duration::ZERO;
         (base.io_timeout, base.timeout) = (None, Duration::from_secs(10));

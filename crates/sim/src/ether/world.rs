@@ -10,7 +10,7 @@ use crate::load::{Load, Tally};
 use crate::network::End;
 use crate::rng::Rng;
 use crate::target::Target;
-use crate::world::Failure;
+use crate::world::{Failure, load};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ pub struct World {
     calm_from: Instant,
     is_calm: bool,
     network: Ether,
-    host: Host<Ether>,
+    hosts: Vec<Host<Ether>>,
     target: Target<Ether>,
     load: Load,
     rng: Rng,
@@ -110,9 +110,11 @@ impl World {
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.base.chaos),
             is_calm: false,
             network: Ether::new(&plan, rng.fork()),
-            host: Host::new(Instant(0), &plan.base, 0, rng.fork()),
+            hosts: (0..plan.base.hosts)
+                .map(|number| Host::new(Instant(0), &plan.base, number, rng.fork()))
+                .collect(),
             target: Target::new(&plan.base, disk, rng.fork()),
-            load: Load::new(plan.base.blocks, rng.fork()),
+            load: load(&plan.base, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             reliefs: Vec::new(),
             stalled_until: [Instant(0); 2],
@@ -131,7 +133,7 @@ impl World {
         match outcome {
             Ok(()) => Ok(Summary {
                 tally: self.load.tally,
-                past: self.host.past,
+                past: self.hosts.iter().map(|host| host.past).sum(),
                 made: self.network.made,
                 foreign: self.network.foreign,
                 fates: self.network.net.fates,
@@ -156,7 +158,8 @@ impl World {
     /// When an end has something to do, but not before it may.
     fn next_at(&mut self) -> Option<Instant> {
         let [host, target] = [End::Host, End::Target].map(|end| self.network.next_at(end));
-        let host = host.into_iter().chain(self.host.next_at(self.now)).min();
+        let hosts = self.hosts.iter_mut().filter_map(|host| host.next_at(self.now));
+        let host = host.into_iter().chain(hosts).min();
         let target = target.into_iter().chain(self.target.next_at()).min();
         let [host_from, target_from] = self.stalled_until;
         let ends = [host.map(|at| at.max(host_from)), target.map(|at| at.max(target_from))];
@@ -193,15 +196,22 @@ impl World {
         }
         if now >= self.stalled_until[0] {
             self.network.sort(now, End::Host);
-            self.host.turn(now, &mut self.network, &mut self.load)?;
+            for host in &mut self.hosts {
+                host.turn(now, &mut self.network, &mut self.load)?;
+            }
         }
         self.check_bounds()
+    }
+
+    /// Lanes of all hosts, admin queues too.
+    fn lanes(&self) -> u64 {
+        (self.plan.base.lanes as u64 + 1) * u64::from(self.plan.base.hosts)
     }
 
     /// Nothing grows without bounds, whatever happens.
     fn check_bounds(&self) -> Result<(), String> {
         let (open, lanes) = (self.load.open(), self.target.held().1);
-        if open > self.plan.base.lanes * self.plan.base.depth || lanes > LANES_MAX {
+        if open > self.lanes() as usize * self.plan.base.depth || lanes > LANES_MAX {
             return Err(format!("{open} requests, {lanes} lanes: {}", self.state()));
         }
         Ok(())
@@ -225,7 +235,7 @@ impl World {
                     *until = over.max(*until);
                 }
                 Fault::Move => {
-                    for link in self.host.links() {
+                    for link in self.hosts.iter_mut().flat_map(Host::links) {
                         let number = self.network.change_socket_number(link.id);
                         let qpair = link.qpair.iter_mut();
                         qpair.for_each(|qpair| qpair.links_mut().set_socket_number(number));
@@ -258,7 +268,11 @@ impl World {
         let now = self.now;
         match end {
             End::Host => {
-                let qpairs = self.host.links().filter_map(|link| link.qpair.as_mut());
+                let qpairs = self
+                    .hosts
+                    .iter_mut()
+                    .flat_map(Host::links)
+                    .filter_map(|link| link.qpair.as_mut());
                 qpairs.for_each(|qpair| qpair.links_mut().set_credits(now, credits));
             }
             End::Target => {
@@ -271,7 +285,8 @@ impl World {
     /// Both ends are told that a link's carrier has come or gone.
     fn set_carrier(&mut self, link: u8, has_carrier: bool) {
         let now = self.now;
-        let qpairs = self.host.links().filter_map(|link| link.qpair.as_mut());
+        let qpairs =
+            self.hosts.iter_mut().flat_map(Host::links).filter_map(|link| link.qpair.as_mut());
         qpairs.for_each(|qpair| qpair.links_mut().set_carrier(now, link, has_carrier));
         let ends = self.target.ends();
         ends.for_each(|end| end.qpair.links_mut().set_carrier(now, link, has_carrier));
@@ -301,21 +316,21 @@ impl World {
         format!(
             "{} requests open; {}; target: {commands} commands, {connections} lanes, {tasks} tasks",
             self.load.open(),
-            self.host.state(),
+            self.hosts.iter().map(Host::state).collect::<Vec<_>>().join("; "),
         )
     }
 
-    /// All requests have completed, and the host knows what the target has.
+    /// All requests have completed, and every host knows what the target has.
     fn is_over(&self) -> bool {
         self.is_calm
             && self.load.open() == 0
-            && self.host.is_settled(&self.target.namespaces())
+            && self.hosts.iter().all(|host| host.is_settled(&self.target.namespaces()))
             && matches!(self.target.held(), (0, _, 0))
     }
 
     fn judge(&self) -> Result<(), String> {
-        if self.host.held() != (0, 0) {
-            return Err(format!("the host keeps something: {}", self.state()));
+        if self.hosts.iter().any(|host| host.held() != (0, 0)) {
+            return Err(format!("a host keeps something: {}", self.state()));
         }
         let tally = self.load.tally;
         if tally.submitted != tally.succeeded + tally.failed {
@@ -325,7 +340,7 @@ impl World {
             matches!(fault, Fault::Leave(_) | Fault::Kill { .. } | Fault::PowerLoss { .. })
         };
         let is_provoked = self.plan.faults.iter().any(|(_, fault)| ends(fault));
-        if !is_provoked && self.network.made > self.plan.base.lanes as u64 + 1 {
+        if !is_provoked && self.network.made > self.lanes() {
             return Err(format!("a lane has ended for no reason: {}", self.state()));
         }
         Ok(())
@@ -339,8 +354,7 @@ impl World {
         self.pass(IDLE)?;
         let net = &self.network.net;
         let (sent, links) = (net.fates.sent - sent, u64::from(net.links()));
-        let lanes = self.plan.base.lanes as u64 + 1;
-        let allowed = IDLE_FRAMES * IDLE.as_secs() * links * lanes;
+        let allowed = IDLE_FRAMES * IDLE.as_secs() * links * self.lanes();
         if sent > allowed {
             return Err(format!(
                 "idle lanes sent {sent} frames, more than {allowed}: {}",
