@@ -77,7 +77,7 @@ impl Store for DiskStore {
     }
 
     fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        match op.check(&self.geometry(), buffer.as_ref()) {
+        match self.geometry().check(&op, buffer.as_ref()) {
             Ok(()) => io.run(DiskTask::new(self.disk.clone(), op, buffer), token),
             Err(status) => io.complete(Completion::new(token, Err(status), buffer)),
         }

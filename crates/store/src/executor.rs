@@ -2,11 +2,11 @@
 
 use crate::disk::{DiskTask, Progress};
 use crate::due::DueQueue;
-use crate::slab::Slab;
 use crate::{Op, Store};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::ring::{Ring, UserData};
+use roadtrain_system::slab::Slab;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::fmt;

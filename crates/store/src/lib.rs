@@ -39,12 +39,10 @@ mod in_place;
 mod limits;
 mod memory;
 mod null;
-mod op;
 mod resize;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
-mod slab;
 mod spec;
 mod ssd;
 mod store;
@@ -56,9 +54,8 @@ pub use executor::{Completion, Completions, Executor, Io, RING_KIND, Then, Token
 pub use in_place::InPlace;
 pub use memory::MemoryStore;
 pub use null::NullStore;
-pub use op::{ByteRange, Op};
 pub use resize::{Place, Resize, SizeWatcher};
-pub use roadtrain_proto::target::BlockLimits;
+pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
 pub use spec::{OpenError, StoreKind, StoreSpec, open};
 pub use ssd::SsdStore;
 pub use store::{Geometry, LastSync, Store};

@@ -39,7 +39,7 @@ impl MemoryStore {
     }
 
     fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
-        op.check(&self.geometry(), buffer.as_deref())?;
+        self.geometry().check(op, buffer.as_deref())?;
         // Only reachable if the memory shrank below a checked range, which it never does.
         let out_of_range = || Status::LBA_OUT_OF_RANGE.dnr();
         let memory = &*self.memory;
@@ -60,11 +60,11 @@ impl MemoryStore {
                 let stored = memory.range(*offset, expected.len()).ok_or_else(out_of_range)?;
                 compare(expected, |at| stored.wrapping_add(at))
             }
-            (Op::Discard { ranges }, _) => {
-                let all = ranges.iter().all(|r| memory.discard(r.offset, r.len as usize));
-                all.then_some(()).ok_or_else(out_of_range)
+            (Op::Discard { range }, _) => {
+                let done = memory.discard(range.offset, range.len as usize);
+                done.then_some(()).ok_or_else(out_of_range)
             }
-            (&Op::WriteZeroes { range: ByteRange { offset, len }, deallocate, .. }, _) => {
+            (&Op::WriteZeroes { range: ByteRange { offset, len }, deallocate }, _) => {
                 let done = match deallocate || len >= ZERO_BY_DISCARD_BYTES {
                     true => memory.discard(offset, len as usize),
                     false => memory.zero(offset, len as usize),

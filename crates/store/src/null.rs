@@ -40,7 +40,7 @@ impl NullStore {
     }
 
     fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
-        op.check(&self.geometry(), buffer.as_deref())?;
+        self.geometry().check(op, buffer.as_deref())?;
         match (op, buffer) {
             (Op::Read { .. }, Some(buffer)) => {
                 buffer.fill(0);

@@ -1,7 +1,10 @@
 //! The contract between a target and what keeps its blocks.
 
-use crate::{BlockLimits, InPlace, Io, Op, OpenError, Place, Resize, SizeWatcher, Token};
+use crate::{
+    BlockLimits, ByteRange, InPlace, Io, Op, OpenError, Place, Resize, SizeWatcher, Token,
+};
 use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::status::Status;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Weak;
@@ -37,6 +40,26 @@ impl Geometry {
     pub fn holds(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.bytes())
     }
+
+    /// Whether a store of that geometry may and can do `op` at all.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn check(&self, op: &Op, buffer: Option<&Buffer>) -> Result<(), Status> {
+        if op.changes() && self.read_only {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        }
+        let ByteRange { offset, len } = match *op {
+            Op::Read { offset } | Op::Write { offset, .. } | Op::Compare { offset } => {
+                ByteRange { offset, len: buffer.ok_or(Status::INTERNAL_ERROR)?.len() as u64 }
+            }
+            Op::WriteZeroes { range, .. } | Op::ReadInPlace { range } | Op::Discard { range } => {
+                range
+            }
+            Op::Flush => return Ok(()),
+        };
+        if self.holds(offset, len) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.dnr()) }
+    }
 }
 
 /// What brings to stable storage what was written to a store that is gone.
@@ -52,7 +75,7 @@ pub type LastSync = Box<dyn FnOnce() -> io::Result<()> + Send>;
 /// - A read fills the whole buffer, a write takes all of it. A store may change the octets of a buffer that it was
 ///   given to write or compare.
 /// - What lies outside the capacity, and writes to a store that is read-only, end with an error: the capacity may
-///   have changed since whoever submits has looked. [`Op::check`] does that.
+///   have changed since whoever submits has looked. [`Geometry::check`] does that.
 /// - A flush covers the writes that were answered before it was submitted.
 /// - A failed flush, and a write whose failure may be of other writes, say so
 ///   ([`Completion::took_report`](crate::Completion::took_report)): the target tells every host that may have lost

@@ -105,13 +105,14 @@ impl Harness {
     }
 
     fn discard(&mut self, store: &dyn Store, ranges: &[(u64, u64)]) -> Result<(), Status> {
-        let ranges = ranges.iter().map(|&(offset, len)| ByteRange { offset, len }).collect();
-        self.run(store, (Op::Discard { ranges }, None)).0
+        ranges.iter().try_for_each(|&(offset, len)| {
+            self.run(store, (Op::Discard { range: ByteRange { offset, len } }, None)).0
+        })
     }
 
     fn zero(&mut self, store: &dyn Store, offset: u64, len: u64) -> Result<(), Status> {
         let range = ByteRange { offset, len };
-        self.run(store, (Op::WriteZeroes { range, fua: false, deallocate: false }, None)).0
+        self.run(store, (Op::WriteZeroes { range, deallocate: false }, None)).0
     }
 
     fn compare(&mut self, store: &dyn Store, offset: u64, expected: Buffer) -> Result<(), Status> {
@@ -165,16 +166,14 @@ fn write_zeroes_in_all_ways() {
     let mut harness = Harness::new();
     for (store, _dir) in each_kind(512) {
         for deallocate in [false, true] {
-            for fua in [false, true] {
-                harness.write(&*store, 0, filled(MIB, 9)).unwrap();
-                let range = ByteRange { offset: 512, len: MIB - 1024 };
-                let zeroes = Op::WriteZeroes { range, fua, deallocate };
-                harness.run(&*store, (zeroes, None)).0.unwrap();
-                let mut expected = vec![0; MIB as usize];
-                expected[..512].fill(9);
-                expected[MIB as usize - 512..].fill(9);
-                assert!(harness.read(&*store, 0, MIB).unwrap() == expected);
-            }
+            harness.write(&*store, 0, filled(MIB, 9)).unwrap();
+            let range = ByteRange { offset: 512, len: MIB - 1024 };
+            let zeroes = Op::WriteZeroes { range, deallocate };
+            harness.run(&*store, (zeroes, None)).0.unwrap();
+            let mut expected = vec![0; MIB as usize];
+            expected[..512].fill(9);
+            expected[MIB as usize - 512..].fill(9);
+            assert!(harness.read(&*store, 0, MIB).unwrap() == expected);
         }
     }
 }
@@ -192,8 +191,8 @@ fn nothing_reaches_beyond_the_capacity() {
                 (Op::Write { offset, fua: false }, Some(buffer())),
                 (Op::Compare { offset }, Some(buffer())),
                 (Op::ReadInPlace { range }, None),
-                (Op::WriteZeroes { range, fua: false, deallocate: false }, None),
-                (Op::Discard { ranges: [ByteRange { offset: 0, len }, range].into() }, None),
+                (Op::WriteZeroes { range, deallocate: false }, None),
+                (Op::Discard { range }, None),
             ] {
                 assert!(harness.run(&*store, op).0.unwrap_err().is(Status::LBA_OUT_OF_RANGE));
             }
@@ -217,8 +216,8 @@ fn read_only_refuses_every_change() {
         let range = ByteRange { offset: 0, len: 4096 };
         for op in [
             (Op::Write { offset: 0, fua: false }, Some(filled(4096, 1))),
-            (Op::WriteZeroes { range, fua: false, deallocate: true }, None),
-            (Op::Discard { ranges: [range].into() }, None),
+            (Op::WriteZeroes { range, deallocate: true }, None),
+            (Op::Discard { range }, None),
         ] {
             assert!(harness.run(&*store, op).0.unwrap_err().is(Status::NAMESPACE_WRITE_PROTECTED));
         }
@@ -269,7 +268,7 @@ fn a_task_without_bytes_succeeds() {
         harness.discard(&*store, &[]).unwrap();
         harness.discard(&*store, &[(0, 0), (4096, 0)]).unwrap();
         let range = ByteRange { offset: 0, len: 0 };
-        let zeroes = Op::WriteZeroes { range, fua: true, deallocate: false };
+        let zeroes = Op::WriteZeroes { range, deallocate: false };
         harness.run(&*store, (zeroes, None)).0.unwrap();
     }
 }

@@ -6,6 +6,7 @@
 //! | [`memory`] | memory from huge pages, on the NUMA nodes that a thread was told to use |
 //! | [`buffer`] | page-aligned buffers, and the pools that they come from |
 //! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
+//! | [`slab`] | places by index, used again and again |
 //! | [`clock`], [`random`], [`machine`] | the time, numbers that nobody can guess, which machine this is |
 //!
 //! ```text
@@ -35,3 +36,4 @@ pub mod ring;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
+pub mod slab;

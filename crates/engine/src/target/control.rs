@@ -315,7 +315,7 @@ impl Control {
             let open = state.stores.get(&connected.subnqn, nsid)?;
             let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
             let in_place = store.store().in_place();
-            let unflushed = Unflushed::new(&store, &user);
+            let unflushed = store.flushes().map(|flushes| Unflushed::new(flushes, &user));
             Some((nsid, LocalNamespace { geometry, store, in_place, unflushed, class }))
         });
         NamespaceTable::new(local)

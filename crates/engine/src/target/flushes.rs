@@ -1,8 +1,8 @@
 //! The flushes of a file or block device over all reactors, and the lanes whose writes they cover: who is
 //! told that one has failed is decided by [`Stability`].
 
-use super::open_store::OpenStore;
 use crate::clock;
+use roadtrain_proto::target::execution;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,43 +37,9 @@ impl Flushes {
         result
     }
 
-    /// What `user` has written until now is to be stable.
-    pub(crate) fn begin(&self, user: &User) -> Ticket {
-        self.with(|state| state.begin(clock::now(), user))
-    }
-
     /// Whether the command `index` is to flush now; else it is woken.
     pub(crate) fn join(&self, index: u32, waker: &Waker) -> bool {
         self.with(|state| state.join(Waiter { index, waker: waker.clone() }))
-    }
-
-    /// The flush that ran has ended: wakes who waits for that.
-    pub(crate) fn ended(&self, mut flushed: Flushed) {
-        loop {
-            let mut leads = true;
-            for (Waiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
-                leads &= waker(index, wake) || wake != Wake::Lead;
-            }
-            if leads {
-                return;
-            }
-            flushed = Flushed::NotRun; // by a reactor that has ended
-        }
-    }
-
-    /// Whether the controller may be told that what it has written is stable.
-    pub(crate) fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
-        self.with(|state| state.settle(clock::now(), ticket, flushed))
-    }
-
-    /// A write has been told of a failure that may be of other writes.
-    pub(crate) fn failed(&self) {
-        self.with(Stability::failed);
-    }
-
-    /// The host has ended its controller in order.
-    pub(crate) fn part(&self, user: &User) {
-        self.with(|state| state.part(clock::now(), user));
     }
 
     /// Hosts whose writes may be lost and who were not told.
@@ -87,29 +53,56 @@ impl Flushes {
     }
 }
 
+impl execution::Flushes for Flushes {
+    fn begin(&self, user: &User) -> Ticket {
+        self.with(|state| state.begin(clock::now(), user))
+    }
+
+    fn ended(&self, mut flushed: Flushed) {
+        loop {
+            let mut leads = true;
+            for (Waiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
+                leads &= waker(index, wake) || wake != Wake::Lead;
+            }
+            if leads {
+                return;
+            }
+            flushed = Flushed::NotRun; // by a reactor that has ended
+        }
+    }
+
+    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+        self.with(|state| state.settle(clock::now(), ticket, flushed))
+    }
+
+    fn failed(&self) {
+        self.with(Stability::failed);
+    }
+}
+
 /// A lane's writes to a store that no flush has covered.
 pub(crate) struct Unflushed {
-    store: Arc<OpenStore>,
+    flushes: Arc<Flushes>,
     user: Arc<User>,
     mark: Arc<Mark>,
 }
 
 impl Unflushed {
-    /// A lane of `user`. `None`: the store does not lose what was written.
-    pub(crate) fn new(store: &Arc<OpenStore>, user: &Arc<User>) -> Option<Unflushed> {
-        let mark = store.flushes()?.with(|state| state.enter(clock::now(), user));
-        Some(Unflushed { store: store.clone(), user: user.clone(), mark })
+    /// A lane of `user`.
+    pub(crate) fn new(flushes: &Arc<Flushes>, user: &Arc<User>) -> Unflushed {
+        let mark = flushes.with(|state| state.enter(clock::now(), user));
+        Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
 
     /// The admin queue of `user`, about to flush for the last time.
-    pub(crate) fn last(store: &Arc<OpenStore>, user: &Arc<User>) -> Option<Unflushed> {
-        let mark = store.flushes()?.with(|state| state.enter_last(clock::now(), user));
-        Some(Unflushed { store: store.clone(), user: user.clone(), mark })
+    pub(crate) fn last(flushes: &Arc<Flushes>, user: &Arc<User>) -> Unflushed {
+        let mark = flushes.with(|state| state.enter_last(clock::now(), user));
+        Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
 
     /// In which a write that starts now begins.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.store.flushes().map_or(0, |flushes| flushes.epoch.load(Ordering::Acquire))
+        self.flushes.epoch.load(Ordering::Acquire)
     }
 
     /// A write that began in `epoch` is about to be answered with success.
@@ -119,16 +112,12 @@ impl Unflushed {
 
     /// The host has ended its controller in order.
     pub(crate) fn part(&self) {
-        if let Some(flushes) = self.store.flushes() {
-            flushes.part(&self.user);
-        }
+        self.flushes.with(|state| state.part(clock::now(), &self.user));
     }
 }
 
 impl Drop for Unflushed {
     fn drop(&mut self) {
-        if let Some(flushes) = self.store.flushes() {
-            flushes.with(|state| state.leave(clock::now(), &self.user, &self.mark));
-        }
+        self.flushes.with(|state| state.leave(clock::now(), &self.user, &self.mark));
     }
 }

@@ -1,6 +1,7 @@
 //! A namespace's store as all reactors share it: with an account of what was written to it and not flushed.
 
 use super::flushes::Flushes;
+use roadtrain_proto::target::execution;
 use roadtrain_store::{SizeWatcher, Store};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct OpenStore {
     store: Arc<dyn Store>,
     /// `None`: what was written stays, or never was anywhere.
-    flushes: Option<Flushes>,
+    flushes: Option<Arc<Flushes>>,
     /// Takes buffers that others write, on the reactor's thread.
     takes_lent: bool,
     /// [`OpenStore::close`] was called.
@@ -21,7 +22,7 @@ pub(crate) struct OpenStore {
 
 impl OpenStore {
     pub(crate) fn new(store: Arc<dyn Store>) -> OpenStore {
-        let flushes = store.is_volatile().then(Flushes::default);
+        let flushes = store.is_volatile().then(Arc::default);
         let takes_lent = store.stays_on_thread();
         OpenStore {
             store,
@@ -53,7 +54,7 @@ impl OpenStore {
 
     /// Who is to be told of failed flushes; `None`: none fails.
     #[inline]
-    pub(crate) fn flushes(&self) -> Option<&Flushes> {
+    pub(crate) fn flushes(&self) -> Option<&Arc<Flushes>> {
         self.flushes.as_ref()
     }
 
@@ -77,10 +78,19 @@ impl OpenStore {
     }
 }
 
+impl execution::Store for OpenStore {
+    type Flushes = Flushes;
+
+    #[inline]
+    fn flushes(&self) -> Option<&Flushes> {
+        self.flushes.as_deref()
+    }
+}
+
 impl Drop for OpenStore {
     /// Its namespace is gone, perhaps with writes that nobody has flushed. A reactor must not wait for that.
     fn drop(&mut self) {
-        let is_clean = self.flushes.as_ref().is_none_or(Flushes::is_clean);
+        let is_clean = self.flushes.as_ref().is_none_or(|flushes| flushes.is_clean());
         if is_clean || *self.closed.get_mut() || self.store.geometry().read_only {
             return;
         }

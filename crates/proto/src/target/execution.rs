@@ -20,11 +20,13 @@ mod buffers;
 mod environment;
 mod io;
 mod slot;
+mod task;
 
 pub use admin::Admin;
 pub use buffers::Fed;
 pub use environment::{Environment, Job, Namespace, Outcome, Payload, Place};
 pub use slot::Data;
+pub use task::{Flushes, Step, Store, Task};
 
 use super::session::Request;
 use crate::time::Instant;

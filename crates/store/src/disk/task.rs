@@ -57,8 +57,6 @@ struct Work {
     scratch: Option<Buffer>,
     /// Bytes that are done of what is read, written, compared or zeroed.
     done: u64,
-    /// Ranges of a discard that are done.
-    ranges_done: usize,
     is_synced: bool,
     /// Direct I/O does not fit what is left.
     cached: bool,
@@ -89,7 +87,6 @@ impl DiskTask {
             buffer,
             scratch: None,
             done: 0,
-            ranges_done: 0,
             is_synced: false,
             cached: false,
             is_cancelled: false,
@@ -176,15 +173,13 @@ impl Work {
             Op::Compare { .. } => moves_more.then_some(Step::ReadToCompare),
             Op::ReadInPlace { .. } => None, // it lends no memory
             Op::Flush => (!self.is_synced).then_some(Step::Sync),
-            Op::Discard { ranges } => {
-                let skipped = ranges[self.ranges_done..].iter().take_while(|r| r.len == 0).count();
-                self.ranges_done += skipped;
-                let more = self.ranges_done < ranges.len() && disk.can(Allocate::Punch);
+            Op::Discard { range } => {
+                let more = self.done < range.len && disk.can(Allocate::Punch);
                 more.then_some(Step::Allocate(Allocate::Punch))
             }
-            Op::WriteZeroes { range, fua, deallocate } => {
+            Op::WriteZeroes { range, deallocate } => {
                 if self.done == range.len {
-                    return (*fua && !self.is_synced && range.len > 0).then_some(Step::Sync);
+                    return None;
                 }
                 if *deallocate && disk.can(Allocate::Punch) {
                     return Some(Step::Allocate(Allocate::Punch));
@@ -227,11 +222,7 @@ impl Work {
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Allocate(how), Op::Discard { ranges }, _) => {
-                let range = ranges[self.ranges_done];
-                allocate(control, how, range)
-            }
-            (Step::Allocate(how), Op::WriteZeroes { range, .. }, _) => {
+            (Step::Allocate(how), Op::Discard { range } | Op::WriteZeroes { range, .. }, _) => {
                 let rest = ByteRange { offset: range.offset + done, len: range.len - done };
                 allocate(control, how, rest)
             }
@@ -264,9 +255,8 @@ impl Work {
                 Ok(())
             }
             Step::Allocate(_) => {
-                match &self.op {
-                    Op::WriteZeroes { range, .. } => self.done = range.len,
-                    _ => self.ranges_done += 1,
+                if let Op::Discard { range } | Op::WriteZeroes { range, .. } = self.op {
+                    self.done = range.len;
                 }
                 Ok(())
             }
@@ -314,7 +304,7 @@ impl Work {
             Step::Read | Step::ReadToCompare => Access::Read,
             _ => Access::Write,
         };
-        let (offset, name) = self.op.describe();
+        let (offset, name) = describe(&self.op);
         disk.report(name, offset + self.done, &io::Error::from_raw_os_error(errno));
         let status = from_errno(errno, access);
         match step {
@@ -341,6 +331,19 @@ impl Drop for DiskTask {
         if self.is_pending() {
             mem::forget((self.work.buffer.take(), self.work.scratch.take()));
         }
+    }
+}
+
+/// Where it begins, and what people call it.
+fn describe(op: &Op) -> (u64, &'static str) {
+    match op {
+        Op::Read { offset } => (*offset, "read"),
+        Op::ReadInPlace { range } => (range.offset, "read"),
+        Op::Write { offset, .. } => (*offset, "write"),
+        Op::Flush => (0, "flush"),
+        Op::Discard { range } => (range.offset, "discard"),
+        Op::WriteZeroes { range, .. } => (range.offset, "write zeroes"),
+        Op::Compare { offset } => (*offset, "compare"),
     }
 }
 

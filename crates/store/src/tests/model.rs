@@ -10,7 +10,7 @@ const SIZE: u64 = 256 * KIB;
 enum Step {
     Write { at: u64, len: u64, byte: u8, fua: bool },
     Discard(Vec<(u64, u64)>),
-    Zero { at: u64, len: u64, fua: bool, deallocate: bool },
+    Zero { at: u64, len: u64, deallocate: bool },
     Read { at: u64, len: u64 },
     Compare { at: u64, len: u64 },
     Flush,
@@ -26,13 +26,12 @@ fn range(lba: u64) -> impl Strategy<Value = (u64, u64)> {
 }
 
 fn step(lba: u64) -> impl Strategy<Value = Step> {
-    let flags = (any::<bool>(), any::<bool>());
     prop_oneof![
         4 => (range(lba), 1_u8.., any::<bool>())
             .prop_map(|((at, len), byte, fua)| Step::Write { at, len, byte, fua }),
         2 => proptest::collection::vec(range(lba), 1..5).prop_map(Step::Discard),
-        2 => (range(lba), flags)
-            .prop_map(|((at, len), (fua, deallocate))| Step::Zero { at, len, fua, deallocate }),
+        2 => (range(lba), any::<bool>())
+            .prop_map(|((at, len), deallocate)| Step::Zero { at, len, deallocate }),
         2 => range(lba).prop_map(|(at, len)| Step::Read { at, len }),
         1 => range(lba).prop_map(|(at, len)| Step::Compare { at, len }),
         1 => Just(Step::Flush),
@@ -51,9 +50,9 @@ fn apply(harness: &mut Harness, store: &dyn Store, model: &mut [u8], step: Step)
             harness.discard(store, &ranges).unwrap();
             ranges.iter().for_each(|&(at, len)| model[slice(at, len)].fill(0));
         }
-        Step::Zero { at: offset, len, fua, deallocate } => {
+        Step::Zero { at: offset, len, deallocate } => {
             let range = ByteRange { offset, len };
-            harness.run(store, (Op::WriteZeroes { range, fua, deallocate }, None)).0.unwrap();
+            harness.run(store, (Op::WriteZeroes { range, deallocate }, None)).0.unwrap();
             model[slice(offset, len)].fill(0);
         }
         Step::Read { at, len } => {

@@ -118,7 +118,7 @@ fn errors_end_the_task() {
         ((Op::Flush, None), libc::ENOSPC, Status::CAPACITY_EXCEEDED),
         ((Op::Flush, None), libc::EINVAL, Status::INTERNAL_ERROR),
         (
-            (Op::Discard { ranges: [ByteRange { offset: 0, len: 512 }].into() }, None),
+            (Op::Discard { range: ByteRange { offset: 0, len: 512 } }, None),
             libc::EIO,
             Status::WRITE_FAULT,
         ),
@@ -159,7 +159,7 @@ fn filesystems_without_holes_get_zeroes_written() {
     harness.discard(&store, &[(0, 4096)]).unwrap();
     assert!(harness.read(&store, 0, 64 * KIB).unwrap() == content, "advice that was not followed");
     let range = ByteRange { offset: 512, len: 60 * KIB };
-    let zeroes = Op::WriteZeroes { range, fua: true, deallocate: true };
+    let zeroes = Op::WriteZeroes { range, deallocate: true };
     harness.run(&store, (zeroes, None)).0.unwrap();
     let mut expected = content;
     expected[512..512 + 60 * 1024].fill(0);
@@ -185,13 +185,12 @@ fn an_unsupported_call_is_learnt_once() {
     let dir = tempfile::tempdir().unwrap();
     let (store, content) = striped(dir.path());
     let mut harness = Harness::new();
-    let ranges = [(0, 512), (4096, 512)].map(|(offset, len)| ByteRange { offset, len });
-    let (mut task, progress) =
-        start(&mut harness, &store, (Op::Discard { ranges: ranges.into() }, None));
+    let [first, second] = [0, 4096].map(|offset| ByteRange { offset, len: 512 });
+    let (mut task, progress) = start(&mut harness, &store, (Op::Discard { range: first }, None));
     assert_eq!(progress, Progress::Pending);
     assert_eq!(harness.wait(), 0);
     assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut harness.ring), Progress::Done(Ok(())));
-    let (_, progress) = start(&mut harness, &store, (Op::Discard { ranges: ranges.into() }, None));
+    let (_, progress) = start(&mut harness, &store, (Op::Discard { range: second }, None));
     assert_eq!(progress, Progress::Done(Ok(())));
     assert!(harness.read(&store, 4096, 512).unwrap() == content[4096..4608]);
 }

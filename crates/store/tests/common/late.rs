@@ -107,7 +107,7 @@ impl Worker {
 
     fn execute(&mut self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
         let geometry = geometry(&self.blocks);
-        op.check(&geometry, buffer.as_deref())?;
+        geometry.check(op, buffer.as_deref())?;
         self.bytes.resize(geometry.bytes() as usize, 0);
         match (op, buffer) {
             (Op::Read { offset }, Some(buffer)) => {

@@ -6,7 +6,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::target::flushes::Unflushed;
 use crate::target::namespace::{LocalNamespace, NamespaceTable};
 use crate::target::open_store::OpenStore;
-use crate::target::tasks::{self, Outcome};
+use crate::target::tasks::{Outcome, Task};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{self, Environment, Job, Namespace};
@@ -127,16 +127,17 @@ impl TargetLane {
 
 impl Env<'_> {
     /// Every store of the controller, which is about to be flushed for the last time.
-    fn close(&mut self) -> tasks::Job {
+    fn close(&mut self) -> Result<Task, Outcome> {
         let Some(connected) = self.session.queue() else { return self.flush_all(Vec::new()) };
         let stores = self.shared.control.stores(connected);
-        let enter = |user| stores.iter().filter_map(move |store| Unflushed::last(store, user));
-        *self.closing = self.session.user().into_iter().flat_map(enter).collect();
+        let flushes = stores.iter().filter_map(|store| store.flushes());
+        let enter = |user| flushes.map(move |flushes| Unflushed::last(flushes, user));
+        *self.closing = self.session.user().map(enter).into_iter().flatten().collect();
         self.flush_all(stores)
     }
 
-    fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> tasks::Job {
-        tasks::Job::FlushAll { stores, user: self.session.user().cloned() }
+    fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> Result<Task, Outcome> {
+        Task::flush_all(stores, self.session.user().cloned())
     }
 }
 
@@ -219,14 +220,14 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     #[inline]
     fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<Outcome> {
-        let job = match job {
+        let task = match job {
             Job::Execute { command, namespace, buffer } => {
-                let user = self.session.user().filter(|_| command == IoCommand::Flush).cloned();
-                tasks::Job::Execute { command, store: namespace.store.clone(), buffer, user }
+                let place = (namespace.store.clone(), &namespace.geometry);
+                Task::execute(&command, place, buffer, self.session.user())
             }
             Job::Announce { namespace, offset, length } => {
                 let range = ByteRange { offset, len: length.into() };
-                tasks::Job::Announce(namespace.store.clone(), range)
+                Ok(Task::announce(namespace.store.clone(), range))
             }
             Job::FlushQueue => {
                 self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
@@ -234,7 +235,10 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
             Job::FlushController => self.close(),
         };
         let Shared { tasks, ring, .. } = &mut *self.shared;
-        tasks.start(ring, (self.id, slot), job)
+        match task {
+            Ok(task) => tasks.start(ring, (self.id, slot), task),
+            Err(outcome) => Some(outcome),
+        }
     }
 
     fn cancel(&mut self, slot: u16) -> bool {

@@ -1,9 +1,10 @@
 //! Places that are used again and again, for what is too large to be moved about.
 
-use roadtrain_system::ring::UserData;
+use crate::ring::UserData;
 
 /// Values by index. Each kind of what waits has a slab of its own, so that a small one is not as large as the largest.
-pub(crate) struct Slab<T> {
+#[derive(Debug)]
+pub struct Slab<T> {
     places: Vec<Option<T>>,
     /// Which use of its place a value is: 24 bits.
     generations: Vec<u32>,
@@ -17,8 +18,9 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// Puts a value into a place that is free: its index.
     #[inline]
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
+    pub fn insert(&mut self, value: T) -> u32 {
         let Some(index) = self.free.pop() else {
             self.places.push(Some(value));
             self.generations.push(0);
@@ -28,13 +30,15 @@ impl<T> Slab<T> {
         index
     }
 
+    /// The value there, if there is one.
     #[inline]
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
+    /// Takes a value from its place.
     #[inline]
-    pub(crate) fn take(&mut self, index: u32) -> Option<T> {
+    pub fn take(&mut self, index: u32) -> Option<T> {
         let value = self.places.get_mut(index as usize)?.take()?;
         self.release(index);
         Some(value)
@@ -42,7 +46,7 @@ impl<T> Slab<T> {
 
     /// Drops a value where it is.
     #[inline]
-    pub(crate) fn remove(&mut self, index: u32) {
+    pub fn remove(&mut self, index: u32) {
         if let Some(place @ Some(_)) = self.places.get_mut(index as usize) {
             *place = None;
             self.release(index);
@@ -50,22 +54,41 @@ impl<T> Slab<T> {
     }
 
     fn release(&mut self, index: u32) {
-        let generation = &mut self.generations[index as usize];
-        *generation = (*generation + 1) & UserData::GENERATION_MASK;
+        self.renew(index);
         self.free.push(index);
     }
 
+    /// The value stays, and counts as another use of its place from now on.
+    #[inline]
+    pub fn renew(&mut self, index: u32) {
+        let generation = &mut self.generations[index as usize];
+        *generation = (*generation + 1) & UserData::GENERATION_MASK;
+    }
+
+    /// How many values there are.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     /// Which use of its place the value there is.
-    pub(crate) fn generation(&self, index: u32) -> u32 {
+    #[inline]
+    #[must_use]
+    pub fn generation(&self, index: u32) -> u32 {
         self.generations[index as usize]
     }
 
-    pub(crate) fn is_current(&self, index: u32, generation: u32) -> bool {
+    /// Whether the value there is that use of its place.
+    #[inline]
+    #[must_use]
+    pub fn is_current(&self, index: u32, generation: u32) -> bool {
         self.generations.get(index as usize) == Some(&generation)
     }
 
     /// The first value of which `is_it` is true.
-    pub(crate) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<u32> {
+    #[must_use]
+    pub fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<u32> {
         self.places
             .iter()
             .position(|place| place.as_ref().is_some_and(&is_it))

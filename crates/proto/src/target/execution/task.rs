@@ -1,0 +1,343 @@
+//! A command at its stores, part after part.
+//!
+//! | command | parts |
+//! |---|---|
+//! | Read, Compare with Force Unit Access | a flush, then the operation |
+//! | Write Zeroes with Force Unit Access | the operation, then a flush |
+//! | Dataset Management | a discard for each range |
+//! | Flush of all namespaces | a flush for each, whatever one of them says |
+//! | others | one |
+//!
+//! Where nothing is lost without a flush, Force Unit Access needs none. A store that loses what was not flushed is
+//! flushed once at a time: a flush that comes meanwhile waits for the next one, which another command may do for it.
+
+use super::Outcome;
+use crate::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
+use crate::target::stability::{Flushed, Ticket, User, Wake};
+use crate::target::{ByteRange, Op};
+use core::mem;
+use core::ops::Deref;
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+
+/// What a controller is told whose writes may be lost. To try again would not bring them back.
+const LOST: Status = Status::WRITE_FAULT.dnr();
+
+/// A store.
+pub trait Store {
+    /// Its flushes.
+    type Flushes: Flushes;
+
+    /// `None`: what was written stays, or never was anywhere.
+    fn flushes(&self) -> Option<&Self::Flushes>;
+}
+
+/// A store's [`Stability`](crate::target::stability::Stability), as all who use the store share it.
+pub trait Flushes {
+    /// What `user` has written until now is to be stable.
+    fn begin(&self, user: &User) -> Ticket;
+    /// The flush that ran has ended: wakes who waits for that.
+    fn ended(&self, flushed: Flushed);
+    /// Whether the controller may be told that what it has written is stable.
+    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool;
+    /// A write has been told of a failure that may be of other writes.
+    fn failed(&self);
+}
+
+type FlushesOf<S> = <<S as Deref>::Target as Store>::Flushes;
+
+/// What there is to do for a command now.
+pub enum Step<B> {
+    /// The store is to do this, with the command's buffer if it moves data.
+    Submit(Op, Option<B>),
+    /// Another command flushes: [`Task::woken`] is called when that has ended.
+    Wait,
+    /// Nothing: the part has ended like this.
+    Ended(Result<(), Status>),
+}
+
+/// The parts that follow.
+enum Rest<S> {
+    None,
+    Then(Op),
+    Discards(Ranges),
+    Flushes(Vec<S>),
+}
+
+struct Flush {
+    /// `None`: nobody's but its own command's.
+    ticket: Option<Ticket>,
+    /// It flushes itself.
+    leads: bool,
+}
+
+/// A command under way. `S` leads to a store and keeps it open, `B` is a buffer.
+pub struct Task<S, B> {
+    store: S,
+    /// What is submitted next.
+    op: Op,
+    rest: Rest<S>,
+    /// The command's buffer while no operation has it.
+    buffer: Option<B>,
+    /// Octets that the buffer is to have when a read has ended well.
+    reads: u32,
+    /// The host has aborted it: nothing more is begun.
+    is_cancelled: bool,
+    /// Whose flush it is.
+    user: Option<Arc<User>>,
+    /// A flush of a store that others use, under way.
+    flush: Option<Flush>,
+    failed: Option<Status>,
+}
+
+impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
+    fn new(store: S, op: Op) -> Self {
+        Task {
+            store,
+            op,
+            rest: Rest::None,
+            buffer: None,
+            reads: 0,
+            is_cancelled: false,
+            user: None,
+            flush: None,
+            failed: None,
+        }
+    }
+
+    /// An I/O command of one namespace, checked against its `geometry`; a Flush is `user`'s.
+    ///
+    /// # Errors
+    /// It has ended: there is nothing to do.
+    pub fn execute(
+        command: &IoCommand,
+        (store, geometry): (S, &Geometry),
+        buffer: Option<B>,
+        user: Option<&Arc<User>>,
+    ) -> Result<Self, Outcome<B>> {
+        let op = match *command {
+            IoCommand::Read { offset, .. } => Op::Read { offset },
+            IoCommand::Write { offset, fua, .. } => Op::Write { offset, fua },
+            IoCommand::Compare { offset, .. } => Op::Compare { offset },
+            IoCommand::WriteZeroes { offset, length, deallocate, .. } => {
+                Op::WriteZeroes { range: ByteRange { offset, len: length }, deallocate }
+            }
+            IoCommand::DatasetManagement { ranges, deallocate, .. } => {
+                return Task::discard((ranges, deallocate), (store, geometry), buffer);
+            }
+            IoCommand::Flush => Op::Flush,
+        };
+        let mut task = Task { buffer, ..Task::new(store, op) };
+        let loses = task.store.flushes().is_some();
+        match *command {
+            IoCommand::Flush => task.user = user.cloned(),
+            IoCommand::Read { length, .. } => task.reads = length,
+            IoCommand::WriteZeroes { fua: true, .. } if loses => task.rest = Rest::Then(Op::Flush),
+            _ => {}
+        }
+        if loses && command.reads_stable_data() {
+            task.rest = Rest::Then(mem::replace(&mut task.op, Op::Flush));
+        }
+        Ok(task)
+    }
+
+    /// Dataset Management: without `deallocate` a hint that has no effect.
+    fn discard(
+        (count, deallocate): (u32, bool),
+        (store, geometry): (S, &Geometry),
+        buffer: Option<B>,
+    ) -> Result<Self, Outcome<B>> {
+        let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
+        let ranges = list.and_then(|list| Ranges::new(list, count, geometry));
+        let first = ranges.map(|mut ranges| Some((ranges.next(buffer.as_deref()?)?, ranges)));
+        match first {
+            Ok(Some((range, ranges))) if deallocate => {
+                let rest = Rest::Discards(ranges);
+                Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
+            }
+            other => Err(Outcome { result: other.map(drop), buffer }),
+        }
+    }
+
+    /// Says when the data of a Read may be taken from the store's own memory.
+    pub fn announce(store: S, range: ByteRange) -> Self {
+        Task::new(store, Op::ReadInPlace { range })
+    }
+
+    /// Flushes them for `user`, one after the other.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn flush_all(mut stores: Vec<S>, user: Option<Arc<User>>) -> Result<Self, Outcome<B>> {
+        match stores.pop() {
+            Some(store) => {
+                Ok(Task { rest: Rest::Flushes(stores), user, ..Task::new(store, Op::Flush) })
+            }
+            None => Err(Outcome { result: Ok(()), buffer: None }),
+        }
+    }
+
+    /// What is done now, or is to be.
+    #[inline]
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Begins the next part. `join` asks for a flush: whether this command is to do it now, else it is woken.
+    #[inline]
+    pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
+        if self.op == Op::Flush
+            && let Some(flushes) = self.store.flushes()
+        {
+            let ticket = self.user.as_ref().map(|user| flushes.begin(user));
+            let leads = join(flushes);
+            self.flush = Some(Flush { ticket, leads });
+            if !leads {
+                return Step::Wait;
+            }
+        }
+        let moves = matches!(self.op, Op::Read { .. } | Op::Write { .. } | Op::Compare { .. });
+        Step::Submit(self.op, if moves { self.buffer.take() } else { None })
+    }
+
+    /// The flush for which it waits has ended, or it is to flush itself.
+    pub fn woken(&mut self, wake: Wake) -> Step<B> {
+        match (wake, &mut self.flush) {
+            (Wake::Lead, Some(flush)) => {
+                flush.leads = true;
+                match self.is_cancelled {
+                    true => Step::Ended(Err(Status::ABORT_REQUESTED)),
+                    false => Step::Submit(Op::Flush, None),
+                }
+            }
+            (Wake::Ended(Flushed::Done), Some(_)) => Step::Ended(Ok(())),
+            (Wake::Ended(_), Some(_)) => Step::Ended(Err(LOST)),
+            (_, None) => Step::Wait,
+        }
+    }
+
+    /// A part has ended, with the buffer that it was given. `took_report`: its failure may be of other writes, too.
+    /// `None`: [begin](Task::begin) the next one.
+    #[inline]
+    pub fn ended(
+        &mut self,
+        result: Result<(), Status>,
+        buffer: Option<B>,
+        took_report: bool,
+    ) -> Option<Outcome<B>> {
+        if buffer.is_some() {
+            self.buffer = buffer;
+        }
+        let result = self.settle(result, took_report);
+        self.failed = self.failed.or(result.err());
+        if self.goes_on(result.is_ok()) {
+            return None;
+        }
+        let is_whole = self.buffer.as_ref().map_or(0, |b| b.len()) >= self.reads as usize;
+        let result = match self.failed {
+            Some(status) => Err(status),
+            None if is_whole => Ok(()),
+            None => Err(Status::INTERNAL_ERROR), // the store has kept what it was to fill
+        };
+        Some(Outcome { result, buffer: self.buffer.take() })
+    }
+
+    /// Nothing more is begun. The command ends as ever, aborted or otherwise.
+    pub fn cancel(&mut self) {
+        self.is_cancelled = true;
+    }
+
+    /// What the command is told of the end of a part.
+    fn settle(&mut self, result: Result<(), Status>, took_report: bool) -> Result<(), Status> {
+        let Some(flushes) = self.store.flushes() else { return result };
+        let Some(Flush { ticket, leads }) = self.flush.take() else {
+            if result.is_err() && took_report {
+                flushes.failed();
+            }
+            return result;
+        };
+        let flushed = match result {
+            Ok(()) => Flushed::Done,
+            Err(status) if status.is(Status::ABORT_REQUESTED) => Flushed::NotRun,
+            Err(_) => Flushed::Failed,
+        };
+        if leads {
+            flushes.ended(flushed);
+        }
+        let is_good = ticket.is_none_or(|ticket| flushes.settle(ticket, flushed));
+        // An earlier flush has failed, and this controller hears of it now.
+        if is_good { result } else { result.and(Err(LOST)) }
+    }
+
+    /// Whether a part follows one that went well, or not.
+    fn goes_on(&mut self, is_well: bool) -> bool {
+        let next = match &mut self.rest {
+            Rest::Flushes(stores) => stores.pop().map(|store| {
+                self.store = store;
+                Op::Flush
+            }),
+            _ if !is_well => None,
+            Rest::None => None,
+            Rest::Discards(ranges) => {
+                let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
+                range.map(|range| Op::Discard { range })
+            }
+            &mut Rest::Then(op) => {
+                self.rest = Rest::None;
+                Some(op)
+            }
+        };
+        let Some(op) = next else { return false };
+        if self.is_cancelled {
+            self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
+        }
+        self.op = op;
+        !self.is_cancelled
+    }
+}
+
+/// The ranges of a Dataset Management command that are still to come.
+struct Ranges {
+    at: usize,
+    count: usize,
+    lba_shift: u8,
+}
+
+impl Ranges {
+    /// The first `count` of a list, checked against the capacity. Stores check again what a host has changed since.
+    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<Ranges, Status> {
+        let (entries, _) = list.as_chunks();
+        let mut named = entries.iter().take(count as usize).map(range);
+        let fits = |(slba, blocks): (u64, u64)| {
+            slba.checked_add(blocks).is_some_and(|end| end <= geometry.blocks)
+        };
+        match named.all(fits) {
+            true => Ok(Ranges { at: 0, count: count as usize, lba_shift: geometry.lba_shift }),
+            false => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+        }
+    }
+
+    /// The next one that is not empty.
+    fn next(&mut self, list: &[u8]) -> Option<ByteRange> {
+        let (entries, _) = list.as_chunks();
+        while self.at < self.count {
+            let (slba, blocks) = range(entries.get(self.at)?);
+            self.at += 1;
+            if blocks > 0 {
+                let (offset, len) = (slba << self.lba_shift, blocks << self.lba_shift);
+                return Some(ByteRange { offset, len });
+            }
+        }
+        None
+    }
+}
+
+/// Where a range of a Dataset Management command begins, and its length, in blocks.
+fn range(entry: &[u8; DSM_RANGE_BYTES as usize]) -> (u64, u64) {
+    let (words, _) = entry.as_chunks();
+    let word = |at: usize| u64::from(u32::from_le_bytes(words[at]));
+    (word(2) | word(3) << 32, word(1))
+}
+
+#[cfg(test)]
+mod tests;

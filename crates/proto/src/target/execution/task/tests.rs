@@ -1,0 +1,225 @@
+use super::*;
+use crate::target::stability::Stability;
+use crate::time::Instant;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const GEOMETRY: Geometry =
+    Geometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
+const NOW: Instant = Instant(0);
+const BAD: Result<(), Status> = Err(Status::WRITE_FAULT.dnr());
+const ABORTED: Result<(), Status> = Err(Status::ABORT_REQUESTED);
+
+/// A store that loses what was not flushed, and who was woken.
+#[derive(Default)]
+struct Shared {
+    stability: RefCell<Stability<u32>>,
+    woken: RefCell<Vec<(u32, Wake)>>,
+}
+
+impl Flushes for Shared {
+    fn begin(&self, user: &User) -> Ticket {
+        self.stability.borrow_mut().begin(NOW, user)
+    }
+
+    fn ended(&self, flushed: Flushed) {
+        self.woken.borrow_mut().extend(self.stability.borrow_mut().ended(flushed));
+    }
+
+    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+        self.stability.borrow_mut().settle(NOW, ticket, flushed)
+    }
+
+    fn failed(&self) {
+        self.stability.borrow_mut().failed();
+    }
+}
+
+/// `None`: nothing is lost.
+#[derive(Default)]
+struct Disk(Option<Shared>);
+
+impl Store for Disk {
+    type Flushes = Shared;
+
+    fn flushes(&self) -> Option<&Shared> {
+        self.0.as_ref()
+    }
+}
+
+fn volatile() -> Rc<Disk> {
+    Rc::new(Disk(Some(Shared::default())))
+}
+
+fn user(cntlid: u16) -> Arc<User> {
+    Arc::new(User { cntlid, hostid: [cntlid as u8; 16], hostnqn: "host".into() })
+}
+
+type Command = Task<Rc<Disk>, Vec<u8>>;
+
+fn task(command: &IoCommand, disk: &Rc<Disk>, buffer: Option<Vec<u8>>) -> Result<Command, Status> {
+    let of = Some(&user(1)).cloned();
+    let task = Task::execute(command, (disk.clone(), &GEOMETRY), buffer, of.as_ref());
+    task.map_err(|outcome| outcome.result.err().unwrap_or(Status::SUCCESS))
+}
+
+fn join(number: u32) -> impl Fn(&Shared) -> bool {
+    move |shared| shared.stability.borrow_mut().join(number)
+}
+
+/// Its parts, each of which ends as `results` say, and then its own result.
+fn run(task: &mut Command, results: &[Result<(), Status>]) -> (Vec<Op>, Result<(), Status>) {
+    let (mut ops, mut results) = (Vec::new(), results.iter());
+    loop {
+        let Step::Submit(op, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+        ops.push(op);
+        let result = results.next().copied().unwrap_or(Ok(()));
+        if let Some(outcome) = task.ended(result, buffer, false) {
+            assert!(outcome.buffer.is_some() || !matches!(op, Op::Read { .. }));
+            return (ops, outcome.result);
+        }
+    }
+}
+
+const READ: IoCommand = IoCommand::Read { offset: 512, length: 512, fua: true };
+const ZEROES: IoCommand =
+    IoCommand::WriteZeroes { offset: 0, length: 512, deallocate: false, fua: true };
+
+#[test]
+fn force_unit_access_is_a_flush_before_or_after_where_something_can_be_lost() {
+    let range = ByteRange { offset: 0, len: 512 };
+    let (read, zeroes) = (Op::Read { offset: 512 }, Op::WriteZeroes { range, deallocate: false });
+    let buffer = || Some(vec![0; 512]);
+    for (command, parts) in [(READ, [Op::Flush, read]), (ZEROES, [zeroes, Op::Flush])] {
+        let with = |results: &[_]| {
+            let disk = volatile();
+            run(&mut task(&command, &disk, buffer()).unwrap(), results)
+        };
+        assert_eq!(with(&[]), (parts.to_vec(), Ok(())));
+        assert_eq!(with(&[BAD]), (parts[..1].to_vec(), BAD), "the other one does not follow");
+        assert_eq!(with(&[Ok(()), BAD]), (parts.to_vec(), BAD));
+        let mut there = task(&command, &Rc::default(), buffer()).unwrap();
+        let own = if command == READ { read } else { zeroes };
+        assert_eq!(run(&mut there, &[]), (vec![own], Ok(())));
+    }
+}
+
+fn ranges(ranges: &[(u32, u64)]) -> Vec<u8> {
+    let entry = |&(blocks, slba): &(u32, u64)| {
+        [&[0; 4][..], &blocks.to_le_bytes(), &slba.to_le_bytes()].concat()
+    };
+    ranges.iter().flat_map(entry).collect()
+}
+
+fn discard(
+    disk: &Rc<Disk>,
+    list: &[(u32, u64)],
+    count: u32,
+    deallocate: bool,
+) -> Result<Command, Status> {
+    let data_bytes = list.len() as u32 * DSM_RANGE_BYTES;
+    let command = IoCommand::DatasetManagement { ranges: count, data_bytes, deallocate };
+    task(&command, disk, Some(ranges(list)))
+}
+
+#[test]
+fn ranges_are_discarded_one_after_the_other_until_one_fails() {
+    let disk = volatile();
+    let list = [(0, 7), (2, 8), (0, 9), (1, 1023), (1, 1024)];
+    let part = |slba: u64, blocks: u64| Op::Discard {
+        range: ByteRange { offset: slba * 512, len: blocks * 512 },
+    };
+    let all = vec![part(8, 2), part(1023, 1)];
+    assert_eq!(run(&mut discard(&disk, &list, 4, true).unwrap(), &[]), (all, Ok(())));
+    let failed = run(&mut discard(&disk, &list, 4, true).unwrap(), &[BAD]);
+    assert_eq!(failed, (vec![part(8, 2)], BAD));
+    assert_eq!(discard(&disk, &list, 4, false).err(), Some(Status::SUCCESS), "a hint");
+    assert_eq!(discard(&disk, &list[..1], 1, true).err(), Some(Status::SUCCESS), "nothing");
+    let outside = Some(Status::LBA_OUT_OF_RANGE.dnr());
+    assert_eq!(discard(&disk, &list, 5, true).err(), outside);
+    assert_eq!(discard(&disk, &[(2, u64::MAX)], 1, true).err(), outside);
+}
+
+#[test]
+fn every_store_is_flushed_and_the_first_failure_is_told() {
+    let stores = vec![Rc::default(), volatile(), Rc::default()];
+    let mut all = Command::flush_all(stores, None).ok().unwrap();
+    let other = Err(Status::INTERNAL_ERROR);
+    assert_eq!(run(&mut all, &[Ok(()), BAD, other]), (vec![Op::Flush; 3], BAD));
+    assert!(Command::flush_all(Vec::new(), None).is_err_and(|none| none.result.is_ok()));
+}
+
+#[test]
+fn what_was_cancelled_begins_nothing_more() {
+    let disk = volatile();
+    let list = [(1, 1), (1, 3)];
+    for mut task in [discard(&disk, &list, 2, true).unwrap(), task(&ZEROES, &disk, None).unwrap()] {
+        assert!(matches!(task.begin(join(1)), Step::Submit(..)));
+        task.cancel();
+        let outcome = task.ended(Ok(()), None, false).expect("no other part");
+        assert_eq!(outcome.result, ABORTED);
+    }
+    let mut last = task(&IoCommand::Flush, &disk, None).unwrap();
+    assert!(matches!(last.begin(join(1)), Step::Submit(..)));
+    last.cancel();
+    assert_eq!(last.ended(Ok(()), None, false).unwrap().result, Ok(()), "that was all");
+}
+
+#[test]
+fn a_flush_beside_another_waits_for_the_next_one() {
+    let disk = volatile();
+    let shared = disk.flushes().unwrap();
+    let woken = || shared.woken.take();
+    let flush = || task(&IoCommand::Flush, &disk, None).unwrap();
+    let (mut first, mut second, mut third) = (flush(), flush(), flush());
+    assert!(matches!(first.begin(join(1)), Step::Submit(Op::Flush, None)));
+    assert!(matches!(second.begin(join(2)), Step::Wait));
+    assert!(matches!(third.begin(join(3)), Step::Wait));
+    assert_eq!(first.ended(Ok(()), None, false).unwrap().result, Ok(()));
+    assert_eq!(woken(), [(2, Wake::Lead)]);
+    // Who is to flush was aborted: the next one does it.
+    second.cancel();
+    let Step::Ended(aborted) = second.woken(Wake::Lead) else { panic!("nothing is begun") };
+    assert_eq!(second.ended(aborted, None, false).unwrap().result, ABORTED);
+    assert_eq!(woken(), [(3, Wake::Lead)]);
+    assert!(matches!(third.woken(Wake::Lead), Step::Submit(Op::Flush, None)));
+    let mut fourth = flush();
+    let mut fifth = flush();
+    assert!(matches!(fourth.begin(join(4)), Step::Wait));
+    assert!(matches!(fifth.begin(join(5)), Step::Wait));
+    assert_eq!(third.ended(BAD, None, false).unwrap().result, BAD);
+    assert_eq!(woken(), [(4, Wake::Lead)]);
+    assert!(matches!(fourth.woken(Wake::Lead), Step::Submit(Op::Flush, None)));
+    assert_eq!(fourth.ended(BAD, None, false).unwrap().result, BAD);
+    let [(5, wake @ Wake::Ended(Flushed::Failed))] = woken()[..] else { panic!("it has shared") };
+    let Step::Ended(result) = fifth.woken(wake) else { panic!("it has ended") };
+    assert_eq!(fifth.ended(result, None, false).unwrap().result, Err(LOST));
+}
+
+#[test]
+fn a_read_that_brings_no_buffer_back_fails() {
+    let command = IoCommand::Read { offset: 0, length: 512, fua: false };
+    let mut read = task(&command, &Rc::default(), Some(vec![0; 512])).unwrap();
+    assert!(matches!(read.begin(|_| true), Step::Submit(Op::Read { offset: 0 }, Some(_))));
+    let outcome = read.ended(Ok(()), None, false).unwrap();
+    assert_eq!(outcome.result, Err(Status::INTERNAL_ERROR));
+}
+
+#[test]
+fn a_failure_that_may_be_of_others_is_told_to_them() {
+    let disk = volatile();
+    let shared = disk.flushes().unwrap();
+    let other = user(2);
+    let mark = shared.stability.borrow_mut().enter(NOW, &other);
+    mark.wrote(shared.stability.borrow().epoch());
+    let command = IoCommand::Write { offset: 0, length: 512, fua: true };
+    let mut write = task(&command, &disk, Some(vec![0; 512])).unwrap();
+    let Step::Submit(Op::Write { fua: true, .. }, buffer) = write.begin(join(1)) else {
+        panic!("the store forces it itself")
+    };
+    assert_eq!(write.ended(BAD, buffer, true).unwrap().result, BAD);
+    let whose = (disk.clone(), &GEOMETRY);
+    let flush = Task::<_, Vec<u8>>::execute(&IoCommand::Flush, whose, None, Some(&other));
+    let mut flush = flush.ok().unwrap();
+    assert_eq!(run(&mut flush, &[]), (vec![Op::Flush], Err(LOST)));
+}
