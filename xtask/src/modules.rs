@@ -27,10 +27,9 @@ const ORDERS: &[(&str, &[&str])] = &[
             "tuning",
             "gather connection | ether",
             "host/api host/counters host/stopping host/link/error host/view \
-             | target/health target/tickets target/listeners target/flushes target/open_store \
-             target/error",
+             | target/health target/tickets target/listeners target/flushes target/error",
             "host/name host/address host/ether/address host/config host/error \
-             | target/namespace target/tasks target/export",
+             | target/open_store target/namespace target/tasks target/export",
             "host/requests host/link host/lane host/ether \
              | target/ether/request target/ether/drops target/order",
             "target/stores target/control",

@@ -2,7 +2,7 @@
 //! told that one has failed is decided by [`Stability`].
 
 use crate::clock;
-use roadtrain_proto::target::execution;
+use roadtrain_proto::target::execution::{self, Flushes as _};
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,6 +54,10 @@ impl Flushes {
 }
 
 impl execution::Flushes for Flushes {
+    fn epoch(&self) -> Epoch {
+        self.epoch.load(Ordering::Acquire)
+    }
+
     fn begin(&self, user: &User) -> Ticket {
         self.with(|state| state.begin(clock::now(), user))
     }
@@ -102,7 +106,7 @@ impl Unflushed {
 
     /// In which a write that starts now begins.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.flushes.epoch.load(Ordering::Acquire)
+        self.flushes.epoch()
     }
 
     /// A write that began in `epoch` is about to be answered with success.

@@ -13,9 +13,8 @@
 
 use super::Outcome;
 use crate::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
-use crate::target::stability::{Flushed, Ticket, User, Wake};
+use crate::target::stability::{Epoch, Flushed, Ticket, User, Wake};
 use crate::target::{ByteRange, Op};
-use core::mem;
 use core::ops::Deref;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
@@ -34,6 +33,8 @@ pub trait Store {
 
 /// A store's [`Stability`](crate::target::stability::Stability), as all who use the store share it.
 pub trait Flushes {
+    /// In which a write that starts now begins.
+    fn epoch(&self) -> Epoch;
     /// What `user` has written until now is to be stable.
     fn begin(&self, user: &User) -> Ticket;
     /// The flush that ran has ended: wakes who waits for that.
@@ -85,6 +86,8 @@ pub struct Task<S, B> {
     is_cancelled: bool,
     /// Whose flush it is.
     user: Option<Arc<User>>,
+    /// When a write began that is flushed by its command.
+    wrote: Option<Epoch>,
     /// A flush of a store that others use, under way.
     flush: Option<Flush>,
     failed: Option<Status>,
@@ -100,6 +103,7 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             reads: 0,
             is_cancelled: false,
             user: None,
+            wrote: None,
             flush: None,
             failed: None,
         }
@@ -128,15 +132,17 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             IoCommand::Flush => Op::Flush,
         };
         let mut task = Task { buffer, ..Task::new(store, op) };
-        let loses = task.store.flushes().is_some();
         match *command {
             IoCommand::Flush => task.user = user.cloned(),
             IoCommand::Read { length, .. } => task.reads = length,
-            IoCommand::WriteZeroes { fua: true, .. } if loses => task.rest = Rest::Then(Op::Flush),
             _ => {}
         }
-        if loses && command.reads_stable_data() {
-            task.rest = Rest::Then(mem::replace(&mut task.op, Op::Flush));
+        if let Some(flushes) = task.store.flushes() {
+            if command.reads_stable_data() {
+                (task.op, task.rest) = (Op::Flush, Rest::Then(op));
+            } else if let IoCommand::WriteZeroes { fua: true, .. } = command {
+                (task.wrote, task.rest) = (Some(flushes.epoch()), Rest::Then(Op::Flush));
+            }
         }
         Ok(task)
     }
@@ -186,7 +192,7 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
     /// Begins the next part. `join` asks for a flush: whether this command is to do it now, else it is woken.
     #[inline]
     pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
-        if self.op == Op::Flush
+        if matches!(self.op, Op::Flush)
             && let Some(flushes) = self.store.flushes()
         {
             let ticket = self.user.as_ref().map(|user| flushes.begin(user));
@@ -264,8 +270,11 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
         if leads {
             flushes.ended(flushed);
         }
-        let is_good = ticket.is_none_or(|ticket| flushes.settle(ticket, flushed));
-        // An earlier flush has failed, and this controller hears of it now.
+        let is_good = match ticket {
+            Some(ticket) => flushes.settle(ticket, flushed),
+            None => self.wrote.is_none_or(|began| began == flushes.epoch()),
+        };
+        // An earlier flush has failed, and who wrote before hears of it now.
         if is_good { result } else { result.and(Err(LOST)) }
     }
 

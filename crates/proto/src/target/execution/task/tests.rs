@@ -18,6 +18,10 @@ struct Shared {
 }
 
 impl Flushes for Shared {
+    fn epoch(&self) -> Epoch {
+        self.stability.borrow().epoch()
+    }
+
     fn begin(&self, user: &User) -> Ticket {
         self.stability.borrow_mut().begin(NOW, user)
     }
@@ -222,4 +226,16 @@ fn a_failure_that_may_be_of_others_is_told_to_them() {
     let flush = Task::<_, Vec<u8>>::execute(&IoCommand::Flush, whose, None, Some(&other));
     let mut flush = flush.ok().unwrap();
     assert_eq!(run(&mut flush, &[]), (vec![Op::Flush], Err(LOST)));
+}
+
+/// The flush of another command fails between the two parts, and what was zeroed may be lost.
+#[test]
+fn a_forced_write_hears_of_a_flush_that_has_failed_before_its_own() {
+    let disk = volatile();
+    let mut zeroes = task(&ZEROES, &disk, None).unwrap();
+    assert!(matches!(zeroes.begin(join(1)), Step::Submit(Op::WriteZeroes { .. }, None)));
+    let mut flush = task(&IoCommand::Flush, &disk, None).unwrap();
+    assert_eq!(run(&mut flush, &[BAD]).1, BAD);
+    assert!(zeroes.ended(Ok(()), None, false).is_none());
+    assert_eq!(run(&mut zeroes, &[]), (vec![Op::Flush], Err(LOST)));
 }
