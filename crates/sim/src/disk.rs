@@ -66,7 +66,7 @@ struct Task {
     steps: Vec<(Instant, u64)>,
     ends: Instant,
     fails: bool,
-    /// A flush that loses what it was for.
+    /// A flush that loses what it was for, or a forced write that loses what others have written.
     loses: bool,
     /// Read so far, or nothing.
     data: Vec<u8>,
@@ -81,7 +81,7 @@ pub struct Done {
     pub task: u64,
     /// It went well; what it has read.
     pub result: Result<Vec<u8>, ()>,
-    /// It was a flush that has lost something.
+    /// It has failed, and lost what was not flushed.
     pub lost: bool,
 }
 
@@ -118,7 +118,7 @@ pub struct Manners {
     pub slow_percent: u64,
     /// Commands of 1,000 that fail.
     pub failing_per_mille: u64,
-    /// Flushes of 100 that fail and lose what they were for.
+    /// Flushes and forced writes of 100 that fail and lose what was not flushed.
     pub losing_percent: u64,
 }
 
@@ -174,7 +174,8 @@ impl SimDisk {
         let fails = self.rng.below(1000) < self.manners.failing_per_mille;
         self.serial += 1;
         let losing = self.manners.losing_percent;
-        let loses = work == Work::Flush && losing > 0 && self.rng.chance(losing);
+        let syncs = matches!(work, Work::Flush | Work::Write { fua: true, .. });
+        let loses = syncs && losing > 0 && self.rng.chance(losing);
         let ends = now + takes;
         let task = Task { work, steps, ends, fails, loses, data, flushes: self.serial };
         self.tasks.insert(self.serial, task);

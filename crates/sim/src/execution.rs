@@ -7,14 +7,14 @@ use crate::rng::Rng;
 use crate::transport::TargetEnd;
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::Target as Control;
-use roadtrain_proto::target::execution::{self, Environment, Job, Outcome};
+use roadtrain_proto::target::execution::{self, Environment, Job, Outcome, Step, Task};
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
+use roadtrain_proto::target::{Op, Target as Control};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -146,18 +146,60 @@ impl execution::Namespace for Namespace {
     }
 }
 
-/// Whose command a task of the disk is.
-struct Owner {
-    conn: ConnId,
-    slot: u16,
-    buffer: Option<Buffer>,
+/// What all commands share of the disk that lose what was not flushed.
+struct Flushes {
+    now: Cell<Instant>,
+    stability: Rc<RefCell<Stability<u64>>>,
+    /// Who waited for a flush.
+    woken: RefCell<Vec<(u64, Wake)>>,
+    /// Who did not flush itself is not told of a failure.
+    forgets: bool,
 }
 
-/// A flush that was asked for, until it is answered.
-struct Asked {
+impl execution::Flushes for Flushes {
+    fn epoch(&self) -> Epoch {
+        self.stability.borrow().epoch()
+    }
+
+    fn begin(&self, user: &User) -> Ticket {
+        self.stability.borrow_mut().begin(self.now.get(), user)
+    }
+
+    fn ended(&self, flushed: Flushed) {
+        self.woken.borrow_mut().extend(self.stability.borrow_mut().ended(flushed));
+    }
+
+    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+        self.stability.borrow_mut().settle(self.now.get(), ticket, flushed) || self.forgets
+    }
+
+    fn failed(&self) {
+        self.stability.borrow_mut().failed();
+    }
+}
+
+impl execution::Store for Flushes {
+    type Flushes = Flushes;
+
+    fn flushes(&self) -> Option<&Flushes> {
+        Some(self)
+    }
+}
+
+/// A command, until it is answered.
+struct Entry {
     conn: ConnId,
     slot: u16,
-    ticket: Ticket,
+    /// Octets of its buffer.
+    bytes: usize,
+    task: Task<Rc<Flushes>, Buffer>,
+}
+
+/// What the disk has of a command.
+struct Part {
+    entry: u64,
+    op: Op,
+    buffer: Option<Buffer>,
 }
 
 /// A command that a store has ended.
@@ -171,28 +213,29 @@ pub struct Stores {
     pub pool: Pool,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
-    /// Who is to be told of flushes that fail; the waiters are numbers of `asked`.
+    /// Who is to be told of flushes that fail; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
-    owners: BTreeMap<u64, Owner>,
-    asked: BTreeMap<u64, Asked>,
-    asked_last: u64,
-    /// The disk's flush, and for which of `asked` it is.
-    flushing: Option<(u64, u64)>,
+    flushes: Rc<Flushes>,
+    entries: BTreeMap<u64, Entry>,
+    entry_last: u64,
+    /// By the disk's number.
+    parts: BTreeMap<u64, Part>,
     plan: Plan,
     rng: Rng,
 }
 
 impl Stores {
     pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
+        let flushes = flushes(plan);
         Stores {
             disk,
             pool: Pool::new(plan.pool_bytes),
             extra_store: 1,
-            stability: Rc::default(),
-            owners: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            asked_last: 0,
-            flushing: None,
+            stability: flushes.stability.clone(),
+            flushes,
+            entries: BTreeMap::new(),
+            entry_last: 0,
+            parts: BTreeMap::new(),
             plan: plan.clone(),
             rng,
         }
@@ -201,7 +244,7 @@ impl Stores {
     /// Commands under way.
     #[must_use]
     pub fn tasks(&self) -> usize {
-        self.owners.len() + self.asked.len()
+        self.entries.len()
     }
 
     /// Octets that are the target's, or not where they should be: lanes hold `buffered` of them.
@@ -215,8 +258,7 @@ impl Stores {
                 "{taken} octets of {budget} are taken, and {reserved} buffers more"
             ));
         }
-        let buffers = self.owners.values().filter_map(|owner| owner.buffer.as_deref());
-        let in_store: usize = buffers.map(<[u8]>::len).sum();
+        let in_store: usize = self.entries.values().map(|entry| entry.bytes).sum();
         match buffered + in_store == out {
             true => Ok(()),
             false => Err(format!("{out} octets are out, {buffered} held, {in_store} in the store")),
@@ -231,98 +273,119 @@ impl Stores {
         if power_loss {
             self.disk.lose_power();
         }
-        self.owners.clear();
-        self.asked.clear();
-        (self.stability, self.flushing) = (Rc::default(), None);
+        self.entries.clear();
+        self.parts.clear();
+        self.flushes = flushes(&self.plan);
+        self.stability = self.flushes.stability.clone();
         self.pool = Pool::new(self.plan.pool_bytes);
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
     }
 
     /// What has ended by now.
     pub(crate) fn advance(&mut self, now: Instant) -> Vec<Ended> {
+        self.flushes.now.set(now);
         let mut ended = Vec::new();
-        for done in self.disk.advance(now) {
-            if let Some((_, number)) = self.flushing.take_if(|(task, _)| *task == done.task) {
-                self.flushed(now, number, &done, &mut ended);
-            } else if let Some(Owner { conn, slot, mut buffer }) = self.owners.remove(&done.task) {
-                let result = done.result.map_err(|()| Status::INTERNAL_ERROR);
-                if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
-                    && !data.is_empty()
-                {
-                    buffer.copy_from_slice(data);
-                }
-                ended.push((conn, slot, Outcome { result: result.map(drop), buffer }));
+        for Done { task, result, lost } in self.disk.advance(now) {
+            let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
+            if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
+                && !data.is_empty()
+            {
+                buffer.copy_from_slice(data);
             }
+            let result = result.map(drop).map_err(|()| match op {
+                Op::Flush if lost => Status::WRITE_FAULT.dnr(),
+                Op::Flush => Status::ABORT_REQUESTED, // it has lost nothing
+                _ => Status::INTERNAL_ERROR,
+            });
+            ended.extend(self.end_part(entry, result, buffer, lost));
+            self.wake(&mut ended);
         }
         ended
     }
 
-    fn execute(
+    /// Commands go on for whose flush another one has ended.
+    fn wake(&mut self, ended: &mut Vec<Ended>) {
+        loop {
+            let woken = self.flushes.woken.take();
+            if woken.is_empty() {
+                return;
+            }
+            for (entry, wake) in woken {
+                let Some(Entry { task, .. }) = self.entries.get_mut(&entry) else { continue };
+                let step = task.woken(wake);
+                ended.extend(self.take(entry, step));
+            }
+        }
+    }
+
+    /// Starts a command, or says at once what has become of it.
+    fn start(
         &mut self,
         now: Instant,
         (conn, slot): (ConnId, u16),
-        (command, nsid): (&IoCommand, u32),
-        mut buffer: Option<Buffer>,
-        user: Option<&User>,
+        bytes: usize,
+        task: Result<Task<Rc<Flushes>, Buffer>, Outcome<Buffer>>,
     ) -> Option<Outcome<Buffer>> {
-        let work = work(command, nsid, buffer.as_deref().unwrap_or_default());
-        match sabotaged(work, self.plan.sabotage) {
-            Some(Work::Flush) => {
-                user.iter().for_each(|user| self.flush(now, conn, slot, user));
+        let task = match task {
+            Ok(task) => task,
+            Err(outcome) => return Some(outcome),
+        };
+        self.flushes.now.set(now);
+        self.entry_last += 1;
+        self.entries.insert(self.entry_last, Entry { conn, slot, bytes, task });
+        self.begin(self.entry_last).map(|(_, _, outcome)| outcome)
+    }
+
+    /// Begins the next part of a command.
+    fn begin(&mut self, entry: u64) -> Option<Ended> {
+        let task = &mut self.entries.get_mut(&entry)?.task;
+        let step = task.begin(|flushes| flushes.stability.borrow_mut().join(entry));
+        self.take(entry, step)
+    }
+
+    /// Does what a command wants.
+    fn take(&mut self, entry: u64, step: Step<Buffer>) -> Option<Ended> {
+        match step {
+            Step::Submit(Op::Flush, _) if self.plan.sabotage == Some(Sabotage::IdleFlush) => {
+                self.end_part(entry, Ok(()), None, false)
+            }
+            Step::Submit(op, buffer) => {
+                let work = work(&op, buffer.as_deref().unwrap_or_default());
+                let work = sabotaged(work, self.plan.sabotage);
+                let task = self.disk.start(self.flushes.now.get(), work);
+                self.parts.insert(task, Part { entry, op, buffer });
                 None
             }
-            Some(work) => {
-                let task = self.disk.start(now, work);
-                self.owners.insert(task, Owner { conn, slot, buffer });
-                None
-            }
-            None => {
-                if read_bytes(command) > 0 {
-                    buffer.iter_mut().for_each(|buffer| buffer.fill(self.extra_store));
-                }
-                Some(Outcome { result: Ok(()), buffer })
-            }
+            Step::Wait => None,
+            Step::Ended(result) => self.end_part(entry, result, None, false),
         }
     }
 
-    /// A flush was asked for: begins it, or lets it wait for the one under way.
-    fn flush(&mut self, now: Instant, conn: ConnId, slot: u16, user: &User) {
-        let ticket = self.stability.borrow_mut().begin(now, user);
-        self.asked_last += 1;
-        self.asked.insert(self.asked_last, Asked { conn, slot, ticket });
-        if self.stability.borrow_mut().join(self.asked_last) {
-            self.flushing = Some((self.disk.start(now, Work::Flush), self.asked_last));
-        }
-    }
-
-    /// The disk's flush has ended, which was for `number` and whoever waited.
-    fn flushed(&mut self, now: Instant, number: u64, done: &Done, ended: &mut Vec<Ended>) {
-        let flushed = match (&done.result, done.lost) {
-            (Ok(_), _) => Flushed::Done,
-            (Err(()), true) => Flushed::Failed,
-            (Err(()), false) => Flushed::NotRun,
+    fn end_part(
+        &mut self,
+        number: u64,
+        result: Result<(), Status>,
+        buffer: Option<Buffer>,
+        took_report: bool,
+    ) -> Option<Ended> {
+        let Entry { conn, slot, task, .. } = self.entries.get_mut(&number)?;
+        let whose = (*conn, *slot);
+        let Some(outcome) = task.ended(result, buffer, took_report) else {
+            return self.begin(number);
         };
-        let wakes = self.stability.borrow_mut().ended(flushed);
-        ended.extend(self.end_flush(now, number, flushed));
-        for (number, wake) in wakes {
-            match wake {
-                Wake::Lead => self.flushing = Some((self.disk.start(now, Work::Flush), number)),
-                Wake::Ended(flushed) => ended.extend(self.end_flush(now, number, flushed)),
-            }
-        }
+        self.entries.remove(&number);
+        Some((whose.0, whose.1, outcome))
     }
+}
 
-    fn end_flush(&mut self, now: Instant, number: u64, flushed: Flushed) -> Option<Ended> {
-        let Asked { conn, slot, ticket } = self.asked.remove(&number)?;
-        let is_good = self.stability.borrow_mut().settle(now, ticket, flushed);
-        let forgets = self.plan.sabotage == Some(Sabotage::UntoldFailure);
-        let result = match flushed {
-            Flushed::Done if is_good || forgets => Ok(()),
-            Flushed::NotRun => Err(Status::INTERNAL_ERROR),
-            _ => Err(Status::WRITE_FAULT.dnr()),
-        };
-        Some((conn, slot, Outcome { result, buffer: None }))
-    }
+/// Of a process that begins.
+fn flushes(plan: &Plan) -> Rc<Flushes> {
+    Rc::new(Flushes {
+        now: Cell::default(),
+        stability: Rc::default(),
+        woken: RefCell::default(),
+        forgets: plan.sabotage == Some(Sabotage::UntoldFailure),
+    })
 }
 
 /// What a connection's commands are executed with.
@@ -350,9 +413,8 @@ impl<E> Env<'_, E> {
     }
 
     fn flush(&mut self, slot: u16) -> Option<Outcome<Buffer>> {
-        let (user, namespace) = (self.session.user().cloned(), (&IoCommand::Flush, 1));
-        let whose = (self.conn, slot);
-        self.stores.execute(self.now, whose, namespace, None, user.as_deref())
+        let task = Task::flush_all(vec![self.stores.flushes.clone()], self.session.user().cloned());
+        self.stores.start(self.now, (self.conn, slot), 0, task)
     }
 }
 
@@ -434,19 +496,26 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 
     fn start(&mut self, slot: u16, job: Job<'_, Namespace, Buffer>) -> Option<Outcome<Buffer>> {
-        let Job::Execute { command, namespace, buffer } = job else { return self.flush(slot) };
+        let Job::Execute { command, namespace, mut buffer } = job else { return self.flush(slot) };
         let mut refusals = self.stores.plan.refusals.iter();
         if let Some((_, status)) = refusals.find(|(times, _)| times.contains(&self.now)) {
             return Some(Outcome { result: Err(*status), buffer });
         }
-        let (user, whose) = (self.session.user().cloned(), (self.conn, slot));
-        let command = (&command, namespace.nsid);
-        self.stores.execute(self.now, whose, command, buffer, user.as_deref())
+        if namespace.nsid != 1 {
+            buffer.iter_mut().for_each(|buffer| buffer.fill(self.stores.extra_store));
+            return Some(Outcome { result: Ok(()), buffer });
+        }
+        let bytes = buffer.as_deref().map_or(0, <[u8]>::len);
+        let place = (self.stores.flushes.clone(), &namespace.geometry);
+        let task = Task::execute(&command, place, buffer, self.session.user());
+        self.stores.start(self.now, (self.conn, slot), bytes, task)
     }
 
-    /// The disk is not to be hurried.
-    fn cancel(&mut self, _slot: u16) -> bool {
-        false
+    /// The disk is not to be hurried: only what has not begun ends by that.
+    fn cancel(&mut self, slot: u16) -> bool {
+        let is_it = |entry: &&mut Entry| (entry.conn, entry.slot) == (self.conn, slot);
+        let entry = self.stores.entries.values_mut().find(is_it);
+        entry.map(|entry| entry.task.cancel()).is_some()
     }
 
     fn quiesce(&mut self) -> bool {
@@ -468,50 +537,30 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 }
 
-pub(crate) fn read_bytes(io: &IoCommand) -> usize {
-    match *io {
-        IoCommand::Read { length, .. } => length as usize,
-        _ => 0,
-    }
-}
-
-fn sabotaged(work: Option<Work>, sabotage: Option<Sabotage>) -> Option<Work> {
+fn sabotaged(work: Work, sabotage: Option<Sabotage>) -> Work {
     match (work, sabotage) {
-        (Some(Work::Flush), Some(Sabotage::IdleFlush)) => None,
-        (Some(Work::Write { slba, data, .. }), Some(Sabotage::IgnoredFua)) => {
-            Some(Work::Write { slba, data, fua: false })
+        (Work::Write { slba, data, .. }, Some(Sabotage::IgnoredFua)) => {
+            Work::Write { slba, data, fua: false }
         }
-        (Some(Work::Write { slba, mut data, fua }), Some(Sabotage::TornBlock)) => {
+        (Work::Write { slba, mut data, fua }, Some(Sabotage::TornBlock)) => {
             data[BLOCK_BYTES / 2..BLOCK_BYTES].fill(0);
-            Some(Work::Write { slba, data, fua })
+            Work::Write { slba, data, fua }
         }
         (work, _) => work,
     }
 }
 
-/// What the disk does for a command; `None`: nothing, for it is not on the disk.
-pub(crate) fn work(io: &IoCommand, nsid: u32, data: &[u8]) -> Option<Work> {
+/// What the disk does for an operation with `data`.
+fn work(op: &Op, data: &[u8]) -> Work {
     let lba = |offset: u64| offset / BLOCK_BYTES as u64;
-    if nsid != 1 {
-        return None;
-    }
-    match *io {
-        IoCommand::Read { offset, length, .. } => {
-            Some(Work::Read { slba: lba(offset), blocks: lba(length.into()) })
+    match *op {
+        Op::Read { offset } => Work::Read { slba: lba(offset), blocks: lba(data.len() as u64) },
+        Op::Write { offset, fua } => Work::Write { slba: lba(offset), data: data.to_vec(), fua },
+        Op::WriteZeroes { range, .. } | Op::Discard { range } => {
+            let (slba, data) = (lba(range.offset), vec![0; range.len as usize]);
+            Work::Write { slba, data, fua: false }
         }
-        IoCommand::Write { offset, fua, .. } => {
-            Some(Work::Write { slba: lba(offset), data: data.to_vec(), fua })
-        }
-        IoCommand::WriteZeroes { offset, length, fua, .. } => {
-            Some(Work::Write { slba: lba(offset), data: vec![0; length as usize], fua })
-        }
-        IoCommand::DatasetManagement { .. } => {
-            let (blocks, slba) = (&data[4..8], &data[8..16]);
-            let blocks = u32::from_le_bytes(*blocks.first_chunk()?);
-            let data = vec![0; blocks as usize * BLOCK_BYTES];
-            Some(Work::Write { slba: u64::from_le_bytes(*slba.first_chunk()?), data, fua: false })
-        }
-        IoCommand::Flush => Some(Work::Flush),
-        IoCommand::Compare { .. } => None,
+        Op::Flush => Work::Flush,
+        Op::ReadInPlace { .. } | Op::Compare { .. } => unreachable!("no host asks for it"),
     }
 }

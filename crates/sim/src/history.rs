@@ -50,6 +50,8 @@ enum Pending {
     Read {
         lbas: Range<u64>,
         allowed: Vec<Vec<Stamp>>,
+        /// With Force Unit Access: what each block might hold when it began.
+        before: Vec<Vec<Candidate>>,
     },
     /// What each block might hold when it began.
     Flush {
@@ -143,7 +145,7 @@ impl History {
             register.stable.push(candidate);
         }
         for (_, pending) in self.pending.values_mut() {
-            if let Pending::Read { lbas: read, allowed } = pending {
+            if let Pending::Read { lbas: read, allowed, .. } = pending {
                 for lba in lbas.start.max(read.start)..lbas.end.min(read.end) {
                     allowed[(lba - read.start) as usize].push(stamp);
                 }
@@ -152,12 +154,15 @@ impl History {
         self.pending.insert(id, (tick, Pending::Write { lbas, fua }));
     }
 
-    /// Request `id` will read.
-    pub fn begin_read(&mut self, id: u64, lbas: Range<u64>) {
+    /// Request `id` will read; with `fua` what it reads is stable before.
+    pub fn begin_read(&mut self, id: u64, lbas: Range<u64>, fua: bool) {
         let tick = self.tick();
-        let stamps = |lba| self.registers[lba as usize].current.iter().map(|c| c.stamp).collect();
-        let allowed = lbas.clone().map(stamps).collect();
-        self.pending.insert(id, (tick, Pending::Read { lbas, allowed }));
+        let registers = &self.registers[lbas.start as usize..lbas.end as usize];
+        let stamps = |register: &Register| register.current.iter().map(|c| c.stamp).collect();
+        let allowed = registers.iter().map(stamps).collect();
+        let forced = if fua { registers } else { &[] };
+        let before = forced.iter().map(|register| register.current.clone()).collect();
+        self.pending.insert(id, (tick, Pending::Read { lbas, allowed, before }));
     }
 
     /// Request `id` will flush.
@@ -217,15 +222,18 @@ impl History {
                 let alone = !self.loses || !self.flushes_beside(id);
                 for (lba, before) in before.into_iter().enumerate() {
                     if alone && before.iter().all(|candidate| self.speaks_for(id, candidate)) {
-                        let is_before = |write| before.iter().any(|other| other.write == write);
-                        let stable = &mut self.registers[lba].stable;
-                        stable.retain(|c| is_before(c.write) || c.write > id);
+                        self.settle(id, lba, &before);
                     }
                 }
             }
             // Transparent retries over a power loss: see the crate's documentation.
             Pending::Flush { .. } => {}
-            Pending::Read { lbas, allowed } => {
+            Pending::Read { lbas, allowed, before } => {
+                // It is told of no failure but its own.
+                if !lost_power && !self.loses {
+                    let blocks = (lbas.start as usize..).zip(before);
+                    blocks.for_each(|(lba, before)| self.settle(id, lba, &before));
+                }
                 for ((lba, allowed), &stamp) in lbas.zip(allowed).zip(read) {
                     if !allowed.contains(&stamp) {
                         return Err(format!(
@@ -240,6 +248,12 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// What the block might hold when request `id` began is stable.
+    fn settle(&mut self, id: u64, lba: usize, before: &[Candidate]) {
+        let is_before = |write| before.iter().any(|other| other.write == write);
+        self.registers[lba].stable.retain(|c| is_before(c.write) || c.write > id);
     }
 
     fn end_write(
@@ -274,7 +288,7 @@ impl History {
             register.current.clone_from(&register.stable);
         }
         for (_, pending) in self.pending.values_mut() {
-            if let Pending::Read { lbas, allowed } = pending {
+            if let Pending::Read { lbas, allowed, .. } = pending {
                 for (lba, allowed) in lbas.clone().zip(allowed) {
                     allowed.extend(self.registers[lba as usize].stable.iter().map(|c| c.stamp));
                 }
@@ -293,7 +307,7 @@ mod tests {
     }
 
     fn read(history: &mut History, id: u64, stamp: Stamp) -> Result<(), String> {
-        history.begin_read(id, 0..1);
+        history.begin_read(id, 0..1, false);
         history.end(id, &[stamp])
     }
 
@@ -410,5 +424,17 @@ mod tests {
         history.lose_power();
         assert!(read(&mut history, 2, 0).is_err());
         assert!(read(&mut history, 3, 10).is_ok());
+    }
+
+    #[test]
+    fn a_forced_read_makes_stable_what_it_shows() {
+        for fua in [false, true] {
+            let mut history = History::new(1);
+            written(&mut history, 1, 10);
+            history.begin_read(2, 0..1, fua);
+            history.end(2, &[10]).expect("begun");
+            history.lose_power();
+            assert_eq!(read(&mut history, 3, 0).is_err(), fua);
+        }
     }
 }

@@ -13,8 +13,6 @@ use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
 
-/// Octets of a Dataset Management range.
-const RANGE_BYTES: usize = 16;
 /// Stores that may be behind the namespace that changes: 1 to that number.
 pub const STORES: u8 = 3;
 /// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
@@ -51,9 +49,12 @@ impl Addressed for Request {
 enum Kind {
     Read {
         lbas: Range<u64>,
+        fua: bool,
     },
     /// Write, zero or discard.
-    Write,
+    Write {
+        fua: bool,
+    },
     Flush,
     /// On the namespace that changes: any honest answer will do, but not another namespace's data.
     Elsewhere {
@@ -105,8 +106,8 @@ impl Load {
     #[must_use]
     pub fn new(blocks: u64, rng: Rng) -> Self {
         let history = History::new(blocks);
-        let tally = Tally::default();
-        Load { blocks, rng, open: BTreeMap::new(), pinned: BTreeMap::new(), history, tally }
+        let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
+        Load { blocks, rng, open, pinned, history, tally }
     }
 
     /// Requests that have not completed.
@@ -181,13 +182,14 @@ impl Load {
     }
 
     fn read(&mut self, token: u64) -> (Kind, Request) {
-        let lbas = self.lbas();
-        self.history.begin_read(token, lbas.clone());
+        let (lbas, fua) = (self.lbas(), self.rng.chance(10));
+        self.history.begin_read(token, lbas.clone(), fua);
         let blocks = lbas.end - lbas.start;
-        let sqe = Sqe::rw(opcode::READ, 1, lbas.start, blocks as u32);
+        let mut sqe = Sqe::rw(opcode::READ, 1, lbas.start, blocks as u32);
+        force(&mut sqe, fua);
         let buffer = vec![0xee; blocks as usize * BLOCK_BYTES];
         let data = Data::In(buffer.len() as u32);
-        (Kind::Read { lbas }, request(token, sqe, data, buffer, Urgency::Normal))
+        (Kind::Read { lbas, fua }, request(token, sqe, data, buffer, Urgency::Normal))
     }
 
     /// With its token as stamp.
@@ -195,32 +197,35 @@ impl Load {
         let (lbas, fua) = (self.lbas(), self.rng.chance(10));
         self.history.begin_write(token, lbas.clone(), token, fua);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, lbas.start, (lbas.end - lbas.start) as u32);
-        if fua {
-            sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
-        }
+        force(&mut sqe, fua);
         let buffer: Vec<u8> = lbas.flat_map(|lba| block(token, lba)).collect();
         let data = Data::Out(buffer.len() as u32);
         let urgency = if fua { Urgency::Urgent } else { Urgency::Normal };
-        (Kind::Write, request(token, sqe, data, buffer, urgency))
+        (Kind::Write { fua }, request(token, sqe, data, buffer, urgency))
     }
 
     fn zeroes(&mut self, token: u64) -> (Kind, Request) {
-        let lbas = self.lbas();
-        self.history.begin_write(token, lbas.clone(), 0, false);
-        let sqe = Sqe::rw(opcode::WRITE_ZEROES, 1, lbas.start, (lbas.end - lbas.start) as u32);
-        (Kind::Write, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
+        let (lbas, fua) = (self.lbas(), self.rng.chance(20));
+        self.history.begin_write(token, lbas.clone(), 0, fua);
+        let mut sqe = Sqe::rw(opcode::WRITE_ZEROES, 1, lbas.start, (lbas.end - lbas.start) as u32);
+        force(&mut sqe, fua);
+        (Kind::Write { fua }, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
     }
 
     fn discard(&mut self, token: u64) -> (Kind, Request) {
         let lbas = self.lbas();
         self.history.begin_write(token, lbas.clone(), 0, false);
-        let mut range = vec![0; RANGE_BYTES];
-        range[4..8].copy_from_slice(&((lbas.end - lbas.start) as u32).to_le_bytes());
-        range[8..].copy_from_slice(&lbas.start.to_le_bytes());
+        // In two ranges, of which the first may be empty.
+        let middle = self.rng.between(lbas.start, lbas.end - 1);
+        let range = |lbas: Range<u64>| {
+            let blocks = (lbas.end - lbas.start) as u32;
+            [&[0; 4][..], &blocks.to_le_bytes(), &lbas.start.to_le_bytes()].concat()
+        };
+        let ranges = [range(lbas.start..middle), range(middle..lbas.end)].concat();
         let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
-        sqe.cdw11 = 4.into();
-        let data = Data::Out(RANGE_BYTES as u32);
-        (Kind::Write, request(token, sqe, data, range, Urgency::Urgent))
+        (sqe.cdw10, sqe.cdw11) = (1.into(), 4.into());
+        let data = Data::Out(ranges.len() as u32);
+        (Kind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
     }
 
     /// A request has completed.
@@ -253,20 +258,32 @@ impl Load {
             }
             _ if !status.is_success() => {
                 self.history.fail(token);
-                if FAILURES.iter().any(|&s| status.is(s)) {
+                // Its own flush has failed.
+                let is_forced =
+                    matches!(kind, Kind::Read { fua: true, .. } | Kind::Write { fua: true });
+                if is_forced && status.is(Status::WRITE_FAULT)
+                    || FAILURES.iter().any(|&s| status.is(s))
+                {
                     Ok(())
                 } else {
                     Err(format!("failed with {status}"))
                 }
             }
-            Kind::Read { lbas } => {
+            Kind::Read { lbas, .. } => {
                 let blocks = buffer.chunks_exact(BLOCK_BYTES);
                 let stamps: Option<Vec<Stamp>> =
                     lbas.zip(blocks).map(|(lba, octets)| stamp_of(octets, lba)).collect();
                 self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
             }
-            Kind::Write | Kind::Flush => self.history.end(token, &[]),
+            Kind::Write { .. } | Kind::Flush => self.history.end(token, &[]),
         }
+    }
+}
+
+/// Force Unit Access.
+fn force(sqe: &mut Sqe, fua: bool) {
+    if fua {
+        sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
     }
 }
 
