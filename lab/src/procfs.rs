@@ -72,8 +72,12 @@ mod tests {
         assert!(cpu_seconds(u32::MAX).is_err());
         assert!(ready_seconds(pid).expect("alive") >= 0.0);
         assert!(ready_seconds(u32::MAX).is_err());
-        let both = user_and_kernel_seconds(pid).expect("alive");
-        assert!(both.iter().sum::<f64>() <= cpu_seconds(pid).expect("alive") + 1.0, "{both:?}");
+        let spent = || -> f64 { user_and_kernel_seconds(pid).expect("alive").iter().sum() };
+        let before = spent();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while spent() <= before {
+            assert!(std::time::Instant::now() < end, "reading files for a minute takes CPU time");
+        }
         let before = wake_ups(pid).expect("alive");
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(wake_ups(pid).expect("alive") > before);

@@ -9,7 +9,10 @@ use crate::harness::*;
 use late::LateStore;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Op};
-use roadtrain_engine::store::{SsdStore, Store, StoreKind, StoreSpec, conformance, open};
+use roadtrain_engine::store::{
+    Completion, Geometry, InPlace, Io, Op as StoreOp, OpenError, SsdStore, Store, StoreKind,
+    StoreSpec, Token, conformance, open,
+};
 use roadtrain_engine::target::{Export, Server};
 use roadtrain_wire::status::Status;
 use std::fs::File;
@@ -88,6 +91,45 @@ fn errors_of_a_store_reach_the_command_that_they_are_of() {
             assert!(rounds < 100);
         }
     }
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+/// Lends its memory to reads that it has heard of, and fails them.
+#[derive(Debug)]
+struct FailsReads(Arc<dyn Store>);
+
+impl Store for FailsReads {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.0.identity()
+    }
+
+    fn in_place(&self) -> Option<InPlace> {
+        self.0.in_place().map(InPlace::announced)
+    }
+
+    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        match op {
+            StoreOp::ReadInPlace { .. } => {
+                let failed = Err(Status::WRITE_FAULT.dnr());
+                io.complete(Completion::new(token, failed, buffer));
+            }
+            _ => self.0.submit(op, buffer, token, io),
+        }
+    }
+}
+
+#[test]
+fn a_read_in_place_that_fails_is_told() {
+    let kind = StoreKind::Memory { size: MIB };
+    let memory = open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
+    let (server, client) = pair(Arc::new(FailsReads(memory)));
+    client.write(1, 0, pattern(BYTES, 1), false).unwrap();
+    assert_eq!(run(&client, Op::Read, &slots(), 1).len(), slots().len());
     drop(client);
     assert_nothing_left(&server);
 }
