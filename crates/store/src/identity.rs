@@ -12,7 +12,7 @@ use crate::OpenError;
 use roadtrain_proto::target::digest;
 use roadtrain_system::machine::machine;
 use roadtrain_system::random;
-use std::ffi::CStr;
+use rustix::fs::{AtFlags, StatxFlags, XattrFlags, fgetxattr, fsetxattr, statx};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ use tracing::{info, warn};
 pub(crate) use device::of_block;
 
 /// The attribute.
-const NAME: &CStr = c"user.roadtrain.identity";
+const NAME: &str = "user.roadtrain.identity";
 /// What it begins with: the number of this form.
 const FORM: &str = "1";
 /// More than it ever has.
@@ -51,7 +51,7 @@ pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128,
         info!(
             path = %path.display(),
             "its extended attribute {} is another file's: it is a copy, and gets an identity of its own \
-             (give it a uuid to choose one)", NAME.to_string_lossy()
+             (give it a uuid to choose one)", NAME
         );
     }
     let store = birth.store(file).map_err(failed)?;
@@ -106,13 +106,8 @@ impl Birth {
 }
 
 fn birth_time(file: &File) -> Option<String> {
-    // SAFETY: an all-zero statx is a valid value of this plain structure.
-    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
-    let (fd, flags, mask) = (file.as_raw_fd(), libc::AT_EMPTY_PATH, libc::STATX_BTIME);
-    // SAFETY: the descriptor is open, the path is an empty C string, the answer is writable.
-    let result = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, &mut answer) };
-    let is_told = result == 0 && answer.stx_mask & libc::STATX_BTIME != 0;
-    let born = answer.stx_btime;
+    let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let (is_told, born) = (answer.stx_mask & StatxFlags::BTIME.bits() != 0, answer.stx_btime);
     is_told.then(|| format!("{}.{:09}", born.tv_sec, born.tv_nsec))
 }
 
@@ -161,27 +156,17 @@ impl Mark {
     /// `None`: there is none, or it says nothing that we wrote.
     fn read(file: &File) -> Option<Mark> {
         let mut octets = [0u8; MARK_BYTES];
-        let to = octets.as_mut_ptr().cast();
-        // SAFETY: the descriptor is open, the name is a C string, at most `octets` is written.
-        let got = unsafe { libc::fgetxattr(file.as_raw_fd(), NAME.as_ptr(), to, octets.len()) };
-        let text = octets.get(..usize::try_from(got).ok()?)?;
+        let length = fgetxattr(file, NAME, &mut octets).ok()?;
+        let text = octets.get(..length)?;
         let mark = std::str::from_utf8(text).ok().and_then(Mark::parse);
         if mark.is_none() {
-            warn!(
-                "an extended attribute {} that means nothing is replaced",
-                NAME.to_string_lossy()
-            );
+            warn!("an extended attribute {NAME} that means nothing is replaced");
         }
         mark
     }
 
     fn write(&self, file: &File) -> io::Result<()> {
-        let text = self.emit();
-        let from = text.as_ptr().cast();
-        // SAFETY: the descriptor is open, the name is a C string, the text is as long as said.
-        let result =
-            unsafe { libc::fsetxattr(file.as_raw_fd(), NAME.as_ptr(), from, text.len(), 0) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        Ok(fsetxattr(file, NAME, self.emit().as_bytes(), XattrFlags::empty())?)
     }
 }
 

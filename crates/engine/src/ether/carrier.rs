@@ -1,15 +1,17 @@
 //! Tells when an interface goes up or down, or its cable is pulled or plugged in.
 
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Messages dropped in one go.
 const MESSAGES_MAX: u32 = 1024;
 
 /// Hears of changes of all interfaces of the network namespace.
 pub struct CarrierWatch {
-    socket: Socket,
+    socket: OwnedFd,
 }
 
 impl CarrierWatch {
@@ -18,17 +20,10 @@ impl CarrierWatch {
     /// # Errors
     /// The system's.
     pub fn open() -> io::Result<Self> {
-        let kind = Type::RAW.nonblocking().cloexec();
-        let protocol = Protocol::from(libc::NETLINK_ROUTE);
-        let socket = Socket::new(Domain::from(libc::AF_NETLINK), kind, Some(protocol))?;
-        let mut storage = SockAddrStorage::zeroed();
-        // SAFETY: the storage is large enough for any address, and this one may have any content.
-        let address = unsafe { storage.view_as::<libc::sockaddr_nl>() };
-        address.nl_family = libc::AF_NETLINK as u16;
-        address.nl_groups = libc::RTMGRP_LINK as u32;
-        let length = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
-        // SAFETY: a netlink address of that length.
-        socket.bind(&unsafe { SockAddr::new(storage, length) })?;
+        // Without a protocol it is NETLINK_ROUTE, whose number is zero.
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, libc::RTMGRP_LINK as u32))?;
         Ok(CarrierWatch { socket })
     }
 
@@ -41,12 +36,11 @@ impl CarrierWatch {
     /// Makes it unreadable: look at the interfaces after that.
     pub fn clear(&self) {
         for _ in 0..MESSAGES_MAX {
-            // With no room nothing is written; a message that is cut off is gone.
-            let got = self.socket.recv_with_flags(&mut [], libc::MSG_TRUNC);
-            // Messages that were too many (ENOBUFS) are a change as well.
-            let is_more = match got {
-                Ok(octets) => octets > 0,
-                Err(error) => error.raw_os_error() == Some(libc::ENOBUFS),
+            // With no room nothing is written; a message that is cut off is gone. Messages that were too many (NOBUFS)
+            // are a change as well.
+            let is_more = match recv(&self.socket, &mut [0; 0], RecvFlags::TRUNC) {
+                Ok((_, octets)) => octets > 0,
+                Err(error) => error == Errno::NOBUFS,
             };
             if !is_more {
                 return;

@@ -11,6 +11,7 @@ use crate::resize::{Place, remove_if};
 use crate::spec::{self, OpenError, StoreSpec};
 use crate::{BlockLimits, LastSync, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
+use rustix::fs::{AtFlags, StatxFlags, ioctl_blksszget, statx};
 
 /// A file or block device.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ impl BlockFile {
         let file = open(path, spec.read_only, libc::O_DIRECT | exclusive)
             .map_err(|e| refusal(path, "open", spec.read_only, e))?;
         let logical_bytes =
-            logical_block_bytes(&file).map_err(|e| OpenError::io(path, "examine", e))?;
+            ioctl_blksszget(&file).map_err(|e| OpenError::io(path, "examine", e.into()))?;
         if logical_bytes > spec.lba_bytes {
             let (path, lba_bytes) = (path.into(), spec.lba_bytes);
             return Err(OpenError::LogicalBlock { path, logical_bytes, lba_bytes });
@@ -364,32 +365,11 @@ fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
 /// Whether whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O.
 /// Kernels that do not tell (before 6.1) are tried.
 fn direct_fits(file: &File, lba_bytes: u32) -> bool {
-    // SAFETY: an all-zero statx is a valid value of this plain structure.
-    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, the path is an empty C string, the answer is writable.
-    let result = unsafe {
-        libc::statx(
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            &mut answer,
-        )
-    };
-    if result != 0 || answer.stx_mask & libc::STATX_DIOALIGN == 0 {
-        return true;
-    }
+    let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let told = answer.ok().filter(|answer| answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let Some(answer) = told else { return true };
     let (memory, offset) = (answer.stx_dio_mem_align, answer.stx_dio_offset_align);
     offset != 0 && offset <= lba_bytes && memory as usize <= PAGE_BYTES
-}
-
-fn logical_block_bytes(file: &File) -> io::Result<u32> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: BLKSSZGET writes an int.
-    if unsafe { libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET, &mut bytes) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 fn refusal(path: &Path, action: &'static str, read_only: bool, error: io::Error) -> OpenError {

@@ -1,8 +1,11 @@
 //! Block devices that change their size: the kernel says so by uevents, which a thread of the process hears.
 
 use crate::SizeWatcher;
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{LazyLock, Mutex, PoisonError, Weak};
 use std::thread;
 use tracing::warn;
@@ -32,39 +35,21 @@ pub(super) fn watch(device: u64, watcher: Weak<SizeWatcher>) {
 }
 
 fn open() -> io::Result<OwnedFd> {
-    let (kind, protocol) = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_KOBJECT_UEVENT);
-    // SAFETY: plain system call; the result is checked.
-    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` is new and ours.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: an all-zero address is a valid value of this plain structure.
-    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    address.nl_groups = KERNEL_GROUP;
-    let len = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: as many octets of an address.
-    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
-        0 => Ok(socket),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let (kind, protocol) = (SocketType::DGRAM, Some(netlink::KOBJECT_UEVENT));
+    let socket = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, protocol)?;
+    bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
+    Ok(socket)
 }
 
 fn run(socket: OwnedFd) {
     let mut event = [0u8; EVENT_BYTES];
     loop {
-        // SAFETY: the buffer is writable.
-        let received =
-            unsafe { libc::recv(socket.as_raw_fd(), event.as_mut_ptr().cast(), event.len(), 0) };
-        let error = io::Error::last_os_error();
-        match (usize::try_from(received), error.raw_os_error()) {
-            (Ok(len), _) => tell(device_of(&event[..len.min(EVENT_BYTES)])),
-            (_, Some(libc::EINTR)) => {}
+        match recv(&socket, &mut event, RecvFlags::empty()) {
+            Ok((len, _)) => tell(device_of(&event[..len])),
+            Err(Errno::INTR) => {}
             // Events were lost: any device may have changed.
-            (_, Some(libc::ENOBUFS)) => tell(Some(None)),
-            _ => return warn!(%error, "block devices that grow are seen at a reload only"),
+            Err(Errno::NOBUFS) => tell(Some(None)),
+            Err(error) => return warn!(%error, "block devices that grow are seen at a reload only"),
         }
     }
 }
