@@ -57,14 +57,14 @@ fuzz_target!(|input: &[u8]| {
             }
         });
         now.0 += u64::from(cursor.octet()) * 20_000;
-        qpair.expire(now);
+        qpair.end.expire(now);
         qpair.batcher().drained(now);
         let mut writer = MemoryWriter::new(64, |_, _: &mut [u8], _| ());
         while qpair.poll_tx(now, &mut writer) {
             assert_right(&writer.frames);
             writer.frames.clear();
         }
-        assert!(!qpair.has_tx(now));
+        assert!(!qpair.end.has_tx(now));
         assert_eq!(qpair.in_flight() as usize, in_flight.iter().flatten().count());
     }
 });

@@ -64,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
             }
         }
         now.0 += u64::from(cursor.octet()) * 20_000;
-        qpair.expire(now);
+        qpair.end.expire(now);
         qpair.batcher().drained(now);
         let mut writer = MemoryWriter::new(64, |slot, _: &mut [u8], _| {
             assert!(kept[usize::from(slot)], "data that was released");
@@ -73,7 +73,7 @@ fuzz_target!(|input: &[u8]| {
             assert_right(&writer.frames);
             writer.frames.clear();
         }
-        assert!(!qpair.has_tx(now));
+        assert!(!qpair.end.has_tx(now));
         assert!(qpair.in_flight() <= SLOTS.into());
     }
 });

@@ -5,18 +5,20 @@ use super::frame_writer::FrameWriter;
 use super::links::Links;
 use super::pack::{Item, Loading, Packer, Requests, Tx};
 use super::rejected::Rejected;
-use crate::policy::{Load, SendQueue};
+use crate::policy::{Doorbells, Load, SendQueue};
 use crate::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 use roadtrain_wire::zerocopy::FromBytes;
 
 /// An end of a lane, without its requests.
-pub(super) struct End {
-    pub(super) links: Links<Item>,
+pub struct End {
+    /// The lane's links, to change socket numbers and carriers.
+    pub links: Links<Item>,
+    /// What was dropped.
+    pub rejected: Rejected,
     pub(super) packer: Packer,
     pub(super) out: SendQueue<Tx>,
-    pub(super) rejected: Rejected,
     ended: Option<Reason>,
 }
 
@@ -63,13 +65,14 @@ impl End {
         }
     }
 
-    /// Why the lane has ended.
-    pub(super) fn ended(&self) -> Option<Reason> {
+    /// Why the lane has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Reason> {
         self.ended
     }
 
-    /// Nothing but Leave is sent any more.
-    pub(super) fn leave(&mut self, reason: Reason) {
+    /// This end is done: nothing but Leave is sent any more. May be repeated.
+    pub fn leave(&mut self, reason: Reason) {
         self.end(reason);
         self.packer.leave(reason);
     }
@@ -80,21 +83,30 @@ impl End {
         self.packer.close();
     }
 
-    /// When [`End::expire`] and [`End::poll_tx`] must be called.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> Doorbells {
+        self.out.batcher().doorbells()
+    }
+
+    /// When [`End::expire`] and the queue pair's `poll_tx` must be called.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
         if self.ended.is_some() {
             return None;
         }
         [self.out.batcher().deadline(), self.links.deadline()].into_iter().flatten().min()
     }
 
-    pub(super) fn expire(&mut self, now: Instant) {
+    /// Time has passed.
+    pub fn expire(&mut self, now: Instant) {
         self.out.batcher_mut().expire(now);
         self.links.expire(now);
     }
 
-    /// Whether [`End::poll_tx`] has a frame that may leave now.
-    pub(super) fn has_tx(&self, now: Instant) -> bool {
+    /// Whether the queue pair's `poll_tx` has a frame that may leave now.
+    #[must_use]
+    pub fn has_tx(&self, now: Instant) -> bool {
         self.packer.has_tx(now, &self.links, &self.out)
     }
 

@@ -19,5 +19,6 @@ mod pack;
 mod rejected;
 pub mod target;
 
+pub use end::End;
 pub use pack::{Item, Packing};
 pub use rejected::Rejected;

@@ -123,9 +123,9 @@ impl TargetUnderTest {
 
     /// `body` is refused for one reason: its name.
     fn refuses(&mut self, body: &[u8]) -> &'static str {
-        let before = self.qpair.rejected();
+        let before = self.qpair.end.rejected;
         assert_eq!(self.hear(body), []);
-        reason(before, self.qpair.rejected())
+        reason(before, self.qpair.end.rejected)
     }
 }
 
@@ -239,9 +239,9 @@ impl HostUnderTest {
     }
 
     fn refuses(&mut self, body: &[u8]) -> &'static str {
-        let before = self.qpair.rejected();
+        let before = self.qpair.end.rejected;
         assert_eq!(self.hear(body), []);
-        reason(before, self.qpair.rejected())
+        reason(before, self.qpair.end.rejected)
     }
 }
 
@@ -301,9 +301,9 @@ fn frames_that_no_lane_carries_are_refused() {
     let mut host = HostUnderTest::new();
     let header = host.forger.header();
     let hear = |host: &mut HostUnderTest, header: &FrameHeader, kind, body: &[u8]| {
-        let before = host.qpair.rejected();
+        let before = host.qpair.end.rejected;
         host.qpair.receive(NOW, header, kind, body, &mut |event| panic!("{event:?}"));
-        reason(before, host.qpair.rejected())
+        reason(before, host.qpair.end.rejected)
     };
     assert_eq!(hear(&mut host, &header, FrameType::Join, &[]), "types");
     let unnumbered = FrameHeader { flags: 0.into(), ..header };
@@ -315,7 +315,7 @@ fn frames_that_no_lane_carries_are_refused() {
     assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, &[2; 9]), "records");
     let forged = Leave { token: 1.into(), reason: 3.into(), endpoint: [0; 6] };
     assert_eq!(hear(&mut host, &unnumbered, FrameType::Leave, forged.as_bytes()), "records");
-    assert_eq!(host.qpair.ended(), None);
+    assert_eq!(host.qpair.end.ended(), None);
     assert_ne!(header.flags.get() & flags::SEQ, 0);
 }
 
@@ -326,22 +326,22 @@ fn an_end_that_leaves_says_so_and_nothing_else() {
     assert!(world.submit(0, &read));
     world.turn();
     assert!(world.submit(1, &read));
-    world.target.leave(Reason::Shutdown);
+    world.target.end.leave(Reason::Shutdown);
     world.turn();
     let leaves = world.log.iter().filter(|(_, frame)| frame.header.kind == FrameType::Leave as u8);
     assert_eq!(leaves.count(), 2, "one over each link");
-    while world.host.ended().is_none() {
+    while world.host.end.ended().is_none() {
         world.turn();
     }
-    assert_eq!(world.host.ended(), Some(Reason::Shutdown));
+    assert_eq!(world.host.end.ended(), Some(Reason::Shutdown));
     assert!(!world.submit(2, &read));
-    assert!(!world.host.has_tx(world.now) && !world.target.has_tx(world.now));
-    assert_eq!((world.host.deadline(), world.target.deadline()), (None, None));
+    assert!(!world.host.end.has_tx(world.now) && !world.target.end.has_tx(world.now));
+    assert_eq!((world.host.end.deadline(), world.target.end.deadline()), (None, None));
     // What was under way is lost by now: it is not sent again.
     let sent = world.log.len();
     world.now += Duration::from_secs(1);
-    world.host.expire(world.now);
-    world.target.expire(world.now);
+    world.host.end.expire(world.now);
+    world.target.end.expire(world.now);
     world.send();
     assert_eq!(world.log.len(), sent);
     assert!(world.completed.is_empty());

@@ -21,8 +21,8 @@ fn a_read_and_a_write_and_a_flush() {
     while world.released < 3 {
         assert!(world.turn());
     }
-    assert_eq!(world.host.rejected(), Default::default());
-    assert_eq!(world.target.rejected(), Default::default());
+    assert_eq!(world.host.end.rejected, Default::default());
+    assert_eq!(world.target.end.rejected, Default::default());
 }
 
 #[test]

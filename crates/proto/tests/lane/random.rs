@@ -71,7 +71,7 @@ proptest! {
         let mut world = World::new(setup);
         world.service = service;
         world.run(&requests, depth);
-        let (host, target) = (world.host.rejected(), world.target.rejected());
+        let (host, target) = (world.host.end.rejected, world.target.end.rejected);
         for rejected in [host, target] {
             // Late and repeated records are what lost acknowledgements leave behind.
             let normal = rejected.late + rejected.repeated;

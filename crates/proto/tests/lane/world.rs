@@ -202,7 +202,7 @@ impl World {
             assert_eq!(from_target, !frames.is_empty());
             self.ship(Side::Host, frames);
             if !from_host && !from_target {
-                assert!(!self.host.has_tx(self.now) && !self.target.has_tx(self.now));
+                assert!(!self.host.end.has_tx(self.now) && !self.target.end.has_tx(self.now));
                 return;
             }
         }
@@ -309,7 +309,7 @@ impl World {
         self.send();
         let wire = self.wire.first_key_value().map(|(key, _)| Instant(key.0));
         let executed = self.executing.first_key_value().map(|(key, _)| Instant(key.0));
-        let deadlines = [wire, executed, self.host.deadline(), self.target.deadline()];
+        let deadlines = [wire, executed, self.host.end.deadline(), self.target.end.deadline()];
         let Some(next) = deadlines.into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
         while let Some(entry) = self.wire.first_entry()
@@ -318,8 +318,8 @@ impl World {
             let (to, frame) = entry.remove();
             self.deliver(to, &frame);
         }
-        self.host.expire(self.now);
-        self.target.expire(self.now);
+        self.host.end.expire(self.now);
+        self.target.end.expire(self.now);
         true
     }
 

@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
 
     fn next_at(&self) -> Option<Instant> {
         let arrivals = [End::Host, End::Target].map(|end| self.net.next_at(end));
-        let deadlines = [self.host.deadline(), self.target.deadline()];
+        let deadlines = [self.host.end.deadline(), self.target.end.deadline()];
         let neighbour = self.neighbour.as_ref().and_then(Connection::next_at);
         arrivals.into_iter().chain(deadlines).chain([neighbour]).flatten().min()
     }
@@ -224,12 +224,12 @@ impl<'a> Run<'a> {
     fn send(&mut self) {
         let now = self.now;
         let mut writer = MemoryWriter::new(FRAMES_PER_SEND, |_, _: &mut [u8], _| ());
-        self.host.expire(now);
+        self.host.end.expire(now);
         self.host.batcher().drained(now);
         while self.host.poll_tx(now, &mut writer) {
             self.net.send_frames(now, End::Host, writer.frames.drain(..));
         }
-        self.target.expire(now);
+        self.target.end.expire(now);
         self.target.batcher().drained(now);
         while self.target.poll_tx(now, &mut writer) {
             self.net.send_frames(now, End::Target, writer.frames.drain(..));

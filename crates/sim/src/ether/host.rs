@@ -86,7 +86,7 @@ impl HostEnd for HostLink {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        self.qpair.as_ref().and_then(Qpair::deadline)
+        self.qpair.as_ref().and_then(|qpair| qpair.end.deadline())
     }
 
     fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16> {
@@ -124,13 +124,13 @@ impl HostEnd for HostLink {
             });
         }
         let Some(qpair) = &self.qpair else { return Ok(()) };
-        network.query(now, self.id, qpair.links().has_suspect());
-        if qpair.ended().is_some() { Err(Lost) } else { Ok(()) }
+        network.query(now, self.id, qpair.end.links.has_suspect());
+        if qpair.end.ended().is_some() { Err(Lost) } else { Ok(()) }
     }
 
     fn end_turn(&mut self, now: Instant, network: &mut Ether) {
         let HostLink { qpair: Some(qpair), buffers, .. } = self else { return };
-        qpair.expire(now);
+        qpair.end.expire(now);
         qpair.batcher().drained(now);
         loop {
             let mut writer = MemoryWriter::new(self.frames_per_send, |slot, out, offset| {
@@ -142,11 +142,11 @@ impl HostEnd for HostLink {
             }
             network.net.send_frames(now, End::Host, writer.frames);
         }
-        assert!(!qpair.has_tx(now), "what may leave is left behind");
+        assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }
 
     fn close(&mut self, now: Instant, network: &mut Ether, orderly: bool) {
-        self.qpair.iter_mut().for_each(|qpair| qpair.leave(Reason::Done));
+        self.qpair.iter_mut().for_each(|qpair| qpair.end.leave(Reason::Done));
         self.end_turn(now, network);
         network.close(now, self.id, End::Host, orderly);
     }

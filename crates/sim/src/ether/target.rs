@@ -82,7 +82,7 @@ impl TargetEnd for TargetLink {
                 hold.execution.release(slot, |buffer| hold.pool.give(buffer));
             }
         });
-        if self.qpair.ended().is_some() { Err(Lost) } else { Ok(()) }
+        if self.qpair.end.ended().is_some() { Err(Lost) } else { Ok(()) }
     }
 
     fn poll(&mut self, _now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost> {
@@ -101,7 +101,7 @@ impl TargetEnd for TargetLink {
 
     fn end_turn(&mut self, now: Instant, _: ConnId, network: &mut Ether, hold: &mut Hold<'_>) {
         let qpair = &mut self.qpair;
-        qpair.expire(now);
+        qpair.end.expire(now);
         qpair.batcher().drained(now);
         loop {
             let mut writer = MemoryWriter::new(self.frames_per_send, |slot, out, offset| {
@@ -115,7 +115,7 @@ impl TargetEnd for TargetLink {
             }
             network.net.send_frames(now, End::Target, writer.frames);
         }
-        assert!(!qpair.has_tx(now), "what may leave is left behind");
+        assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }
 
     fn close(
@@ -126,7 +126,7 @@ impl TargetEnd for TargetLink {
         hold: &mut Hold<'_>,
         orderly: bool,
     ) {
-        self.qpair.leave(Reason::Shutdown);
+        self.qpair.end.leave(Reason::Shutdown);
         self.end_turn(now, id, network, hold);
         network.close(now, id, End::Target, orderly);
     }
@@ -136,7 +136,7 @@ impl TargetEnd for TargetLink {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        self.qpair.deadline()
+        self.qpair.end.deadline()
     }
 
     fn in_flight(&self) -> u32 {

@@ -238,7 +238,7 @@ impl World {
                     for link in self.hosts.iter_mut().flat_map(Host::links) {
                         let number = self.network.change_socket_number(link.id);
                         let qpair = link.qpair.iter_mut();
-                        qpair.for_each(|qpair| qpair.links_mut().set_socket_number(number));
+                        qpair.for_each(|qpair| qpair.end.links.set_socket_number(number));
                     }
                 }
                 Fault::Narrow { end, credits, .. } => {
@@ -273,11 +273,11 @@ impl World {
                     .iter_mut()
                     .flat_map(Host::links)
                     .filter_map(|link| link.qpair.as_mut());
-                qpairs.for_each(|qpair| qpair.links_mut().set_credits(now, credits));
+                qpairs.for_each(|qpair| qpair.end.links.set_credits(now, credits));
             }
             End::Target => {
                 let ends = self.target.ends();
-                ends.for_each(|end| end.qpair.links_mut().set_credits(now, credits));
+                ends.for_each(|end| end.qpair.end.links.set_credits(now, credits));
             }
         }
     }
@@ -287,9 +287,9 @@ impl World {
         let now = self.now;
         let qpairs =
             self.hosts.iter_mut().flat_map(Host::links).filter_map(|link| link.qpair.as_mut());
-        qpairs.for_each(|qpair| qpair.links_mut().set_carrier(now, link, has_carrier));
+        qpairs.for_each(|qpair| qpair.end.links.set_carrier(now, link, has_carrier));
         let ends = self.target.ends();
-        ends.for_each(|end| end.qpair.links_mut().set_carrier(now, link, has_carrier));
+        ends.for_each(|end| end.qpair.end.links.set_carrier(now, link, has_carrier));
     }
 
     fn relieve(&mut self) {

@@ -131,7 +131,7 @@ impl EtherLane {
 
     /// This end's token.
     pub(crate) fn token(&self) -> u64 {
-        self.qpair.links().token()
+        self.qpair.end.links.token()
     }
 
     /// From now on it is reached at these ports of the calling thread, which `lanes` lanes share.
@@ -145,7 +145,7 @@ impl EtherLane {
 
     /// Tells the target what holds for each link.
     fn settle(&mut self, now: Instant, ports: &Ports) {
-        let links = self.qpair.links_mut();
+        let links = &mut self.qpair.end.links;
         if let Some(credits) = self.credits {
             links.set_credits(now, credits);
         }
@@ -155,7 +155,7 @@ impl EtherLane {
     /// What a frame over each port costs beside its way.
     fn prefer(&mut self, detour: impl Fn(usize) -> Duration) {
         for &(link, route) in &self.routes {
-            self.qpair.links_mut().set_bias(link, detour(route.port));
+            self.qpair.end.links.set_bias(link, detour(route.port));
         }
     }
 
@@ -189,7 +189,7 @@ impl EtherLane {
         let leave = Leave::ref_from_prefix(heard.body).ok().map(|(leave, _)| leave);
         heard.kind == FrameType::Leave
             && leave.is_some_and(|leave| {
-                leave.token.get() == self.qpair.links().peer_token()
+                leave.token.get() == self.qpair.end.links.peer_token()
                     && leave.reason.get() == Reason::UnknownToken as u16
             })
     }
@@ -199,7 +199,7 @@ impl EtherLane {
     /// # Errors
     /// Why it does not.
     pub(crate) fn check(&self, now: Instant) -> Result<(), LinkError> {
-        match self.qpair.ended() {
+        match self.qpair.end.ended() {
             Some(reason) => Err(LinkError::Left(reason)),
             None if self.doubted_at.is_some_and(|at| now.since(at) >= DOUBT) => {
                 Err(LinkError::Left(Reason::UnknownToken))
@@ -214,7 +214,7 @@ impl EtherLane {
         let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
         let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
         let (late, reconnect) = (self.late.deadline(), self.reconnect.deadline());
-        let due = [self.qpair.deadline(), self.query_at(is_admin), late, survey, reconnect];
+        let due = [self.qpair.end.deadline(), self.query_at(is_admin), late, survey, reconnect];
         due.into_iter().flatten().chain([ends]).min()
     }
 
@@ -222,17 +222,17 @@ impl EtherLane {
     fn query_at(&self, is_admin: bool) -> Option<Instant> {
         let again = self.queried_at.map_or(Instant::default(), |at| at + QUERY_EVERY);
         let quiet = is_admin.then(|| self.heard_at + QUIET);
-        let suspect = self.qpair.links().has_suspect().then_some(Instant::default());
+        let suspect = self.qpair.end.links.has_suspect().then_some(Instant::default());
         suspect.or(quiet).map(|at| at.max(again))
     }
 
     /// Time has passed.
     pub(crate) fn keep(&mut self, now: Instant, ports: &mut Ports, is_admin: bool) {
-        self.qpair.expire(now);
+        self.qpair.end.expire(now);
         if self.query_at(is_admin).is_some_and(|at| at <= now) {
             self.query(now, ports);
         }
-        let peer_token = self.qpair.links().peer_token();
+        let peer_token = self.qpair.end.links.peer_token();
         self.late.put(now, ports, peer_token, &self.nqn);
         if is_admin && self.asked_at + SURVEY_EVERY <= now {
             self.survey(now, ports);
@@ -250,7 +250,7 @@ impl EtherLane {
 
     fn query(&mut self, now: Instant, ports: &mut Ports) {
         self.queried_at = Some(now);
-        let links = self.qpair.links();
+        let links = &self.qpair.end.links;
         let query = Query {
             token: links.peer_token().into(),
             host_token: links.token().into(),
@@ -268,7 +268,7 @@ impl EtherLane {
     /// Builds the frames that may leave now. They are sent when the ports are flushed.
     pub(crate) fn send(&mut self, now: Instant, ports: &mut Ports, source: &impl Source) -> Built {
         let mut sum = Built::default();
-        while self.qpair.has_tx(now) {
+        while self.qpair.end.has_tx(now) {
             let mut writer = PortWriter::new(ports, &self.routes, source);
             self.qpair.poll_tx(now, &mut writer);
             let built = writer.built();
@@ -277,7 +277,7 @@ impl EtherLane {
             if built.frames == 0 {
                 break;
             }
-            if self.qpair.has_tx(now) {
+            if self.qpair.end.has_tx(now) {
                 ports.flush(); // a port is full
             }
         }
@@ -287,7 +287,7 @@ impl EtherLane {
     /// The ports have looked whether their interfaces are there, and have a carrier.
     pub(crate) fn check_carriers(&mut self, now: Instant, ports: &Ports) {
         for &(link, route) in &self.routes {
-            let links = self.qpair.links_mut();
+            let links = &mut self.qpair.end.links;
             // It may take only smaller frames than it did.
             let fits = links.frame_bytes(link) <= ports.frame_bytes(route.port);
             links.set_carrier(now, link, ports.has_carrier(route.port) && fits);
@@ -304,14 +304,14 @@ impl EtherLane {
 
     /// Builds Leave: nothing else is sent any more.
     pub(crate) fn leave(&mut self, now: Instant, ports: &mut Ports) {
-        self.qpair.leave(Reason::Done);
+        self.qpair.end.leave(Reason::Done);
         self.send(now, ports, &NoData);
         ports.flush();
     }
 
     /// What must be known to end it for good.
     pub(crate) fn past(&self) -> PastLane {
-        let links = self.qpair.links();
+        let links = &self.qpair.end.links;
         let socket_number = |link| links.peer_socket_number(link).unwrap_or(0);
         PastLane {
             endpoint: self.endpoint,
@@ -329,7 +329,7 @@ impl EtherLane {
     /// How it stands with its part of every link.
     pub(crate) fn paths(&self, ports: &Ports) -> impl Iterator<Item = PathReading> {
         self.routes.iter().filter_map(|&(link, Route { port, peer })| {
-            let stats = self.qpair.links().stats(link)?;
+            let stats = self.qpair.end.links.stats(link)?;
             Some(PathReading {
                 interface: ports.interface(port).to_owned(),
                 node: ports.node(port),
@@ -400,11 +400,11 @@ pub(super) mod tests {
         let mut lane = lane();
         let (link, first_tx, first_rx, window, frame_bytes) = (1, 1, 1, 64, 9000);
         let config = ChannelConfig { link, first_tx, first_rx, window, frame_bytes };
-        lane.qpair.links_mut().add(START, &config, 4);
+        lane.qpair.end.links.add(START, &config, 4);
         lane.routes.push((1, Route { port: 1, peer: PEER }));
         for far in [0, 1] {
             lane.prefer(|port| Duration::from_micros(if port == far { 5 } else { 0 }));
-            assert_eq!(lane.qpair.links().choose(START, 1500), Some(1 - far as u8));
+            assert_eq!(lane.qpair.end.links.choose(START, 1500), Some(1 - far as u8));
         }
     }
 

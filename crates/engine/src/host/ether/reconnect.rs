@@ -92,7 +92,7 @@ pub(super) fn is_small(takes: usize, link: usize) -> bool {
 impl EtherLane {
     /// Time has passed, for the admin queue: lanes go the same way together.
     pub(super) fn check_links(&mut self, now: Instant, ports: &mut Ports) {
-        let links = self.qpair.links();
+        let links = &self.qpair.end.links;
         if self.reconnect.is_due(now, links.are_all_suspect()) {
             let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
             for port in 0..ports.len() {
@@ -135,7 +135,7 @@ mod tests {
     /// No link works from the beginning on, nor when it is looked for the target.
     fn dead_lane() -> EtherLane {
         let mut lane = lane();
-        lane.qpair.links_mut().set_carrier(START, 0, false);
+        lane.qpair.end.links.set_carrier(START, 0, false);
         lane.check_links(START, &mut Ports::default());
         lane
     }
@@ -163,7 +163,7 @@ mod tests {
         assert!(lane.check(after(1249)).is_ok());
         assert_eq!(lane.reconnect.deadline(), Some(after(1250)));
         assert!(matches!(lane.check(after(1250)), Err(LinkError::Moved)));
-        lane.qpair.links_mut().set_carrier(after(1240), 0, true);
+        lane.qpair.end.links.set_carrier(after(1240), 0, true);
         lane.check_links(after(1240), &mut Ports::default());
         assert!(lane.check(after(1250)).is_err(), "not back yet");
     }

@@ -49,7 +49,7 @@ impl EtherLane {
         if self.endpoint != *endpoint || is_used {
             return;
         }
-        let (links, takes) = (self.qpair.links(), path.frame_bytes.into());
+        let (links, takes) = (&self.qpair.end.links, path.frame_bytes.into());
         let is_gone = |(_, route): &&(u8, Route)| {
             route.port == path.route.port && !addresses.contains(&route.peer)
         };
@@ -67,7 +67,7 @@ impl EtherLane {
         let link = linked.config.link;
         if let Some((_, route)) = self.routes.iter_mut().find(|(number, _)| *number == link) {
             *route = linked.route;
-        } else if self.qpair.links_mut().add(now, &linked.config, linked.socket_number) {
+        } else if self.qpair.end.links.add(now, &linked.config, linked.socket_number) {
             self.routes.push((link, linked.route));
         }
         self.reconnect.set_small(link, false);
@@ -76,7 +76,7 @@ impl EtherLane {
 
     /// The target's answer to a Join, perhaps one of a link that is there.
     pub(super) fn joined(&mut self, now: Instant, heard: &Heard<'_>, from: Route) {
-        let token = self.qpair.links().peer_token();
+        let token = self.qpair.end.links.peer_token();
         if let Some(linked) = self.late.hear(heard, token) {
             self.add(now, &linked);
         }
@@ -87,7 +87,7 @@ impl EtherLane {
         }
         let is_refused = joined.status.get() != 0; // not even a piece fits
         if is_refused || joined.token.get() == token {
-            let frame_bytes = self.qpair.links().frame_bytes(link);
+            let frame_bytes = self.qpair.end.links.frame_bytes(link);
             self.reconnect.set_small(link, is_small(joined.frame.get().into(), frame_bytes));
         }
         if !is_refused && joined.token.get() == token {
@@ -100,7 +100,7 @@ impl EtherLane {
     /// Asks where the target can be reached, and how large frames may be: joins the links that are there.
     pub(super) fn survey(&mut self, now: Instant, ports: &mut Ports) {
         self.asked_at = now;
-        let peer_token = self.qpair.links().peer_token();
+        let peer_token = self.qpair.end.links.peer_token();
         for &(link, route) in &self.routes {
             if let Some(join) = self.late.made(link) {
                 put_join(ports, route, join, peer_token, &self.nqn);

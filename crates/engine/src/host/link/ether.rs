@@ -81,7 +81,7 @@ impl Transport for EtherLink {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.lane.qpair.has_tx(now)
+        self.lane.qpair.end.has_tx(now)
     }
 
     fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
@@ -119,6 +119,6 @@ impl Transport for EtherLink {
     }
 
     fn stats(&self) -> LaneStats {
-        self.stats.with_doorbells(self.lane.qpair.doorbells())
+        self.stats.with_doorbells(self.lane.qpair.end.doorbells())
     }
 }

@@ -176,7 +176,7 @@ impl Ether {
     ) -> bool {
         let Some(place @ None) = self.links.get_mut(usize::from(config.link)) else { return false };
         *place = Some(link);
-        self.qpair.links_mut().add(now, config, socket_number)
+        self.qpair.end.links.add(now, config, socket_number)
     }
 
     /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of
@@ -184,7 +184,7 @@ impl Ether {
     pub(in crate::target) fn set_states(&mut self, now: Instant, states: &[PortState]) {
         for (number, link) in (0..).zip(&self.links) {
             if let Some(state) = link.and_then(|link| states.get(link.port)) {
-                let links = self.qpair.links_mut();
+                let links = &mut self.qpair.end.links;
                 let fits = links.frame_bytes(number) <= state.frame_bytes;
                 links.set_carrier(now, number, state.has_carrier && fits);
             }
@@ -217,7 +217,7 @@ impl Carry for Ether {
     }
 
     fn ring_due(&mut self, now: Instant) {
-        self.qpair.expire(now);
+        self.qpair.end.expire(now);
     }
 
     /// Builds what may leave; ports that are full are flushed, the others later.
@@ -245,16 +245,16 @@ impl Carry for Ether {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        [self.qpair.deadline(), self.ending, self.asked].into_iter().flatten().min()
+        [self.qpair.end.deadline(), self.ending, self.asked].into_iter().flatten().min()
     }
 
     fn stats(&self) -> LaneStats {
-        self.stats.with_doorbells(self.qpair.doorbells())
+        self.stats.with_doorbells(self.qpair.end.doorbells())
     }
 
     /// Tells the host that the lane ends, over each link.
     fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared) {
-        self.qpair.leave(self.qpair.ended().unwrap_or(Reason::Shutdown));
+        self.qpair.end.leave(self.qpair.end.ended().unwrap_or(Reason::Shutdown));
         let _ = self.flush(execution, shared); // which cannot fail
         // What was built before names data that goes back now.
         shared.ports.iter_mut().for_each(ports::flush);
@@ -322,7 +322,7 @@ impl TargetLane {
             control.answered(presence); // nothing of it can be executed late
         } else if ether.asked.is_none() {
             ether.asked = Some(now + SIGN_OF_LIFE);
-            ether.qpair.links_mut().ask();
+            ether.qpair.end.links.ask();
             return true;
         }
         false
@@ -332,7 +332,7 @@ impl TargetLane {
     fn hear_answer(&mut self, control: &Control) {
         if let Transport::Ether(ether) = &mut self.transport
             && ether.asked.is_some()
-            && ether.qpair.links().has_answered()
+            && ether.qpair.end.links.has_answered()
         {
             ether.asked = None;
             self.session.presence().into_iter().for_each(|presence| control.answered(presence));
@@ -371,7 +371,7 @@ impl TargetLane {
         if let Some(piece) = last.take() {
             piece.put(now, damq, body);
         }
-        if ether.qpair.ended().is_some() {
+        if ether.qpair.end.ended().is_some() {
             return Err(LaneError::Closed);
         }
         self.hear_answer(&shared.control);

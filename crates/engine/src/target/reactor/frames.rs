@@ -48,7 +48,7 @@ impl Hosts {
     /// The lane ends.
     pub(super) fn forget(&mut self, lane: &TargetLane) {
         if let Some(ether) = lane.ether() {
-            self.by_token.remove(&ether.qpair.links().peer_token());
+            self.by_token.remove(&ether.qpair.end.links.peer_token());
             self.damq_left += ether.damq.len();
         }
     }
@@ -294,7 +294,7 @@ impl Frames {
         let now = lanes.shared.now;
         let answered = lanes.use_lane(index, |lane, _| {
             let Some(ether) = lane.ether_mut() else { return Ok(()) };
-            if ether.qpair.links().peer_token() != host_token {
+            if ether.qpair.end.links.peer_token() != host_token {
                 return Ok(());
             }
             if leaves {
@@ -304,7 +304,7 @@ impl Frames {
             let is_link = |(_, link): &(u8, Link)| (link.port, link.peer) == (port, source);
             let link = ether.links().find(is_link);
             if let Some((link, _)) = link {
-                ether.qpair.links_mut().acknowledge(now, link);
+                ether.qpair.end.links.acknowledge(now, link);
             }
             Ok(())
         });

@@ -13,13 +13,11 @@ use crate::ether::end::End;
 use crate::ether::frame_writer::FrameWriter;
 use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
-use crate::ether::rejected::Rejected;
 use crate::host::qpair::{Data, SLOTS_MAX};
 use crate::host::slots::FreeSlots;
-use crate::policy::{Batcher, Doorbells, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
+use crate::policy::{Batcher, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
 use crate::time::Instant;
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{GENERATION_MASK, PAGE_BYTES};
 use roadtrain_wire::sqe::Sqe;
 use slots::{Slot, Slots, State};
@@ -67,7 +65,8 @@ pub enum RxEvent {
 
 /// A host queue pair.
 pub struct Qpair {
-    end: End,
+    /// Its links, what was dropped, and how it ends.
+    pub end: End,
     slots: Slots,
     free: FreeSlots,
     damq: Damq,
@@ -130,29 +129,6 @@ impl Qpair {
         (self.slots.0.len() - self.free.len()) as u32
     }
 
-    /// The lane's links.
-    #[must_use]
-    pub fn links(&self) -> &Links<Item> {
-        &self.end.links
-    }
-
-    /// The lane's links, to change socket numbers and carriers.
-    pub fn links_mut(&mut self) -> &mut Links<Item> {
-        &mut self.end.links
-    }
-
-    /// What was dropped.
-    #[must_use]
-    pub fn rejected(&self) -> Rejected {
-        self.end.rejected
-    }
-
-    /// Why the target has ended the lane, if it has.
-    #[must_use]
-    pub fn ended(&self) -> Option<Reason> {
-        self.end.ended()
-    }
-
     /// Command identifier of the command in `slot`.
     #[must_use]
     pub fn cid(&self, slot: u16) -> u16 {
@@ -210,43 +186,15 @@ impl Qpair {
         self.end.out.batcher_mut().set_in_flight(in_flight);
     }
 
-    /// Doorbells rung so far.
-    #[must_use]
-    pub fn doorbells(&self) -> Doorbells {
-        self.end.out.batcher().doorbells()
-    }
-
     /// The batching state; the lane says when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
         self.end.out.batcher_mut()
-    }
-
-    /// When [`Qpair::expire`] and [`Qpair::poll_tx`] must be called.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.end.deadline()
-    }
-
-    /// Time has passed.
-    pub fn expire(&mut self, now: Instant) {
-        self.end.expire(now);
-    }
-
-    /// Whether [`Qpair::poll_tx`] has a frame that may leave now.
-    #[must_use]
-    pub fn has_tx(&self, now: Instant) -> bool {
-        self.end.has_tx(now)
     }
 
     /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
     /// limits; `false` when nothing was added.
     pub fn poll_tx(&mut self, now: Instant, writer: &mut impl FrameWriter) -> bool {
         self.end.poll_tx(now, &mut self.slots, writer)
-    }
-
-    /// The host is done: nothing but Leave is sent any more. May be repeated.
-    pub fn leave(&mut self, reason: Reason) {
-        self.end.leave(reason);
     }
 }
 

@@ -12,12 +12,10 @@ use crate::ether::end::End;
 use crate::ether::frame_writer::FrameWriter;
 use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
-use crate::ether::rejected::Rejected;
-use crate::policy::{Batcher, Class, Doorbells, Kind, Parcel, PolicyConfig, Role, SendQueue};
+use crate::policy::{Batcher, Class, Kind, Parcel, PolicyConfig, Role, SendQueue};
 use crate::target::qpair::SQHD_NO_FLOW_CONTROL;
 use crate::time::Instant;
 use roadtrain_wire::ether::PAGE_BYTES;
-use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use slots::{Slot, Slots, State};
@@ -71,7 +69,8 @@ pub enum RxEvent {
 
 /// A target queue pair.
 pub struct Qpair {
-    end: End,
+    /// Its links, what was dropped, and how it ends.
+    pub end: End,
     slots: Slots,
     arrived: Arrived,
     damq_bytes: u64,
@@ -138,35 +137,6 @@ impl Qpair {
         self.slots.in_flight
     }
 
-    /// The lane's links.
-    #[must_use]
-    pub fn links(&self) -> &Links<Item> {
-        &self.end.links
-    }
-
-    /// The lane's links, to change socket numbers and carriers.
-    pub fn links_mut(&mut self) -> &mut Links<Item> {
-        &mut self.end.links
-    }
-
-    /// What was dropped.
-    #[must_use]
-    pub fn rejected(&self) -> Rejected {
-        self.end.rejected
-    }
-
-    /// Why the host has ended the lane, if it has.
-    #[must_use]
-    pub fn ended(&self) -> Option<Reason> {
-        self.end.ended()
-    }
-
-    /// Doorbells rung so far.
-    #[must_use]
-    pub fn doorbells(&self) -> Doorbells {
-        self.end.out.batcher().doorbells()
-    }
-
     /// The batching state; the lane says when a turn is drained.
     pub fn batcher(&mut self) -> &mut Batcher {
         self.end.out.batcher_mut()
@@ -187,32 +157,10 @@ impl Qpair {
         }
     }
 
-    /// When [`Qpair::expire`] and [`Qpair::poll_tx`] must be called.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.end.deadline()
-    }
-
-    /// Time has passed.
-    pub fn expire(&mut self, now: Instant) {
-        self.end.expire(now);
-    }
-
-    /// Whether [`Qpair::poll_tx`] has a frame that may leave now.
-    #[must_use]
-    pub fn has_tx(&self, now: Instant) -> bool {
-        self.end.has_tx(now)
-    }
-
     /// Fills `writer` with acknowledgements, what was lost, and what a doorbell has released, within the policy's
     /// limits; `false` when nothing was added.
     pub fn poll_tx(&mut self, now: Instant, writer: &mut impl FrameWriter) -> bool {
         self.end.poll_tx(now, &mut self.slots, writer)
-    }
-
-    /// The target ends the lane: nothing but Leave is sent any more. May be repeated.
-    pub fn leave(&mut self, reason: Reason) {
-        self.end.leave(reason);
     }
 
     /// Answers a command that returns no data.

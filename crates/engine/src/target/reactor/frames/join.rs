@@ -107,7 +107,7 @@ impl Frames {
         let (now, at) = (lanes.shared.now, &lanes.shared.ports[*port]);
         let ether =
             lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
-        let links = ether.qpair.links_mut();
+        let links = &mut ether.qpair.end.links;
         if links.frame_bytes(join.link) > at.frame_bytes() {
             return Err(Drop::Setup);
         }
@@ -205,8 +205,8 @@ impl Frames {
         let ether = lanes.table.get_mut(index).and_then(TargetLane::ether_mut);
         let added = ether.is_some_and(|ether| {
             let added = ether.add_link(now, link, &channel, header.reply.get());
-            ether.qpair.links_mut().set_credits(now, window);
-            ether.qpair.links_mut().set_bias(join.link, detour);
+            ether.qpair.end.links.set_credits(now, window);
+            ether.qpair.end.links.set_bias(join.link, detour);
             added
         });
         if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
