@@ -1,5 +1,4 @@
-//! What things cost on the modelled machine: two cores of a virtual machine, one for each end, and a connection
-//! over loopback. Chosen to come out near what was measured there (`REAL`): at most points within a tenth.
+//! What things cost on a modelled machine.
 
 use std::time::Duration;
 
@@ -7,37 +6,95 @@ const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// From an event until a core that is fast asleep handles it: something between these, 18 us on average. The core
-/// counts as busy meanwhile, as in its thread's CPU time.
-///
-/// That it differs matters. Were it always the same, two ends would take turns for ever at the depths where
-/// keeping both busy needs a happy moment to begin with, and then goes on by itself.
-pub const WAKE_UP_MIN: Duration = ns(6_000);
-pub const WAKE_UP_MAX: Duration = ns(30_000);
-/// Who has slept for less wakes up the sooner.
-pub const DEEP_SLEEP: Duration = ns(20_000);
+/// A machine: what everything costs on it, and whether the ends have a core each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// From an event until a core that is fast asleep handles it: something between these. The core counts as busy
+    /// meanwhile, as in its thread's CPU time.
+    ///
+    /// That it differs matters. Were it always the same, two ends would take turns for ever at the depths where
+    /// keeping both busy needs a happy moment to begin with, and then goes on by itself.
+    pub wake_up_min: Duration,
+    pub wake_up_max: Duration,
+    /// Who has slept for less wakes up the sooner.
+    pub deep_sleep: Duration,
+    /// On average so often a core does something else for a while, if a turn is due: it makes the tails of latencies.
+    /// Zero: never.
+    pub away_every: Duration,
+    pub away: Duration,
+    /// A turn, whatever it is for: a look at the ring.
+    pub turn: Duration,
+    /// A receive call.
+    pub receive: Duration,
+    /// A send call.
+    pub send: Duration,
+    /// From one end to the other.
+    pub trip: Duration,
+    /// The host submits a request.
+    pub submit: Duration,
+    /// The host receives a completion.
+    pub complete: Duration,
+    /// The target handles a command.
+    pub execute: Duration,
+    /// The target sends a completion.
+    pub answer: Duration,
+    /// More for a PDU with data: at who sends it, and at who receives it.
+    pub data_out: Duration,
+    pub data_in: Duration,
+    /// Both ends run on one core: one after the other.
+    pub one_core: bool,
+}
 
-/// On average so often a core does something else for a while, if a turn is due: it makes the tails of latencies.
-pub const AWAY_EVERY: Duration = ns(5_000_000);
-pub const AWAY: Duration = ns(40_000);
+/// Two cores of a virtual machine, one for each end, and a connection over loopback. Chosen to come out near what was
+/// measured there (`REAL`): at most points within a tenth.
+pub const REFERENCE: Costs = Costs {
+    wake_up_min: ns(6_000),
+    wake_up_max: ns(30_000),
+    deep_sleep: ns(20_000),
+    away_every: ns(5_000_000),
+    away: ns(40_000),
+    turn: ns(500),
+    receive: ns(2_500),
+    send: ns(4_500),
+    trip: ns(1_000),
+    submit: ns(200),
+    complete: ns(200),
+    execute: ns(400),
+    answer: ns(400),
+    data_out: ns(250),
+    data_in: ns(200),
+    one_core: false,
+};
 
-/// A turn, whatever it is for: a look at the ring.
-pub const TURN: Duration = ns(500);
-/// A receive call.
-pub const RECEIVE: Duration = ns(2_500);
-/// A send call.
-pub const SEND: Duration = ns(4_500);
-/// From one end to the other.
-pub const TRIP: Duration = ns(1_000);
+impl Costs {
+    /// A machine by what a wake-up takes on average, a send call, handling a PDU with its data, and the way from one
+    /// end to the other. The rest is in the same proportion as on the one that was measured. Nothing disturbs it.
+    pub fn of(wake_up: Duration, send: Duration, pdu: Duration, trip: Duration) -> Self {
+        Costs {
+            wake_up_min: wake_up / 3,
+            wake_up_max: wake_up * 5 / 3,
+            deep_sleep: wake_up,
+            away_every: Duration::ZERO,
+            away: Duration::ZERO,
+            turn: send / 9,
+            receive: send * 5 / 9,
+            send,
+            trip,
+            submit: pdu / 2,
+            complete: pdu / 2,
+            execute: pdu,
+            answer: pdu,
+            data_out: pdu * 5 / 8,
+            data_in: pdu / 2,
+            one_core: false,
+        }
+    }
 
-/// The host submits a request.
-pub const SUBMIT: Duration = ns(200);
-/// The host receives a completion with its data.
-pub const COMPLETE: Duration = ns(400);
-/// The target handles a command.
-pub const EXECUTE: Duration = ns(400);
-/// The target sends a completion with its data.
-pub const ANSWER: Duration = ns(650);
+    /// From one end's last turn to the other's first, where both share a core that stays awake.
+    pub fn switch(&self) -> Duration {
+        self.wake_up_min / 4
+    }
+}
 
 /// What the kernel hands to the other end at once: the first octets of a larger send are there while the last are
 /// still copied.

@@ -1,9 +1,6 @@
 //! One core: its clock, what it has done, and how it sends.
 
-use super::costs::{
-    AWAY, AWAY_EVERY, DEEP_SLEEP, RECEIVE, SEGMENT_BYTES, SEND, TRIP, TURN, WAKE_UP_MAX,
-    WAKE_UP_MIN,
-};
+use super::costs::{Costs, SEGMENT_BYTES};
 use super::wire::{Cargo, Pdu, Wire};
 use roadtrain_proto::host;
 use roadtrain_proto::policy::Batcher;
@@ -61,17 +58,21 @@ impl Sender for target::qpair::Qpair {
     }
 }
 
-/// Times that follow from a seed (splitmix64).
-struct Random(u64);
+/// What follows from a seed (splitmix64).
+pub struct Random(pub u64);
 
 impl Random {
-    fn between(&mut self, min: Duration, max: Duration) -> Duration {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn between(&mut self, min: Duration, max: Duration) -> Duration {
         let range_ns = (max - min).as_nanos() as u64;
-        min + Duration::from_nanos((x ^ x >> 31) % (range_ns + 1))
+        min + Duration::from_nanos(self.next() % (range_ns + 1))
     }
 }
 
@@ -79,6 +80,9 @@ impl Random {
 pub struct Core {
     /// In a turn: now. Else: since when it sleeps.
     pub clock: Instant,
+    /// Until then the other end has the core that both share.
+    pub taken_until: Instant,
+    pub costs: Costs,
     measured: Range<Instant>,
     busy_since: Instant,
     /// How long it will take to wake up the next time.
@@ -90,35 +94,43 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(measured: Range<Instant>, seed: u64) -> Self {
+    pub fn new(costs: Costs, measured: Range<Instant>, seed: u64) -> Self {
         let (clock, busy_since) = (Instant::default(), Instant::default());
         let mut random = Random(seed);
-        let wake_up = random.between(WAKE_UP_MIN, WAKE_UP_MAX);
-        let away_at = clock + random.between(Duration::ZERO, 2 * AWAY_EVERY);
-        let work = Work::default();
-        Core { clock, measured, busy_since, wake_up, away_at, random, work }
+        let wake_up = random.between(costs.wake_up_min, costs.wake_up_max);
+        let away_at = clock + random.between(Duration::ZERO, 2 * costs.away_every);
+        let (taken_until, work) = (clock, Work::default());
+        Core { clock, taken_until, costs, measured, busy_since, wake_up, away_at, random, work }
     }
 
     /// When a turn begins that `event` asks for.
     pub fn start(&self, event: Instant) -> Instant {
-        let slept_ns = event.since(self.clock).min(DEEP_SLEEP).as_nanos();
-        let wake_up_ns = self.wake_up.as_nanos() * slept_ns / DEEP_SLEEP.as_nanos();
-        self.clock.max(event) + Duration::from_nanos(wake_up_ns as u64)
+        let free = self.clock.max(self.taken_until);
+        if self.taken_until > self.clock && event <= free {
+            return free + self.costs.switch();
+        }
+        let deep_sleep = self.costs.deep_sleep.as_nanos().max(1);
+        let slept_ns = event.since(free).as_nanos().min(deep_sleep);
+        let wake_up_ns = self.wake_up.as_nanos() * slept_ns / deep_sleep;
+        free.max(event) + Duration::from_nanos(wake_up_ns as u64)
     }
 
     /// Begins that turn; its time as the engine passes it on.
     pub fn begin(&mut self, event: Instant) -> Instant {
         let start = self.start(event);
-        self.busy_since = self.clock.max(event);
-        if event > self.clock {
-            self.wake_up = self.random.between(WAKE_UP_MIN, WAKE_UP_MAX);
+        let free = self.clock.max(self.taken_until);
+        self.busy_since = free.max(event);
+        if event > free {
+            let Costs { wake_up_min, wake_up_max, .. } = self.costs;
+            self.wake_up = self.random.between(wake_up_min, wake_up_max);
         }
         self.clock = start;
-        if start >= self.away_at {
-            self.spend(AWAY);
-            self.away_at = self.clock + self.random.between(Duration::ZERO, 2 * AWAY_EVERY);
+        let away_every = self.costs.away_every;
+        if !away_every.is_zero() && start >= self.away_at {
+            self.spend(self.costs.away);
+            self.away_at = self.clock + self.random.between(Duration::ZERO, 2 * away_every);
         }
-        self.spend(TURN);
+        self.spend(self.costs.turn);
         start
     }
 
@@ -131,7 +143,7 @@ impl Core {
         if wire.next().is_none_or(|arrival| arrival > self.clock) {
             return Vec::new();
         }
-        self.spend(RECEIVE);
+        self.spend(self.costs.receive);
         wire.take(self.clock)
     }
 
@@ -142,7 +154,7 @@ impl Core {
             if !from.poll_tx(&mut cargo) {
                 return;
             }
-            self.spend(SEND);
+            self.spend(self.costs.send);
             if self.measured.contains(&self.clock) {
                 self.work.caravans += 1;
                 self.work.pdus += cargo.pdus.len() as u32;
@@ -150,14 +162,17 @@ impl Core {
             let (mut segment, mut bytes) = (Vec::new(), 0);
             for pdu in cargo.pdus {
                 self.spend(per_pdu);
+                if pdu.data_bytes > 0 {
+                    self.spend(self.costs.data_out);
+                }
                 bytes += pdu.bytes();
                 segment.push(pdu);
                 if bytes >= SEGMENT_BYTES {
-                    wire.put(self.clock + TRIP, segment.drain(..));
+                    wire.put(self.clock + self.costs.trip, segment.drain(..));
                     bytes = 0;
                 }
             }
-            wire.put(self.clock + TRIP, segment.drain(..));
+            wire.put(self.clock + self.costs.trip, segment.drain(..));
             from.sent();
         }
     }

@@ -1,8 +1,8 @@
 //! The host: receives, completes, submits as the load says, sends. Turn by turn as the engine does.
 
-use super::costs::{COMPLETE, SUBMIT};
+use super::costs::Costs;
 use super::cpu::Core;
-use super::load::{Load, Source};
+use super::load::{Load, Operations, Source};
 use super::wire::{Pdu, Wire, Wires};
 use super::{BLOCKS, READ_BYTES, ZEROES};
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
@@ -38,6 +38,9 @@ pub struct Host {
 pub struct Lane {
     pub qpair: Qpair,
     source: Source,
+    operations: Operations,
+    /// Requests so far.
+    submitted: u64,
     /// When requests were due, by slot.
     since: Vec<Instant>,
     /// Slots whose completions the load has not seen.
@@ -47,10 +50,16 @@ pub struct Lane {
 
 impl Host {
     /// Each lane has that load.
-    pub fn new(policy: PolicyConfig, lanes: usize, load: &Load, measured: Range<Instant>) -> Self {
-        let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end));
+    pub fn new(
+        policy: PolicyConfig,
+        costs: Costs,
+        lanes: usize,
+        (load, operations): (&Load, Operations),
+        measured: Range<Instant>,
+    ) -> Self {
+        let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end), operations);
         let lanes = (0..lanes).map(lane).collect();
-        Host { core: Core::new(measured, SEED), lanes, in_flight: 0, done: Vec::new() }
+        Host { core: Core::new(costs, measured, SEED), lanes, in_flight: 0, done: Vec::new() }
     }
 
     pub fn outstanding(&self) -> u32 {
@@ -67,7 +76,10 @@ impl Host {
         let now = self.core.begin(event);
         for (lane, wires) in self.lanes.iter_mut().zip(&mut *wires) {
             for pdu in self.core.receive(&mut wires.to_host) {
-                self.core.spend(COMPLETE);
+                self.core.spend(self.core.costs.complete);
+                if pdu.data_bytes > 0 {
+                    self.core.spend(self.core.costs.data_in);
+                }
                 lane.parse(now, &pdu, &mut self.in_flight);
                 if lane.completed.len() == PARSE_BATCH {
                     let done = &mut self.done;
@@ -91,7 +103,7 @@ impl Host {
 }
 
 impl Lane {
-    fn new(policy: PolicyConfig, source: Source) -> Self {
+    fn new(policy: PolicyConfig, source: Source, operations: Operations) -> Self {
         let config = Config {
             digests: Digests::default(),
             queue_entries: super::QUEUE_ENTRIES,
@@ -101,6 +113,8 @@ impl Lane {
         Lane {
             qpair: Qpair::new(Instant::default(), config),
             source,
+            operations,
+            submitted: 0,
             since: vec![Instant::default(); usize::from(super::QUEUE_ENTRIES)],
             completed: Vec::new(),
             outstanding: 0,
@@ -153,11 +167,17 @@ impl Lane {
             && let Some(due) = self.source.take(now, self.outstanding)
         {
             let since = due.since.unwrap_or(core.clock);
-            core.spend(SUBMIT);
+            core.spend(core.costs.submit);
             let in_others = *in_flight - self.qpair.in_flight();
             self.qpair.batcher().set_in_others(in_others);
-            let sqe = Sqe::rw(opcode::READ, 1, 0, BLOCKS);
-            let slot = self.qpair.submit(now, &sqe, Data::In(READ_BYTES), Urgency::Normal);
+            let is_write = self.operations.is_write(self.submitted);
+            self.submitted += 1;
+            let (opcode, data) = match is_write {
+                false => (opcode::READ, Data::In(READ_BYTES)),
+                true => (opcode::WRITE, Data::Out(READ_BYTES)),
+            };
+            let sqe = Sqe::rw(opcode, 1, 0, BLOCKS);
+            let slot = self.qpair.submit(now, &sqe, data, Urgency::Normal);
             self.since[usize::from(slot.expect("it has room"))] = since;
             self.outstanding += 1;
             *in_flight += 1;

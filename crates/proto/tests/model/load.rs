@@ -1,5 +1,6 @@
 //! When requests come.
 
+use super::cpu::Random;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -10,6 +11,25 @@ pub enum Load {
     Closed(Vec<(Instant, u32)>),
     /// Requests at these times, whatever becomes of the earlier ones.
     Open(Vec<Instant>),
+}
+
+/// What is done with each block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operations {
+    Reads,
+    Writes,
+    /// One in two, in no order.
+    Mix,
+}
+
+impl Operations {
+    pub fn is_write(self, number: u64) -> bool {
+        match self {
+            Operations::Reads => false,
+            Operations::Writes => true,
+            Operations::Mix => Random(number).next().is_multiple_of(2),
+        }
+    }
 }
 
 pub const fn ms(ms: u64) -> Instant {
@@ -35,6 +55,17 @@ impl Load {
     /// So many requests a second at even distances, until `end`.
     pub fn rate(per_second: u64, end: Instant) -> Self {
         Load::bursts(1, Duration::from_nanos(1_000_000_000 / per_second), end)
+    }
+
+    /// So many requests a second, each at a time of its own (Poisson).
+    pub fn random_rate(per_second: f64, end: Instant) -> Self {
+        let mut random = Random(3);
+        let gap = move |&at: &f64| {
+            let uniform = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+            Some(at - (1.0 - uniform).ln() * 1e9 / per_second)
+        };
+        let times = std::iter::successors(Some(0.0), gap).map(|ns| Instant(ns as u64));
+        Load::Open(times.take_while(|&at| at < end).collect())
     }
 
     /// Open loads only: as before for `phase_ms`, nothing for as long, in turn.

@@ -7,6 +7,7 @@
 
 mod costs;
 mod cpu;
+mod grid;
 mod host;
 mod load;
 mod run;

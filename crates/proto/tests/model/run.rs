@@ -1,9 +1,10 @@
 //! Runs a load over lanes and says what came of it.
 
 use super::QUEUE_ENTRIES;
+use super::costs::Costs;
 use super::cpu::Work;
 use super::host::{Done, Host};
-use super::load::Load;
+use super::load::{Load, Operations};
 use super::target::{Store, Target};
 use super::wire::{Cargo, Wires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
@@ -19,10 +20,12 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// What a policy is run with.
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    pub costs: Costs,
     pub policy: PolicyConfig,
     pub lanes: usize,
     /// Of each lane.
     pub load: Load,
+    pub operations: Operations,
     pub store: Store,
     /// From the load's beginning to its end, when the last requests are submitted.
     pub measured: Range<Instant>,
@@ -49,10 +52,10 @@ struct Machine {
 
 impl Machine {
     fn connected(scenario: Scenario) -> Self {
-        let Scenario { policy, lanes, load, store, measured } = scenario;
+        let Scenario { costs, policy, lanes, load, operations, store, measured } = scenario;
         let mut machine = Machine {
-            host: Host::new(policy, lanes, &load, measured.clone()),
-            target: Target::new(policy, lanes, store, measured.clone()),
+            host: Host::new(policy, costs, lanes, (&load, operations), measured.clone()),
+            target: Target::new(policy, costs, lanes, store, measured.clone()),
             wires: (0..lanes).map(|_| Wires::default()).collect(),
             measured,
             stalled: Duration::ZERO,
@@ -89,8 +92,16 @@ impl Machine {
         match (host, target) {
             (Some(event), _) if target_start.is_none() || host_start <= target_start => {
                 self.host.turn(event, &mut self.wires);
+                if self.host.core.costs.one_core {
+                    self.target.core.taken_until = self.host.core.clock;
+                }
             }
-            (_, Some(event)) => self.target.turn(event, &mut self.wires),
+            (_, Some(event)) => {
+                self.target.turn(event, &mut self.wires);
+                if self.host.core.costs.one_core {
+                    self.host.core.taken_until = self.target.core.clock;
+                }
+            }
             _ => return false,
         }
         true

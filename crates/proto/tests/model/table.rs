@@ -1,7 +1,8 @@
 //! The policies side by side under one load, as a table.
 
+use super::costs::REFERENCE;
 use super::cpu::Work;
-use super::load::Load;
+use super::load::{Load, Operations};
 use super::run::{Outcome, Scenario};
 use super::target::Store;
 use roadtrain_proto::caravan::Limits;
@@ -20,7 +21,7 @@ host and target: requests a caravan | percent of the time in which requests wait
 ";
 
 /// All policies. Tyche's level is fixed: it changes once a second, and these loads are shorter.
-fn policies() -> Vec<(&'static str, PolicyConfig)> {
+pub fn policies() -> Vec<(&'static str, PolicyConfig)> {
     let one = Limits { count_max: 1, bytes_max: u32::MAX };
     let of = PolicyConfig::of;
     vec![
@@ -49,7 +50,8 @@ impl Comparison {
     pub fn run_lanes(lanes: usize, load: &Load, store: Store, measured: &Range<Instant>) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            (name, Scenario { policy, lanes, load, store, measured }.run())
+            let (costs, operations) = (REFERENCE, Operations::Reads);
+            (name, Scenario { costs, policy, lanes, load, operations, store, measured }.run())
         });
         let comparison = Comparison { outcomes: outcomes.collect() };
         assert_eq!(comparison.of(AUTO).stalled, Duration::ZERO, "a request waits for nothing");

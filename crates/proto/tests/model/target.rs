@@ -1,13 +1,15 @@
 //! The target: receives, executes, answers. Turn by turn as the engine does.
 
-use super::READ_BYTES;
-use super::costs::{ANSWER, EXECUTE};
+use super::costs::Costs;
 use super::cpu::Core;
 use super::wire::{Pdu, Wires};
+use super::{READ_BYTES, ZEROES};
 use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::sqe::opcode;
+use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub enum Store {
 pub struct Target {
     pub core: Core,
     pub lanes: Vec<Qpair>,
+    /// By lane and slot: whether the command in it is a write.
+    writes: Vec<Vec<bool>>,
     load: ReactorLoad,
     store: Store,
     /// In the SSD: until when, whose, and which slot; the first to end is first.
@@ -34,7 +38,13 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn new(policy: PolicyConfig, lanes: usize, store: Store, measured: Range<Instant>) -> Self {
+    pub fn new(
+        policy: PolicyConfig,
+        costs: Costs,
+        lanes: usize,
+        store: Store,
+        measured: Range<Instant>,
+    ) -> Self {
         let config = Config {
             digests: Digests::default(),
             maxh2cdata: 128 << 10,
@@ -42,8 +52,9 @@ impl Target {
             policy,
         };
         Target {
-            core: Core::new(measured, SEED),
+            core: Core::new(costs, measured, SEED),
             lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
+            writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
             load: ReactorLoad::default(),
             store,
             executing: VecDeque::new(),
@@ -66,11 +77,15 @@ impl Target {
 
     pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
         let now = self.core.begin(event);
-        while let Some((_, lane, slot)) =
-            self.executing.pop_front_if(|&mut (until, ..)| until <= now)
-        {
-            self.lanes[lane].respond_with_data(now, slot, READ_BYTES, 0);
+        let ended = self.executing.partition_point(|&(until, ..)| until <= now);
+        let ended: Vec<_> = self.executing.drain(..ended).collect();
+        if !ended.is_empty() {
+            self.tell_in_store();
         }
+        for (_, lane, slot) in ended {
+            self.answer(now, lane, slot);
+        }
+        let answer = self.core.costs.answer;
         for (index, wires) in wires.iter_mut().enumerate() {
             let arrived = self.core.receive(&mut wires.to_target);
             let lane = &mut self.lanes[index];
@@ -79,13 +94,16 @@ impl Target {
             }
             self.lanes[index].batcher().hear(now, &mut self.load);
             for pdu in arrived {
-                self.core.spend(EXECUTE);
+                self.core.spend(self.core.costs.execute);
+                if pdu.data_bytes > 0 {
+                    self.core.spend(self.core.costs.data_in);
+                }
                 self.parse(now, index, &pdu);
-                self.core.flush(&mut self.lanes[index], &mut wires.to_host, ANSWER);
+                self.core.flush(&mut self.lanes[index], &mut wires.to_host, answer);
             }
             let lane = &mut self.lanes[index];
             lane.batcher().add_to(now, &mut self.load);
-            self.core.drain(now, lane, &mut wires.to_host, ANSWER);
+            self.core.drain(now, lane, &mut wires.to_host, answer);
         }
         self.core.end();
     }
@@ -94,18 +112,41 @@ impl Target {
         let mut at = 0;
         let event = self.lanes[index].poll_rx(now, &pdu.header, &mut at).expect("a valid PDU");
         assert_eq!(at, pdu.header.len());
-        if let Some(RxEvent::Command { slot, .. }) = event {
+        if let Some(RxEvent::Command { slot, sqe, .. }) = event {
+            self.writes[index][usize::from(slot)] = sqe.opcode == opcode::WRITE;
+            if pdu.data_bytes > 0 {
+                let (data, mut at) = (&ZEROES[..pdu.data_bytes as usize], 0);
+                while self.lanes[index].poll_rx(now, &data[at..], &mut 0).expect("data").is_some() {
+                    at = data.len();
+                }
+            }
             self.execute(now, index, slot);
+        }
+    }
+
+    /// As the engine tells its lanes.
+    fn tell_in_store(&mut self) {
+        if let [lane] = &mut self.lanes[..] {
+            lane.set_in_store(self.executing.len() as u32);
+        }
+    }
+
+    fn answer(&mut self, now: Instant, index: usize, slot: u16) {
+        let lane = &mut self.lanes[index];
+        match self.writes[index][usize::from(slot)] {
+            true => lane.respond(now, slot, Status::SUCCESS, 0),
+            false => lane.respond_with_data(now, slot, READ_BYTES, 0),
         }
     }
 
     fn execute(&mut self, now: Instant, index: usize, slot: u16) {
         let Store::Ssd { service, parallel } = self.store else {
-            return self.lanes[index].respond_with_data(now, slot, READ_BYTES, 0);
+            return self.answer(now, index, slot);
         };
         // It begins when it has arrived and the one `parallel` before it has ended.
         let before = self.executing.len().checked_sub(parallel);
         let begin = before.map_or(now, |index| self.executing[index].0.max(now));
         self.executing.push_back((begin + service, index, slot));
+        self.tell_in_store();
     }
 }
