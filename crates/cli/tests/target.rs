@@ -204,7 +204,7 @@ fn every_operation_has_a_word() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("cannot open listener 127.0.0.4:{port}")), "{text}");
     drop(free);
-    let listens = format!("listener 127.0.0.4:{port}: listens");
+    let listens = format!("listener 127.0.0.4:{port}: added");
     assert_eq!(served.change(&listen)["changes"][0]["what"], value!(listens));
     let other = |command: &str| {
         let host = "--host-nqn nqn.x:h --json";

@@ -143,7 +143,7 @@ pub enum OpenError {
         read_only: bool,
     },
     /// Two writers would destroy the data.
-    #[error("{}: already in use (mounted, or exported by another target): stop that first",
+    #[error("{}: already in use (mounted, or exported by this or another target): stop that first",
         path.display())]
     InUse {
         /// As given.

@@ -127,14 +127,15 @@ impl Served {
         let changes = self.server.apply(&operations)?;
         info!(changes = changes.len(), "changed at the control socket");
         self.write_listeners();
-        let hint = match &self.file {
+        let lasts = || match &self.file {
             Some(file) => format!(
                 "not written to {}: a reload or a restart goes back to what that says",
                 file.display()
             ),
             None => "it lasts until the target ends: there is no configuration file".to_owned(),
         };
-        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint: Some(hint) }))
+        let hint = (!changes.is_empty()).then(lasts);
+        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
     }
 
     /// For those who look while this process does not answer.

@@ -72,9 +72,13 @@ impl BlockFile {
         }
         check_is_file(path)?;
         let (file, created) = match open(path, spec.read_only, 0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && create && !spec.read_only => {
-                let size_missing = || OpenError::SizeMissing { path: path.into() };
-                size.ok_or_else(size_missing)?;
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !spec.read_only => {
+                if size.is_none() {
+                    return Err(OpenError::SizeMissing { path: path.into() });
+                }
+                if !create {
+                    return Err(refusal(path, "open", spec.read_only, error));
+                }
                 (create_new(path).map_err(|e| refusal(path, "create", spec.read_only, e))?, true)
             }
             Err(error) => return Err(refusal(path, "open", spec.read_only, error)),

@@ -105,8 +105,12 @@ impl<N: Description> Operation<N> {
 impl<N: Description> fmt::Display for Operation<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
-            Operation::AddSubsystem(_) | Operation::AddNamespace { .. } => "added",
-            Operation::RemoveSubsystem { .. } | Operation::RemoveNamespace { .. } => "removed",
+            Operation::AddSubsystem(_)
+            | Operation::AddNamespace { .. }
+            | Operation::Listen(_) => "added",
+            Operation::RemoveSubsystem { .. }
+            | Operation::RemoveNamespace { .. }
+            | Operation::Unlisten(_) => "removed",
             Operation::SetSubsystem { .. } => "has another serial or model number",
             Operation::ReplaceNamespace { .. } => "replaced",
             Operation::ResizeNamespace { bytes, .. } => {
@@ -116,8 +120,6 @@ impl<N: Description> fmt::Display for Operation<N> {
             Operation::AllowAnyHost { allow: false, .. } => "only named hosts allowed",
             Operation::AllowHost { .. } => "allowed",
             Operation::DisallowHost { .. } => "not allowed any more",
-            Operation::Listen(_) => "listens",
-            Operation::Unlisten(_) => "listens no more",
         };
         write!(f, "{}: {what}", self.place())
     }
