@@ -179,6 +179,6 @@ test_nbd_follows_the_namespace() {
     configure mem:128MiB mem:32MiB
     kill -HUP "$target"
     has_size ''
-    until_line attach.log 'another namespace is there now' "$attached"
+    until_line attach.log 'another one has its NSID' "$attached"
     has_size ''
 }

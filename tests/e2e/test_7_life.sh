@@ -202,7 +202,17 @@ test_life_status_without_a_target() {
     serve --namespace "file:$work/disk.img,size=16MiB"
     for n in $(seq 100); do ! "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
     "$ROADTRAIN" status --json >status.json
-    holds status.json '.[0] | .state == "connected" and .lanes[0].reconnects == 1'
+    holds status.json '.[0] | .state == "connected" and .lanes[0].reconnects == 1 and .devices[0].bytes == 16777216'
+    # Another disk under its NSID is not shown as the one that was there.
+    kill -KILL "$target"
+    ended "$target" 5
+    serve --namespace mem:16MiB
+    for n in $(seq 100); do
+        ! "$ROADTRAIN" status nbd0 >status.log 2>&1 || ! grep -q removed status.log || break
+        sleep 0.1
+    done
+    "$ROADTRAIN" status nbd0 --json >status.json
+    holds status.json '.[0] | .state == "connected" and .devices[0].bytes == null'
     kill -KILL "$target"
     "$ROADTRAIN" detach nbd0 --timeout 20
     nothing_left

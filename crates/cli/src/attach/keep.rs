@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
 use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
-use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, PathReading};
+use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -35,6 +35,8 @@ pub(super) struct Kept {
     facts: Facts,
     begun: Instant,
     view: ControllerView,
+    /// The namespaces at the beginning.
+    shown: Vec<NamespaceInfo>,
     /// `None`: it ends.
     attachment: Mutex<Option<Box<dyn Attachment>>>,
     /// Of late, oldest first; never empty.
@@ -53,11 +55,12 @@ struct Sample {
 impl Kept {
     pub(super) fn new(facts: Facts, attachment: Box<dyn Attachment>) -> Kept {
         let view = attachment.controller().view().clone();
+        let shown = view.info().namespaces;
         let begun = Instant::now();
         let first = Sample { at: begun, sum: LaneReading::default() };
         let history = Mutex::new(VecDeque::from([first]));
         let (attachment, askers) = (Mutex::new(Some(attachment)), Mutex::default());
-        Kept { facts, begun, view, attachment, history, askers }
+        Kept { facts, begun, view, shown, attachment, history, askers }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -186,7 +189,10 @@ impl Kept {
 
     fn device(&self, device: Device) -> DeviceReport {
         let Device { nsid, names } = device;
-        let found = self.view.namespace(nsid);
+        let shown = self.shown.iter().find(|shown| shown.nsid == nsid);
+        // Another namespace under the NSID is not what is shown.
+        let is_shown = |now: &NamespaceInfo| shown.is_none_or(|shown| shown.is_same(now));
+        let found = self.view.namespace(nsid).filter(is_shown);
         let found = found.as_ref();
         DeviceReport {
             nsid,

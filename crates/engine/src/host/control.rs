@@ -289,7 +289,7 @@ impl Control {
         for nsid in stale.iter().filter(|nsid| !self.stale.contains(nsid)) {
             warn!(
                 nsid,
-                "it is gone, or another namespace is there now: requests for the first one fail until it is back"
+                "the namespace is gone, or another one has its NSID: its requests fail until it is back"
             );
         }
         self.stale = stale.clone();
@@ -326,7 +326,7 @@ impl Control {
         self.association.reset(clock::now(), path);
         if let Some(at) = self.association.retries_at(path).filter(|_| !was_live) {
             let error = self.view.link().error.unwrap_or_default();
-            info!("not yet: {error}; next try in {:?}", at.since(clock::now()));
+            info!("not connected yet: {error}; next try in {:.0?}", at.since(clock::now()));
         }
     }
 

@@ -105,9 +105,9 @@ impl<N: Description> Operation<N> {
 impl<N: Description> fmt::Display for Operation<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
-            Operation::AddSubsystem(_)
-            | Operation::AddNamespace { .. }
-            | Operation::Listen(_) => "added",
+            Operation::AddSubsystem(_) | Operation::AddNamespace { .. } | Operation::Listen(_) => {
+                "added"
+            }
             Operation::RemoveSubsystem { .. }
             | Operation::RemoveNamespace { .. }
             | Operation::Unlisten(_) => "removed",
