@@ -4,10 +4,10 @@
 use super::blocking::BlockingQpair;
 use super::config::HostConfig;
 use super::error::HostError;
-use super::ether::Past;
 use super::link::LinkError;
 use crate::clock;
 use crate::platform::Route;
+use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled};
 use roadtrain_proto::host::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
 use roadtrain_wire::cqe::Cqe;
@@ -30,20 +30,20 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Does what is asked for. Before an admin queue is connected, what the target has left of the `past` is ended.
+    /// Does what is asked for. Before an admin queue is connected, the `fence` ends earlier lanes.
     ///
     /// # Errors
     /// The connection's.
     pub(super) fn carry_out(
         &mut self,
         config: &HostConfig,
-        past: &mut Past,
+        fence: &mut Fence,
         ask: &Ask,
     ) -> Result<Answer, LinkError> {
         match ask {
             Ask::Open { qid: 0, entries } => {
                 *self = Queues::default();
-                let admin = BlockingQpair::connect_admin(config, *entries, past)?;
+                let admin = BlockingQpair::connect_admin(config, *entries, fence)?;
                 let admin = self.admin.insert(admin);
                 Ok(Answer::Opened { data_bytes_max: admin.wire.data_bytes_max() })
             }
@@ -189,7 +189,7 @@ fn carry_out<T>(
     loop {
         match procedure.poll(clock::now()) {
             Step::Ask(ask) => {
-                procedure.answer(queues.carry_out(config, &mut Past::default(), &ask));
+                procedure.answer(queues.carry_out(config, &mut Fence::default(), &ask));
             }
             Step::Until(until) => thread::sleep(until.since(clock::now())),
             Step::Asked => return Err(HostError::Controller("a question without answer".into())),

@@ -8,7 +8,7 @@ use super::blocking::wait_calmly;
 use super::config::HostConfig;
 use super::counters::LinkState;
 use super::error::HostError;
-use super::ether::{Found, Past, PathDiscovery};
+use super::ether::{Found, PathDiscovery};
 use super::link::LinkError;
 use super::reactor::{Order, Report};
 use super::stopping;
@@ -16,6 +16,7 @@ use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use crate::clock;
 use crate::mailbox::{Inbox, Outbox};
+use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
@@ -39,7 +40,7 @@ pub(super) struct Control {
     /// The connections of the path.
     queues: Queues,
     /// Lanes that reactors have, or had, and that the target may still know.
-    past: Past,
+    fence: Fence,
     /// To the inbox.
     reports: Outbox<Report>,
     /// Looks for links that lanes have not.
@@ -71,7 +72,7 @@ impl Control {
             inbox,
             reactors,
             queues: admin.queues,
-            past: Past::default(),
+            fence: Fence::default(),
             reports,
             discovery: None,
             found: Vec::new(),
@@ -171,7 +172,7 @@ impl Control {
                 }
                 Report::Found(found) => {
                     self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
-                    self.past.add_route(&found);
+                    found.tell(&mut self.fence);
                     self.found.push(found);
                 }
                 Report::Stop => self.association.stop(now),
@@ -203,7 +204,7 @@ impl Control {
                 if self.association.ends_in_order() {
                     stopping::begin_again();
                 }
-                let answer = self.queues.carry_out(&self.config, &mut self.past, &ask);
+                let answer = self.queues.carry_out(&self.config, &mut self.fence, &ask);
                 self.association.answer(clock::now(), path, answer);
             }
             Action::Listen { path, sqe } => {
@@ -256,7 +257,7 @@ impl Control {
         }
         self.warn_of(stale);
         for (lane, link) in links {
-            self.past.add(link.past());
+            link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
             if let Some(reactor) = self.reactor_of(lane) {
                 let (link, stale) = (Box::new(link), stale.clone());
                 reactor.orders.send(Order::Attach { lane, link, rules, stale });
@@ -317,7 +318,7 @@ impl Control {
             self.view.set_link(LinkState::Reconnecting, Some(error));
             self.detach_lanes();
             if let Some(admin) = queues.admin {
-                admin.wire.reset(&mut self.past);
+                admin.wire.reset(&mut self.fence);
             }
         } else {
             drop(queues);

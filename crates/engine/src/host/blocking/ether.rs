@@ -5,12 +5,13 @@ use crate::clock;
 use crate::host::address::Address;
 use crate::host::config::HostConfig;
 use crate::host::ether::{
-    EtherAddress, EtherLane, Found, Heard, Joining, Past, Path, Ports, Source, Survey, Target,
-    Whereabouts, beside, find, join, probe,
+    EtherAddress, EtherLane, Found, Heard, Joining, Path, Ports, Source, Survey, Target,
+    Whereabouts, beside, end_lanes, find, join, probe,
 };
 use crate::host::link::ether::EtherLink;
 use crate::host::link::{Link, LinkError};
 use crate::platform::Route;
+use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -63,31 +64,31 @@ impl Source for OutData<'_> {
 }
 
 impl EtherAddress {
-    /// Connects the admin queue, having ended what the target has left of the `past`.
+    /// Connects the admin queue, when the `fence` has ended earlier lanes.
     pub(in crate::host) fn connect(
         &self,
         config: &HostConfig,
         entries: u16,
-        past: &mut Past,
+        fence: &mut Fence,
     ) -> Result<Box<dyn Wire>, LinkError> {
-        Ok(Box::new(EtherWire::connect(self, config, entries, None, None, past)?))
+        Ok(Box::new(EtherWire::connect(self, config, entries, None, None, fence)?))
     }
 }
 
 impl EtherWire {
-    /// Finds the target (or goes the `way` of another lane), ends what is left of the `past`, makes a lane.
+    /// Finds the target (or goes the `way` of another lane), ends earlier lanes, makes a lane.
     pub(super) fn connect(
         address: &EtherAddress,
         config: &HostConfig,
         entries: u16,
         lane: Option<u16>,
         way: Option<Way>,
-        past: &mut Past,
+        fence: &mut Fence,
     ) -> Result<Self, LinkError> {
         let mut ports = Ports::open(address, &beside(&address.port, RECEIVE_BYTES))?;
         let way = match way {
             Some(way) => way,
-            None => find_way(&mut ports, &config.subsystem_nqn, past)?,
+            None => find_way(&mut ports, &config.subsystem_nqn, fence)?,
         };
         let joining = Joining {
             endpoint: way.endpoint,
@@ -162,7 +163,7 @@ impl Wire for EtherWire {
     ) -> Result<Box<dyn Wire>, LinkError> {
         let Address::Ether(address) = &config.address else { return Err(LinkError::Closed) };
         let (number, way) = (Some(number), Some(self.way.clone()));
-        let none = &mut Past::default();
+        let none = &mut Fence::default();
         Ok(Box::new(EtherWire::connect(address, config, entries, number, way, none)?))
     }
 
@@ -263,8 +264,8 @@ impl Wire for EtherWire {
     }
 
     /// Adds the lane to those that must be ended before others are made.
-    fn reset(self: Box<Self>, past: &mut Past) {
-        past.add(self.lane.as_ref().map(EtherLane::past));
+    fn reset(self: Box<Self>, fence: &mut Fence) {
+        self.lane.iter().for_each(|lane| fence.add(lane.earlier()));
     }
 }
 
@@ -276,16 +277,15 @@ impl Drop for EtherWire {
     }
 }
 
-/// The way to the target that the lanes of the past went to, if it is there; they have ended then.
-fn find_way(ports: &mut Ports, nqn: &str, past: &mut Past) -> Result<Way, LinkError> {
-    if past.endpoints().is_empty() {
+/// The way to the target that earlier lanes went to, if it is there; they have ended then.
+fn find_way(ports: &mut Ports, nqn: &str, fence: &mut Fence) -> Result<Way, LinkError> {
+    if fence.endpoints().is_empty() {
         ports.report(); // once, not whenever it is tried again
     }
-    let Target { endpoint, offered, there } = find(ports, nqn, &past.endpoints())?;
-    past.set_target(endpoint);
+    let Target { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
     let routes: Vec<_> = offered.iter().map(|path| path.route).collect();
-    past.set_routes(&endpoint, &routes);
-    past.end(ports, &there)?;
+    fence.begin(clock::now(), endpoint, &routes, &there);
+    end_lanes(fence, ports)?;
     let mut paths = Vec::new();
     for path in offered {
         paths.extend(probe(ports, path)?);

@@ -6,11 +6,12 @@ mod tcp;
 
 use super::address::Address;
 use super::config::HostConfig;
-use super::ether::{Found, Past, Survey, Whereabouts};
+use super::ether::{Found, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
 use super::stopping::{poll, poll_calmly};
 use crate::platform::Route;
+use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::cqe::Cqe;
@@ -93,33 +94,33 @@ pub(super) trait Wire: Send {
     /// A path to that target was found.
     fn offer(&mut self, _found: &Found) {}
 
-    /// Ends abruptly: nothing sent before reaches the target's application any more, or it is written down in
-    /// `past`.
-    fn reset(self: Box<Self>, _past: &mut Past) {} // a socket does it when it is closed
+    /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence`
+    /// will see to it.
+    fn reset(self: Box<Self>, _fence: &mut Fence) {} // a socket does it when it is closed
 
     /// Ends in order, when everything has been answered.
     fn close(self: Box<Self>) {}
 }
 
 impl BlockingQpair {
-    /// Connects the admin queue; no call waits longer than [`HostConfig::timeout`]. Before, what the target has
-    /// left of the `past` is ended.
+    /// Connects the admin queue; no call waits longer than [`HostConfig::timeout`]. Before, the
+    /// `fence` ends earlier lanes.
     ///
     /// # Errors
     /// No connection, or a peer that does not speak the protocol.
     pub(crate) fn connect_admin(
         config: &HostConfig,
         entries: u16,
-        past: &mut Past,
+        fence: &mut Fence,
     ) -> Result<Self, LinkError> {
         let wire: Box<dyn Wire> = match &config.address {
             Address::Tcp(address) => Box::new(tcp(*address, config, entries, config.timeout)?),
             Address::Name(name) => Box::new(tcp_by_name(name, config, entries)?),
             #[cfg(feature = "ether")]
-            Address::Ether(address) => address.connect(config, entries, past)?,
+            Address::Ether(address) => address.connect(config, entries, fence)?,
             #[cfg(not(feature = "ether"))]
             Address::Ether(address) => {
-                let _: &Past = past; // there is none
+                let _: &Fence = fence; // there are none
                 match *address {}
             }
         };

@@ -1,22 +1,12 @@
-//! A question, repeated until it is answered: frames get lost.
+//! A question, repeated until it is answered.
 
 use super::ports::{Heard, Ports};
+use crate::clock;
+use roadtrain_proto::ether::asking::{Asking, Pace};
 use std::io;
-use std::time::{Duration, Instant};
 
 /// Most frames looked at before it is looked at the time.
 const FRAMES: usize = 64;
-
-/// How often a question is put.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// First wait for an answer; it doubles.
-    pub(super) first: Duration,
-    /// Longest such wait.
-    pub(super) longest: Duration,
-    /// All of them.
-    pub(super) total: Duration,
-}
 
 /// What is asked, and what was heard.
 pub(super) trait Question {
@@ -30,29 +20,18 @@ pub(super) trait Question {
 
 /// Asks; `false` when there was no answer in time.
 pub(super) fn ask(ports: &mut Ports, pace: Pace, question: &mut impl Question) -> io::Result<bool> {
-    let end = Instant::now() + pace.total;
-    let mut pause = pace.first;
+    let mut asking = Asking::new(clock::now(), pace);
     loop {
-        question.put(ports);
-        ports.flush();
-        let again = (Instant::now() + pause).min(end);
-        while let Some(left) = left(again) {
-            if question.is_answered() {
-                return Ok(true);
-            }
-            ports.wait(None, left)?;
-            for port in 0..ports.len() {
-                ports.receive(port, FRAMES, |heard| question.hear(heard));
-            }
+        if asking.is_due(clock::now()) {
+            question.put(ports);
+            ports.flush();
         }
-        if question.is_answered() || Instant::now() >= end {
+        ports.wait(None, asking.deadline().since(clock::now()))?;
+        for port in 0..ports.len() {
+            ports.receive(port, FRAMES, |heard| question.hear(heard));
+        }
+        if question.is_answered() || asking.is_over(clock::now()) {
             return Ok(question.is_answered());
         }
-        pause = (pause * 2).min(pace.longest);
     }
-}
-
-/// Time until `until`, if there is any.
-fn left(until: Instant) -> Option<Duration> {
-    Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }

@@ -1,12 +1,13 @@
 //! Which targets can be reached, and which links lead to one.
 
 use super::address::EtherAddress;
-use super::ask::{Pace, Question, ask};
-use super::lane::Route;
+use super::ask::{Question, ask};
 use super::ports::{Heard, Ports, beside};
 use super::topology::Survey;
 use crate::host::error::HostError;
 use crate::host::link::LinkError;
+use roadtrain_proto::ether::asking::Pace;
+use roadtrain_proto::ether::fence::Route;
 use roadtrain_wire::ether::setup::{Offer, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP, MacAddress};
 use std::time::{Duration, Instant};

@@ -1,13 +1,15 @@
 //! Makes a lane: Join over every link.
 
-use super::ask::{Pace, Question, ask};
+use super::ask::{Question, ask};
 use super::discovery::Path;
-use super::lane::{EtherLane, LaneParts, Linked, Route};
+use super::lane::{EtherLane, LaneParts, Linked};
 use super::late::{LateJoins, put_join};
 use super::ports::{Heard, Ports};
 use crate::clock;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::ether::asking::Pace;
+use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::ether::host::{Config, Qpair};
 use roadtrain_proto::ether::links::{LINKS_MAX, Links};
 use roadtrain_proto::policy::PolicyConfig;

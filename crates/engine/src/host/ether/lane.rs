@@ -1,6 +1,5 @@
 //! A lane that was made: a queue pair, and the ports that its links go over.
 
-use super::fence::PastLane;
 use super::join::Joining;
 use super::late::LateJoins;
 use super::port_writer::{Built, PortWriter, Source};
@@ -10,31 +9,19 @@ use crate::host::counters::PathReading;
 use crate::host::link::LinkError;
 use crate::platform::numa;
 use roadtrain_proto::ether::channel::ChannelConfig;
+use roadtrain_proto::ether::fence::{EarlierLane, Route};
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
+use roadtrain_proto::ether::liveness::{Gone, Liveness};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Join, Joined, Leave, Query, Reason};
+use roadtrain_wire::ether::setup::{Join, Joined, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
-use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the target is asked whether it still knows a lane of which nothing is heard.
-const QUERY_EVERY: Duration = Duration::from_millis(250);
-/// The admin queue asks when nothing has come for so long: a target that was restarted is known at once.
-const QUIET: Duration = Duration::from_millis(400);
 /// How often the admin queue asks where the target can be reached, and what frames it takes there.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
-/// How long a target that knows the lane has to say so, after another one at the same port has said that it does not.
-const DOUBT: Duration = Duration::from_millis(100);
 /// Fewest numbers that there is room for, however many lanes share a port.
 const CREDITS_MIN: usize = 32;
-
-/// A link: which of our ports, and whose at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Route {
-    pub(crate) port: usize,
-    pub(crate) peer: MacAddress,
-}
 
 /// A link that a target has agreed to.
 pub(crate) struct Linked {
@@ -79,15 +66,10 @@ pub(crate) struct EtherLane {
     /// Which target's it is.
     pub(super) endpoint: [u8; 16],
     pub(super) nqn: Arc<str>,
-    /// When the last frame came.
-    heard_at: Instant,
-    /// When the target was last asked for the lane.
-    queried_at: Option<Instant>,
-    /// When somebody answered that he does not know it.
-    doubted_at: Option<Instant>,
+    /// Whether its target still has it.
+    liveness: Liveness,
     /// Whether its links still suit.
     pub(super) reconnect: ReconnectCheck,
-    silence_max: Duration,
 }
 
 /// What a lane is made of.
@@ -121,11 +103,8 @@ impl EtherLane {
             credits: None,
             endpoint: joining.endpoint,
             nqn: joining.nqn.clone(),
-            heard_at: now,
-            queried_at: None,
-            doubted_at: None,
+            liveness: Liveness::new(now, joining.silence_max),
             reconnect: ReconnectCheck::default(),
-            silence_max: joining.silence_max,
         }
     }
 
@@ -173,25 +152,9 @@ impl EtherLane {
         if route(&self.routes, heard.header.link) != Some(from) {
             return;
         }
-        if self.is_unknown(heard) {
-            // Several targets may listen at a port: who still sends us frames knows the lane.
-            if self.queried_at.is_some_and(|at| self.heard_at < at) {
-                self.doubted_at.get_or_insert(now);
-            }
-            return;
+        if self.liveness.hear(now, heard.kind, heard.body, &self.qpair.end.links) {
+            self.qpair.receive(now, heard.header, heard.kind, heard.body, event);
         }
-        (self.heard_at, self.doubted_at) = (now, None);
-        self.qpair.receive(now, heard.header, heard.kind, heard.body, event);
-    }
-
-    /// Whether somebody says that he does not know the lane.
-    fn is_unknown(&self, heard: &Heard<'_>) -> bool {
-        let leave = Leave::ref_from_prefix(heard.body).ok().map(|(leave, _)| leave);
-        heard.kind == FrameType::Leave
-            && leave.is_some_and(|leave| {
-                leave.token.get() == self.qpair.end.links.peer_token()
-                    && leave.reason.get() == Reason::UnknownToken as u16
-            })
     }
 
     /// Whether the lane goes on.
@@ -199,38 +162,34 @@ impl EtherLane {
     /// # Errors
     /// Why it does not.
     pub(crate) fn check(&self, now: Instant) -> Result<(), LinkError> {
-        match self.qpair.end.ended() {
-            Some(reason) => Err(LinkError::Left(reason)),
-            None if self.doubted_at.is_some_and(|at| now.since(at) >= DOUBT) => {
-                Err(LinkError::Left(Reason::UnknownToken))
-            }
-            None if now.since(self.heard_at) >= self.silence_max => Err(LinkError::Silent),
-            None => self.reconnect.check(now),
+        match (self.qpair.end.ended(), self.liveness.gone(now)) {
+            (Some(reason), _) => Err(LinkError::Left(reason)),
+            (None, Some(Gone::Unknown)) => Err(LinkError::Left(Reason::UnknownToken)),
+            (None, Some(Gone::Silent)) => Err(LinkError::Silent),
+            (None, None) => self.reconnect.check(now),
         }
     }
 
     /// When [`EtherLane::keep`] and [`EtherLane::send`] are to be called at the latest.
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
-        let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
         let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
         let (late, reconnect) = (self.late.deadline(), self.reconnect.deadline());
-        let due = [self.qpair.end.deadline(), self.query_at(is_admin), late, survey, reconnect];
-        due.into_iter().flatten().chain([ends]).min()
-    }
-
-    /// When the target is to be asked for the lane.
-    fn query_at(&self, is_admin: bool) -> Option<Instant> {
-        let again = self.queried_at.map_or(Instant::default(), |at| at + QUERY_EVERY);
-        let quiet = is_admin.then(|| self.heard_at + QUIET);
-        let suspect = self.qpair.end.links.has_suspect().then_some(Instant::default());
-        suspect.or(quiet).map(|at| at.max(again))
+        let alive = self.liveness.deadline(is_admin, &self.qpair.end.links);
+        [self.qpair.end.deadline(), late, survey, reconnect]
+            .into_iter()
+            .flatten()
+            .chain([alive])
+            .min()
     }
 
     /// Time has passed.
     pub(crate) fn keep(&mut self, now: Instant, ports: &mut Ports, is_admin: bool) {
         self.qpair.end.expire(now);
-        if self.query_at(is_admin).is_some_and(|at| at <= now) {
-            self.query(now, ports);
+        let links = &self.qpair.end.links;
+        if let Some((header, body)) = self.liveness.query(now, is_admin, links, &self.nqn) {
+            for &(link, Route { port, peer }) in &self.routes {
+                ports.put(port, peer, FrameHeader { link, ..header }, &body);
+            }
         }
         let peer_token = self.qpair.end.links.peer_token();
         self.late.put(now, ports, peer_token, &self.nqn);
@@ -245,23 +204,6 @@ impl EtherLane {
                 self.prefer(|port| numa::detour(ports.node(port)));
             }
             self.settle(now, ports);
-        }
-    }
-
-    fn query(&mut self, now: Instant, ports: &mut Ports) {
-        self.queried_at = Some(now);
-        let links = &self.qpair.end.links;
-        let query = Query {
-            token: links.peer_token().into(),
-            host_token: links.token().into(),
-            nqn_length: (self.nqn.len() as u16).into(),
-            reserved: [0; 6],
-        };
-        let body = [query.as_bytes(), self.nqn.as_bytes()].concat();
-        for &(link, Route { port, peer }) in &self.routes {
-            let (kind, token) = (FrameType::Query as u8, query.token);
-            let header = FrameHeader { kind, token, link, ..FrameHeader::default() };
-            ports.put(port, peer, header, &body);
         }
     }
 
@@ -310,20 +252,9 @@ impl EtherLane {
     }
 
     /// What must be known to end it for good.
-    pub(crate) fn past(&self) -> PastLane {
-        let links = &self.qpair.end.links;
-        let socket_number = |link| links.peer_socket_number(link).unwrap_or(0);
-        PastLane {
-            endpoint: self.endpoint,
-            token: links.token(),
-            peer_token: links.peer_token(),
-            nqn: self.nqn.clone(),
-            links: self
-                .routes
-                .iter()
-                .map(|&(link, route)| (link, route, socket_number(link)))
-                .collect(),
-        }
+    pub(crate) fn earlier(&self) -> EarlierLane {
+        let routes = self.routes.iter().copied();
+        EarlierLane::new(self.endpoint, self.nqn.clone(), &self.qpair.end.links, routes)
     }
 
     /// How it stands with its part of every link.
@@ -359,7 +290,8 @@ pub(super) mod tests {
     use roadtrain_proto::ether::host::Config;
     use roadtrain_proto::ether::links::Links;
     use roadtrain_proto::policy::PolicyConfig;
-    use roadtrain_wire::zerocopy::FromZeros;
+    use roadtrain_wire::ether::setup::Leave;
+    use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
     pub(in super::super) const START: Instant = Instant(1_000_000_000);
     pub(in super::super) const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -425,25 +357,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_lane_is_believed_if_nobody_does() {
-        let unknown = leave(Reason::UnknownToken);
-        let mut lane = lane();
-        let ms = |ms| START + Duration::from_millis(ms);
-        let hear =
-            |lane: &mut EtherLane, at, kind, body: &[u8]| deliver(lane, at, PEER, kind, body);
-        hear(&mut lane, ms(1), FrameType::Leave, unknown.as_bytes());
-        assert!(lane.check(ms(1000)).is_ok(), "nobody was asked");
-        lane.queried_at = Some(ms(400));
-        hear(&mut lane, ms(401), FrameType::Leave, unknown.as_bytes());
-        hear(&mut lane, ms(402), FrameType::Ack, &[]);
-        assert!(lane.check(ms(1000)).is_ok(), "another one knows it");
-        lane.queried_at = Some(ms(1400));
-        hear(&mut lane, ms(1401), FrameType::Leave, unknown.as_bytes());
-        assert!(lane.check(ms(1402)).is_ok(), "another one may know it");
-        assert!(matches!(lane.check(ms(1502)), Err(LinkError::Left(Reason::UnknownToken))));
-    }
-
-    #[test]
     fn a_lane_ends_when_the_target_says_so() {
         let mut lane = lane();
         let stranger = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -462,14 +375,5 @@ pub(super) mod tests {
         assert!(lane.check(second(7)).is_ok());
         assert!(matches!(lane.check(second(8)), Err(LinkError::Silent)));
         assert!(lane.deadline(false) <= Some(second(8)));
-    }
-
-    #[test]
-    fn only_the_admin_queue_asks_when_it_is_quiet() {
-        let mut lane = lane();
-        assert_eq!(lane.query_at(false), None);
-        assert_eq!(lane.query_at(true), Some(START + QUIET));
-        lane.queried_at = Some(START + QUIET);
-        assert_eq!(lane.query_at(true), Some(START + QUIET + QUERY_EVERY));
     }
 }

@@ -2,8 +2,9 @@
 //! that lead elsewhere from then on, because an end of theirs has another address.
 
 use super::discovery::Path;
-use super::lane::{Linked, Route};
+use super::lane::Linked;
 use super::ports::{Heard, Ports};
+use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{Join, Joined};

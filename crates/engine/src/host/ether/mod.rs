@@ -14,7 +14,7 @@
 //! | `topology` | which links a lane has, as interfaces come and go |
 //! | `reconnect` | whether a lane's links still suit |
 //! | `port_writer` | its frames on their way to the ports |
-//! | `fence` | ends the lanes of the past before others take their place |
+//! | `fence` | ends the host's earlier lanes before it makes others |
 
 mod address;
 mod ask;
@@ -33,7 +33,7 @@ mod topology;
 pub use address::EtherAddress;
 pub use discovery::{EtherOffer, discover_ether};
 pub(crate) use discovery::{Path, Target, find};
-pub(crate) use fence::{Past, PastLane};
+pub(crate) use fence::end_lanes;
 pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
 pub(crate) use path_discovery::{Found, PathDiscovery, Whereabouts};

@@ -3,11 +3,11 @@
 
 use super::address::EtherAddress;
 use super::discovery::{Path, find_more};
-use super::lane::Route;
 use super::ports::{Ports, beside};
 use super::probe::probe;
 use super::topology::Survey;
 use crate::host::link::LinkError;
+use roadtrain_proto::ether::fence::{Fence, Route};
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +35,13 @@ pub(crate) struct Found {
     pub(crate) endpoint: [u8; 16],
     pub(crate) path: Path,
     pub(crate) addresses: Arc<[MacAddress]>,
+}
+
+impl Found {
+    /// The `fence` may end earlier lanes over it, too.
+    pub(crate) fn tell(&self, fence: &mut Fence) {
+        fence.add_route(&self.endpoint, self.path.route);
+    }
 }
 
 impl Survey {

@@ -1,8 +1,9 @@
 //! How large a frame a link takes: what is between the ports may take less than they do.
 
-use super::ask::{Pace, Question, ask};
+use super::ask::{Question, ask};
 use super::discovery::Path;
 use super::ports::{Heard, Ports};
+use roadtrain_proto::ether::asking::Pace;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
 use std::io;
 use std::time::Duration;

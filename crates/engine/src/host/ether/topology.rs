@@ -1,10 +1,11 @@
 //! Which links a lane has, as interfaces of both ends come and go.
 
 use super::discovery::Path;
-use super::lane::{EtherLane, Linked, Route, route};
+use super::lane::{EtherLane, Linked, route};
 use super::late::put_join;
 use super::ports::{Heard, Ports};
 use super::reconnect::is_small;
+use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::ether::setup::{Joined, addresses};

@@ -2,9 +2,10 @@
 
 use super::{LinkError, Shared, Transport};
 use crate::host::api::Completion;
-use crate::host::ether::{EtherLane, Heard, PastLane, Ports, Source};
+use crate::host::ether::{EtherLane, Heard, Ports, Source};
 use crate::host::requests::{Ending, LaneRequests};
 use crate::stats::LaneStats;
+use roadtrain_proto::ether::fence::EarlierLane;
 use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{Batcher, Urgency};
@@ -102,8 +103,8 @@ impl Transport for EtherLink {
         self.lane.move_to(now, ports, lanes);
     }
 
-    fn past(&self) -> Option<PastLane> {
-        Some(self.lane.past())
+    fn earlier(&self) -> Option<EarlierLane> {
+        Some(self.lane.earlier())
     }
 
     fn gathers(&mut self) -> bool {

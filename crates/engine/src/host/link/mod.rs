@@ -9,12 +9,13 @@ pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
 use super::api::{Completion, Request};
-use super::ether::{PastLane, Ports};
+use super::ether::Ports;
 use super::requests::{LaneRequests, command, urgency};
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
 use crate::transports::transports;
+use roadtrain_proto::ether::fence::EarlierLane;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{Batcher, Urgency};
@@ -107,7 +108,7 @@ transports! {
         /// A reactor takes it over, with its ports.
         fn move_to(self: &mut Self, now: Instant, ports: &Ports, lanes: usize) {}
         /// What must be known to end it for good when it was given up; nothing if that needs nothing.
-        fn past(self: &Self) -> Option<PastLane> {
+        fn earlier(self: &Self) -> Option<EarlierLane> {
             None
         }
         /// Whether what it could send had better wait for what the next frames will add. Over TCP one receive takes

@@ -3,14 +3,15 @@
 
 use super::{Bucket, Drop, Drops, JoinRequest, QueryRequest, Reply, Request};
 use crate::target::control::Control;
+use roadtrain_proto::ether::setup::{Inquiry, answer};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, with_nqn};
+use roadtrain_wire::ether::setup::{Join, Joined, Offer, with_nqn};
 use roadtrain_wire::ether::{
-    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress, VERSION,
+    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress,
 };
 use roadtrain_wire::fabrics::NQN_BYTES_MAX;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::{FromBytes, FromZeros, IntoBytes};
+use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
 /// Most links of a lane.
 const LINKS_MAX: u8 = 16;
@@ -35,18 +36,6 @@ pub(in crate::target) struct Listener {
     probes: Bucket,
     joins: Bucket,
     queries: Bucket,
-}
-
-/// An answer's header.
-pub(in crate::target) fn answer(kind: FrameType, to: &FrameHeader, token: u64) -> FrameHeader {
-    FrameHeader {
-        version: VERSION,
-        kind: kind as u8,
-        token: token.into(),
-        socket_number: to.reply,
-        link: to.link,
-        ..FrameHeader::default()
-    }
 }
 
 /// The answer to a Join that cannot be, at a port for frames of `frame_bytes`.
@@ -86,8 +75,7 @@ impl Listener {
             FrameType::Discover => self.offer(now, heard, control, replies).map(|()| None),
             FrameType::Probe => self.probed(now, heard, replies).map(|()| None),
             FrameType::Join => self.join(now, heard, control, replies),
-            FrameType::Query => self.query(now, heard, control).map(Some),
-            FrameType::Leave => self.leave(now, heard).map(Some),
+            FrameType::Query | FrameType::Leave => self.query(now, heard, control).map(Some),
             _ => Err(Drop::Type),
         };
         request.unwrap_or_else(|drop| {
@@ -168,36 +156,22 @@ impl Listener {
         Err(Drop::Setup)
     }
 
+    /// A host asks for a lane, or ends one that is not there any more, or whose socket number it does not know.
     fn query(
         &mut self,
         now: Instant,
         heard: &Heard<'_>,
         control: &Control,
     ) -> Result<Request, Drop> {
-        let &Heard { port, source, header, body, .. } = heard;
-        let named = with_nqn(body, |query: &Query| query.nqn_length.get());
-        let (query, nqn) = named.ok_or(Drop::Setup)?;
+        let &Heard { port, source, header, kind, body, .. } = heard;
+        let (inquiry, nqn) = Inquiry::read(&header, kind, body).ok_or(Drop::Setup)?;
         if !self.queries.take(now) {
             return Err(Drop::Rate);
         }
-        if !control.serves(nqn) {
-            return Err(Drop::Setup); // another target's
+        match nqn {
+            Some(nqn) if !control.serves(nqn) => Err(Drop::Setup), // another target's
+            _ => Ok(Request::Query(QueryRequest { port, source, header, inquiry })),
         }
-        let (token, host_token) = (query.token.get(), query.host_token.get());
-        let query = QueryRequest { port, source, header, token, host_token, leaves: false };
-        Ok(Request::Query(query))
-    }
-
-    /// A host ends a lane that is not there any more, or whose socket number it does not know.
-    fn leave(&mut self, now: Instant, heard: &Heard<'_>) -> Result<Request, Drop> {
-        let &Heard { port, source, header, body, .. } = heard;
-        let (leave, _) = Leave::ref_from_prefix(body).map_err(|_| Drop::Setup)?;
-        if !self.queries.take(now) {
-            return Err(Drop::Rate);
-        }
-        let (token, host_token) = (header.token.get(), leave.token.get());
-        let query = QueryRequest { port, source, header, token, host_token, leaves: true };
-        Ok(Request::Query(query))
     }
 }
 

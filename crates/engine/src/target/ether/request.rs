@@ -1,5 +1,6 @@
 //! What a host asks of the reactor that has its lane, or is to have it.
 
+use roadtrain_proto::ether::setup::Inquiry;
 use roadtrain_wire::ether::setup::Join;
 use roadtrain_wire::ether::{FrameHeader, MacAddress};
 use std::sync::Arc;
@@ -22,11 +23,7 @@ pub(in crate::target) struct QueryRequest {
     pub(in crate::target) port: usize,
     pub(in crate::target) source: MacAddress,
     pub(in crate::target) header: FrameHeader,
-    /// Of the lane: ours and the host's.
-    pub(in crate::target) token: u64,
-    pub(in crate::target) host_token: u64,
-    /// It was a Leave.
-    pub(in crate::target) leaves: bool,
+    pub(in crate::target) inquiry: Inquiry,
 }
 
 /// What is for the reactor that has the lane: the one that the host's token says.
@@ -41,7 +38,7 @@ impl Request {
     pub(in crate::target) fn host_token(&self) -> u64 {
         match self {
             Request::Join(join) => join.join.token.get(),
-            Request::Query(query) => query.host_token,
+            Request::Query(query) => query.inquiry.host_token,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::target::ether::ports::{self, PortState};
 use arrivals::{Command, LastPiece, Piece, octets};
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::frame_writer::FrameWriter;
-use roadtrain_proto::ether::target::{Qpair, RxEvent};
+use roadtrain_proto::ether::target::{Asked, Qpair, RxEvent};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
@@ -26,9 +26,6 @@ use std::time::Duration;
 
 /// Longest wait for the acknowledgement of a lane's last answer.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
-
-/// Longest wait for a sign of life of a host that connects again.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// A link of the lane, as it was joined.
 #[derive(Clone, Copy, Debug)]
@@ -63,10 +60,6 @@ pub(in crate::target) struct Ether {
     pub(in crate::target) heard: Instant,
     /// The host has disconnected: until when its acknowledgement is waited for.
     ending: Option<Instant>,
-    /// The host is asked for a sign of life: until when.
-    asked: Option<Instant>,
-    /// I/O commands came: they may still be executed.
-    has_worked: bool,
     stats: LaneStats,
 }
 
@@ -150,8 +143,6 @@ impl Ether {
             held: 0,
             heard: now,
             ending: None,
-            asked: None,
-            has_worked: false,
             stats: LaneStats::default(),
         }
     }
@@ -245,7 +236,10 @@ impl Carry for Ether {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        [self.qpair.end.deadline(), self.ending, self.asked].into_iter().flatten().min()
+        [self.qpair.end.deadline(), self.ending, self.qpair.host.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn stats(&self) -> LaneStats {
@@ -270,7 +264,7 @@ impl Carry for Ether {
         if self.ending.is_some_and(|until| self.held == 0 || until <= now) {
             return Some("disconnected by the host");
         }
-        self.asked.is_some_and(|until| until <= now).then_some("its host connects again")
+        self.qpair.host.is_over(now).then_some("its host connects again")
     }
 
     fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
@@ -318,23 +312,19 @@ impl TargetLane {
             return false;
         };
         let Transport::Ether(ether) = &mut self.transport else { return false };
-        if !ether.has_worked {
-            control.answered(presence); // nothing of it can be executed late
-        } else if ether.asked.is_none() {
-            ether.asked = Some(now + SIGN_OF_LIFE);
-            ether.qpair.end.links.ask();
-            return true;
+        let Qpair { end, host, .. } = &mut ether.qpair;
+        let asked = host.ask(now, &mut end.links);
+        if asked == Asked::Harmless {
+            control.answered(presence);
         }
-        false
+        asked == Asked::Now
     }
 
     /// Tells that the host has the lane, if it was asked and has answered.
     fn hear_answer(&mut self, control: &Control) {
         if let Transport::Ether(ether) = &mut self.transport
-            && ether.asked.is_some()
-            && ether.qpair.end.links.has_answered()
+            && ether.qpair.host.is_answered(&ether.qpair.end.links)
         {
-            ether.asked = None;
             self.session.presence().into_iter().for_each(|presence| control.answered(presence));
         }
     }
@@ -380,8 +370,6 @@ impl TargetLane {
 
     fn take_commands(&mut self, shared: &mut Shared, body: &[u8]) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
-        let is_io = self.session.queue().is_some_and(|connected| connected.qid > 0);
-        ether.has_worked |= is_io && !ether.commands.is_empty();
         let mut commands = std::mem::take(&mut ether.commands);
         for command in commands.drain(..) {
             self.take_command(shared, command, body)?;

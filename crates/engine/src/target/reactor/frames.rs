@@ -8,16 +8,16 @@ use super::lanes::Lanes;
 use crate::clock;
 use crate::ether::port::Port;
 use crate::reactor::List;
-use crate::target::ether::listener::{Heard, Listener, answer};
+use crate::target::ether::listener::{Heard, Listener};
 use crate::target::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
 use crate::target::lane::ether::Link;
 use crate::target::lane::{LaneError, Shared, TargetLane};
 use crate::target::order::Order;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::ether::setup::{Inquiry, Verdict};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
-use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::HashMap;
 use std::mem;
 use std::time::Duration;
@@ -103,17 +103,8 @@ impl Frames {
     }
 
     /// Tells a host that its lane is not there.
-    fn deny(
-        &mut self,
-        port: usize,
-        to: MacAddress,
-        asked: &FrameHeader,
-        token: u64,
-        host_token: u64,
-    ) {
-        let reason = (Reason::UnknownToken as u16).into();
-        let leave = Leave { token: token.into(), reason, endpoint: endpoint_tag(&self.endpoint) };
-        let header = answer(FrameType::Leave, asked, host_token);
+    fn deny(&mut self, port: usize, to: MacAddress, asked: &FrameHeader, inquiry: Inquiry) {
+        let (header, leave) = inquiry.deny(asked, &self.endpoint);
         self.replies.push(Reply::new(port, to, header, leave.as_bytes()));
     }
 }
@@ -243,9 +234,9 @@ impl Frames {
         header: &FrameHeader,
         body: &[u8],
     ) {
-        let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
+        let Some((inquiry, _)) = Inquiry::read(header, FrameType::Leave, body) else { return };
         if self.leaves.take(now) {
-            self.deny(port, to, header, header.token.get(), leave.token.get());
+            self.deny(port, to, header, inquiry);
         }
     }
 
@@ -287,27 +278,26 @@ impl Frames {
     }
 
     fn answer_query(&mut self, lanes: &mut Lanes, query: &QueryRequest) {
-        let &QueryRequest { port, source, header, token, host_token, leaves } = query;
-        let Some(index) = lane_with(lanes, token) else {
-            return self.deny(port, source, &header, token, host_token);
-        };
+        let &QueryRequest { port, source, header, inquiry } = query;
+        let index = lane_with(lanes, inquiry.token);
+        let ether = index.and_then(|index| lanes.table.get(index)).and_then(TargetLane::ether);
+        let known = ether.map(|ether| ether.qpair.end.links.peer_token());
+        let (index, verdict) = (index.unwrap_or_default(), inquiry.verdict(known));
         let now = lanes.shared.now;
-        let answered = lanes.use_lane(index, |lane, _| {
-            let Some(ether) = lane.ether_mut() else { return Ok(()) };
-            if ether.qpair.end.links.peer_token() != host_token {
-                return Ok(());
-            }
-            if leaves {
-                // From wherever: perhaps none of its links leads here any more. When it is repeated that is answered.
-                return Err(LaneError::Closed);
-            }
-            let is_link = |(_, link): &(u8, Link)| (link.port, link.peer) == (port, source);
-            let link = ether.links().find(is_link);
-            if let Some((link, _)) = link {
-                ether.qpair.end.links.acknowledge(now, link);
-            }
-            Ok(())
-        });
+        let answered = match verdict {
+            Verdict::Deny => return self.deny(port, source, &header, inquiry),
+            Verdict::Ignore => return,
+            Verdict::End => lanes.use_lane(index, |_, _| Err(LaneError::Closed)),
+            Verdict::Acknowledge => lanes.use_lane(index, |lane, _| {
+                let is_link = |(_, link): &(u8, Link)| (link.port, link.peer) == (port, source);
+                let Some(ether) = lane.ether_mut() else { return Ok(()) };
+                let link = ether.links().find(is_link);
+                if let Some((link, _)) = link {
+                    ether.qpair.end.links.acknowledge(now, link);
+                }
+                Ok(())
+            }),
+        };
         if answered.is_some() {
             lanes.end_turn(index);
         }

@@ -4,6 +4,7 @@
 //! copies data to its place in the damq, executes what [`RxEvent::Command`] names, and answers with [`Qpair::respond`]
 //! or [`Qpair::respond_with_data`]. A slot's data stays until [`RxEvent::Released`].
 
+mod host_check;
 mod receive;
 mod slots;
 
@@ -19,6 +20,8 @@ use roadtrain_wire::ether::PAGE_BYTES;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use slots::{Slot, Slots, State};
+
+pub use host_check::{Asked, HostCheck};
 
 /// What the ends of a lane have agreed on, and how this one sends.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +79,8 @@ pub struct Qpair {
     damq_bytes: u64,
     data_bytes_max: u32,
     is_io: bool,
+    /// Whether its host still has the lane.
+    pub host: HostCheck,
     class: Class,
     in_store: u32,
     /// Slots whose response was just acknowledged.
@@ -108,6 +113,7 @@ impl Qpair {
             damq_bytes: u64::from(config.pages) * PAGE_BYTES as u64,
             data_bytes_max,
             is_io: false,
+            host: HostCheck::default(),
             class: Class::Normal,
             in_store: 0,
             released: Vec::new(),

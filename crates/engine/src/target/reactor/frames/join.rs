@@ -3,7 +3,7 @@
 use crate::ether::port::Port;
 use crate::platform::numa;
 use crate::target::ether::damq::{self, Damq};
-use crate::target::ether::listener::{answer, refusal};
+use crate::target::ether::listener::refusal;
 use crate::target::ether::{Drop, JoinRequest, Reply};
 use crate::target::lane::ether::{Ether, EtherLane, Link};
 use crate::target::lane::{LaneError, TargetLane};
@@ -11,6 +11,7 @@ use crate::target::reactor::frames::Frames;
 use crate::target::reactor::lanes::Lanes;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::setup::answer;
 use roadtrain_proto::ether::target::{Config, Qpair};
 use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{ADDRESSES_MAX, Join, Joined, join_flags};
