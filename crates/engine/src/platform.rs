@@ -21,8 +21,8 @@ mod topology;
 pub use cpus::Cpus;
 pub use files::raise_open_files;
 pub use placement::{Affinity, Placement, Threads, affinities, home, memory_nodes};
-pub(crate) use route::Route;
 use route::interface_names;
+pub(crate) use route::{Route, packets_core};
 pub use topology::{Interface, Node, Topology};
 
 use std::net::SocketAddr;

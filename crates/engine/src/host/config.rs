@@ -93,6 +93,12 @@ impl HostConfig {
         self.reactors.unwrap_or(self.cores.len()).clamp(1, lanes.max(1))
     }
 
+    /// The core of the reactor that lane `number` (over all reactors) is dealt to, if that has one.
+    pub(super) fn core_of(&self, number: usize) -> Option<usize> {
+        let reactors = self.reactors.unwrap_or(self.cores.len()).max(1);
+        self.cores.get(number % reactors % self.cores.len().max(1)).copied()
+    }
+
     /// What a controller is connected with.
     pub(super) fn wants(&self) -> Wants {
         Wants {

@@ -27,6 +27,24 @@ pub(crate) fn bind_thread(affinity: &Affinity) {
     }
 }
 
+/// The calling thread, kept on a core for a while. Dropping it lets the thread run where it might before.
+pub(crate) struct Stay(CpuSet);
+
+/// Keeps the calling thread on `core`, if it may run there.
+pub(crate) fn stay_on(core: usize) -> Option<Stay> {
+    let before = sched_getaffinity(None).ok()?;
+    run_on(&Cpus::from_iter([core])).ok()?;
+    Some(Stay(before))
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.0) {
+            warn!("cannot run again where it ran before: {error}");
+        }
+    }
+}
+
 /// What using a device on `node` costs this thread: nothing on its own node, or where either is not known.
 pub(crate) fn detour(node: Option<u32>) -> Duration {
     if node.is_some_and(nodes::is_far) { DETOUR } else { Duration::ZERO }
@@ -83,6 +101,20 @@ mod tests {
             allowed()
         });
         assert_eq!(seen.join().unwrap(), Cpus::from_iter([cpu]));
+    }
+
+    #[test]
+    fn a_thread_stays_on_a_core_for_a_while() {
+        let seen = thread::spawn(|| {
+            let before = allowed();
+            let core = before.iter().last().expect("we run somewhere");
+            let stay = stay_on(core);
+            let there = (stay.is_some(), allowed(), current_core());
+            drop(stay);
+            (there == (true, Cpus::from_iter([core]), Some(core)), allowed() == before)
+        });
+        assert_eq!(seen.join().unwrap(), (true, true));
+        assert!(stay_on(CpuSet::MAX_CPU).is_none());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Which network interfaces connections use: the one that has our address, or those that were named.
 
+use socket2::SockRef;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::ptr;
 
 /// What is known about the way of connections.
@@ -24,7 +26,7 @@ impl Route {
         Route {
             interfaces: Vec::new(),
             local: local.map(|address| address.ip().to_canonical()),
-            incoming_cpu: socket.cpu_affinity().ok(),
+            incoming_cpu: packets_core(socket),
         }
     }
 
@@ -39,6 +41,12 @@ impl Route {
         let all = addresses().unwrap_or_default();
         all.into_iter().find(|(_, ip)| *ip == local).map(|(name, _)| name).into_iter().collect()
     }
+}
+
+/// The core that has processed the last packet of a connection, if one is known.
+pub(crate) fn packets_core(socket: &impl AsFd) -> Option<usize> {
+    let core = SockRef::from(socket).cpu_affinity().ok()?;
+    i32::try_from(core).is_ok().then_some(core) // -1: none yet
 }
 
 /// The interfaces that have one of `listened`; all of them where one is any.

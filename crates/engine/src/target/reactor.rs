@@ -24,12 +24,13 @@ use accept::Listeners;
 use frames::{Frames, Hosts};
 use lanes::Lanes;
 use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::target::flows::Flows;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::Completions;
 use std::io;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timers::Timers;
 
@@ -51,11 +52,13 @@ pub(super) struct Reactor {
     peers: Peers,
 }
 
-/// Every reactor of the target: connections are dealt out in turn.
+/// Every reactor of the target.
 struct Peers {
     /// Which of them this one is.
     number: usize,
     all: Vec<Outbox<Order>>,
+    /// Which of them a connection is on.
+    flows: Arc<Mutex<Flows>>,
 }
 
 /// What a reactor is made from; built on the thread that runs it.
@@ -63,8 +66,9 @@ pub(super) struct Parts {
     pub(super) number: usize,
     pub(super) ether: EtherParts,
     pub(super) inbox: Inbox<Order>,
-    /// Every reactor, this one too: connections are dealt out in turn.
+    /// Every reactor, this one too.
     pub(super) peers: Vec<Outbox<Order>>,
+    pub(super) flows: Arc<Mutex<Flows>>,
     pub(super) control: Arc<Control>,
     /// Of connections over TCP.
     pub(super) tickets: Arc<Tickets>,
@@ -98,7 +102,7 @@ impl Reactor {
             frames,
             listeners: Listeners::new(parts.tickets),
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
-            peers: Peers { number: parts.number, all: parts.peers },
+            peers: Peers { number: parts.number, all: parts.peers, flows: parts.flows },
         })
     }
 

@@ -22,6 +22,7 @@ use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::target::flows::Flows;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
     ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place, Target, TargetConfig,
@@ -30,8 +31,8 @@ use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{error, info};
@@ -394,6 +395,8 @@ fn spawn(
         mailboxes.map_err(system("mailbox"))?.into_iter().unzip();
     control.set_reactors(outboxes.clone());
     let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
+    let cores = affinities.iter().map(|affinity| affinity.cpus.single()).collect();
+    let flows = Arc::new(Mutex::new(Flows::new(cores)));
     let mut reactors = Reactors::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
@@ -404,6 +407,7 @@ fn spawn(
             inbox,
             peers: outboxes.clone(),
             control: control.clone(),
+            flows: flows.clone(),
             tickets: tickets.clone(),
             qpair: QpairConfig {
                 digests: config.digests,

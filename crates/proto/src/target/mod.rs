@@ -14,7 +14,9 @@
 //!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 
 pub mod execution;
+pub mod flows;
 pub mod io;
+
 pub mod presence;
 pub mod qpair;
 pub mod session;

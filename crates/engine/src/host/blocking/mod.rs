@@ -2,6 +2,7 @@
 
 #[cfg(feature = "ether")]
 mod ether;
+mod near;
 mod tcp;
 
 use super::address::Address;
@@ -114,7 +115,9 @@ impl BlockingQpair {
         fence: &mut Fence,
     ) -> Result<Self, LinkError> {
         let wire: Box<dyn Wire> = match &config.address {
-            Address::Tcp(address) => Box::new(tcp(*address, config, entries, config.timeout)?),
+            Address::Tcp(address) => {
+                Box::new(tcp(*address, config, entries, (config.timeout, None))?)
+            }
             Address::Name(name) => Box::new(tcp_by_name(name, config, entries)?),
             #[cfg(feature = "ether")]
             Address::Ether(address) => address.connect(config, entries, fence)?,
@@ -223,7 +226,8 @@ fn tcp_by_name(name: &TargetName, config: &HostConfig, entries: u16) -> Result<T
     let mut failures = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now()).max(CONNECT_TIME_MIN);
-        match tcp(address, config, entries, left / (addresses.len() - at) as u32) {
+        let timeout = left / (addresses.len() - at) as u32;
+        match tcp(address, config, entries, (timeout, None)) {
             Ok(wire) => {
                 name.connected(address);
                 return Ok(wire);
@@ -234,11 +238,12 @@ fn tcp_by_name(name: &TargetName, config: &HostConfig, entries: u16) -> Result<T
     Err(LinkError::Nowhere(failures.join("; ")))
 }
 
+/// A connection whose packets are processed on `core`, if that can be had.
 fn tcp(
     address: SocketAddr,
     config: &HostConfig,
     entries: u16,
-    timeout: Duration,
+    (timeout, core): (Duration, Option<usize>),
 ) -> Result<TcpWire, LinkError> {
     let qpair = Config {
         digests: config.digests,
@@ -246,7 +251,7 @@ fn tcp(
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let wire = TcpWire::connect(address, qpair, timeout)?;
+    let wire = TcpWire::connect(address, qpair, timeout, core)?;
     wire.watch_peer(config.io_timeout)?;
     Ok(wire)
 }

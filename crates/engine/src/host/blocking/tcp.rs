@@ -1,12 +1,13 @@
 //! The same over a TCP connection.
 
+use super::near::connect_near;
 use super::{Completed, Wire, tcp, wait_readable};
 use crate::connection::Connection;
 use crate::gather::{Gather, GatherWriter, Sent};
 use crate::host::config::HostConfig;
 use crate::host::link::{Link, LinkError, TcpLink};
 use crate::host::stopping::poll;
-use crate::platform::Route;
+use crate::platform::{Route, numa, packets_core};
 use crate::stream::{Incoming, Stream};
 use crate::{clock, tuning};
 use roadtrain_proto::host::overdue::IoTimer;
@@ -32,19 +33,26 @@ pub(in crate::host) struct TcpWire {
 }
 
 impl TcpWire {
-    /// Connects the socket and initialises the NVMe/TCP connection, within `timeout`.
+    /// Connects the socket and initialises the NVMe/TCP connection, within `timeout`. Its packets are processed on
+    /// `core` if that can be had.
     pub(super) fn connect(
         address: SocketAddr,
         config: Config,
         timeout: Duration,
+        core: Option<usize>,
     ) -> Result<Self, LinkError> {
         let deadline = Instant::now() + timeout;
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        tuning::tune_socket(&socket)?;
+        // Until the target has accepted it: it, too, asks where its packets come in.
+        let _here = core.and_then(numa::stay_on);
+        let socket = connect_near(core, || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let socket = connected(address, left)?;
+            let packets_core = packets_core(&socket);
+            Ok((socket, packets_core))
+        })?;
         // However this process ends, nothing that the target has not got yet is to reach it afterwards: a successor
         // repeats it, and newer writes with it. Who ends in order says so.
         socket.set_linger(Some(Duration::ZERO))?;
-        connect(&socket, address, timeout)?;
         let mut wire = TcpWire {
             stream: Stream::Plain(socket.into()),
             address,
@@ -78,9 +86,10 @@ impl Wire for TcpWire {
         &self,
         config: &HostConfig,
         entries: u16,
-        _number: u16,
+        number: u16,
     ) -> Result<Box<dyn Wire>, LinkError> {
-        Ok(Box::new(tcp(self.address, config, entries, config.timeout)?))
+        let near = (config.timeout, config.core_of(number.into()));
+        Ok(Box::new(tcp(self.address, config, entries, near)?))
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
@@ -183,6 +192,14 @@ impl Wire for TcpWire {
     fn close(self: Box<Self>) {
         self.stream.linger_on_close();
     }
+}
+
+/// A socket that is connected.
+fn connected(address: SocketAddr, timeout: Duration) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    tuning::tune_socket(&socket)?;
+    connect(&socket, address, timeout)?;
+    Ok(socket)
 }
 
 /// Leaves the socket blocking.

@@ -1,6 +1,7 @@
-//! Connections over TCP: how they come, and to which reactor they go.
+//! Connections over TCP: how they come.
 
 use super::Peers;
+use crate::platform::packets_core;
 use crate::reactor::event::{self, mark};
 use crate::ring::Ring;
 use crate::target::listeners::ListenSocket;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tracing::{debug, warn};
 
 /// Connections accepted before the lanes of this reactor have a turn, and those that make room are ended.
@@ -26,12 +27,11 @@ pub(super) struct Listeners {
     /// Those that failed pause until the next look at keep-alive timers.
     pub(super) paused: Vec<u32>,
     tickets: Arc<Tickets>,
-    next_peer: usize,
 }
 
 impl Listeners {
     pub(super) fn new(tickets: Arc<Tickets>) -> Self {
-        Listeners { open: BTreeMap::new(), next: 0, paused: Vec::new(), tickets, next_peer: 0 }
+        Listeners { open: BTreeMap::new(), next: 0, paused: Vec::new(), tickets }
     }
 
     pub(super) fn close(&mut self) {
@@ -55,7 +55,7 @@ impl Listeners {
         }
     }
 
-    /// Takes connections that wait, and deals them out.
+    /// Takes connections that wait. Each goes to the reactor on the core that processes its packets, if there is one.
     pub(super) fn accept(&mut self, ring: &mut Ring, peers: &Peers, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
             let Some(ListenSocket { socket, settings }) = self.open.get(&listener) else {
@@ -87,9 +87,10 @@ impl Listeners {
         if let Some(number) = instead_of {
             peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
         }
-        let outbox = &peers.all[self.next_peer % peers.all.len()];
-        self.next_peer += 1;
-        outbox.send(Order::Adopt { socket: prepare(stream), peer, ticket, settings });
+        let mut flows = peers.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        let reactor = flows.choose(packets_core(&stream));
+        drop(flows);
+        peers.all[reactor].send(Order::Adopt { socket: prepare(stream), peer, ticket, settings });
     }
 }
 
