@@ -3,7 +3,7 @@
 use super::address::EtherAddress;
 use super::ask::{Question, ask};
 use super::ports::{Heard, Ports, beside};
-use super::topology::Survey;
+use super::route::{Path, Survey};
 use crate::host::error::HostError;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::asking::Pace;
@@ -40,14 +40,6 @@ pub struct EtherOffer {
     pub frame_bytes: u16,
     /// NQN of the subsystem.
     pub nqn: String,
-}
-
-/// A link that leads to the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Path {
-    pub(crate) route: Route,
-    /// Largest frame.
-    pub(crate) frame_bytes: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Makes a lane: Join over every link.
 
 use super::ask::{Question, ask};
-use super::discovery::Path;
-use super::lane::{EtherLane, LaneParts, Linked};
+use super::lane::{EtherLane, LaneParts};
 use super::late::{LateJoins, put_join};
 use super::ports::{Heard, Ports};
+use super::route::{FRAME_MIN, HEADS_BYTES, Linked, Path};
 use crate::clock;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::Packing;
@@ -12,10 +12,11 @@ use roadtrain_proto::ether::asking::Pace;
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::ether::host::{Config, Qpair};
 use roadtrain_proto::ether::links::{LINKS_MAX, Links};
+use roadtrain_proto::ether::liveness::Liveness;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{Join, Joined, addresses, join_flags};
-use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameType, MacAddress};
+use roadtrain_wire::ether::{FrameType, MacAddress};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 use std::sync::Arc;
@@ -31,10 +32,6 @@ const PACE: Pace = Pace {
 const JUMBO_BYTES: u16 = 8400;
 /// Octets of a piece, where frames are large enough.
 const PIECE_BYTES: u16 = 4096;
-/// Smallest frame that holds a piece as small as they may be.
-pub(super) const FRAME_MIN: u16 = HEADS_BYTES + 1024;
-/// Octets of a frame with a piece beside those of the piece.
-const HEADS_BYTES: u16 = (FRAME_HEADER_BYTES + DATA_RECORD_BYTES) as u16;
 /// Fewest and most entries of a queue.
 const ENTRIES: std::ops::RangeInclusive<u16> = 2..=1024;
 
@@ -243,8 +240,16 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane
     for (route, join) in unanswered {
         late.unanswered(now, route, join);
     }
-    let parts = LaneParts { qpair: Qpair::new(config, links), routes, late, addresses };
-    EtherLane::new(now, parts, ports, wanted)
+    let parts = LaneParts {
+        qpair: Qpair::new(config, links),
+        routes,
+        late,
+        addresses,
+        endpoint: wanted.endpoint,
+        nqn: wanted.nqn.clone(),
+        liveness: Liveness::new(now, wanted.silence_max),
+    };
+    EtherLane::new(now, parts, ports)
 }
 
 /// Octets of a piece with which frames of `frame_bytes` carry most.

@@ -1,19 +1,18 @@
 //! A lane that was made: a queue pair, and the ports that its links go over.
 
-use super::join::Joining;
 use super::late::LateJoins;
 use super::port_writer::{Built, PortWriter, Source};
 use super::ports::{Heard, Ports};
 use super::reconnect::ReconnectCheck;
+use super::route::route;
 use crate::host::counters::PathReading;
 use crate::host::link::LinkError;
 use crate::platform::numa;
-use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::fence::{EarlierLane, Route};
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
 use roadtrain_proto::ether::liveness::{Gone, Liveness};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::setup::{Join, Joined, Reason};
+use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,28 +21,6 @@ use std::time::Duration;
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
 /// Fewest numbers that there is room for, however many lanes share a port.
 const CREDITS_MIN: usize = 32;
-
-/// A link that a target has agreed to.
-pub(crate) struct Linked {
-    pub(crate) route: Route,
-    pub(crate) config: ChannelConfig,
-    /// The target's socket number to it.
-    pub(crate) socket_number: u16,
-}
-
-impl Linked {
-    /// What `join` and its answer, from `socket_number`, have agreed on.
-    pub(super) fn new(route: Route, join: &Join, joined: &Joined, socket_number: u16) -> Self {
-        let config = ChannelConfig {
-            link: join.link,
-            first_tx: join.first.get(),
-            first_rx: joined.first.get(),
-            window: joined.window.get(),
-            frame_bytes: join.frame.get().min(joined.frame.get()),
-        };
-        Linked { route, config, socket_number }
-    }
-}
 
 /// A lane.
 pub(crate) struct EtherLane {
@@ -80,17 +57,15 @@ pub(super) struct LaneParts {
     pub(super) late: LateJoins,
     /// The target's.
     pub(super) addresses: Vec<MacAddress>,
-}
-
-/// The route of a link.
-pub(super) fn route(routes: &[(u8, Route)], link: u8) -> Option<Route> {
-    let found = routes.iter().find(|(number, _)| *number == link);
-    found.map(|&(_, route)| route)
+    /// Which target's it is.
+    pub(super) endpoint: [u8; 16],
+    pub(super) nqn: Arc<str>,
+    pub(super) liveness: Liveness,
 }
 
 impl EtherLane {
-    pub(super) fn new(now: Instant, parts: LaneParts, ports: &Ports, joining: &Joining) -> Self {
-        let LaneParts { qpair, routes, late, addresses } = parts;
+    pub(super) fn new(now: Instant, parts: LaneParts, ports: &Ports) -> Self {
+        let LaneParts { qpair, routes, late, addresses, endpoint, nqn, liveness } = parts;
         EtherLane {
             qpair,
             routes,
@@ -101,11 +76,22 @@ impl EtherLane {
             sources: (0..ports.len()).map(|port| ports.mac(port)).collect(),
             has_new: false,
             credits: None,
-            endpoint: joining.endpoint,
-            nqn: joining.nqn.clone(),
-            liveness: Liveness::new(now, joining.silence_max),
+            endpoint,
+            nqn,
+            liveness,
             reconnect: ReconnectCheck::default(),
         }
+    }
+
+    /// Time has passed, for the admin queue: whether its links still suit.
+    pub(super) fn check_links(&mut self, now: Instant, ports: &mut Ports) {
+        let what = (&self.routes[..], &*self.nqn);
+        self.reconnect.look(now, ports, &self.qpair.end.links, what);
+    }
+
+    /// Somebody offers a subsystem.
+    pub(crate) fn hear_offer(&mut self, now: Instant, heard: &Heard<'_>) {
+        self.reconnect.hear_offer(now, heard, &self.routes, (self.endpoint, &self.nqn));
     }
 
     /// This end's token.
@@ -287,9 +273,11 @@ impl Source for NoData {
 pub(super) mod tests {
     use super::*;
     use roadtrain_proto::ether::Packing;
+    use roadtrain_proto::ether::channel::ChannelConfig;
     use roadtrain_proto::ether::host::Config;
     use roadtrain_proto::ether::links::Links;
     use roadtrain_proto::policy::PolicyConfig;
+    use roadtrain_wire::ether::setup::Join;
     use roadtrain_wire::ether::setup::Leave;
     use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
@@ -306,25 +294,22 @@ pub(super) mod tests {
             packing: Packing::default(),
             body_crc: false,
         };
-        let joining = Joining {
-            endpoint: [9; 16],
-            nqn: "nqn.x:y".into(),
-            number: 0,
-            entries: 4,
-            data_bytes_max: 1 << 20,
-            packing: Packing::default(),
-            body_crc: false,
-            silence_max: Duration::from_secs(5),
-        };
         let mut links = Links::new(0x10, 0x20, 3);
         let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
         links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
         let routes = vec![(0, Route { port: 0, peer: PEER })];
         let join = Join { links: 3, piece: 4096.into(), ..Join::new_zeroed() };
         let late = LateJoins::new(join, vec![join], vec![2, 1]);
-        let (qpair, addresses) = (Qpair::new(config, links), vec![PEER]);
-        let parts = LaneParts { qpair, routes, late, addresses };
-        EtherLane::new(START, parts, &Ports::default(), &joining)
+        let parts = LaneParts {
+            qpair: Qpair::new(config, links),
+            routes,
+            late,
+            addresses: vec![PEER],
+            endpoint: [9; 16],
+            nqn: "nqn.x:y".into(),
+            liveness: Liveness::new(START, Duration::from_secs(5)),
+        };
+        EtherLane::new(START, parts, &Ports::default())
     }
 
     #[test]

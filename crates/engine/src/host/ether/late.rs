@@ -1,9 +1,8 @@
 //! Links that join a lane while it lives, because they did not answer when it was made or were found since; and those
 //! that lead elsewhere from then on, because an end of theirs has another address.
 
-use super::discovery::Path;
-use super::lane::Linked;
 use super::ports::{Heard, Ports};
+use super::route::{Linked, Path};
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;

@@ -5,6 +5,7 @@
 //! | `address` | over which interfaces, and how |
 //! | `ports` | a thread's ports |
 //! | `ask` | a question, repeated until it is answered |
+//! | `route` | links, and what leads to them |
 //! | `discovery` | which targets there are, and which links lead to one |
 //! | `probe` | how large a frame each link takes |
 //! | `join` | makes a lane |
@@ -28,11 +29,12 @@ mod port_writer;
 mod ports;
 mod probe;
 mod reconnect;
+mod route;
 mod topology;
 
 pub use address::EtherAddress;
 pub use discovery::{EtherOffer, discover_ether};
-pub(crate) use discovery::{Path, Target, find};
+pub(crate) use discovery::{Target, find};
 pub(crate) use fence::end_lanes;
 pub(crate) use join::{Joining, join};
 pub(crate) use lane::EtherLane;
@@ -40,4 +42,4 @@ pub(crate) use path_discovery::{Found, PathDiscovery, Whereabouts};
 pub(crate) use port_writer::Source;
 pub(crate) use ports::{Heard, Ports, beside};
 pub(crate) use probe::probe;
-pub(crate) use topology::Survey;
+pub(crate) use route::{Path, Survey};

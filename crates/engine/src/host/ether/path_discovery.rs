@@ -2,10 +2,10 @@
 //! addresses of the target that no link leads to.
 
 use super::address::EtherAddress;
-use super::discovery::{Path, find_more};
+use super::discovery::find_more;
 use super::ports::{Ports, beside};
 use super::probe::probe;
-use super::topology::Survey;
+use super::route::{Path, Survey};
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::fence::{Fence, Route};
 use roadtrain_wire::ether::MacAddress;

@@ -1,7 +1,7 @@
 //! A lane's frames on their way to the ports.
 
-use super::lane::route;
 use super::ports::Ports;
+use super::route::route;
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::ether::frame_writer::FrameWriter;
 use roadtrain_wire::ether::FrameHeader;

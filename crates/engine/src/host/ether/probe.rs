@@ -1,8 +1,8 @@
 //! How large a frame a link takes: what is between the ports may take less than they do.
 
 use super::ask::{Question, ask};
-use super::discovery::Path;
 use super::ports::{Heard, Ports};
+use super::route::Path;
 use roadtrain_proto::ether::asking::Pace;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
 use std::io;

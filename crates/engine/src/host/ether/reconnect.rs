@@ -1,11 +1,12 @@
 //! Whether a lane's links still suit: their target may be where none of them leads, and interfaces may take smaller
 //! frames than they did. Then nothing helps but to connect again.
 
-use super::join::FRAME_MIN;
-use super::lane::EtherLane;
 use super::ports::{Heard, Ports};
+use super::route::FRAME_MIN;
 use crate::host::link::LinkError;
-use roadtrain_proto::ether::links::LINKS_MAX;
+use roadtrain_proto::ether::Item;
+use roadtrain_proto::ether::fence::Route;
+use roadtrain_proto::ether::links::{LINKS_MAX, Links};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Offer, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP};
@@ -82,6 +83,46 @@ impl ReconnectCheck {
         }
         is_due
     }
+
+    /// Time has passed, for the admin queue: lanes go the same way together.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        ports: &mut Ports,
+        links: &Links<Item>,
+        (routes, nqn): (&[(u8, Route)], &str),
+    ) {
+        if self.is_due(now, links.are_all_suspect()) {
+            let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
+            for port in 0..ports.len() {
+                ports.put(port, GROUP, header, nqn.as_bytes());
+            }
+        }
+        let is_small = routes.iter().any(|&(link, route)| {
+            let takes = ports.frame_bytes(route.port);
+            let is_there = ports.has_carrier(route.port);
+            self.is_small[usize::from(link)] || is_there && is_small(takes, links.frame_bytes(link))
+        });
+        self.small_since = is_small.then(|| self.small_since.unwrap_or(now));
+    }
+
+    /// Somebody offers a subsystem, perhaps the lane's. That proves little: but a lane ends by it only when nothing
+    /// else comes in it.
+    pub(super) fn hear_offer(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        routes: &[(u8, Route)],
+        (endpoint, nqn): ([u8; 16], &str),
+    ) {
+        let Some(search) = &mut self.search else { return };
+        let offer = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get());
+        let is_ours = offer.is_some_and(|(offer, name)| offer.endpoint == endpoint && name == nqn);
+        let leads_there = routes.iter().any(|(_, route)| route.peer == heard.source);
+        if is_ours && !leads_there {
+            search.heard_at.get_or_insert(now);
+        }
+    }
 }
 
 /// Whether an interface that takes frames of so many octets has no more room for those of a link, but for some.
@@ -89,40 +130,9 @@ pub(super) fn is_small(takes: usize, link: usize) -> bool {
     (usize::from(FRAME_MIN)..link).contains(&takes)
 }
 
-impl EtherLane {
-    /// Time has passed, for the admin queue: lanes go the same way together.
-    pub(super) fn check_links(&mut self, now: Instant, ports: &mut Ports) {
-        let links = &self.qpair.end.links;
-        if self.reconnect.is_due(now, links.are_all_suspect()) {
-            let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
-            for port in 0..ports.len() {
-                ports.put(port, GROUP, header, self.nqn.as_bytes());
-            }
-        }
-        let is_small = self.routes.iter().any(|&(link, route)| {
-            let takes = ports.frame_bytes(route.port);
-            let is_there = ports.has_carrier(route.port);
-            self.reconnect.is_small[usize::from(link)]
-                || is_there && is_small(takes, links.frame_bytes(link))
-        });
-        self.reconnect.small_since = is_small.then(|| self.reconnect.small_since.unwrap_or(now));
-    }
-
-    /// Somebody offers a subsystem. That proves little: but a lane ends by it only when nothing else comes in it.
-    pub(crate) fn hear_offer(&mut self, now: Instant, heard: &Heard<'_>) {
-        let Some(search) = &mut self.reconnect.search else { return };
-        let offer = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get());
-        let is_ours =
-            offer.is_some_and(|(offer, nqn)| offer.endpoint == self.endpoint && *nqn == *self.nqn);
-        let leads_there = self.routes.iter().any(|(_, route)| route.peer == heard.source);
-        if is_ours && !leads_there {
-            search.heard_at.get_or_insert(now);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::lane::EtherLane;
     use super::super::lane::tests::{PEER, START, lane};
     use super::*;
     use roadtrain_wire::ether::MacAddress;

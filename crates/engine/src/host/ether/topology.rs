@@ -1,22 +1,15 @@
 //! Which links a lane has, as interfaces of both ends come and go.
 
-use super::discovery::Path;
-use super::lane::{EtherLane, Linked, route};
+use super::lane::EtherLane;
 use super::late::put_join;
 use super::ports::{Heard, Ports};
 use super::reconnect::is_small;
+use super::route::{Linked, Path, Survey, route};
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::ether::setup::{Joined, addresses};
 use roadtrain_wire::zerocopy::FromBytes;
-
-/// Where a target can be reached, and over which links it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Survey {
-    pub(crate) addresses: Vec<MacAddress>,
-    pub(crate) routes: Vec<Route>,
-}
 
 impl EtherLane {
     /// The target's addresses.
