@@ -108,7 +108,10 @@ impl<T: Transport> Host<T> {
     /// Its process dies: the kernel resets its connections, and nobody hears of its requests again. Another one begins
     /// at `until`.
     pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut Load, until: Instant) {
-        self.end_connections(now, network, false);
+        self.lanes.iter_mut().filter_map(|l| l.link.take()).for_each(|mut l| l.kill(now, network));
+        let queues = std::mem::take(&mut self.queues);
+        queues.into_values().for_each(|mut link| link.kill(now, network));
+        network.forget(self.hostid);
         load.kill(self.hostid[0]);
         let (number, rng, past) = (self.hostid[0] - 1, self.rng.fork(), self.past);
         *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
@@ -196,6 +199,7 @@ impl<T: Transport> Host<T> {
                 for (number, lane) in self.lanes.iter_mut().enumerate() {
                     let link = self.queues.remove(&(number as u16 + 1));
                     let mut link = link.expect("every lane has a connection");
+                    network.keep(self.hostid, &link);
                     link.set_policy(self.plan.host.policy);
                     lane.requests.set_stale(stale.clone());
                     self.past.retries += lane.attach(now, link, rules);
@@ -214,7 +218,9 @@ impl<T: Transport> Host<T> {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
                 self.namespaces = namespaces.iter().map(|namespace| namespace.nsid).collect();
             }
-            Action::Reset { path, .. } => {
+            Action::Reset { path, was_live, .. } => {
+                let admin = self.queues.get(&0).filter(|_| was_live);
+                admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now, path);
             }

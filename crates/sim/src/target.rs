@@ -8,6 +8,7 @@ use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
 use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
+use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Newcomers;
@@ -39,12 +40,18 @@ pub struct Fence {
     pub swept: u64,
     /// Connects refused as commands of lost connections were on the disk.
     pub busy: u64,
+    /// Lanes whose hosts were asked for them, and those whose hosts have not answered.
+    pub asked: u64,
+    /// See there.
+    pub gone: u64,
 }
 
 impl core::ops::AddAssign for Fence {
     fn add_assign(&mut self, other: Fence) {
         self.swept += other.swept;
         self.busy += other.busy;
+        self.asked += other.asked;
+        self.gone += other.gone;
     }
 }
 
@@ -58,6 +65,8 @@ pub struct Target<T: Transport> {
     presences: Presences<ConnId>,
     /// Hosts whose lost lanes are to be ended.
     sweeps: Vec<String>,
+    /// Hosts that are to be asked for their lanes.
+    asks: Vec<String>,
     /// Connections that have to become some controller's in time.
     newcomers: Newcomers<ConnId>,
     /// The disk, what is under way there, and the buffers.
@@ -113,6 +122,7 @@ impl<T: Transport> Target<T> {
             ended: BTreeMap::new(),
             presences: Presences::default(),
             sweeps: Vec::new(),
+            asks: Vec::new(),
             newcomers: Newcomers::new(CONNECT_TIMEOUT),
             stores: Stores::new(plan, disk, rng.fork()),
             transfers_at: None,
@@ -142,6 +152,7 @@ impl<T: Transport> Target<T> {
         }
         self.feed(now, network);
         self.end_newcomers(now, network);
+        self.end_gone(now, network);
         self.connect_again(now, network);
         self.control.handle_timeout(now);
         self.follow_events(now, network);
@@ -176,6 +187,11 @@ impl<T: Transport> Target<T> {
             let Some(arrival) = network.receive(now, conn, End::Target) else { return };
             if lane.receive(now, arrival, &mut self.stores.pool).is_err() {
                 return self.close(now, network, conn, true);
+            }
+            if lane.end.has_host_answered()
+                && let Some(presence) = lane.session.presence()
+            {
+                self.presences.answered(presence);
             }
             self.handle(now, network, conn);
         }
@@ -282,6 +298,27 @@ impl<T: Transport> Target<T> {
         }
     }
 
+    /// Ends lanes whose hosts were asked for them and have not answered.
+    fn end_gone(&mut self, now: Instant, network: &mut T) {
+        let is_gone = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.end.is_host_gone(now);
+        let gone: Vec<ConnId> = self.lanes.iter().filter(is_gone).map(|(&conn, _)| conn).collect();
+        self.fence.gone += gone.len() as u64;
+        gone.into_iter().for_each(|conn| self.close(now, network, conn, false));
+    }
+
+    /// Asks a host for its lanes.
+    fn ask(&mut self, now: Instant, host: &str) {
+        for lane in self.lanes.values_mut() {
+            let presence = lane.session.presence().filter(|presence| *presence.hostnqn == *host);
+            let Some(presence) = presence else { continue };
+            match lane.end.ask_host(now) {
+                Asked::Harmless => self.presences.answered(presence),
+                Asked::Now => self.fence.asked += 1,
+                Asked::Already => {}
+            }
+        }
+    }
+
     /// Ends lanes that their hosts have lost, then tries Connects again that waited for it.
     fn connect_again(&mut self, now: Instant, network: &mut T) {
         loop {
@@ -294,6 +331,9 @@ impl<T: Transport> Target<T> {
                 self.fence.swept += lost.len() as u64;
                 lost.into_iter().for_each(|conn| self.close(now, network, conn, false));
             }
+            for host in std::mem::take(&mut self.asks) {
+                self.ask(now, &host);
+            }
             if !self.presences.settled() {
                 return;
             }
@@ -302,6 +342,9 @@ impl<T: Transport> Target<T> {
                 let lane = self.lanes.get_mut(&conn);
                 let slots = lane.map(|lane| lane.session.take_postponed()).unwrap_or_default();
                 slots.into_iter().for_each(|slot| self.begin_again(now, network, conn, slot));
+            }
+            if self.sweeps.is_empty() && self.asks.is_empty() {
+                return;
             }
         }
     }
@@ -387,12 +430,16 @@ impl<T: Transport> Target<T> {
                 self.sweeps.push(host.to_owned());
                 return None;
             }
-            Verdict::Ask(_) | Verdict::Wait => return None,
+            Verdict::Ask(host) => {
+                self.asks.push(host.to_owned());
+                return None;
+            }
+            Verdict::Wait => return None,
         }
         match self.control.connect(now, sqe, data, LOCAL) {
             Ok(connected) => {
                 let Connected { cntlid, qid, .. } = connected;
-                let presence = self.presences.enter(now, &connected.hostnqn, qid, Some(conn));
+                let presence = self.presences.enter(now, &connected.hostnqn, qid, T::proof(conn));
                 let table = self.control.namespaces_for(&connected.subnqn, cntlid);
                 let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
                 lane.mark = (qid > 0).then(|| stability.enter(now, &user));
@@ -463,6 +510,7 @@ impl<T: Transport> Target<T> {
         self.ended.clear();
         self.presences = Presences::default();
         self.sweeps.clear();
+        self.asks.clear();
         self.newcomers = Newcomers::new(CONNECT_TIMEOUT);
         self.down_until = Some(until);
         self.transfers_at = None;
@@ -523,7 +571,7 @@ impl<T: Transport> Target<T> {
             let count = self.presences.count();
             return Err(format!("{present} connections with a queue, but {count} presences"));
         }
-        self.stores.check(self.buffered())?;
+        self.stores.check(self.buffered(|_| true))?;
         if self.ended.values().any(|lane| lane.session.is_gone()) {
             return Err("a connection of which nothing is left was not forgotten".into());
         }
@@ -538,10 +586,11 @@ impl<T: Transport> Target<T> {
         Ok(())
     }
 
-    /// Octets of the buffers that connections hold.
+    /// Octets of the buffers that these connections hold.
     #[must_use]
-    pub fn buffered(&self) -> usize {
-        self.lanes.values().map(|lane| lane.execution.buffered()).sum()
+    pub fn buffered(&self, of: impl Fn(ConnId) -> bool) -> usize {
+        let lanes = self.lanes.iter().filter(|(conn, _)| of(**conn));
+        lanes.map(|(_, lane)| lane.execution.buffered()).sum()
     }
 
     /// Active namespaces.

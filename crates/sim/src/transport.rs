@@ -6,6 +6,7 @@ use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost};
 use crate::plan::Plan;
 use crate::rng::Rng;
+use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{Class, PolicyConfig};
@@ -58,6 +59,14 @@ pub trait Transport: Sized {
     fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool);
     /// Whether the end of the connection has arrived at `end`, maybe behind what was not read yet.
     fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool;
+    /// Commands may come over a host's connection: what it leaves behind must end before the host makes others.
+    fn keep(&mut self, _hostid: [u8; 16], _end: &Self::Host) {}
+    /// A host's process is gone, and what it knew.
+    fn forget(&mut self, _hostid: [u8; 16]) {}
+    /// By what the target sees that the host has lost a connection; `None`: it asks.
+    fn proof(conn: ConnId) -> Option<ConnId> {
+        Some(conn)
+    }
     /// From now on `end` reads what arrives, or does not.
     fn listen(&mut self, _id: ConnId, _end: End, _listens: bool) {}
 }
@@ -101,6 +110,10 @@ pub trait HostEnd: Queue<Request> {
     fn end_turn(&mut self, now: Instant, network: &mut Self::Network);
     /// Ends the connection.
     fn close(&mut self, now: Instant, network: &mut Self::Network, orderly: bool);
+    /// Its process dies.
+    fn kill(&mut self, now: Instant, network: &mut Self::Network) {
+        self.close(now, network, false);
+    }
 }
 
 /// What data is sent from and given back to.
@@ -141,6 +154,18 @@ pub trait TargetEnd {
     fn is_blocked(&self) -> bool;
     /// When something is due.
     fn deadline(&mut self) -> Option<Instant>;
+    /// The host connects again: does it still have this connection?
+    fn ask_host(&mut self, _now: Instant) -> Asked {
+        Asked::Harmless
+    }
+    /// Whether it has said so since it was asked: told once.
+    fn has_host_answered(&mut self) -> bool {
+        false
+    }
+    /// Whether it has not said so in time.
+    fn is_host_gone(&self, _now: Instant) -> bool {
+        false
+    }
     /// Commands that were not answered.
     fn in_flight(&self) -> u32;
     /// The slot of a command that was not answered.

@@ -4,9 +4,12 @@ use super::plan::Sending;
 use super::setup::Ether;
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost};
+use crate::plan::NQN;
 use crate::transport::{Completed, HostEnd, Transport};
+use core::time::Duration;
 use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::host::{Config, Qpair, RxEvent};
+use roadtrain_proto::ether::liveness::Liveness;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -18,19 +21,29 @@ use roadtrain_wire::sqe::Sqe;
 /// Longest data of a request.
 pub const DATA_BYTES_MAX: u32 = 1 << 17;
 
+/// A lane is over when nothing has come for so long.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// A host's end of a lane.
 pub struct HostLink {
     /// The lane.
     pub id: ConnId,
     /// The queue pair, when the target has joined.
     pub qpair: Option<Qpair>,
+    is_admin: bool,
+    /// Whether the target still has it.
+    liveness: Liveness,
+    /// It is over, and that was said.
+    is_over: bool,
     frames_per_send: usize,
     buffers: Vec<Vec<u8>>,
 }
 
 impl HostLink {
-    pub(super) fn new(id: ConnId) -> Self {
-        HostLink { id, qpair: None, frames_per_send: 0, buffers: Vec::new() }
+    pub(super) fn new(id: ConnId, is_admin: bool) -> Self {
+        let liveness = Liveness::new(Instant(0), SILENCE);
+        let (qpair, buffers) = (None, Vec::new());
+        HostLink { id, qpair, is_admin, liveness, is_over: false, frames_per_send: 0, buffers }
     }
 
     /// The target has joined, if it has.
@@ -47,6 +60,11 @@ impl HostLink {
             packing,
             body_crc: plan.body_crc,
         };
+        let silence_max = match plan.base.keep_alive {
+            keep_alive if self.is_admin && !keep_alive.is_zero() => keep_alive,
+            _ => SILENCE,
+        };
+        self.liveness = Liveness::new(now, silence_max);
         self.frames_per_send = frames_per_send;
         self.buffers = vec![Vec::new(); usize::from(queue_entries)];
         self.qpair = Some(Qpair::new(config, links));
@@ -86,7 +104,9 @@ impl HostEnd for HostLink {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        self.qpair.as_ref().and_then(|qpair| qpair.end.deadline())
+        let qpair = self.qpair.as_ref().filter(|_| !self.is_over)?;
+        let alive = self.liveness.deadline(self.is_admin, &qpair.end.links);
+        qpair.end.deadline().into_iter().chain([alive]).min()
     }
 
     fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16> {
@@ -106,12 +126,16 @@ impl HostEnd for HostLink {
         completed: &mut Vec<Completed>,
     ) -> Result<(), Lost> {
         if self.qpair.is_none() {
+            network.prepare(now, self.id)?;
             self.join(now, network);
         }
         while let Some(arrival) = network.receive(now, self.id, End::Host) {
             let Arrival::Octets(octets) = arrival else { return Err(Lost) };
-            let HostLink { qpair: Some(qpair), buffers, .. } = self else { continue };
+            let HostLink { qpair: Some(qpair), liveness, buffers, .. } = self else { continue };
             let Ok((header, kind, body)) = parse(&octets) else { continue };
+            if !liveness.hear(now, kind, body, &qpair.end.links) {
+                continue;
+            }
             qpair.receive(now, &header, kind, body, &mut |event| match event {
                 RxEvent::Data { slot, offset, start, length } => {
                     buffers[usize::from(slot)][offset as usize..][..length as usize]
@@ -124,13 +148,16 @@ impl HostEnd for HostLink {
             });
         }
         let Some(qpair) = &self.qpair else { return Ok(()) };
-        network.query(now, self.id, qpair.end.links.has_suspect());
-        if qpair.end.ended().is_some() { Err(Lost) } else { Ok(()) }
+        let is_over = qpair.end.ended().is_some() || self.liveness.gone(now).is_some();
+        if is_over && !std::mem::replace(&mut self.is_over, true) { Err(Lost) } else { Ok(()) }
     }
 
     fn end_turn(&mut self, now: Instant, network: &mut Ether) {
-        let HostLink { qpair: Some(qpair), buffers, .. } = self else { return };
+        let HostLink { qpair: Some(qpair), liveness, buffers, .. } = self else { return };
         qpair.end.expire(now);
+        if let Some((header, body)) = liveness.query(now, self.is_admin, &qpair.end.links, NQN) {
+            network.query(now, self.id, header, &body);
+        }
         qpair.batcher().drained(now);
         loop {
             let mut writer = MemoryWriter::new(self.frames_per_send, |slot, out, offset| {
@@ -149,5 +176,10 @@ impl HostEnd for HostLink {
         self.qpair.iter_mut().for_each(|qpair| qpair.end.leave(Reason::Done));
         self.end_turn(now, network);
         network.close(now, self.id, End::Host, orderly);
+    }
+
+    /// Nothing says that it is over.
+    fn kill(&mut self, now: Instant, network: &mut Ether) {
+        network.close(now, self.id, End::Host, false);
     }
 }

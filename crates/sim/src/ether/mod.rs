@@ -9,8 +9,8 @@
 //! - no moment goes on for ever, and idle lanes are almost silent.
 //!
 //! Hosts and the target are those of the other runs ([`crate::host`], [`crate::target`]); what is different about
-//! lanes over Ethernet is in [`host`], [`target`] and [`setup`]. Set-up (Join, Query) is by word of mouth there: the
-//! links carry only what lanes send.
+//! lanes over Ethernet is in [`host`], [`target`] and [`setup`]. What hosts ask about lanes goes over the
+//! links; that a host finds its target and joins is by word of mouth.
 
 pub mod flow;
 mod forger;

@@ -7,8 +7,8 @@ use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::ether::frame_writer::MemoryFrame;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::FRAME_HEADER_BYTES;
-use roadtrain_wire::zerocopy::IntoBytes;
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Preamble, Ethernet's header and check sequence, and the gap between frames.
@@ -351,6 +351,10 @@ fn damage(packet: &mut Packet, bodies: bool, rng: &mut Rng) {
         octets.truncate(rng.below(octets.len() as u64) as usize);
         return;
     }
+    let set = FrameHeader::ref_from_prefix(octets).map_or(0, |(header, _)| header.flags.get());
+    // What is asked about lanes has no check sum but Ethernet's own.
+    let is_cargo = octets.get(1) == Some(&(FrameType::Cargo as u8));
+    let bodies = bodies && (is_cargo || set & flags::CRC != 0);
     let end = if bodies { octets.len() } else { FRAME_HEADER_BYTES.min(octets.len()) };
     for _ in 0..rng.between(1, 3) {
         let octet = rng.below(end as u64) as usize;

@@ -1,25 +1,27 @@
-//! Lanes over simulated links. What lanes send goes over the links; set-up (Join, Query, and Leave before a new
-//! association) is by word of mouth, which takes its time and needs a link.
+//! Lanes over simulated links. What lanes send goes over the links, and so does what hosts ask about lanes (Query, and
+//! Leave before others are made). That a host finds its target and joins is by word of mouth, which takes its time and
+//! needs a link.
 
 use super::host::HostLink;
 use super::net::{Net, Packet};
 use super::plan::Plan;
 use super::target::TargetLink;
-use crate::network::{Arrival, ConnId, End};
-use crate::plan::{self, Sabotage};
+use crate::network::{Arrival, ConnId, End, Lost};
+use crate::plan::{self, NQN, Sabotage};
 use crate::rng::Rng;
 use crate::transport::{Opening, Transport};
 use core::time::Duration;
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
+use roadtrain_proto::ether::fence::{EarlierLane, Fence, FenceState, Route};
 use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::setup::{Inquiry, Verdict};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::parse;
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, VERSION, parse, seal};
+use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Time that a word takes.
 const WORD: Duration = Duration::from_micros(500);
-/// What a host waits for the answer to its Query.
-const QUERY: Duration = Duration::from_millis(2);
 
 /// An end of a lane.
 struct Side {
@@ -57,17 +59,26 @@ impl Side {
     }
 }
 
+/// What a host does before it joins.
+enum Before {
+    /// It looks for the target: somebody may answer then.
+    Finding(Instant),
+    /// Earlier lanes are to end.
+    Fencing,
+}
+
 /// A lane.
 struct Lane {
     hostid: [u8; 16],
     entries: u16,
+    /// The target that is meant.
+    endpoint: [u8; 16],
+    before: Option<Before>,
     host: Side,
     /// `None` until the target has made it.
     target: Option<Side>,
     /// The next word arrives then: Join at the target, or Joined at the host.
     word_at: Option<Instant>,
-    /// The answer to Query.
-    query_at: Option<Instant>,
 }
 
 impl Lane {
@@ -91,6 +102,10 @@ pub struct Ether {
     rng: Rng,
     lanes: BTreeMap<ConnId, Lane>,
     last: u32,
+    /// What ends hosts' earlier lanes, while their processes live.
+    fences: BTreeMap<[u8; 16], Fence>,
+    /// Names the target's process.
+    endpoint: [u8; 16],
     /// The target does not answer before.
     silent_until: Instant,
 }
@@ -108,30 +123,140 @@ impl Ether {
             rng,
             lanes: BTreeMap::new(),
             last: 0,
+            fences: BTreeMap::new(),
+            endpoint: [1; 16],
             silent_until: Instant(0),
         }
     }
 
     /// What has arrived at an end goes to its lanes.
     pub fn sort(&mut self, now: Instant, end: End) {
-        for (_, packet) in self.net.receive(now, end) {
+        for (link, packet) in self.net.receive(now, end) {
             let Packet::Frame(octets) = packet else { continue };
-            let names = parse(&octets)
-                .ok()
-                .map(|(header, ..)| (header.token.get(), header.socket_number.get()));
-            let sides = self.lanes.values_mut().filter_map(|lane| lane.side(end));
-            let is_its =
-                |side: &&mut Side| side.is_there && names == Some((side.token, side.socket_number));
-            match sides.into_iter().find(is_its) {
-                Some(side) => side.arrived.push_back(octets),
-                None => self.foreign += 1,
+            let Ok((header, kind, body)) = parse(&octets) else {
+                self.foreign += 1;
+                continue;
+            };
+            let names = (header.token.get(), header.socket_number.get());
+            let side = self.lanes.values_mut().find_map(|lane| {
+                // Who only asks listens for answers about other lanes.
+                let asks = lane.before.is_some();
+                let side = lane.side(end).filter(|side| side.is_there)?;
+                let is_its = names == (side.token, side.socket_number);
+                (is_its || asks && names.1 == side.socket_number).then_some(side)
+            });
+            match (side, kind) {
+                (Some(side), _) => side.arrived.push_back(octets),
+                (None, FrameType::Leave | FrameType::Query) if end == End::Target => {
+                    self.answer(now, link, &header, kind, body);
+                }
+                (None, _) => self.foreign += 1,
             }
         }
     }
 
-    /// The target's process is not there before.
+    /// A host asks the target about a lane, at socket number 0, or at one of a lane that is not there.
+    fn answer(
+        &mut self,
+        now: Instant,
+        link: u8,
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &[u8],
+    ) {
+        let is_stranger = header.socket_number.get() == 0;
+        let asked = Inquiry::read(header, kind, body);
+        let asked = asked.filter(|_| is_stranger || kind == FrameType::Leave);
+        let Some((inquiry, _)) = asked.filter(|_| self.silent_until <= now) else {
+            self.foreign += 1;
+            return;
+        };
+        let target = |lane: &Lane| lane.target.as_ref().map(|side| (side.is_there, side.token));
+        let lane = self.lanes.values_mut().find(|l| target(l) == Some((true, inquiry.token)));
+        if lane.is_some() && !is_stranger {
+            return; // not where that lane listens
+        }
+        let known = lane.as_ref().map(|lane| lane.host.token);
+        let side = lane.and_then(|lane| lane.target.as_mut());
+        match (inquiry.verdict(known), side) {
+            (Verdict::Deny, _) => {
+                let (answer, leave) = inquiry.deny(header, &self.endpoint);
+                self.tell(now, link, End::Target, answer, leave.as_bytes());
+            }
+            (Verdict::End, Some(side)) => side.over_at = Some(now),
+            (Verdict::Acknowledge, Some(side)) => {
+                side.arrived.push_back([header.as_bytes(), body].concat());
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends a frame that no lane has built.
+    pub(super) fn tell(
+        &mut self,
+        now: Instant,
+        link: u8,
+        from: End,
+        header: FrameHeader,
+        body: &[u8],
+    ) {
+        let octets = frame(header, body);
+        self.net.send(now, link, from, Packet::Frame(octets));
+    }
+
+    /// What a host asks about its lane, over each link.
+    pub(super) fn query(&mut self, now: Instant, id: ConnId, header: FrameHeader, body: &[u8]) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let reply = lane.host.socket_number.into();
+        for link in 0..self.net.links() {
+            self.tell(now, link, End::Host, FrameHeader { link, reply, ..header }, body);
+        }
+    }
+
+    /// What a host does before it joins.
+    pub(super) fn prepare(&mut self, now: Instant, id: ConnId) -> Result<(), Lost> {
+        let is_there = self.has_carrier() && self.silent_until <= now;
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(Lost) };
+        let fence = self.fences.entry(lane.hostid).or_default();
+        if let Some(Before::Finding(at)) = &mut lane.before
+            && *at <= now
+        {
+            if !is_there {
+                *at = now + WORD;
+                return Ok(());
+            }
+            lane.endpoint = self.endpoint;
+            let routes: Vec<Route> = (0..self.plan.links.len()).map(route).collect();
+            let there: &[_] = match self.plan.base.sabotage {
+                Some(Sabotage::NoFence) => &[],
+                _ => &[self.endpoint],
+            };
+            fence.begin(now, self.endpoint, &routes, there);
+            lane.before = Some(Before::Fencing);
+        }
+        let Some(Before::Fencing) = lane.before else { return Ok(()) };
+        for octets in lane.host.arrived.drain(..) {
+            if let Ok((header, kind, body)) = parse(&octets) {
+                fence.hear(&header, kind, body);
+            }
+        }
+        match fence.state(now) {
+            FenceState::Open => (lane.before, lane.word_at) = (None, Some(now + WORD)),
+            FenceState::Asking => {}
+            FenceState::Closed => return Err(Lost),
+        }
+        let (net, reply) = (&mut self.net, lane.host.socket_number.into());
+        fence.put(now, |route, header, body| {
+            let octets = frame(FrameHeader { reply, ..header }, body);
+            net.send(now, route.port as u8, End::Host, Packet::Frame(octets));
+        });
+        Ok(())
+    }
+
+    /// The target's process is another one, and not there before.
     pub fn silence(&mut self, until: Instant) {
         self.silent_until = until;
+        self.endpoint = u128::from(self.rng.bits()).to_le_bytes();
     }
 
     /// The host's ends move to other socket numbers: what they are now.
@@ -151,35 +276,14 @@ impl Ether {
         }
     }
 
-    /// While a link of the lane is suspect the target is asked whether it knows it.
-    pub(super) fn query(&mut self, now: Instant, id: ConnId, is_suspect: bool) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if !is_suspect {
-            lane.query_at = None;
-            return;
-        }
-        if *lane.query_at.get_or_insert(now + QUERY) > now {
-            return;
-        }
-        lane.query_at = None;
-        let is_known = lane.target.as_ref().is_some_and(|side| side.is_there);
-        if !is_known && self.silent_until <= now {
-            lane.host.over_at = Some(now);
-        }
-    }
-
     fn has_carrier(&self) -> bool {
         (0..self.net.links()).any(|link| self.net.has_carrier(link))
     }
 
-    /// The fence: the target still has a lane of that host's last association.
-    fn is_fenced(&self, hostid: [u8; 16]) -> bool {
-        let is_left = |lane: &Lane| {
-            lane.hostid == hostid
-                && !lane.host.is_there
-                && lane.target.as_ref().is_some_and(|side| side.is_there)
-        };
-        self.plan.base.sabotage != Some(Sabotage::NoFence) && self.lanes.values().any(is_left)
+    /// Whether the host still has the lane.
+    #[must_use]
+    pub fn has_host(&self, id: ConnId) -> bool {
+        self.lanes.get(&id).is_some_and(|lane| lane.host.is_there)
     }
 
     /// The links of a lane's end, and the entries of its queue.
@@ -225,9 +329,13 @@ impl Ether {
             let side = if end == End::Host { Some(&lane.host) } else { lane.target.as_ref() };
             let over_at =
                 side.filter(|side| side.is_there && !side.has_heard).and_then(|side| side.over_at);
-            let query_at = lane.query_at.filter(|_| end == End::Host && lane.host.is_there);
+            let before = lane.before.as_ref().filter(|_| end == End::Host && lane.host.is_there);
+            let before = before.and_then(|before| match before {
+                Before::Finding(at) => Some(*at),
+                Before::Fencing => self.fences.get(&lane.hostid)?.deadline(),
+            });
             let word_at = lane.word_at.filter(|_| is_mine && lane.host.is_there);
-            [over_at, query_at, word_at].into_iter().flatten()
+            [over_at, before, word_at].into_iter().flatten()
         });
         words.chain(self.net.next_at(end)).min()
     }
@@ -241,11 +349,18 @@ impl Transport for Ether {
         self.last += 1;
         let id = ConnId(self.last);
         let host = Side::new(&mut self.rng, self.plan.links.len(), WINDOW as u16);
-        let Opening { hostid, entries, .. } = queue;
-        let word_at = Some(now + WORD);
-        let lane = Lane { hostid, entries, host, target: None, word_at, query_at: None };
+        let Opening { hostid, qid, entries } = queue;
+        // The others go where the admin queue has gone.
+        let is_its = |lane: &&Lane| lane.hostid == hostid && lane.host.is_there;
+        let endpoint = self.lanes.values().filter(is_its).next_back().map(|lane| lane.endpoint);
+        let (before, word_at) = match qid {
+            0 => (Some(Before::Finding(now + WORD)), None),
+            _ => (None, Some(now + WORD)),
+        };
+        let endpoint = endpoint.unwrap_or(self.endpoint);
+        let lane = Lane { hostid, entries, endpoint, before, host, target: None, word_at };
         self.lanes.insert(id, lane);
-        HostLink::new(id)
+        HostLink::new(id, qid == 0)
     }
 
     fn accept(&mut self, now: Instant) -> Option<ConnId> {
@@ -255,9 +370,13 @@ impl Transport for Ether {
         let due: Vec<_> =
             self.lanes.iter().filter(|(_, lane)| is_due(lane)).map(|(&i, _)| i).collect();
         for id in due {
-            let is_fenced = self.is_fenced(self.lanes[&id].hostid);
             let lane = self.lanes.get_mut(&id)?;
-            if !has_carrier || is_fenced {
+            if lane.endpoint != self.endpoint {
+                lane.word_at = None;
+                lane.host.over_at = Some(now + WORD); // nobody answers
+                continue;
+            }
+            if !has_carrier || self.silent_until > now {
                 lane.word_at = Some(now + WORD);
                 continue;
             }
@@ -282,21 +401,30 @@ impl Transport for Ether {
         side.arrived.pop_front().map(Arrival::Octets)
     }
 
-    /// The host has its target give the lane up; the target tells nobody but by Leave.
-    fn close(&mut self, now: Instant, id: ConnId, end: End, _orderly: bool) {
-        let is_told = self.plan.base.sabotage != Some(Sabotage::NoFence);
+    fn close(&mut self, _now: Instant, id: ConnId, end: End, _orderly: bool) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(side) = lane.side(end) {
             side.is_there = false;
         }
-        match &mut lane.target {
-            Some(target) if target.is_there && is_told => target.over_at = Some(now + WORD),
-            Some(target) if target.is_there => {}
-            _ if !lane.host.is_there => {
-                self.lanes.remove(&id);
-            }
-            _ => {}
+        if !lane.host.is_there && lane.target.as_ref().is_none_or(|side| !side.is_there) {
+            self.lanes.remove(&id);
         }
+    }
+
+    fn keep(&mut self, hostid: [u8; 16], end: &HostLink) {
+        let Some(qpair) = &end.qpair else { return };
+        let endpoint = self.lanes.get(&end.id).map_or(self.endpoint, |lane| lane.endpoint);
+        let routes = (0..self.net.links()).map(|link| (link, route(link.into())));
+        let lane = EarlierLane::new(endpoint, NQN.into(), &qpair.end.links, routes);
+        self.fences.entry(hostid).or_default().add(lane);
+    }
+
+    fn forget(&mut self, hostid: [u8; 16]) {
+        self.fences.remove(&hostid);
+    }
+
+    fn proof(_: ConnId) -> Option<ConnId> {
+        None
     }
 
     fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
@@ -306,6 +434,18 @@ impl Transport for Ether {
             End::Target => lane.target.as_ref().is_none_or(|side| side.is_over(now)),
         }
     }
+}
+
+/// The way over a link.
+fn route(link: usize) -> Route {
+    Route { port: link, peer: MacAddress([link as u8; 6]) }
+}
+
+fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u16).into();
+    let mut header = FrameHeader { version: VERSION, body: length, ..header };
+    seal(&mut header);
+    [header.as_bytes(), body].concat()
 }
 
 /// A first SEQ: near the end of the numbers every other time.

@@ -6,12 +6,12 @@ use super::setup::Ether;
 use crate::network::{Arrival, ConnId, End, Lost};
 use crate::transport::{Event, Hold, TargetEnd, Transport};
 use roadtrain_proto::ether::frame_writer::MemoryWriter;
-use roadtrain_proto::ether::target::{Config, Qpair, RxEvent};
+use roadtrain_proto::ether::target::{Asked, Config, Qpair, RxEvent};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{Data, Payload};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
-use roadtrain_wire::ether::{PAGE_BYTES, parse};
+use roadtrain_wire::ether::{FrameType, PAGE_BYTES, parse};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
@@ -68,6 +68,10 @@ impl TargetEnd for TargetLink {
     fn take(&mut self, now: Instant, arrival: Arrival, hold: &mut Hold<'_>) -> Result<(), Lost> {
         let Arrival::Octets(octets) = arrival else { return Err(Lost) };
         let Ok((header, kind, body)) = parse(&octets) else { return Ok(()) };
+        if kind == FrameType::Query {
+            self.qpair.end.links.acknowledge(now, header.link);
+            return Ok(());
+        }
         let TargetLink { qpair, damq, commands, .. } = self;
         qpair.receive(now, &header, kind, body, &mut |event| match event {
             RxEvent::Data { place, start, length, .. } => {
@@ -136,7 +140,20 @@ impl TargetEnd for TargetLink {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        self.qpair.end.deadline()
+        let Qpair { end, host, .. } = &self.qpair;
+        end.deadline().into_iter().chain(host.deadline()).min()
+    }
+
+    fn ask_host(&mut self, now: Instant) -> Asked {
+        self.qpair.host.ask(now, &mut self.qpair.end.links)
+    }
+
+    fn has_host_answered(&mut self) -> bool {
+        self.qpair.host.is_answered(&self.qpair.end.links)
+    }
+
+    fn is_host_gone(&self, now: Instant) -> bool {
+        self.qpair.host.is_over(now)
     }
 
     fn in_flight(&self) -> u32 {

@@ -354,14 +354,17 @@ impl World {
         self.pass(IDLE)?;
         let net = &self.network.net;
         let (sent, links) = (net.fates.sent - sent, u64::from(net.links()));
-        let allowed = IDLE_FRAMES * IDLE.as_secs() * links * self.lanes();
+        // Lanes that their hosts have left and that the target does not know to be over ask, too.
+        let lanes = self.lanes().max(self.target.held().1 as u64);
+        let allowed = IDLE_FRAMES * IDLE.as_secs() * links * lanes;
         if sent > allowed {
             return Err(format!(
                 "idle lanes sent {sent} frames, more than {allowed}: {}",
                 self.state()
             ));
         }
-        match self.target.buffered() {
+        let network = &self.network;
+        match self.target.buffered(|conn| network.has_host(conn)) {
             0 => Ok(()),
             kept => Err(format!("the target keeps {kept} octets that the host has")),
         }
