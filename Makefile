@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
-.PHONY: help build demo test unit e2e vm-test bench eval lint fuzz docs man install clean
+.PHONY: help build demo test unit instructions e2e vm-test bench eval lint fuzz docs man install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -16,13 +16,17 @@ demo: ## serve a file, attach it, use it with unmodified programs, measure with 
 	@scripts/setup.sh build e2e
 	scripts/demo.sh
 
-test: ## all tests: unit, e2e, vm-test
-	@scripts/setup.sh build e2e vm
-	scripts/test.sh unit e2e vm
+test: ## all tests: unit, instructions, e2e, vm-test
+	@scripts/setup.sh build instructions e2e vm
+	scripts/test.sh unit instructions e2e vm
 
 unit: ## unit, golden and property tests of all crates
 	@scripts/setup.sh build
 	scripts/test.sh unit
+
+instructions: ## instructions per request, counted by callgrind, against xtask/instructions.txt
+	@scripts/setup.sh build instructions
+	scripts/test.sh instructions
 
 e2e: ## the program with fio, qemu-img, nbdcopy; kill -9; reload
 	@scripts/setup.sh build e2e

@@ -2,7 +2,8 @@
 # Installs what building and testing need, as far as it is missing: setup.sh GROUP...
 #   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
 #   lint   shellcheck               vm   QEMU and what goes into the guest
-#   fuzz   a C++ compiler            eval perf, applications, and what our devices are compared with
+#   fuzz   a C++ compiler            instructions valgrind
+#   eval   perf, applications, and what our devices are compared with
 # Debian packages are installed when run as root; else, and for Rust, it says what to install.
 set -euo pipefail
 
@@ -11,6 +12,7 @@ declare -A packages=(
     [e2e]='fio jq qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2'
     [lint]='shellcheck'
     [fuzz]='g++'
+    [instructions]='valgrind'
     [eval]='linux-perf fio util-linux iproute2 e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin
         qemu-utils qemu-system-common qemu-block-extra tgt'
     [vm]='jq qemu-utils qemu-system-x86 busybox-static kmod cpio xz-utils zstd iproute2 util-linux

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the tests and adds them up: test.sh [unit] [e2e] [vm]; e2e and vm may be followed by =NAME,... to
+# Runs the tests and adds them up: test.sh [unit] [instructions] [e2e] [vm]; e2e and vm may be followed by =NAME,... to
 # run only some. The last line says "N passed, N failed, N skipped".
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,10 @@ add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)
 # Both builds at the same time: crates wait for one another, and neither keeps all cores busy. Whether they
 # succeed is seen when they are used.
 build() {
-    cargo build --quiet --release --package roadtrain --package roadtrain-exercise 2>/dev/null &
+    {
+        cargo build --quiet --release --package roadtrain --package roadtrain-exercise &&
+            cargo test --quiet --release --package roadtrain-engine --lib --no-run
+    } 2>/dev/null &
     cargo test --workspace --no-run || true
     cargo test --manifest-path lab/Cargo.toml --no-run || true
     wait
@@ -38,6 +41,15 @@ unit() {
     case $sums in *' 0 '*) [ $rc = 0 ] || add 0 1 0 ;; esac
 }
 
+# What a request costs in instructions.
+instructions() {
+    local rc=0
+    cargo xtask instructions 2>&1 | tee "$log" || rc=$?
+    if grep -q '^SKIPPED ' "$log"; then add 0 0 1
+    elif [ $rc = 0 ]; then add 1 0 0
+    else add 0 1 0; fi
+}
+
 # scripts FOLDER [NAMES]: each prints its own "N passed, N failed, N skipped"
 scripts() {
     local rc=0 sums
@@ -51,7 +63,7 @@ scripts() {
 for suite; do
     echo "=== $suite"
     case $suite in
-    unit) unit ;;
+    unit | instructions) "$suite" ;;
     e2e | vm) scripts "$suite" ;;
     e2e=* | vm=*) scripts "${suite%%=*}" "${suite#*=}" ;;
     *) echo "test.sh: no suite '$suite'" >&2; exit 2 ;;

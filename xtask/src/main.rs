@@ -1,9 +1,10 @@
-//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `seeds`.
+//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `instructions`, `seeds`.
 
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
 mod conformance;
 mod docs;
+mod instructions;
 mod layers;
 mod modules;
 mod seeds;
@@ -14,11 +15,12 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | seeds
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | instructions | seeds
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
+  instructions count what a request costs under callgrind, against xtask/instructions.txt (--write: into it)
   seeds        write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
 
 fn main() -> ExitCode {
@@ -37,6 +39,9 @@ fn run(chore: Option<&str>) -> Result<()> {
         Some("conformance") => conformance::check(&root()),
         Some("docs") => docs::check(&root()),
         Some("size") => size::check(&root()),
+        Some("instructions") => {
+            instructions::check(&root(), std::env::args().nth(2).as_deref() == Some("--write"))
+        }
         Some("seeds") => seeds::write(&root()),
         _ => bail!(USAGE),
     }

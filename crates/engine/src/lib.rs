@@ -45,6 +45,8 @@ mod digest;
 pub mod ether;
 mod gather;
 pub mod host;
+#[cfg(test)]
+mod per_io;
 pub mod platform;
 pub mod pulse;
 mod reactor;

@@ -36,3 +36,6 @@ pub use name::{Lookup, TargetName};
 pub use queue::{Client, RequestError};
 pub use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 pub use view::ControllerView;
+
+#[cfg(test)]
+pub(crate) use reactor::{Connected, HandHost};

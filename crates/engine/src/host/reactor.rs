@@ -1,5 +1,7 @@
 //! The host's reactor: one thread, one ring, its lanes and the front that uses them.
 
+#[cfg(test)]
+mod by_hand;
 #[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
 
@@ -27,6 +29,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+
+#[cfg(test)]
+pub(crate) use by_hand::{Connected, HandHost};
 
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.

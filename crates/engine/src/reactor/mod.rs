@@ -12,3 +12,5 @@ mod turns;
 
 pub(crate) use table::{List, Pollable, Table};
 pub(crate) use turns::{Core, Reactor, RxBuffers, finish, run};
+#[cfg(test)]
+pub(crate) use turns::{begin, step};

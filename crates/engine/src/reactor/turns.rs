@@ -80,17 +80,29 @@ pub(crate) trait Reactor {
 
 /// Runs it until it is over.
 pub(crate) fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
-    let Some(mut rx) = reactor.core().0.rx.take() else { return Ok(()) };
-    poll_inbox(reactor);
+    let Some(mut rx) = begin(reactor) else { return Ok(()) };
     let mut turns = 0u32;
     while !reactor.is_over() {
         turns = turns.wrapping_add(1);
-        if turns.is_multiple_of(TURNS_PER_CHECK) || !reactor.is_all_busy() {
-            check_ring(reactor)?;
-        }
-        reactor.set_now(clock::now());
-        reactor.turn(&mut rx);
+        step(reactor, turns, &mut rx)?;
     }
+    Ok(())
+}
+
+/// Before its first turn; where lanes receive then. `None`: somebody runs it already.
+pub(crate) fn begin<R: Reactor>(reactor: &mut R) -> Option<RxBuffers> {
+    let rx = reactor.core().0.rx.take()?;
+    poll_inbox(reactor);
+    Some(rx)
+}
+
+/// What comes between two turns, and the turn of that number.
+pub(crate) fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::Result<()> {
+    if turns.is_multiple_of(TURNS_PER_CHECK) || !reactor.is_all_busy() {
+        check_ring(reactor)?;
+    }
+    reactor.set_now(clock::now());
+    reactor.turn(rx);
     Ok(())
 }
 

@@ -36,3 +36,6 @@ pub use export::{Blocks, Export, Subsystem};
 pub use order::Usage;
 pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Listener, Operation, Place};
 pub use server::{Server, ServerConfig};
+
+#[cfg(test)]
+pub(crate) use reactor::HandTarget;

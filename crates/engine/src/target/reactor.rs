@@ -1,6 +1,8 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
 
 mod accept;
+#[cfg(test)]
+mod by_hand;
 #[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
 mod lanes;
@@ -33,6 +35,9 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timers::Timers;
+
+#[cfg(test)]
+pub(crate) use by_hand::HandTarget;
 
 const RING_ENTRIES: u32 = 1024;
 /// Longest wait for the store when a reactor ends.

@@ -1,0 +1,103 @@
+//! A host whose reactor a test turns, on the test's own thread: lanes without a control thread.
+
+use super::{Order, Parts, Reactor, Running};
+use crate::host::admin::Admin;
+use crate::host::api::{Class, Front, Turn};
+use crate::host::blocking::BlockingQpair;
+use crate::host::config::HostConfig;
+use crate::host::counters::LaneCounters;
+use crate::host::ether::Ports;
+use crate::host::link::Link;
+use crate::mailbox::mailbox;
+use crate::reactor::{self, RxBuffers};
+use roadtrain_proto::ether::fence::Fence;
+use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_wire::fabrics::{Connect, ConnectData};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::os::fd::RawFd;
+
+/// A connected controller.
+pub(crate) struct Connected {
+    _admin: Admin,
+    links: Vec<Link>,
+}
+
+impl Connected {
+    /// Connects as many lanes as `config` says, by calls that wait.
+    pub(crate) fn new(config: &HostConfig) -> Connected {
+        let mut admin = Admin::connect(config).unwrap();
+        let info = admin.information(config.lanes).unwrap();
+        let connect = |number: u32| {
+            let entries = config.queue_entries;
+            let mut lane =
+                BlockingQpair::connect_admin(config, entries, &mut Fence::default()).unwrap();
+            let (qid, sqsize) = (number as u16 + 1, entries - 1);
+            let connect = Connect { recfmt: 0, qid, sqsize, cattr: 0, kato_ms: 0 };
+            let names = ConnectData::new(
+                config.host_id,
+                admin.cntlid,
+                &config.subsystem_nqn,
+                &config.host_nqn,
+            );
+            let cqe = lane.command(&connect.emit(), names.as_bytes(), &mut []).unwrap();
+            assert!(cqe.status().is_success(), "{}", cqe.status());
+            lane.wire.into_link(info.in_capsule_bytes, config.policy).unwrap()
+        };
+        let links = (0..config.lanes).map(connect).collect();
+        Connected { _admin: admin, links }
+    }
+}
+
+struct Idle;
+
+impl Front for Idle {
+    fn turn(&mut self, _: &mut dyn Turn) {}
+}
+
+pub(crate) struct HandHost {
+    reactor: Reactor,
+    rx: RxBuffers,
+    turns: u32,
+    _admin: Admin,
+}
+
+impl HandHost {
+    pub(crate) fn new(config: &HostConfig, connected: Connected) -> HandHost {
+        let lanes: Vec<usize> = (0..config.lanes as usize).collect();
+        let ((_, inbox), (reports, _)) = (mailbox().unwrap(), mailbox().unwrap());
+        let parts = Parts {
+            counters: lanes.iter().map(|_| LaneCounters::default()).collect(),
+            lanes,
+            queue_entries: config.queue_entries,
+            class: Class::Normal,
+            io_timeout: config.io_timeout,
+            waiting: config.waiting,
+            ports: Ports::default(),
+            inbox,
+            reports,
+        };
+        let mut reactor = Reactor::new(parts).unwrap();
+        for (lane, link) in connected.links.into_iter().enumerate() {
+            let (link, rules, stale) =
+                (Box::new(link), RetryRules::default(), StaleNsids::default());
+            reactor.obey(Order::Attach { lane, link, rules, stale });
+        }
+        let mut idle = Idle;
+        let mut running = Running { reactor: &mut reactor, front: &mut idle };
+        let rx = reactor::begin(&mut running).expect("nobody runs it");
+        HandHost { reactor, rx, turns: 0, _admin: connected._admin }
+    }
+
+    /// Its connections.
+    pub(crate) fn sockets(&self) -> Vec<RawFd> {
+        self.reactor.lanes.iter().filter_map(|lane| lane.fd()).collect()
+    }
+
+    /// One turn.
+    pub(crate) fn step(&mut self, front: &mut dyn Front) {
+        self.turns = self.turns.wrapping_add(1);
+        let mut running = Running { reactor: &mut self.reactor, front };
+        reactor::step(&mut running, self.turns, &mut self.rx).unwrap();
+    }
+}

@@ -1,0 +1,139 @@
+//! Both ends of a lane turned by one thread, so that nothing depends on time: how many requests leave together, how
+//! many turns they take. `cargo xtask instructions` runs this under callgrind.
+
+use crate::buffer::Buffer;
+use crate::host::{Class, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn};
+use crate::spin::Waiting;
+use crate::store::{StoreKind, StoreSpec};
+use crate::target::{Export, HandTarget, ServerConfig, Subsystem};
+use roadtrain_proto::policy::PolicyConfig;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+const NQN: &str = "nqn.2024-01.test:disk";
+/// What to run instead of a little of everything: `read` or `write`, depth, requests.
+const WANTED: &str = "ROADTRAIN_PER_IO";
+const IO_BYTES: usize = 4096;
+const NAMESPACE_BYTES: u64 = 16 << 20;
+const LBA_BYTES: u32 = 512;
+
+/// Keeps `depth` requests in flight until all are done.
+struct Load {
+    op: Op,
+    left: u32,
+    free: Vec<Buffer>,
+    done: u32,
+    next: u64,
+}
+
+impl Load {
+    fn new(op: Op, depth: u32, ios: u32) -> Load {
+        let free = (0..depth).map(|_| Buffer::alloc(IO_BYTES)).collect();
+        Load { op, left: ios, free, done: 0, next: 0 }
+    }
+}
+
+impl Front for Load {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            assert!(completion.status.is_success(), "{}", completion.status);
+            self.done += 1;
+            self.free.extend(completion.buffer);
+        }
+        while self.left > 0
+            && let Some(buffer) = self.free.pop()
+        {
+            // In an order that no prefetcher likes, over all of the namespace.
+            self.next = (self.next + 0x9e37) % (NAMESPACE_BYTES / IO_BYTES as u64);
+            let blocks = IO_BYTES as u32 / LBA_BYTES;
+            let slba = self.next * u64::from(blocks);
+            let (fua, urgent, class) = (false, false, Class::Normal);
+            let buffer = Some(buffer);
+            let request = Request {
+                op: self.op,
+                nsid: 1,
+                slba,
+                blocks,
+                fua,
+                urgent,
+                class,
+                buffer,
+                token: 0,
+            };
+            turn.submit(LaneId(0), request).unwrap();
+            self.left -= 1;
+        }
+    }
+}
+
+/// Both ends, connected.
+fn connected(policy: PolicyConfig, queue_entries: u16) -> (HandHost, HandTarget) {
+    let kind = StoreKind::Memory { size: NAMESPACE_BYTES };
+    let store = StoreSpec { kind, lba_bytes: LBA_BYTES, read_only: false };
+    let subsystem = Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+    config.policy = policy;
+    let mut target = HandTarget::new(&config);
+    let mut config = HostConfig::new(target.address(), NQN, "nqn.x:host", [7; 16]);
+    (config.policy, config.queue_entries) = (policy, queue_entries);
+    (config.keep_alive, config.timeout) = (Duration::ZERO, Duration::from_secs(60));
+    let for_thread = config.clone();
+    let connecting = std::thread::spawn(move || Connected::new(&for_thread));
+    while !connecting.is_finished() {
+        target.step();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let host = HandHost::new(&config, connecting.join().unwrap());
+    target.set_waiting(Waiting::Sleep);
+    (host, target)
+}
+
+/// What one end has sent is at the other: its reactor does not sleep.
+fn wait(sockets: &[RawFd]) {
+    let poll = |&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
+    // SAFETY: `polls` is a valid array of that length.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 60_000) };
+    assert!(ready > 0, "nothing comes");
+}
+
+/// What callgrind counts, by this name.
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Load) {
+    let (at_host, at_target) = (host.sockets(), target.sockets());
+    let ios = load.left;
+    host.step(load);
+    while load.done < ios {
+        wait(&at_target);
+        target.step();
+        wait(&at_host);
+        host.step(load);
+    }
+}
+
+fn run(op: Op, depth: u32, ios: u32) {
+    let (mut host, mut target) = connected(PolicyConfig::none(), depth as u16 + 1);
+    let mut load = Load::new(op, depth, ios);
+    roadtrain_counted(&mut host, &mut target, &mut load);
+    assert_eq!((load.done, load.left), (ios, 0));
+}
+
+#[test]
+fn both_ends_of_a_lane_run_in_one_thread() {
+    let wanted = std::env::var(WANTED).ok();
+    let Some(wanted) = wanted else {
+        for (op, depth) in [(Op::Read, 1), (Op::Read, 32), (Op::Write, 1), (Op::Write, 32)] {
+            run(op, depth, 256);
+        }
+        return;
+    };
+    let mut words = wanted.split(' ');
+    let op = match words.next() {
+        Some("read") => Op::Read,
+        Some("write") => Op::Write,
+        _ => panic!("{WANTED}={wanted}"),
+    };
+    let mut number = || words.next().and_then(|word| word.parse().ok()).expect(WANTED);
+    run(op, number(), number());
+}

@@ -1,0 +1,90 @@
+//! A target whose one reactor a test turns, on the test's own thread.
+
+use super::{Parts, Reactor};
+use crate::clock;
+use crate::mailbox::mailbox;
+use crate::reactor::{self, RxBuffers};
+use crate::spin::{Spinner, Waiting};
+use crate::target::control::Control;
+use crate::target::ether::EtherPorts;
+use crate::target::listeners::{self, Opened};
+use crate::target::stores::Stores;
+use crate::target::tickets::Tickets;
+use crate::target::{Export, ServerConfig};
+use roadtrain_proto::target::flows::Flows;
+use roadtrain_proto::target::qpair::Config as QpairConfig;
+use roadtrain_proto::target::{Target, TargetConfig};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex};
+
+pub(crate) struct HandTarget {
+    reactor: Reactor,
+    rx: RxBuffers,
+    turns: u32,
+    control: Arc<Control>,
+}
+
+impl HandTarget {
+    /// It never sleeps before [`HandTarget::set_waiting`] says so.
+    pub(crate) fn new(config: &ServerConfig) -> HandTarget {
+        let nothing = TargetConfig::<Export>::default();
+        let exports = TargetConfig {
+            subsystems: config.subsystems.clone(),
+            listeners: nothing.listeners_at(&config.listen),
+            ..nothing
+        };
+        let Opened { listeners, sockets } =
+            listeners::open(&exports.listeners, (&[], &[])).unwrap();
+        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
+        prepared.stage().unwrap();
+        let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
+        let control = Control::new(target, prepared.stores(), exports).unwrap();
+        let (orders, inbox) = mailbox().unwrap();
+        control.set_reactors(vec![orders.clone()]);
+        let parts = Parts {
+            number: 0,
+            ether: EtherPorts::open(None, 1).unwrap().take(0),
+            inbox,
+            peers: vec![orders],
+            flows: Arc::new(Mutex::new(Flows::new(vec![None]))),
+            control: control.clone(),
+            tickets: Arc::new(Tickets::new(config.connections)),
+            qpair: QpairConfig {
+                digests: config.digests,
+                maxh2cdata: config.maxh2cdata,
+                in_capsule_bytes_max: config.limits.in_capsule_bytes_max,
+                policy: config.policy,
+            },
+            pool_bytes: config.pool_bytes,
+            connect_timeout: config.connect_timeout,
+            transfer_timeout: config.transfer_timeout,
+            buffer_idle: config.buffer_idle,
+            waiting: Waiting::BusyPoll,
+        };
+        let mut reactor = Reactor::new(parts).unwrap();
+        control.listen(sockets);
+        drop(prepared.switch(&mut Stores::default()));
+        let rx = reactor::begin(&mut reactor).expect("nobody runs it");
+        HandTarget { reactor, rx, turns: 0, control }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.control.addresses()[0]
+    }
+
+    pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
+        self.reactor.core.spinner = Spinner::new(waiting);
+    }
+
+    /// Its connections.
+    pub(crate) fn sockets(&self) -> Vec<RawFd> {
+        self.reactor.lanes.table.iter().filter_map(|lane| lane.fd()).collect()
+    }
+
+    /// One turn.
+    pub(crate) fn step(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        reactor::step(&mut self.reactor, self.turns, &mut self.rx).unwrap();
+    }
+}
