@@ -1,8 +1,8 @@
 //! The seam for what else can carry frames: a program that embeds the engine may bring a medium of its own, for names
 //! of "interfaces" that the medium knows.
 
+use super::frame::{Sent, Shape};
 pub use super::packet::outgoing::Outgoing;
-use super::{Interface, Port, PortConfig, PortCounts, Sent, Shape, Way};
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -51,6 +51,10 @@ pub(super) struct MediumPort {
 }
 
 impl MediumPort {
+    pub(super) fn new(medium: Box<dyn Medium>, shape: Shape) -> Self {
+        MediumPort { outgoing: Outgoing::new(shape), medium }
+    }
+
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.medium.fd()
     }
@@ -78,24 +82,7 @@ impl MediumPort {
     }
 }
 
-/// A port over a medium, if there is one for that name.
-pub(super) fn port(
-    name: &str,
-    socket_number: u16,
-    config: &PortConfig,
-) -> Option<io::Result<Port>> {
-    let opened = OPEN.get()?(name, socket_number)?;
-    Some(opened.map(|Opened { medium, mac, mtu }| {
-        let shape = Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
-        let name = name.to_owned();
-        let way = Way::Medium(MediumPort { outgoing: Outgoing::new(shape), medium });
-        Port {
-            interface: Interface { name, index: 0, mac, mtu, queues: 1, node: None },
-            socket_number,
-            shape,
-            way,
-            counts: PortCounts::default(),
-            config: config.clone(),
-        }
-    }))
+/// The medium of that name, if there is one.
+pub(super) fn open(name: &str, socket_number: u16) -> Option<io::Result<Opened>> {
+    OPEN.get()?(name, socket_number)
 }

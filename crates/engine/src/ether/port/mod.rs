@@ -5,7 +5,9 @@
 //! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
 //! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
 //! | `medium` | what else can carry frames: a seam for programs that bring it |
-//! | `absent` | interfaces that are missing, come, go and change |
+//! | `absent` | interfaces that are not there |
+//! | `follow` | interfaces that come, go and change |
+//! | `config`, `frame` | how a port is made; the outside of its frames |
 //! | `interface` | what a port must know about its interface |
 //! | `reason` | why a port cannot be opened |
 //! | `sys`, `bpf` | the system calls |
@@ -32,6 +34,9 @@
 
 mod absent;
 mod bpf;
+mod config;
+mod follow;
+mod frame;
 mod interface;
 pub mod medium;
 mod packet;
@@ -40,85 +45,33 @@ mod sys;
 mod xdp;
 
 pub use absent::{is_missing, missing};
+pub use config::{PortConfig, PortKind};
+pub use frame::{ETHERNET_HEADER_BYTES, Sent};
 pub use interface::Interface;
 
 use absent::AbsentPort;
-use medium::MediumPort;
+use frame::{FRAME_MAX, Shape, TAG_ETHERTYPE};
+use medium::{MediumPort, Opened};
 use packet::PacketPort;
-use roadtrain_wire::ether::{ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, MacAddress};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress};
 use rustix::net::AddressFamily;
 use std::io;
-use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::debug;
 use xdp::{Copies, XdpPort};
 
-/// Octets of Ethernet's header without a tag: what every received frame begins with.
-pub const ETHERNET_HEADER_BYTES: usize = 14;
-/// Octets of a tag.
-const TAG_BYTES: usize = 4;
-/// EtherType of a tag.
-const TAG_ETHERTYPE: u16 = 0x8100;
-/// Where SOCKET is in a frame without tag.
-const SOCKET_OFFSET: usize = ETHERNET_HEADER_BYTES + mem::offset_of!(FrameHeader, socket_number);
-/// Largest frame that FRAME can name.
-const FRAME_MAX: usize = u16::MAX as usize;
 /// How long an interface that somebody has is waited for, and how long between looks at it.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(10);
 /// The VLANs that there are.
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 
-/// What a port is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PortKind {
-    /// What is best for the interface; the port may take all of it.
-    #[default]
-    Auto,
-    /// AF_PACKET: any number of ports share an interface.
-    Packet,
-    /// AF_XDP: one port has all queues of its interface. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
-    Xdp,
-}
-
-/// How a port is made.
-#[derive(Clone, Debug)]
-pub struct PortConfig {
-    /// What it is made of.
-    pub kind: PortKind,
-    /// EtherType of its frames.
-    pub ethertype: u16,
-    /// VLAN whose tag its frames carry.
-    pub vlan: Option<u16>,
-    /// About how much memory frames that arrive may take; `None`: what suits the interface.
-    pub receive_bytes: Option<usize>,
-}
-
-impl Default for PortConfig {
-    fn default() -> Self {
-        PortConfig { kind: PortKind::Auto, ethertype: ETHERTYPE, vlan: None, receive_bytes: None }
-    }
-}
-
 /// Whether opening failed because somebody else has the socket number; another one may do.
 #[must_use]
 pub fn is_socket_number_taken(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
-}
-
-/// How a flush went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// Frames that the kernel has taken.
-    pub frames: usize,
-    /// Their octets, Ethernet's header included.
-    pub octets: usize,
-    /// Frames that were dropped here: the interface's queue is full, it is down, or its MTU has become smaller.
-    pub refused: usize,
-    /// System calls.
-    pub calls: usize,
 }
 
 /// What a port has counted.
@@ -142,42 +95,6 @@ pub struct PortCounts {
     pub joined: u64,
     /// System calls of sends.
     pub send_calls: u64,
-}
-
-/// The outside of a frame: addresses, tag, EtherType, and how large it may be.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    source: MacAddress,
-    ethertype: u16,
-    vlan: Option<u16>,
-    /// Most octets behind Ethernet's header.
-    frame: usize,
-}
-
-impl Shape {
-    /// Octets before our own header.
-    fn header_bytes(&self) -> usize {
-        ETHERNET_HEADER_BYTES + if self.vlan.is_some() { TAG_BYTES } else { 0 }
-    }
-
-    /// Octets of the largest frame, all included.
-    fn frame_bytes(&self) -> usize {
-        self.header_bytes() + self.frame
-    }
-
-    /// Writes Ethernet's header; its octets.
-    fn write_header(&self, place: &mut [u8], destination: MacAddress) -> usize {
-        place[..6].copy_from_slice(&destination.0);
-        place[6..12].copy_from_slice(&self.source.0);
-        let mut at = 12;
-        if let Some(vlan) = self.vlan {
-            place[at..at + 2].copy_from_slice(&TAG_ETHERTYPE.to_be_bytes());
-            place[at + 2..at + 4].copy_from_slice(&vlan.to_be_bytes());
-            at += TAG_BYTES;
-        }
-        place[at..at + 2].copy_from_slice(&self.ethertype.to_be_bytes());
-        at + 2
-    }
 }
 
 /// A socket at an interface.
@@ -269,10 +186,20 @@ impl Port {
     /// # Errors
     /// There is no such Ethernet interface, it is not allowed, or there is no memory.
     pub fn open(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
-        medium::port(interface, socket_number, config).unwrap_or_else(|| {
-            once_free(|| Port::open_at_once(interface, socket_number, config))
-                .map_err(|error| reason::explained(error, config.kind))
-        })
+        match medium::open(interface, socket_number) {
+            Some(opened) => Ok(Port::over(opened?, interface, socket_number, config)),
+            None => once_free(|| Port::open_at_once(interface, socket_number, config))
+                .map_err(|error| reason::explained(error, config.kind)),
+        }
+    }
+
+    fn over(opened: Opened, name: &str, socket_number: u16, config: &PortConfig) -> Port {
+        let Opened { medium, mac, mtu } = opened;
+        let shape = Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
+        let way = Way::Medium(MediumPort::new(medium, shape));
+        let (name, counts, config) = (name.to_owned(), PortCounts::default(), config.clone());
+        let interface = Interface { name, index: 0, mac, mtu, queues: 1, node: None };
+        Port { interface, socket_number, shape, way, counts, config }
     }
 
     /// Without waiting until an interface that somebody has is free.

@@ -4,7 +4,9 @@ mod filter;
 pub(super) mod outgoing;
 mod ring;
 
-use super::{Interface, PortConfig, Sent, Shape, sys};
+use super::config::PortConfig;
+use super::frame::{Sent, Shape};
+use super::{Interface, sys};
 use libc::{SOL_PACKET, SOL_SOCKET};
 use outgoing::Outgoing;
 use ring::PacketRing;

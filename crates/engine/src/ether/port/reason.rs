@@ -1,6 +1,6 @@
 //! Why a port cannot be opened, in words that say what to do.
 
-use super::PortKind;
+use super::config::PortKind;
 use std::io;
 
 /// The error of a port of that kind, with what may help.

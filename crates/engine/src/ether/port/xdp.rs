@@ -7,7 +7,9 @@ mod program;
 mod ring;
 mod umem;
 
-use super::{FRAME_MAX, Interface, PortConfig, Sent, Shape, sys};
+use super::config::PortConfig;
+use super::frame::{FRAME_MAX, Sent, Shape};
+use super::{Interface, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
 use program::{Attached, Wanted};
 use ring::Ring;

@@ -1,6 +1,6 @@
 //! Which frames a packet socket takes: a classic BPF program that the kernel runs before it copies anything.
 
-use crate::ether::port::SOCKET_OFFSET;
+use crate::ether::port::frame::SOCKET_OFFSET;
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
 use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT};
 use socket2::SockFilter;

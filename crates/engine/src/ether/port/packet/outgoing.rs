@@ -2,7 +2,7 @@
 //!
 //! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
 
-use crate::ether::port::{FRAME_MAX, Sent, Shape};
+use crate::ether::port::frame::{FRAME_MAX, Sent, Shape};
 use crc_fast::{CrcAlgorithm, Digest};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, seal};
 use roadtrain_wire::zerocopy::IntoBytes;

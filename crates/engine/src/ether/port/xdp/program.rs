@@ -1,6 +1,7 @@
 //! The program that hands our frames to AF_XDP sockets: generated, loaded and attached through bpf(2).
 
-use crate::ether::port::{SOCKET_OFFSET, bpf};
+use crate::ether::port::bpf;
+use crate::ether::port::frame::SOCKET_OFFSET;
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
