@@ -198,7 +198,8 @@ fn compares(harness: &mut Harness) {
     *other.last_mut().expect("not empty") ^= 1;
     let (result, _) = harness.run(Op::Compare { offset }, Some(other));
     let status = result.expect_err("the last octet differs");
-    assert!(status.is(Status::COMPARE_FAILURE) && status.is_dnr(), "{status}");
+    let is_right = status.is(Status::COMPARE_FAILURE) && status.is_dnr();
+    assert!(is_right, "{status}, and not Compare Failure with Do Not Retry");
 }
 
 fn zeroes_and_discards(harness: &mut Harness) {

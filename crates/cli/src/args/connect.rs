@@ -44,7 +44,7 @@ pub struct Portal {
     pub ether: EtherArgs,
 }
 
-/// Who connects, and how long it bears with silence.
+/// Which host connects, and its timeouts.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
@@ -66,16 +66,16 @@ pub struct ConnectArgs {
     /// Keep-alive timeout; 0 turns it off.
     #[arg(short = 'k', long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     pub keep_alive_tmo: Duration,
-    /// How long a first connection is tried again while the controller is busy: it may still end what this
-    /// host had asked before.
+    /// How long the first connection is tried again while the controller is busy, perhaps with this host's
+    /// earlier requests.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     pub connect_timeout: Duration,
-    /// Wait before the first attempt to connect again; it doubles up to 10 seconds.
+    /// Pause before the first attempt to reconnect; it doubles up to 10 seconds.
     #[arg(short = 'c', long, value_name = "SECONDS", default_value = "250ms",
           value_parser = parse_seconds)]
     pub reconnect_delay: Duration,
-    /// A request without answer for so long is aborted, and when that does not help the target is connected to anew;
-    /// 0: requests take as long as they take. Time without a connection does not count.
+    /// A request without answer for so long is aborted; if that does not help, the host reconnects. 0: no limit.
+    /// Time without a connection does not count.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     pub io_timeout: Duration,
     /// Time after which requests fail when the target stays away; -1: they wait for ever.

@@ -7,10 +7,10 @@ use std::time::Duration;
 const DETACH_USAGE: &str = "roadtrain detach [OPTIONS] <ID|PATH|DEVICE|NQN>... | --all";
 
 const DETACH_EXAMPLES: &str = "\
-Asks the attachment's process to end: what is under way is finished first. A target that hangs is
-waited for 3 s; then what it has not answered fails, and `lost:` says so. When the end takes too
-long, or at SIGINT, the process is killed, and what it has left is removed. So is what processes
-have left that were killed before.
+Asks the attachment's process to end: requests in flight are answered first. If the target hangs,
+they fail after 3 s, and `lost:` says so. When the end takes too long, or at SIGINT, the process is
+killed, and what it has left is removed. What processes have left that were killed before is
+removed, too.
 
 Exit status: 0 when everything has ended in order, 1 when something had to be killed, is still
 there, was lost, or is not attached at all.
@@ -37,9 +37,7 @@ pub struct DetachArgs {
 }
 
 const STATUS_EXAMPLES: &str = "\
-IOPS and bandwidth are those since somebody looked last.
-
-Shows attachments, then targets with their subsystems, namespaces and controllers.
+Shows attachments with IOPS and bandwidth of the last ten seconds, then targets with their subsystems, namespaces and controllers.
 
 Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all or a
 target silent, 3 when an attachment has no connection to its target.

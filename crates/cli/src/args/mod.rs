@@ -116,7 +116,7 @@ pub enum Command {
     Attach(Box<AttachArgs>),
     /// End attachments, and remove what dead ones have left.
     Detach(DetachArgs),
-    /// Show how it stands with what is attached and served here.
+    /// Show the state of what is attached and served here.
     Status(StatusArgs),
     /// Change what a running target exports.
     Target(TargetArgs),

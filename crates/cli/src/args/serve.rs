@@ -18,11 +18,11 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   block:/dev/loop0           a block device
   options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
-           uuid=UUID, nguid=NGUID (who it is to hosts; without them it follows from the blocks)
+           uuid=UUID, nguid=NGUID (its identity; without them that of the blocks)
 
-Signals: SIGTERM and SIGINT stop it; SIGHUP reads the configuration file again: namespaces appear,
-disappear and grow, hosts are allowed and refused. A file with an error changes nothing. `roadtrain
-target` changes one thing by itself.
+Signals: SIGTERM and SIGINT stop it. SIGHUP reads the configuration file again: addresses and
+namespaces come, go and change, hosts are allowed and refused. A file with an error changes nothing.
+`roadtrain target` makes one change without the file.
 
 Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk \\

@@ -6,12 +6,11 @@ use crate::units::parse_size;
 use clap::{Args, Subcommand};
 
 const EXAMPLES: &str = "\
-Each change is checked, and made as a whole or not at all. Hosts that are connected see it at
-once. It is not written to the configuration file: a reload and a restart go back to what the
-file says.
+Each change is checked, and made as a whole or not at all. Connected hosts are told. The change is
+not written to the configuration file: a reload or a restart goes back to what the file says.
 
-Exit status: 0 when it is done, 1 when a file or device cannot be had or the work failed, 2 when
-the change cannot be, 3 when no target answers.
+Exit status: 0 when it is done, 1 when it failed (a file, device or address cannot be opened), 2 when
+the change makes no sense, 3 when no target answers.
 
 Examples:
   roadtrain target add-namespace file:/srv/b.img,size=100GiB
@@ -42,13 +41,13 @@ pub struct TargetArgs {
 pub enum TargetCommand {
     /// Read the configuration file again, as at SIGHUP.
     Reload,
-    /// Take connections at an address.
+    /// Listen at one more address.
     Listen(ListenArgs),
-    /// Take no more connections at an address; those that there are live on.
+    /// Listen no longer at an address; its connections stay.
     Unlisten(ListenArgs),
-    /// Add a subsystem, whose NQN -n says.
+    /// Add a subsystem with the NQN of -n.
     AddSubsystem(AddSubsystemArgs),
-    /// Remove the subsystem that -n says, with its namespaces; its hosts are disconnected, its files stay.
+    /// Remove the subsystem of -n with its namespaces; its hosts are disconnected, its files stay.
     RemoveSubsystem,
     /// Give a subsystem another serial or model number; connected hosts see it when they connect again.
     SetSubsystem(NumberArgs),
@@ -58,7 +57,7 @@ pub enum TargetCommand {
         #[arg(value_name = "SPEC")]
         namespace: NamespaceSpec,
     },
-    /// Put other blocks under a number (nsid=N in SPEC); hosts see one namespace go, and another come.
+    /// Put another store under an NSID (nsid=N in SPEC); hosts see one namespace go, and another come.
     ReplaceNamespace {
         /// Such as file:/srv/b.img,nsid=3.
         #[arg(value_name = "SPEC")]
@@ -66,12 +65,12 @@ pub enum TargetCommand {
     },
     /// Remove a namespace; its file stays.
     RemoveNamespace {
-        /// Its number.
+        /// Namespace ID.
         nsid: u32,
     },
     /// Give a namespace another size, or look at its file or device again.
     ResizeNamespace {
-        /// Its number.
+        /// Namespace ID.
         nsid: u32,
         /// Its new size [default: that of its file or device].
         #[arg(value_parser = parse_size)]
@@ -82,14 +81,14 @@ pub enum TargetCommand {
         /// Its NQN.
         host: String,
     },
-    /// Let a host connect no more, and end its connections.
+    /// Refuse a host from now on, and end its connections.
     DisallowHost {
         /// Its NQN.
         host: String,
     },
     /// Let any host connect.
     AllowAnyHost,
-    /// Let only hosts connect that are named with allow-host, and end the connections of all others.
+    /// Let only the hosts of allow-host connect, and end the connections of all others.
     DisallowAnyHost,
 }
 
