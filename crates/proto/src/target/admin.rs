@@ -1,29 +1,16 @@
-//! Admin commands: dispatch, and what the commands have in common.
+//! Admin commands: dispatch.
 
-use super::config::Limits;
-use super::control::{Target, TargetEvent, pump};
-use super::controller::{Controller, ControllerKind, NOT_ABORTED};
+use super::context::{Context, Reply, octet};
+use super::control::Target;
+use super::controller::NOT_ABORTED;
 use super::discovery::Discovery;
-use super::subsystem::Subsystem;
+use super::kind::supported_opcodes;
+use super::target_event::TargetEvent;
 use super::{fabrics, features, identify, log_page};
 use crate::error::CommandError;
 use crate::time::Instant;
-use roadtrain_wire::identify::NSID_ALL;
-use roadtrain_wire::sqe::{FLAG_SGL, SGL_TRANSPORT, Sqe, opcode};
+use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::status::Status;
-use std::collections::VecDeque;
-
-/// Offsets of a command's fields, for the error log.
-pub(super) mod octet {
-    pub(crate) const OPCODE: u8 = 0;
-    pub(crate) const FLAGS: u8 = 1;
-    pub(crate) const NSID: u8 = 4;
-    pub(crate) const SGL: u8 = 24;
-    pub(crate) const CDW10: u8 = 40;
-    pub(crate) const CDW11: u8 = 44;
-    pub(crate) const CDW12: u8 = 48;
-    pub(crate) const CDW14: u8 = 56;
-}
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,30 +23,6 @@ pub enum Outcome {
     /// Disconnect: answer with success, then close the connection; the controller knows the queue no
     /// more.
     Disconnected,
-}
-
-/// What a command did, when it did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
-    Result(u64),
-    Pending,
-    Disconnected,
-}
-
-/// One command and all it may touch.
-pub(super) struct Context<'a> {
-    pub(super) now: Instant,
-    pub(super) started: Instant,
-    pub(super) limits: &'a Limits,
-    pub(super) origin: u128,
-    pub(super) controller: &'a mut Controller,
-    /// `None` for discovery controllers.
-    pub(super) subsystem: Option<&'a Subsystem>,
-    pub(super) discovery: Discovery<'a>,
-    pub(super) outbox: &'a mut VecDeque<TargetEvent>,
-    pub(super) qid: u16,
-    pub(super) sqe: &'a Sqe,
-    pub(super) data_in: &'a [u8],
 }
 
 impl Target {
@@ -114,7 +77,7 @@ impl Target {
         };
         let reply = execute(&mut context);
         let Context { controller, outbox, .. } = context;
-        pump(controller, outbox);
+        controller.pump(outbox);
         if let Err(CommandError { status, octet, .. }) = reply {
             controller.shared.errors().record(qid, sqe, status, octet);
         }
@@ -184,39 +147,5 @@ impl Context<'_> {
         let id = self.controller.aborts.begin(cid, sqid).ok_or(too_many)?;
         self.outbox.push_back(TargetEvent::Abort { cntlid, qid: sqid, cid: aborted, id });
         Ok(Reply::Pending)
-    }
-
-    /// The command has no namespace: NSID is 0 or FFFFFFFFh.
-    pub(super) fn is_for_controller(&self) -> bool {
-        matches!(self.sqe.nsid.get(), 0 | NSID_ALL)
-    }
-
-    /// Checks that the host takes exactly `length` octets of data from us.
-    pub(super) fn check_data_out(&self, length: usize) -> Result<(), CommandError> {
-        let sgl = &self.sqe.sgl;
-        if sgl.kind != SGL_TRANSPORT {
-            return Err(CommandError::at(Status::SGL_TYPE_INVALID, octet::SGL));
-        }
-        if sgl.length.get() as usize != length {
-            return Err(CommandError::at(Status::DATA_SGL_LENGTH_INVALID, octet::SGL));
-        }
-        Ok(())
-    }
-}
-
-/// Admin opcodes that a controller executes.
-pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
-    const BOTH: [u8; 7] = [
-        opcode::GET_LOG_PAGE,
-        opcode::IDENTIFY,
-        opcode::SET_FEATURES,
-        opcode::GET_FEATURES,
-        opcode::ASYNC_EVENT_REQUEST,
-        opcode::KEEP_ALIVE,
-        opcode::ABORT,
-    ];
-    match kind {
-        ControllerKind::Io => &BOTH,
-        ControllerKind::Discovery => BOTH.split_at(6).0,
     }
 }

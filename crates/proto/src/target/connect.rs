@@ -2,11 +2,12 @@
 
 use super::aborts::Aborts;
 use super::control::Target;
-use super::controller::{Controller, ControllerKind, ControllerShared};
+use super::controller::{Controller, ControllerShared};
 use super::events::Events;
-use super::features::Features;
+use super::feature_values::Features;
 use super::identify;
 use super::keep_alive::KeepAlive;
+use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
 use super::stability::User;

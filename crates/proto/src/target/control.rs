@@ -1,11 +1,13 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
 use super::config::{Limits, TargetConfig};
-use super::controller::{Controller, ControllerKind, ControllerView, NOT_ABORTED};
+use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
+use super::kind::ControllerKind;
 use super::namespace::NamespaceTable;
 use super::operations::{ConfigError, Operation};
 use super::subsystem::Subsystem;
+use super::target_event::{CloseReason, TargetEvent};
 use crate::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,36 +27,6 @@ pub struct Target {
     /// No keep alive timer runs out earlier; reactors ask for it before they sleep, so it is kept.
     timer: Option<Instant>,
     pub(super) outbox: VecDeque<TargetEvent>,
-}
-
-/// Work for whoever owns the connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TargetEvent {
-    /// Answer an Asynchronous Event Request or an Abort on the controller's admin queue.
-    Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
-    /// Close a queue's connection; the controller knows it no more.
-    Close { cntlid: u16, qid: u16, reason: CloseReason },
-    /// Abort an I/O command if it can be, then tell [`Target::aborted`]; the command ends before that is told.
-    Abort { cntlid: u16, qid: u16, cid: u16, id: u32 },
-    /// Execute nothing more, and tell [`Target::quiesced`] when no command is in a store any more.
-    Quiesce { cntlid: u16, qid: u16 },
-    /// Fetch the subsystem's [`NamespaceTable`] again.
-    NamespacesChanged { nqn: Arc<str> },
-}
-
-/// Why a queue is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// Nothing was heard from the host for its keep alive timeout.
-    KeepAliveExpired,
-    /// The host has reset the controller, which ends its I/O queues.
-    ControllerReset,
-    /// The connection of the admin queue was lost.
-    AdminQueueLost,
-    /// The subsystem is no longer exported.
-    SubsystemRemoved,
-    /// The host may no longer use the subsystem.
-    HostNotAllowed,
 }
 
 impl Target {
@@ -120,7 +92,7 @@ impl Target {
         let discovery = |c: &&mut Controller| c.kind == ControllerKind::Discovery;
         for controller in self.controllers.values_mut().filter(discovery) {
             controller.events.raise(Notice::DiscoveryLog);
-            pump(controller, &mut self.outbox);
+            controller.pump(&mut self.outbox);
         }
     }
 
@@ -218,18 +190,6 @@ impl Target {
     }
 }
 
-/// Completes Asynchronous Event Requests while there are both requests and events.
-pub(super) fn pump(controller: &mut Controller, outbox: &mut VecDeque<TargetEvent>) {
-    while let Some((cid, event)) = controller.events.poll() {
-        outbox.push_back(TargetEvent::Completion {
-            cntlid: controller.cntlid,
-            cid,
-            status: Status::SUCCESS,
-            result: event.emit().into(),
-        });
-    }
-}
-
 /// Changes to a running target.
 impl Target {
     /// Does all of `operations`, or nothing, and tells the hosts concerned.
@@ -319,7 +279,7 @@ impl Target {
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
             controller.changed.insert(nsid);
             controller.events.raise(Notice::NamespaceAttribute);
-            pump(controller, &mut self.outbox);
+            controller.pump(&mut self.outbox);
         }
         self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }

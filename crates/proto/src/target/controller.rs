@@ -1,28 +1,20 @@
 //! Controllers: what belongs to one association with a host.
 
 use super::aborts::Aborts;
-use super::control::TargetEvent;
 use super::error_log::ErrorLog;
 use super::events::Events;
-use super::features::Features;
+use super::feature_values::Features;
 use super::keep_alive::KeepAlive;
+use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
+use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-
-/// Kinds of controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerKind {
-    /// Serves a subsystem's namespaces.
-    Io,
-    /// Serves the discovery log.
-    Discovery,
-}
 
 /// What there is to say about a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +59,18 @@ pub(super) struct Controller {
 }
 
 impl Controller {
+    /// Completes Asynchronous Event Requests while there are both requests and events.
+    pub(super) fn pump(&mut self, outbox: &mut VecDeque<TargetEvent>) {
+        while let Some((cid, event)) = self.events.poll() {
+            outbox.push_back(TargetEvent::Completion {
+                cntlid: self.cntlid,
+                cid,
+                status: Status::SUCCESS,
+                result: event.emit().into(),
+            });
+        }
+    }
+
     /// No command is in a store, and none will be: at shutdown or after a reset.
     pub(super) fn is_quiet(&self) -> bool {
         self.draining == 0 && self.quiescing.as_ref().is_none_or(BTreeSet::is_empty)

@@ -22,19 +22,17 @@ mod io;
 mod slot;
 mod task;
 
-pub use admin::Admin;
 pub use buffers::Fed;
 pub use environment::{Environment, Job, Namespace, Outcome, Payload, Place};
-pub use slot::Data;
+pub use slot::{Admin, Data};
 pub use task::{Flushes, Step, Store, Task};
 
 use super::session::Request;
 use crate::time::Instant;
-use abort::Abort;
 use core::ops::DerefMut;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use slot::{Command, Slot};
+use slot::{Abort, Command, Slot};
 use std::collections::VecDeque;
 
 /// The commands of a connection. `N` is a namespace, `B` a buffer.

@@ -1,8 +1,8 @@
 //! Fabrics commands on queues that are connected (NVMe Base 2.1, section 6).
 
-use super::admin::{Context, Reply, octet};
-use super::control::{CloseReason, TargetEvent};
+use super::context::{Context, Reply, octet};
 use super::property::Transition;
+use super::target_event::{CloseReason, TargetEvent};
 use crate::error::CommandError;
 use roadtrain_wire::fabrics::{Property, fctype};
 use roadtrain_wire::sqe::opcode;

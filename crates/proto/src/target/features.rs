@@ -1,11 +1,12 @@
 //! Get Features and Set Features (NVMe Base 2.1, sections 5.1.11 and 5.1.25).
 
-use super::admin::{Context, octet};
-use super::controller::ControllerKind;
+use super::context::{Context, octet};
+use super::feature_values::Thresholds;
+use super::kind::ControllerKind;
 use crate::error::CommandError;
 use roadtrain_wire::feature::{
     GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
-    TemperatureThreshold, ThresholdType, capabilities, fid,
+    TemperatureThreshold, capabilities, fid,
 };
 use roadtrain_wire::status::Status;
 
@@ -17,44 +18,6 @@ const FIXED: [(u8, u32); 5] = [
     (fid::WRITE_ATOMICITY, 0),
     (fid::COMMAND_SET_PROFILE, 0),
 ];
-
-/// Warning and critical composite temperature (WCTEMP, CCTEMP) in kelvins. They may not be 0: the first is what the
-/// specification recommends, the second is above it. Nothing is measured here, so neither is ever reached.
-pub(super) const WARNING_KELVINS: u16 = 0x157;
-pub(super) const CRITICAL_KELVINS: u16 = 0x161;
-
-/// Thresholds of the Composite Temperature: kept for the host, never reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Thresholds {
-    over: u16,
-    under: u16,
-}
-
-impl Thresholds {
-    const DEFAULT: Thresholds = Thresholds { over: WARNING_KELVINS, under: 0 };
-
-    fn get(&mut self, kind: ThresholdType) -> &mut u16 {
-        match kind {
-            ThresholdType::Over => &mut self.over,
-            ThresholdType::Under => &mut self.under,
-        }
-    }
-}
-
-/// What of the features is kept nowhere else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Features {
-    thresholds: Thresholds,
-    write_cache: bool,
-    /// Advanced Command Retry Enable of Host Behavior Support: accepted, we never ask for delays.
-    acre: u8,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Features { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
-    }
-}
 
 /// Features a controller has.
 pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {

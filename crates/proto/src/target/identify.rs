@@ -1,14 +1,15 @@
 //! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
 
 use super::aborts::ABORTS_MAX;
-use super::admin::{Context, octet};
 use super::config::{Limits, NAMESPACES_MAX};
-use super::controller::{Controller, ControllerKind};
+use super::context::{Context, octet};
+use super::controller::Controller;
 use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
-use super::features::{CRITICAL_KELVINS, WARNING_KELVINS};
+use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
 use super::keep_alive::KAS;
+use super::kind::ControllerKind;
 use super::namespace::{ANA_GROUP, Namespace};
 use super::property::VERSION;
 use super::subsystem::Subsystem;

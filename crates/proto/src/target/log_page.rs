@@ -1,12 +1,12 @@
 //! Get Log Page (NVMe Base 2.1, section 5.1.12).
 
-use super::admin::{Context, octet, supported_opcodes};
 use super::config::NAMESPACES_MAX;
-use super::controller::ControllerKind;
+use super::context::{Context, octet};
 use super::error_log::ERROR_ENTRIES;
 use super::events::Notice;
 use super::features;
 use super::identify::REVISION;
+use super::kind::{ControllerKind, supported_opcodes};
 use super::namespace::ANA_GROUP;
 use super::removed::RemovedNamespaces;
 use super::subsystem::Subsystem;

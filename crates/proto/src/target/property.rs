@@ -1,7 +1,7 @@
 //! Controller properties (NVMe Base 2.1, section 3.1.4): CAP, VS, CC, CSTS, CRTO.
 
 use super::config::Limits;
-use super::controller::ControllerKind;
+use super::kind::ControllerKind;
 use crate::error::CommandError;
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
 

@@ -6,7 +6,7 @@
 
 use super::Execution;
 use super::environment::{Environment, Namespace};
-use super::slot::{Command, Data};
+use super::slot::{Abort, Command, Data};
 use crate::time::Instant;
 use core::ops::DerefMut;
 use core::time::Duration;
@@ -14,17 +14,6 @@ use roadtrain_wire::status::Status;
 
 /// Longest wait of an Abort for its command's data: a host may have nothing else to do meanwhile.
 const DATA_WAIT: Duration = Duration::from_secs(1);
-
-/// An Abort that waits for the command's answer.
-pub(super) struct Abort {
-    slot: u16,
-    /// Names it for the control plane.
-    id: u32,
-    /// Whether the command was aborted, once it was answered.
-    outcome: Option<bool>,
-    /// Until when it waits for the command's data.
-    until: Option<Instant>,
-}
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Aborts the command `cid` if it can be. [`Execution::end_turn`] tells the control plane, maybe a later one.

@@ -2,7 +2,7 @@
 
 use super::Execution;
 use super::environment::{Environment, Job, Namespace, Payload};
-use super::slot::{Command, Data};
+use super::slot::{Admin, Command, Data};
 use core::mem;
 use core::ops::DerefMut;
 use roadtrain_wire::fabrics::{Property, fctype, property};
@@ -13,24 +13,6 @@ use roadtrain_wire::status::Status;
 const SHUTDOWN_FAILED: Status = Status::INTERNAL_ERROR.dnr();
 /// Most octets of data an admin or fabrics command brings.
 const ADMIN_DATA_BYTES_MAX: u32 = 8192;
-
-/// An admin or fabrics command, and the data that it moves.
-pub struct Admin {
-    /// The command.
-    pub sqe: Sqe,
-    /// Octets from the host.
-    pub(super) out_bytes: u32,
-    /// Octets to the host at most.
-    pub(super) page_bytes: u32,
-}
-
-impl Admin {
-    /// The data from the host: it is at the start of the command's buffer.
-    #[must_use]
-    pub fn data<'a>(&self, buffer: Option<&'a [u8]>) -> &'a [u8] {
-        buffer.and_then(|buffer| buffer.get(..self.out_bytes as usize)).unwrap_or_default()
-    }
-}
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     pub(super) fn admin(

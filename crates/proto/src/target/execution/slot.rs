@@ -1,7 +1,6 @@
 //! What a command in execution is, and what it holds.
 
-use super::environment::Place;
-use super::{Admin, Namespace};
+use super::environment::{Namespace, Place};
 use crate::target::io::IoCommand;
 use crate::target::stability::Epoch;
 use crate::time::Instant;
@@ -66,6 +65,35 @@ impl<N: Namespace> Command<N> {
             _ => 0,
         }
     }
+}
+
+/// An admin or fabrics command, and the data that it moves.
+pub struct Admin {
+    /// The command.
+    pub sqe: Sqe,
+    /// Octets from the host.
+    pub(super) out_bytes: u32,
+    /// Octets to the host at most.
+    pub(super) page_bytes: u32,
+}
+
+impl Admin {
+    /// The data from the host: it is at the start of the command's buffer.
+    #[must_use]
+    pub fn data<'a>(&self, buffer: Option<&'a [u8]>) -> &'a [u8] {
+        buffer.and_then(|buffer| buffer.get(..self.out_bytes as usize)).unwrap_or_default()
+    }
+}
+
+/// An Abort that waits for the command's answer.
+pub(super) struct Abort {
+    pub(super) slot: u16,
+    /// Names it for the control plane.
+    pub(super) id: u32,
+    /// Whether the command was aborted, once it was answered.
+    pub(super) outcome: Option<bool>,
+    /// Until when it waits for the command's data.
+    pub(super) until: Option<Instant>,
 }
 
 pub(super) struct Slot<N: Namespace, B> {

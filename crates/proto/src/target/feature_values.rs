@@ -1,0 +1,41 @@
+//! Values of features that hosts change.
+
+use roadtrain_wire::feature::ThresholdType;
+
+/// Warning and critical composite temperature (WCTEMP, CCTEMP) in kelvins. They may not be 0: the first is what the
+/// specification recommends, the second is above it. Nothing is measured here, so neither is ever reached.
+pub(super) const WARNING_KELVINS: u16 = 0x157;
+pub(super) const CRITICAL_KELVINS: u16 = 0x161;
+
+/// Thresholds of the Composite Temperature: kept for the host, never reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thresholds {
+    pub(super) over: u16,
+    pub(super) under: u16,
+}
+
+impl Thresholds {
+    pub(super) const DEFAULT: Thresholds = Thresholds { over: WARNING_KELVINS, under: 0 };
+
+    pub(super) fn get(&mut self, kind: ThresholdType) -> &mut u16 {
+        match kind {
+            ThresholdType::Over => &mut self.over,
+            ThresholdType::Under => &mut self.under,
+        }
+    }
+}
+
+/// What of the features is kept nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Features {
+    pub(super) thresholds: Thresholds,
+    pub(super) write_cache: bool,
+    /// Advanced Command Retry Enable of Host Behavior Support: accepted, we never ask for delays.
+    pub(super) acre: u8,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Features { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
+    }
+}

@@ -1,0 +1,29 @@
+//! Kinds of controller.
+
+use roadtrain_wire::sqe::opcode;
+
+/// Kinds of controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerKind {
+    /// Serves a subsystem's namespaces.
+    Io,
+    /// Serves the discovery log.
+    Discovery,
+}
+
+/// Admin opcodes that a controller executes.
+pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
+    const BOTH: [u8; 7] = [
+        opcode::GET_LOG_PAGE,
+        opcode::IDENTIFY,
+        opcode::SET_FEATURES,
+        opcode::GET_FEATURES,
+        opcode::ASYNC_EVENT_REQUEST,
+        opcode::KEEP_ALIVE,
+        opcode::ABORT,
+    ];
+    match kind {
+        ControllerKind::Io => &BOTH,
+        ControllerKind::Discovery => BOTH.split_at(6).0,
+    }
+}

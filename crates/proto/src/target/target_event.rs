@@ -1,0 +1,34 @@
+//! What the control plane wants of whoever owns the connections.
+
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+
+/// Work for whoever owns the connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
+    /// Answer an Asynchronous Event Request or an Abort on the controller's admin queue.
+    Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
+    /// Close a queue's connection; the controller knows it no more.
+    Close { cntlid: u16, qid: u16, reason: CloseReason },
+    /// Abort an I/O command if it can be, then tell [`Target::aborted`](super::Target::aborted); the command ends before that is told.
+    Abort { cntlid: u16, qid: u16, cid: u16, id: u32 },
+    /// Execute nothing more, and tell [`Target::quiesced`](super::Target::quiesced) when no command is in a store any more.
+    Quiesce { cntlid: u16, qid: u16 },
+    /// Fetch the subsystem's [`NamespaceTable`](super::NamespaceTable) again.
+    NamespacesChanged { nqn: Arc<str> },
+}
+
+/// Why a queue is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Nothing was heard from the host for its keep alive timeout.
+    KeepAliveExpired,
+    /// The host has reset the controller, which ends its I/O queues.
+    ControllerReset,
+    /// The connection of the admin queue was lost.
+    AdminQueueLost,
+    /// The subsystem is no longer exported.
+    SubsystemRemoved,
+    /// The host may no longer use the subsystem.
+    HostNotAllowed,
+}
