@@ -6,6 +6,7 @@
 //! | `topology` | nodes and interfaces, read from files below a directory |
 //! | `files` | how many descriptors there may be |
 //! | `placement` | who goes where: pure, no system calls |
+//! | `load` | how busy cores are |
 //! | `numa` | the system calls: which cores this thread runs on, and its memory's nodes |
 //! | `route` | which interface a connection uses |
 //!
@@ -13,6 +14,7 @@
 
 mod cpus;
 pub(crate) mod files;
+mod load;
 pub(crate) mod numa;
 mod placement;
 mod route;
@@ -20,6 +22,7 @@ mod topology;
 
 pub use cpus::Cpus;
 pub use files::raise_open_files;
+pub(crate) use load::CoreLoads;
 pub use placement::{Affinity, Placement, Threads, affinities, home, memory_nodes};
 use route::interface_names;
 pub(crate) use route::{Route, packets_core};
@@ -27,16 +30,16 @@ pub use topology::{Interface, Node, Topology};
 
 use std::net::SocketAddr;
 use std::path::Path;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Where the kernel describes the machine.
 const ROOT: &str = "/";
 
 /// The affinities of a host's reactors, when its connection takes `route`.
 pub(crate) fn host_affinities(threads: Threads<'_>, route: &Route) -> Vec<Affinity> {
-    place("host", threads, |topology| {
-        home(topology, &interfaces(route.interfaces()), route.incoming_cpu)
-    })
+    let names = route.interfaces();
+    warn_of_mismatches("host", &names, threads.cores);
+    place("host", threads, |topology| home(topology, &interfaces(names), route.incoming_cpu))
 }
 
 /// The affinities of a target's reactors: it listens on `addresses`, and for frames at the interfaces of those
@@ -46,10 +49,18 @@ pub(crate) fn target_affinities(
     addresses: &[SocketAddr],
     names: Vec<String>,
 ) -> Vec<Affinity> {
-    place("target", threads, |topology| {
-        let names = interface_names(addresses).into_iter().chain(names);
-        home(topology, &interfaces(names), None)
-    })
+    let names: Vec<String> = interface_names(addresses).into_iter().chain(names).collect();
+    warn_of_mismatches("target", &names, threads.cores);
+    place("target", threads, |topology| home(topology, &interfaces(names), None))
+}
+
+/// Where packets and reactors are on different cores the log says so.
+fn warn_of_mismatches(who: &str, names: &[String], cores: &[usize]) {
+    for name in names {
+        if let Some(mismatch) = Interface::read(Path::new(ROOT), name).mismatch(cores) {
+            warn!(interface = name, "{who}: {mismatch}");
+        }
+    }
 }
 
 fn interfaces(names: impl IntoIterator<Item = String>) -> Vec<Interface> {

@@ -76,6 +76,23 @@ fn nodes_have_the_cores_that_are_online() {
 }
 
 #[test]
+fn interrupts_and_cores_go_together() {
+    let interface = |interrupts: &str, hands_on| Interface {
+        interrupt_cpus: Cpus::parse(interrupts),
+        hands_on,
+        ..Interface::default()
+    };
+    let says = |interrupts, cores: &[usize]| interface(interrupts, false).mismatch(cores);
+    assert_eq!(says("0-3", &[0, 1, 2, 3]), None);
+    assert_eq!(says("0-7", &[2, 3]), None, "further queues carry other packets");
+    assert!(says("4-7", &[0, 1]).unwrap().contains("all packets cross cores"));
+    assert!(says("0", &[0, 1]).unwrap().contains("not all reactors"));
+    assert_eq!(says("", &[0]), None, "nothing is known");
+    assert_eq!(says("4", &[]), None, "reactors run anywhere");
+    assert_eq!(interface("4", true).mismatch(&[0]), None, "the kernel hands packets on");
+}
+
+#[test]
 fn the_network_is_where_its_device_is() {
     let machine = Machine::new(TWO_NODES);
     assert_eq!(machine.home(&["eth1"], Some(0)), Some(1));

@@ -165,7 +165,8 @@ impl Served {
         let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
         let facts = (id, listeners(&self.server, &self.interfaces), self.file.clone());
-        TargetReport::serving(facts, traffic, &exports, &config, &controllers)
+        let lanes = self.server.lanes();
+        TargetReport::serving(facts, (traffic, &lanes), &exports, (&config, &controllers))
     }
 }
 

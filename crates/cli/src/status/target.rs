@@ -5,10 +5,13 @@ use crate::output::columns;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
 use roadtrain_engine::store::StoreKind;
-use roadtrain_engine::target::{Blocks, Export};
+use roadtrain_engine::target::{Blocks, Export, LanePlace};
 use roadtrain_proto::target::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// Most lanes shown as text.
+const LANES_SHOWN: usize = 32;
 
 /// How it stands with a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +62,9 @@ pub(crate) struct Inside {
     pub traffic: Traffic,
     /// What it exports.
     pub subsystems: Vec<SubsystemReport>,
+    /// Its lanes.
+    #[serde(default)]
+    pub lanes: Vec<LaneReport>,
 }
 
 /// What a target does.
@@ -76,6 +82,23 @@ pub(crate) struct Traffic {
     pub requests: u64,
     /// Octets of their data.
     pub data_bytes: u64,
+}
+
+/// A lane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LaneReport {
+    /// Its controller.
+    pub cntlid: u16,
+    /// Its queue.
+    pub qid: u16,
+    /// The core that it is served on.
+    pub core: Option<usize>,
+    /// The core that processes its packets.
+    pub packets_core: Option<usize>,
+    /// How often it has moved to another core.
+    pub moves: u32,
+    /// Requests that were answered.
+    pub requests: u64,
 }
 
 /// A subsystem.
@@ -142,10 +165,9 @@ impl TargetReport {
     /// What its process says.
     pub(crate) fn serving(
         (id, listeners, config): (String, Vec<String>, Option<PathBuf>),
-        traffic: Traffic,
+        (traffic, lanes): (Traffic, &[LanePlace]),
         exports: &TargetConfig<Export>,
-        seen: &TargetConfig,
-        controllers: &[ControllerView],
+        (seen, controllers): (&TargetConfig, &[ControllerView]),
     ) -> TargetReport {
         let subsystems = seen.subsystems.iter().map(|subsystem| {
             let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
@@ -159,7 +181,11 @@ impl TargetReport {
             error: None,
             listeners,
             config,
-            inside: Some(Inside { traffic, subsystems: subsystems.collect() }),
+            inside: Some(Inside {
+                traffic,
+                subsystems: subsystems.collect(),
+                lanes: lanes.iter().map(LaneReport::new).collect(),
+            }),
         }
     }
 
@@ -176,7 +202,7 @@ impl TargetReport {
             line("file", config.display().to_string());
         }
         line("process", self.pid.to_string());
-        let Some(Inside { traffic, subsystems }) = &self.inside else { return text };
+        let Some(Inside { traffic, subsystems, lanes }) = &self.inside else { return text };
         let Traffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } = traffic;
         let buffers = show_bytes(*buffer_bytes as u64);
         line(
@@ -187,7 +213,43 @@ impl TargetReport {
         for subsystem in subsystems {
             text.push_str(&subsystem.text());
         }
+        text.push_str(&lane_text(lanes));
         text
+    }
+}
+
+/// Lanes that carry I/O, as far as there is room.
+fn lane_text(lanes: &[LaneReport]) -> String {
+    let lanes: Vec<&LaneReport> = lanes.iter().filter(|lane| lane.qid > 0).collect();
+    if lanes.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<Vec<String>> = lanes.iter().take(LANES_SHOWN).map(|lane| lane.cells()).collect();
+    let heads = ["    controller", "queue", "core", "packets' core", "moves", "requests"];
+    let table = columns(&heads, &rows);
+    let mut text: String = table.lines().map(|row| format!("{row}\n")).collect();
+    if let Some(more @ 1..) = lanes.len().checked_sub(LANES_SHOWN) {
+        text.push_str(&format!("    {more} more lanes: --json\n"));
+    }
+    text
+}
+
+impl LaneReport {
+    fn new(lane: &LanePlace) -> LaneReport {
+        let &LanePlace { cntlid, qid, core, packets_core, moves, requests } = lane;
+        LaneReport { cntlid, qid, core, packets_core, moves, requests }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let core = |core: Option<usize>| core.map_or("-".to_owned(), |core| core.to_string());
+        vec![
+            format!("    {}", self.cntlid),
+            self.qid.to_string(),
+            core(self.core),
+            core(self.packets_core),
+            self.moves.to_string(),
+            self.requests.to_string(),
+        ]
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Interface {
     pub nodes: BTreeSet<u32>,
     /// Cores that its devices' interrupts go to.
     pub interrupt_cpus: Cpus,
+    /// The kernel hands packets on to other cores (RPS).
+    pub hands_on: bool,
 }
 
 impl Topology {
@@ -69,6 +71,26 @@ impl Topology {
 }
 
 impl Interface {
+    /// What does not go together where its packets are processed and reactors are pinned to `cores`, for people to
+    /// read. Nothing is known of interfaces without interrupts of their own.
+    #[must_use]
+    pub fn mismatch(&self, cores: &[usize]) -> Option<String> {
+        if cores.is_empty() || self.interrupt_cpus.is_empty() || self.hands_on {
+            return None;
+        }
+        let interrupts = &self.interrupt_cpus;
+        let reactors = Cpus::from_iter(cores.iter().copied());
+        let common = reactors.and(interrupts).iter().count();
+        if common == 0 {
+            return Some(format!(
+                "its interrupts go to cores {interrupts}, reactors are on cores {reactors}: all packets cross cores"
+            ));
+        }
+        (common < reactors.iter().count()).then(|| {
+            format!("its interrupts go to cores {interrupts}: not all reactors, on cores {reactors}, have packets")
+        })
+    }
+
     /// Reads it below `root`; what is not there (loopback has no device) is not known.
     #[must_use]
     pub fn read(root: &Path, name: &str) -> Interface {
@@ -79,6 +101,7 @@ impl Interface {
             for name in &names {
                 let folder = root.join("sys/class/net").join(name);
                 interface.add_device(root, &folder.join("device"));
+                interface.hands_on |= hands_on(&folder.join("queues"));
                 below.extend(lower(&folder));
             }
             names = below;
@@ -109,6 +132,12 @@ impl Interface {
         let before = self.interrupt_cpus.iter().collect::<Vec<_>>();
         self.interrupt_cpus = cpus.iter().flat_map(Cpus::iter).chain(before).collect();
     }
+}
+
+/// Whether a queue has cores that it hands packets on to: a mask that is not zero.
+fn hands_on(queues: &Path) -> bool {
+    let masks = entries(queues).into_iter().map(|queue| text(&queues.join(queue).join("rps_cpus")));
+    masks.into_iter().any(|mask| mask.contains(|c: char| c.is_ascii_hexdigit() && c != '0'))
 }
 
 /// The interfaces that one lies on.

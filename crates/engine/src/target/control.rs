@@ -162,6 +162,12 @@ impl Control {
         }
     }
 
+    /// Sends orders that come before or after any event, or host's return, at all reactors alike.
+    pub(super) fn in_order(&self, send: impl FnOnce()) {
+        let _state = self.lock();
+        send();
+    }
+
     /// Sends the reactors what came of a call.
     fn publish(&self, mut state: MutexGuard<'_, State>) {
         while let Some(event) = state.target.poll_event() {

@@ -4,6 +4,7 @@ mod admin;
 #[cfg(feature = "ether")]
 pub(super) mod ether;
 pub(super) mod execution;
+mod flow;
 mod tcp;
 mod transport;
 
@@ -21,6 +22,8 @@ use crate::stream::Stream;
 use crate::target::flushes::Unflushed;
 use crate::target::tasks::Outcome;
 use execution::{Execution, Payload};
+use flow::LaneFlow;
+pub(super) use flow::Parcel;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::execution::Fed;
@@ -83,6 +86,8 @@ pub(super) struct TargetLane {
     /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
     closing: Vec<Unflushed>,
     execution: Execution,
+    /// Which core it belongs to.
+    pub(super) flow: LaneFlow,
 }
 
 /// Addresses of a connection.
@@ -117,6 +122,7 @@ impl TargetLane {
             namespaces: NamespaceTable::default(),
             closing: Vec::new(),
             execution: Execution::default(),
+            flow: LaneFlow::default(),
         }
     }
 

@@ -17,6 +17,8 @@ mod flushes;
 mod health;
 mod lane;
 mod listeners;
+#[cfg(test)]
+mod moves_tests;
 mod namespace;
 mod open_store;
 mod order;
@@ -33,7 +35,7 @@ pub use ether::EtherConfig;
 #[cfg(feature = "ether")]
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
-pub use order::Usage;
+pub use order::{LanePlace, Usage};
 pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Listener, Operation, Place};
 pub use server::{Server, ServerConfig};
 

@@ -8,6 +8,7 @@ use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_store::Completion;
+use std::any::Any;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,6 +22,14 @@ pub(super) enum Order {
     Unlisten(SocketAddr),
     /// Serve this connection.
     Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket, settings: Settings },
+    /// Go on with this lane of another reactor. It is a `Parcel`, which is made of parts that orders are part of.
+    Arrive(Box<dyn Any + Send>),
+    /// Your lane of that ticket has left, and so has what came for it before.
+    Departed(u64),
+    /// Something had happened in the control plane before the lane of that ticket came here.
+    Passed(u64, TargetEvent),
+    /// Nothing of before comes any more for the lane of that ticket.
+    Settle(u64),
     /// End the connection that has this ticket: others need its room.
     Evict(u64),
     /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
@@ -41,15 +50,39 @@ pub(super) enum Order {
     Stats(SyncSender<LaneStats>),
     /// Answer with the frames that were dropped.
     Drops(SyncSender<Drops>),
+    /// Answer with where the lanes are.
+    Lanes(SyncSender<Vec<LanePlace>>),
+    /// Answer with how many lanes have come from other reactors.
+    Moves(SyncSender<u64>),
     /// Answer with what is held.
     Usage(SyncSender<Usage>),
     /// Answer, as a sign of life.
     Beat(SyncSender<()>),
+    /// As a test wants it: move all lanes of I/O to that reactor.
+    #[cfg(test)]
+    Move(usize),
     /// What a test does to the reactor.
     #[cfg(test)]
     Call(Box<dyn FnOnce() + Send>),
     /// End every lane, then the reactor.
     Stop,
+}
+
+/// A lane, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LanePlace {
+    /// Its controller.
+    pub cntlid: u16,
+    /// Its queue; 0 is the admin queue.
+    pub qid: u16,
+    /// The core that its reactor is pinned to.
+    pub core: Option<usize>,
+    /// The core that processes its packets, as far as is known.
+    pub packets_core: Option<usize>,
+    /// How often it has moved from one reactor to another.
+    pub moves: u32,
+    /// Commands that were answered.
+    pub requests: u64,
 }
 
 /// What a target holds at a moment.

@@ -6,6 +6,7 @@ mod by_hand;
 #[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
 mod lanes;
+mod moves;
 mod timers;
 
 use super::control::Control;
@@ -25,8 +26,9 @@ use crate::stats::LaneStats;
 use accept::Listeners;
 use frames::{Frames, Hosts};
 use lanes::Lanes;
+pub(super) use moves::Balance;
+use moves::Moves;
 use roadtrain_proto::policy::ReactorLoad;
-use roadtrain_proto::target::flows::Flows;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::Completions;
@@ -54,6 +56,7 @@ pub(super) struct Reactor {
     frames: Frames,
     listeners: Listeners,
     timers: Timers,
+    moves: Moves,
     peers: Peers,
 }
 
@@ -63,7 +66,7 @@ struct Peers {
     number: usize,
     all: Vec<Outbox<Order>>,
     /// Which of them a connection is on.
-    flows: Arc<Mutex<Flows>>,
+    balance: Arc<Mutex<Balance>>,
 }
 
 /// What a reactor is made from; built on the thread that runs it.
@@ -73,7 +76,7 @@ pub(super) struct Parts {
     pub(super) inbox: Inbox<Order>,
     /// Every reactor, this one too.
     pub(super) peers: Vec<Outbox<Order>>,
-    pub(super) flows: Arc<Mutex<Flows>>,
+    pub(super) balance: Arc<Mutex<Balance>>,
     pub(super) control: Arc<Control>,
     /// Of connections over TCP.
     pub(super) tickets: Arc<Tickets>,
@@ -107,7 +110,8 @@ impl Reactor {
             frames,
             listeners: Listeners::new(parts.tickets),
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
-            peers: Peers { number: parts.number, all: parts.peers, flows: parts.flows },
+            moves: Moves::default(),
+            peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
         })
     }
 
@@ -154,11 +158,11 @@ impl reactor::Reactor for Reactor {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        let Reactor { lanes, timers, frames, listeners, .. } = self;
+        let Reactor { lanes, timers, frames, listeners, moves, .. } = self;
         let pauses = !listeners.paused.is_empty();
         let is_first = self.peers.number == 0;
         let keep_alive = is_first.then(|| timers.keep_alive_at(lanes, pauses)).flatten();
-        let others = [keep_alive, timers.deadline(lanes), frames.check_at(lanes)];
+        let others = [keep_alive, timers.deadline(lanes), frames.check_at(lanes), moves.deadline()];
         let doorbells = lanes.table.earliest(List::Timed, TargetLane::deadline);
         others.into_iter().flatten().chain(doorbells).min()
     }
@@ -199,7 +203,7 @@ impl reactor::Reactor for Reactor {
     }
 
     fn obey(&mut self, order: Order) {
-        let Reactor { lanes, frames, listeners, peers, .. } = self;
+        let Reactor { lanes, frames, listeners, moves, peers, .. } = self;
         let Shared { tasks, ring, .. } = &mut lanes.shared;
         match order {
             // Dropped, which closes it.
@@ -211,8 +215,18 @@ impl reactor::Reactor for Reactor {
             }
             Order::Evict(ticket) => lanes.evict(ticket),
             Order::Request(request) => frames.take_request(lanes, &request),
-            Order::Event(event) => lanes.handle_event(&event),
-            Order::Sweep(hostnqn) => lanes.sweep(&hostnqn),
+            Order::Event(event) => {
+                moves.pass_on(peers, &event);
+                lanes.handle_event(&event);
+            }
+            Order::Sweep(hostnqn) => {
+                moves.pass_sweep_on(peers, &hostnqn);
+                lanes.sweep(&hostnqn);
+            }
+            Order::Arrive(lane) => lanes.arrive(lane),
+            Order::Departed(ticket) => moves.departed(peers, ticket),
+            Order::Passed(ticket, event) => lanes.passed(ticket, &event),
+            Order::Settle(ticket) => lanes.settle(ticket),
             Order::Ask(hostnqn) => frames::ask(lanes, &hostnqn),
             Order::Settled => lanes.connect_again(),
             Order::Completed(completion) => {
@@ -231,12 +245,22 @@ impl reactor::Reactor for Reactor {
             Order::Drops(reply) => {
                 let _ = reply.try_send(frames.drops);
             }
+            Order::Lanes(reply) => {
+                let core = peers.balance().core(peers.number);
+                let _ =
+                    reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
+            }
+            Order::Moves(reply) => {
+                let _ = reply.try_send(lanes.arrived);
+            }
             Order::Usage(reply) => {
                 let _ = reply.try_send(lanes.usage());
             }
             Order::Beat(reply) => {
                 let _ = reply.try_send(());
             }
+            #[cfg(test)]
+            Order::Move(to) => moves.move_all(lanes, peers, to),
             #[cfg(test)]
             Order::Call(call) => call(),
             Order::Stop => lanes.stopping = true,
@@ -245,7 +269,7 @@ impl reactor::Reactor for Reactor {
 
     /// Every lane that has something to do does it once.
     fn turn(&mut self, rx: &mut RxBuffers) {
-        let Reactor { core, lanes, frames, timers, peers, .. } = self;
+        let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
         lanes.finish_due(lanes.shared.now);
         if peers.number == 0 && timers.check_keep_alive(lanes) {
             for listener in mem::take(&mut self.listeners.paused) {
@@ -265,6 +289,7 @@ impl reactor::Reactor for Reactor {
         timers.check_transfers(lanes);
         lanes.feed_starved(&mut rx.own);
         timers.check_pool(lanes);
+        moves.check(lanes, peers);
         frames::flush_ports(lanes);
     }
 }

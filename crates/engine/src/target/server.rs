@@ -8,8 +8,8 @@ use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
-use super::order::{Order, Usage};
-use super::reactor::{Parts, Reactor};
+use super::order::{LanePlace, Order, Usage};
+use super::reactor::{Balance, Parts, Reactor};
 use super::stores::Stores;
 use super::tickets::Tickets;
 use crate::buffer::Pool;
@@ -22,7 +22,6 @@ use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_proto::target::flows::Flows;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
     ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place, Target, TargetConfig,
@@ -31,8 +30,8 @@ use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{error, info};
@@ -287,6 +286,20 @@ impl Server {
         })
     }
 
+    /// Where the lanes are, by controller and queue.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<LanePlace> {
+        let mut lanes: Vec<_> = self.ask(Order::Lanes).flatten().collect();
+        lanes.sort_by_key(|lane| (lane.cntlid, lane.qid));
+        lanes
+    }
+
+    /// How often lanes have moved from one reactor to another.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.ask(Order::Moves).sum()
+    }
+
     /// Why a reactor has ended without being told to, if one has. The target is of no use then.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -305,6 +318,12 @@ impl Server {
             let orders = orders.clone();
             Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
         }))
+    }
+
+    /// Has a reactor move its lanes of I/O to another one.
+    #[cfg(test)]
+    pub(super) fn move_lanes(&self, from: usize, to: usize) {
+        self.reactors.0[from].0.send(Order::Move(to));
     }
 
     /// Has a reactor do something.
@@ -396,7 +415,7 @@ fn spawn(
     control.set_reactors(outboxes.clone());
     let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
     let cores = affinities.iter().map(|affinity| affinity.cpus.single()).collect();
-    let flows = Arc::new(Mutex::new(Flows::new(cores)));
+    let balance = Balance::new(cores, config.waiting == Waiting::BusyPoll);
     let mut reactors = Reactors::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
@@ -407,7 +426,7 @@ fn spawn(
             inbox,
             peers: outboxes.clone(),
             control: control.clone(),
-            flows: flows.clone(),
+            balance: balance.clone(),
             tickets: tickets.clone(),
             qpair: QpairConfig {
                 digests: config.digests,

@@ -148,7 +148,7 @@ fn commands_that_fail_do_not_need_the_control_plane() {
 }
 
 /// I/O queue 1 of `admin`, made by hand.
-struct Queue(TcpStream);
+pub(super) struct Queue(TcpStream);
 
 impl Queue {
     fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
@@ -164,7 +164,16 @@ impl Queue {
         queue
     }
 
-    fn send(&mut self, pdu: &[u8]) {
+    pub(super) fn flush(cid: u16) -> Vec<u8> {
+        raw::flush(cid)
+    }
+
+    /// Whether the target ends the connection, and sends nothing before that.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.0.read(&mut [0; 8]), Ok(1..))
+    }
+
+    pub(super) fn send(&mut self, pdu: &[u8]) {
         self.0.write_all(pdu).unwrap();
     }
 
@@ -176,7 +185,7 @@ impl Queue {
     }
 
     /// The next PDU must be a completion: of which command.
-    fn completion(&mut self) -> (u16, Status) {
+    pub(super) fn completion(&mut self) -> (u16, Status) {
         let mut pdu = [0; 24];
         self.0.read_exact(&mut pdu).unwrap();
         assert_eq!(pdu[0], 5, "a response capsule");
@@ -186,7 +195,7 @@ impl Queue {
 }
 
 /// An admin queue and an I/O queue.
-fn queues(server: &Server) -> (Admin, Queue) {
+pub(super) fn queues(server: &Server) -> (Admin, Queue) {
     let mut config = host_config(server, "nqn.x:host");
     config.timeout = LONG;
     let admin = Admin::connect(&config).unwrap();

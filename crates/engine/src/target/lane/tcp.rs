@@ -42,6 +42,10 @@ impl Tcp {
         Tcp { connection: Connection::new(stream), qpair: Qpair::new(config), local, deaf: false }
     }
 
+    pub(super) fn stream(&self) -> &Stream {
+        &self.connection.stream
+    }
+
     /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
     /// if they are many enough to be worth the question.
     fn wanted_whole(&self) -> Option<(u16, u32, u32)> {

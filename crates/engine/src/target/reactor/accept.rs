@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use tracing::{debug, warn};
 
 /// Connections accepted before the lanes of this reactor have a turn, and those that make room are ended.
@@ -87,9 +87,7 @@ impl Listeners {
         if let Some(number) = instead_of {
             peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
         }
-        let mut flows = peers.flows.lock().unwrap_or_else(PoisonError::into_inner);
-        let reactor = flows.choose(packets_core(&stream));
-        drop(flows);
+        let reactor = peers.balance().choose(packets_core(&stream));
         peers.all[reactor].send(Order::Adopt { socket: prepare(stream), peer, ticket, settings });
     }
 }

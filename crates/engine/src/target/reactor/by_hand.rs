@@ -1,6 +1,6 @@
 //! A target whose one reactor a test turns, on the test's own thread.
 
-use super::{Parts, Reactor};
+use super::{Balance, Parts, Reactor};
 use crate::clock;
 use crate::mailbox::mailbox;
 use crate::reactor::{self, RxBuffers};
@@ -11,12 +11,11 @@ use crate::target::listeners::{self, Opened};
 use crate::target::stores::Stores;
 use crate::target::tickets::Tickets;
 use crate::target::{Export, ServerConfig};
-use roadtrain_proto::target::flows::Flows;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{Target, TargetConfig};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub(crate) struct HandTarget {
     reactor: Reactor,
@@ -47,7 +46,7 @@ impl HandTarget {
             ether: EtherPorts::open(None, 1).unwrap().take(0),
             inbox,
             peers: vec![orders],
-            flows: Arc::new(Mutex::new(Flows::new(vec![None]))),
+            balance: Balance::new(vec![None], false),
             control: control.clone(),
             tickets: Arc::new(Tickets::new(config.connections)),
             qpair: QpairConfig {

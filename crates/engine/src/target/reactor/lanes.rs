@@ -6,7 +6,7 @@ use crate::connection::{Heard, RxBuffer};
 use crate::reactor::{List, Pollable, RxBuffers, Table};
 use crate::stats::LaneStats;
 use crate::stream::Stream;
-use crate::target::lane::{Ends, LaneError, Shared, TargetLane};
+use crate::target::lane::{Ends, LaneError, Parcel, Shared, TargetLane};
 use crate::target::order::Usage;
 use crate::target::tasks::{Ended, Outcome, Owner};
 use crate::target::tickets::Ticket;
@@ -15,6 +15,7 @@ use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::{Newcomers, Settings};
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
+use std::any::Any;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(super) struct Lanes {
     pub(super) newcomers: Newcomers<(u32, u32)>,
     /// No more of them come.
     pub(super) stopping: bool,
+    /// Lanes that have come from other reactors.
+    pub(super) arrived: u64,
     /// Of lanes that have ended.
     past: LaneStats,
 }
@@ -50,6 +53,7 @@ impl Lanes {
             has_fed: false,
             newcomers: Newcomers::new(connect_timeout),
             stopping: false,
+            arrived: 0,
             past: LaneStats::default(),
         }
     }
@@ -117,6 +121,9 @@ impl Lanes {
         for _ in 0..self.table.count(List::Ready) {
             let Some(index) = self.table.next(List::Ready) else { break };
             let Some(lane) = self.table.get_mut(index) else { continue };
+            if lane.flow.is_leaving {
+                continue; // it receives elsewhere, or is made ready when it stays
+            }
             lane.hear_load(&mut self.shared);
             let heard = self.receive(index, rx);
             self.end_turn(index);
@@ -300,38 +307,76 @@ impl Lanes {
     }
 
     pub(super) fn handle_event(&mut self, event: &TargetEvent) {
-        for index in self.table.indices() {
-            let Some(lane) = self.table.get_mut(index).filter(|l| !l.session.is_ended()) else {
-                continue;
-            };
-            let Some(connected) = lane.session.queue() else { continue };
-            let queue = (connected.cntlid, connected.qid);
-            match event {
-                TargetEvent::Completion { cntlid, cid, status, result }
-                    if queue == (*cntlid, 0) =>
-                {
-                    lane.complete_event(self.shared.now, *cid, *status, *result);
-                    self.end_turn(index);
-                    self.table.note(List::Idle, index);
-                }
-                TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
-                    info!(peer = %lane.peer, ?reason, "queue closed");
-                    lane.session.forgotten(*reason == CloseReason::ControllerReset);
-                    self.close(index);
-                }
-                TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
-                    lane.abort(&mut self.shared, *cid, *id);
-                    self.end_turn(index);
-                    self.table.note(List::Idle, index);
-                }
-                TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
-                    lane.quiesce(&mut self.shared);
-                }
-                TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
-                    lane.refresh(&self.shared.control);
-                }
-                _ => {}
+        self.table.indices().for_each(|index| self.hear(index, event));
+    }
+
+    /// Something that happened before the lane of that ticket came here.
+    pub(super) fn passed(&mut self, ticket: u64, event: &TargetEvent) {
+        if let Some(index) = self.index_of(ticket) {
+            self.hear(index, event);
+        }
+    }
+
+    /// Nothing of that kind comes any more.
+    pub(super) fn settle(&mut self, ticket: u64) {
+        let index = self.index_of(ticket);
+        if let Some(lane) = index.and_then(|index| self.table.get_mut(index)) {
+            lane.flow.is_arriving = false;
+        }
+    }
+
+    /// The lane of that ticket, if it is here.
+    pub(super) fn index_of(&self, ticket: u64) -> Option<u32> {
+        let has_it = |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|t| t.number == ticket);
+        self.table.indices().find(|&index| self.table.get(index).is_some_and(has_it))
+    }
+
+    /// A lane of another reactor comes here.
+    pub(super) fn arrive(&mut self, lane: Box<dyn Any + Send>) {
+        let Ok(parcel) = lane.downcast::<Parcel>() else {
+            return debug_assert!(false, "another thing than a lane");
+        };
+        let id = self.table.reserve();
+        self.arrived += 1;
+        let lane = parcel.unpack(id, &mut self.shared);
+        self.table.put(id.0, lane);
+        if self.stopping {
+            return self.close(id.0);
+        }
+        self.set_ready(id.0);
+        self.end_turn(id.0);
+    }
+
+    /// Tells a lane of an event, if it concerns that.
+    fn hear(&mut self, index: u32, event: &TargetEvent) {
+        let Some(lane) = self.table.get_mut(index).filter(|l| !l.session.is_ended()) else {
+            return;
+        };
+        let Some(connected) = lane.session.queue() else { return };
+        let queue = (connected.cntlid, connected.qid);
+        match event {
+            TargetEvent::Completion { cntlid, cid, status, result } if queue == (*cntlid, 0) => {
+                lane.complete_event(self.shared.now, *cid, *status, *result);
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
             }
+            TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
+                info!(peer = %lane.peer, ?reason, "queue closed");
+                lane.session.forgotten(*reason == CloseReason::ControllerReset);
+                self.close(index);
+            }
+            TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
+                lane.abort(&mut self.shared, *cid, *id);
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
+            }
+            TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
+                lane.quiesce(&mut self.shared);
+            }
+            TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
+                lane.refresh(&self.shared.control);
+            }
+            _ => {}
         }
     }
 
@@ -421,7 +466,7 @@ impl Pollable for TargetLane {
     }
 
     fn listens(&self) -> bool {
-        !self.is_stalled() && !self.is_deaf()
+        !self.is_stalled() && !self.is_deaf() && !self.flow.is_leaving
     }
 
     fn is_blocked(&self) -> bool {

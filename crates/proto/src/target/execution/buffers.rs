@@ -144,6 +144,16 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         Some(if is_answered { "the answer was not taken" } else { "the data did not come" })
     }
 
+    /// The connection goes where other buffers are: each that it holds is replaced.
+    pub fn replace_buffers(&mut self, mut replace: impl FnMut(B) -> B) {
+        for slot in &mut self.slots {
+            slot.data = match core::mem::replace(&mut slot.data, Data::None) {
+                Data::Buffer(buffer) => Data::Buffer(replace(buffer)),
+                other => other,
+            };
+        }
+    }
+
     /// Octets of the buffers that it holds; those that stores have are not among them.
     #[must_use]
     pub fn buffered(&self) -> usize {
