@@ -43,8 +43,10 @@ pub mod target;
 pub mod transport;
 pub mod world;
 
+use network::Network;
 use plan::Plan;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use transport::Transport;
 use world::{Failure, Summary, World};
 
 /// The run of a seed.
@@ -60,6 +62,11 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
 /// # Errors
 /// As [`run`].
 pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
-    let result = catch_unwind(AssertUnwindSafe(|| World::new(seed, change).run()));
+    run_over::<Network>(seed, change)
+}
+
+/// The same over one network or the other.
+fn run_over<T: Transport>(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
+    let result = catch_unwind(AssertUnwindSafe(|| World::<T>::new(seed, change).run()));
     result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
 }

@@ -16,24 +16,23 @@ struct Options {
     /// The first seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// The scenarios; `ether` and `ether-losing` are lanes over Ethernet
+    /// The scenarios
     #[arg(long, value_delimiter = ',', default_value = "drawn", value_parser = names())]
     scenario: Vec<String>,
+    /// Lanes go over Ethernet, not over TCP
+    #[arg(long)]
+    ethernet: bool,
 }
 
 fn names() -> Vec<&'static str> {
-    scenario::ALL.iter().map(|(name, _)| *name).chain(["ether", "ether-losing"]).collect()
+    scenario::ALL.iter().map(|(name, _)| *name).collect()
 }
 
 /// How many requests the run of a seed had.
-fn run(seed: u64, name: &str) -> Result<u64, Failure> {
-    match scenario::ALL.iter().find(|(known, _)| *known == name) {
-        Some((_, change)) => Ok(roadtrain_sim::run_changed(seed, change)?.tally.submitted),
-        None if name == "ether-losing" => {
-            Ok(ether::run_changed(seed, ether::losing)?.tally.submitted)
-        }
-        None => Ok(ether::run(seed)?.tally.submitted),
-    }
+fn run(seed: u64, name: &str, ethernet: bool) -> Result<u64, Failure> {
+    let run = if ethernet { ether::run_changed } else { roadtrain_sim::run_changed };
+    let (_, change) = scenario::ALL.iter().find(|(known, _)| *known == name).expect("a scenario");
+    Ok(run(seed, *change)?.tally.submitted)
 }
 
 fn main() -> ExitCode {
@@ -42,7 +41,7 @@ fn main() -> ExitCode {
     for name in &options.scenario {
         let (mut failed, mut requests) = (0, 0);
         for seed in options.first..options.first + options.seeds {
-            match run(seed, name) {
+            match run(seed, name, options.ethernet) {
                 Ok(submitted) => requests += submitted,
                 Err(failure) => {
                     eprintln!("{name}: {failure}");

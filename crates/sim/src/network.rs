@@ -2,9 +2,11 @@
 //! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
 
 use crate::connection::Connection as TargetConnection;
+use crate::host::Host;
 use crate::link::{Handling, Link};
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
+use crate::target::Target;
 use crate::transport::{Opening, Transport};
 use core::time::Duration;
 use roadtrain_proto::host::qpair::Config;
@@ -350,24 +352,62 @@ impl Network {
     }
 
     /// When something arrives, or a blocked sender may go on.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Instant> {
+    fn next_moment(&self) -> Option<Instant> {
         let pipes = self.connections.values().flat_map(|c| [&c.to_host, &c.to_target]);
         pipes.flat_map(|p| p.next_at(self.held_until).into_iter().chain(p.writable_at)).min()
-    }
-
-    /// Both ends are about to have a turn: blocked senders will see for themselves.
-    pub fn begin_turn(&mut self) {
-        for connection in self.connections.values_mut() {
-            connection.to_host.writable_at = None;
-            connection.to_target.writable_at = None;
-        }
     }
 }
 
 impl Transport for Network {
     type Host = Link;
     type Target = TargetConnection;
+
+    fn plan(rng: &mut Rng) -> Plan {
+        Plan::new(rng)
+    }
+
+    fn new(plan: &Plan, rng: Rng) -> Self {
+        Network::new(plan.weather, rng)
+    }
+
+    fn next_at(&self, _: End) -> Option<Instant> {
+        self.next_moment()
+    }
+
+    /// Blocked senders will see for themselves.
+    fn begin_turn(&mut self) {
+        for connection in self.connections.values_mut() {
+            connection.to_host.writable_at = None;
+            connection.to_target.writable_at = None;
+        }
+    }
+
+    fn strike(&mut self, now: Instant, fault: &Fault, _: &mut [Host<Self>], _: &mut Target<Self>) {
+        match *fault {
+            Fault::Hold { time } => return self.hold(now + time),
+            Fault::Corrupt => return self.corrupt(),
+            _ => {}
+        }
+        let chosen = match fault {
+            Fault::Reset
+            | Fault::Leave(_)
+            | Fault::Stall { .. }
+            | Fault::Swallow
+            | Fault::ResetOne { .. } => self.any(),
+            _ => None,
+        };
+        let Some(conn) = chosen else { return };
+        match *fault {
+            Fault::Stall { end, time } => self.stall(conn, end, now + time),
+            Fault::Swallow => self.swallow(now, conn),
+            Fault::ResetOne { end } => self.reset_one(now, conn, end),
+            _ => self.reset(now, conn),
+        }
+    }
+
+    fn has_host(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| !connection.to_host.dead)
+    }
 
     fn open(&mut self, now: Instant, plan: &Plan, queue: Opening, rng: &mut Rng) -> Link {
         let in_capsule_bytes = if queue.qid == 0 { 0 } else { plan.host.in_capsule_bytes };

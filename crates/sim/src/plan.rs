@@ -1,7 +1,8 @@
 //! What a seed stands for: settings of both ends, the network, the disk, the load and the faults.
 
 use crate::disk::Manners;
-use crate::network::Weather;
+use crate::ether::plan::Settings;
+use crate::network::{End, Weather};
 use crate::rng::Rng;
 use core::ops::Range;
 use core::time::Duration;
@@ -14,6 +15,8 @@ use roadtrain_wire::status::Status;
 
 /// The subsystem.
 pub const NQN: &str = "nqn.2026-11.test:sim";
+/// Everything over Ethernet is lost for so long, if anything is: longer than a keep-alive timeout.
+pub(crate) const SWALLOWED: Duration = Duration::from_millis(150);
 /// The host.
 pub const HOST_NQN: &str = "nqn.2026-11.test:host";
 
@@ -30,14 +33,52 @@ pub enum Fault {
     /// The network resets a connection, but only one end hears of it.
     ResetOne {
         /// Which.
-        at_target: bool,
+        end: End,
     },
-    /// A connection is not read by the target, or the host, for a while.
+    /// An end does not read a connection for a while; over Ethernet it does nothing at all.
     Stall {
-        /// By the target.
-        at_target: bool,
+        /// Which.
+        end: End,
         /// How long.
         time: Duration,
+    },
+    /// An end ends a connection.
+    Leave(End),
+    /// A link is cut for a while. This and what follows happens to links of Ethernet only.
+    Cut {
+        /// Which.
+        link: u8,
+        /// How long.
+        time: Duration,
+        /// The ends are told that there is no carrier.
+        told: bool,
+        /// What is sent meanwhile waits in the interface, and leaves when the link is back.
+        sticks: bool,
+    },
+    /// Nothing arrives over a link in one direction for a while.
+    Deaf {
+        /// Which.
+        link: u8,
+        /// In which direction.
+        to: End,
+        /// How long.
+        time: Duration,
+    },
+    /// The hosts' lanes move to other socket numbers.
+    Move,
+    /// An end says that it has little room, or none, for a while.
+    Narrow {
+        /// Which.
+        end: End,
+        /// Room.
+        credits: u16,
+        /// How long.
+        time: Duration,
+    },
+    /// Somebody on the segment sends frames: replayed, truncated, changed, random.
+    Flood {
+        /// So many.
+        frames: u32,
     },
     /// Nothing arrives anywhere for a while.
     Hold {
@@ -62,7 +103,7 @@ pub enum Fault {
         time: Duration,
     },
     /// The network swallows all that is sent over a connection from then on, its end as well. Both ends find out
-    /// because nothing comes.
+    /// because nothing comes. Over Ethernet it swallows everything for a while.
     Swallow,
     /// The network changes a bit: with both digests on, whatever it is must be found.
     Corrupt,
@@ -75,6 +116,49 @@ pub enum Fault {
     },
     /// The namespace that is used grows, or shrinks to what it was.
     Resize,
+}
+
+impl Fault {
+    /// How long it lasts.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        match *self {
+            Fault::Stall { time, .. }
+            | Fault::Hold { time }
+            | Fault::Kill { time }
+            | Fault::KillHost { time, .. }
+            | Fault::StallDisk { time }
+            | Fault::PowerLoss { time }
+            | Fault::Cut { time, .. }
+            | Fault::Deaf { time, .. }
+            | Fault::Narrow { time, .. } => time,
+            Fault::Swallow => SWALLOWED,
+            Fault::Flood { .. } => Duration::from_millis(25),
+            Fault::Reset
+            | Fault::ResetOne { .. }
+            | Fault::Leave(_)
+            | Fault::Move
+            | Fault::Corrupt
+            | Fault::Namespace
+            | Fault::Resize => Duration::ZERO,
+        }
+    }
+
+    /// Whether connections may end by it.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        let harmless = matches!(self, Fault::Namespace | Fault::Resize | Fault::StallDisk { .. });
+        let is_survived = matches!(
+            self,
+            Fault::Stall { .. }
+                | Fault::Cut { .. }
+                | Fault::Deaf { .. }
+                | Fault::Move
+                | Fault::Narrow { .. }
+                | Fault::Flood { .. }
+        );
+        !harmless && !is_survived
+    }
 }
 
 /// Everything a seed decides.
@@ -122,6 +206,8 @@ pub struct Plan {
     pub io_timeout: Option<Duration>,
     /// Times at which the target does no I/O, and what it says then.
     pub refusals: Vec<(Range<Instant>, Status)>,
+    /// Lanes over Ethernet and their links; nothing over TCP.
+    pub ether: Settings,
     /// Faults, in order of time.
     pub faults: Vec<(Instant, Fault)>,
     /// What the target does wrong, to see that it is found.
@@ -219,6 +305,7 @@ impl Plan {
             controller_loss_timeout: rng.chance(30).then(|| rng.micros(0, 50_000)),
             io_timeout: Some(Duration::from_millis(60)),
             refusals: Vec::new(),
+            ether: Settings::default(),
             faults: faults(rng, chaos, host.digests),
             sabotage: None,
         }
@@ -235,7 +322,7 @@ impl Plan {
         // Without a Keep Alive Timer a target keeps such a connection for ever.
         if !self.keep_alive.is_zero() {
             for _ in 0..rng.below(4) {
-                let reset = Fault::ResetOne { at_target: rng.chance(50) };
+                let reset = Fault::ResetOne { end: end(rng, 50) };
                 let fault = if rng.chance(50) { Fault::Swallow } else { reset };
                 self.faults.push((rng.moment(self.chaos), fault));
             }
@@ -245,6 +332,11 @@ impl Plan {
         self.pool_bytes = rng.pick(&[24 << 10, 64 << 10, 4 << 20, 4 << 20]);
         self
     }
+}
+
+/// An end: the target `percent` times of 100.
+fn end(rng: &mut Rng, percent: u64) -> End {
+    if rng.chance(percent) { End::Target } else { End::Host }
 }
 
 fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fault)> {
@@ -258,7 +350,7 @@ fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fau
         let time = rng.micros(0, 30_000);
         let fault = match rng.below(100) {
             0..40 => Fault::Reset,
-            40..65 => Fault::Stall { at_target: rng.chance(70), time },
+            40..65 => Fault::Stall { end: end(rng, 70), time },
             65..75 => Fault::Hold { time: time * rng.pick(&[1, 20]) },
             75..83 => Fault::Kill { time },
             83..88 => Fault::PowerLoss { time },

@@ -1,6 +1,7 @@
 //! Plans with a purpose: what each changes about a seed's plan. Tests run some seeds of each, the program as many as it
 //! is told.
 
+use crate::network::End;
 use crate::plan::{Fault, Plan, Sabotage};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
@@ -61,6 +62,7 @@ pub fn losing_in_turn(plan: &mut Plan) {
 /// The target forgets to answer one command of a hundred: hosts abort it, then come again over new connections.
 pub fn forgetting(plan: &mut Plan) {
     plan.sabotage = Some(Sabotage::ForgottenCommand);
+    plan.io_timeout.get_or_insert(Duration::from_millis(60));
 }
 
 /// Three hosts on few blocks; their processes die one after the other, in the middle of everything.
@@ -84,7 +86,7 @@ pub fn lost_resets(plan: &mut Plan) {
     (plan.blocks, plan.manners.slow_percent) = (16, 30);
     only(plan, 12, |part| match part % 3 {
         0 => Fault::StallDisk { time: Duration::from_millis(25) },
-        _ => Fault::ResetOne { at_target: part % 3 == 1 },
+        _ => Fault::ResetOne { end: if part % 3 == 1 { End::Target } else { End::Host } },
     });
 }
 
@@ -121,7 +123,7 @@ pub fn stalling(plan: &mut Plan) {
 /// The target does not read connections that hosts lose.
 pub fn unread(plan: &mut Plan) {
     also(plan, 30, |part| match part % 2 {
-        0 => Fault::Stall { at_target: true, time: Duration::from_millis(30) },
+        0 => Fault::Stall { end: End::Target, time: Duration::from_millis(30) },
         _ => Fault::Reset,
     });
 }

@@ -2,10 +2,13 @@
 //! the same over both.
 
 use crate::execution::{Execution, Pool};
+use crate::host::Host;
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost};
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
+use crate::target::Target;
+use crate::world::Summary;
 use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
@@ -47,6 +50,38 @@ pub trait Transport: Sized {
     /// The target's end.
     type Target: TargetEnd<Network = Self>;
 
+    /// The plan of a seed.
+    fn plan(rng: &mut Rng) -> Plan;
+    /// The network of a run.
+    fn new(plan: &Plan, rng: Rng) -> Self;
+    /// When something is due at an end.
+    fn next_at(&self, end: End) -> Option<Instant>;
+    /// Both ends are about to have a turn.
+    fn begin_turn(&mut self) {}
+    /// An end does nothing before.
+    fn stalled_until(&self, _end: End) -> Instant {
+        Instant(0)
+    }
+    /// An end takes what has arrived.
+    fn sort(&mut self, _now: Instant, _end: End) {}
+    /// A fault that is the network's.
+    fn strike(
+        &mut self,
+        now: Instant,
+        fault: &Fault,
+        hosts: &mut [Host<Self>],
+        target: &mut Target<Self>,
+    );
+    /// Faults may be over.
+    fn relieve(&mut self, _now: Instant, _hosts: &mut [Host<Self>], _target: &mut Target<Self>) {}
+    /// From now on the network does no harm.
+    fn behave(&mut self, _now: Instant) {}
+    /// The target's process is another one, and not there before.
+    fn silence(&mut self, _until: Instant) {}
+    /// Whether the host still has the connection.
+    fn has_host(&self, conn: ConnId) -> bool;
+    /// What was sent, where silence can be told from it.
+    fn count(&self, _summary: &mut Summary) {}
     /// A host connects a queue.
     fn open(&mut self, now: Instant, plan: &Plan, queue: Opening, rng: &mut Rng) -> Self::Host;
     /// The next connection that has come.

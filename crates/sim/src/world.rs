@@ -1,12 +1,14 @@
 //! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
 
 use crate::disk::SimDisk;
+use crate::ether::net::Fates;
 use crate::host::{Host, Past};
 use crate::load::{Load, Tally};
-use crate::network::{End, Network};
+use crate::network::End;
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use crate::target::{Fence, Target};
+use crate::transport::Transport;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
@@ -14,10 +16,17 @@ use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 
 /// Everything has completed that long after the last fault, or something is stuck. A namespace that takes the place of
-/// another one appears after 5 s.
-const PATIENCE: Duration = Duration::from_secs(7);
+/// another one appears after 5 s; before, a target may wait 1 s for hosts that are gone.
+const PATIENCE: Duration = Duration::from_secs(12);
 /// More moments than any run has.
 const MOMENTS_MAX: u64 = 3_000_000;
+
+/// More turns than any moment needs.
+const TURNS_MAX: u32 = 1000;
+/// Idle connections are watched for so long.
+const IDLE: Duration = Duration::from_secs(3);
+/// Frames of an idle link of a lane in a second, both ways: questions and answers.
+const IDLE_FRAMES: u64 = 8;
 
 /// Connections of a host that the target has at most: those that it does not know to be dead, too.
 const CONNECTIONS_MAX: usize = 60;
@@ -70,6 +79,12 @@ pub struct Summary {
     pub starved: u64,
     /// Connections that the target ended as they kept buffers that others waited for.
     pub overdue: u64,
+    /// Lanes over Ethernet that were made.
+    pub made: u64,
+    /// Octets that were no frame, or of no lane.
+    pub foreign: u64,
+    /// What has become of frames.
+    pub fates: Fates,
     /// Moments at which something happened.
     pub moments: u64,
 }
@@ -82,12 +97,15 @@ impl core::ops::AddAssign for Summary {
         self.fence += other.fence;
         self.starved += other.starved;
         self.overdue += other.overdue;
+        self.made += other.made;
+        self.foreign += other.foreign;
+        self.fates += other.fates;
         self.moments += other.moments;
     }
 }
 
 /// The load of a run.
-pub(crate) fn load(plan: &Plan, rng: Rng) -> Load {
+fn load(plan: &Plan, rng: Rng) -> Load {
     let mut load = Load::new(plan.blocks, rng);
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();
@@ -96,56 +114,43 @@ pub(crate) fn load(plan: &Plan, rng: Rng) -> Load {
 }
 
 /// A run.
-pub struct World {
+pub struct World<T: Transport> {
     seed: u64,
+    plan: Plan,
     now: Instant,
     calm_from: Instant,
-    network: Network,
-    target: Target<Network>,
-    hosts: Vec<Host<Network>>,
+    is_calm: bool,
+    network: T,
+    target: Target<T>,
+    hosts: Vec<Host<T>>,
     load: Load,
-    /// Requests that hosts have under way at most.
-    requests_max: usize,
     faults: VecDeque<(Instant, Fault)>,
     moments: u64,
 }
 
-impl World {
+impl<T: Transport> World<T> {
     /// The world of a seed; `change` may depart from its plan.
     #[must_use]
     pub fn new(seed: u64, change: impl FnOnce(&mut Plan)) -> Self {
         let mut rng = Rng::new(seed);
-        let mut plan = Plan::new(&mut rng);
+        let mut plan = T::plan(&mut rng);
         change(&mut plan);
         let disk = SimDisk::new(plan.blocks, plan.manners, rng.fork());
-        let longest = |fault: &Fault| match *fault {
-            Fault::Stall { time, .. }
-            | Fault::Hold { time }
-            | Fault::Kill { time }
-            | Fault::KillHost { time, .. }
-            | Fault::StallDisk { time }
-            | Fault::PowerLoss { time } => time,
-            Fault::Reset
-            | Fault::ResetOne { .. }
-            | Fault::Swallow
-            | Fault::Corrupt
-            | Fault::Namespace
-            | Fault::Resize => Duration::ZERO,
-        };
-        let last = plan.faults.iter().map(|(at, fault)| *at + longest(fault)).max();
+        let last = plan.faults.iter().map(|(at, fault)| *at + fault.time()).max();
         World {
             seed,
             now: Instant(0),
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
-            network: Network::new(plan.weather, rng.fork()),
+            is_calm: false,
+            network: T::new(&plan, rng.fork()),
             target: Target::new(&plan, disk, rng.fork()),
             hosts: (0..plan.hosts)
                 .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
                 .collect(),
             load: load(&plan, rng.fork()),
-            requests_max: usize::from(plan.hosts) * plan.lanes * plan.depth,
             faults: plan.faults.iter().copied().collect(),
             moments: 0,
+            plan,
         }
     }
 
@@ -154,56 +159,97 @@ impl World {
     /// # Errors
     /// The first thing that may not be.
     pub fn run(mut self) -> Result<Summary, Failure> {
-        match self.live().and_then(|()| self.judge()) {
-            Ok(()) => {
-                let past = self.hosts.iter().map(|host| host.past).sum();
-                let tally = self.load.tally;
-                Ok(Summary {
-                    tally,
-                    past,
-                    expired: self.target.expired,
-                    fence: self.target.fence,
-                    starved: self.target.starved,
-                    overdue: self.target.overdue,
-                    moments: self.moments,
-                })
-            }
+        let outcome = self.live().and_then(|()| self.judge()).and_then(|()| self.idle());
+        match outcome {
+            Ok(()) => Ok(self.summary()),
             Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
         }
     }
 
+    fn summary(&self) -> Summary {
+        let mut summary = Summary {
+            tally: self.load.tally,
+            past: self.hosts.iter().map(|host| host.past).sum(),
+            expired: self.target.expired,
+            fence: self.target.fence,
+            starved: self.target.starved,
+            overdue: self.target.overdue,
+            moments: self.moments,
+            ..Summary::default()
+        };
+        self.network.count(&mut summary);
+        summary
+    }
+
     fn live(&mut self) -> Result<(), String> {
         while !self.is_over() {
-            let due = [self.network.next_at(), self.target.next_at()].into_iter().flatten();
-            let hosts = self.hosts.iter_mut().filter_map(|host| host.next_at(self.now));
-            let faults = self.faults.front().map(|(at, _)| *at);
-            let calm = (self.now < self.calm_from).then_some(self.calm_from);
-            let next = due.chain(hosts).chain(faults).chain(calm).min();
+            let next = self.next_at();
             let next = next.ok_or_else(|| format!("nothing is due any more: {}", self.state()))?;
-            self.now = self.now.max(next);
+            self.step(next)?;
+            if self.now > self.calm_from + PATIENCE {
+                return Err(format!("stuck: {}", self.state()));
+            }
+        }
+        Ok(())
+    }
+
+    /// When an end has something to do, but not before it may.
+    fn next_at(&mut self) -> Option<Instant> {
+        let [host, target] = [End::Host, End::Target].map(|end| self.network.next_at(end));
+        let [host_from, target_from] =
+            [End::Host, End::Target].map(|end| self.network.stalled_until(end));
+        let hosts = self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min();
+        let hosts = hosts.map(|at| at.max(host_from));
+        let lanes = self.target.next_at().map(|at| at.max(target_from));
+        let fault = self.faults.front().map(|(at, _)| *at);
+        let calm = (!self.is_calm).then_some(self.calm_from);
+        [host, target, hosts, lanes, fault, calm].into_iter().flatten().min()
+    }
+
+    /// The next moment: again, while something is due at once.
+    fn step(&mut self, next: Instant) -> Result<(), String> {
+        self.now = self.now.max(next);
+        for _ in 0..TURNS_MAX {
             self.moments += 1;
             if self.moments > MOMENTS_MAX {
                 return Err("it goes round in circles".into());
             }
-            if self.now > self.calm_from + PATIENCE {
-                return Err(format!("stuck: {}", self.state()));
+            self.turn()?;
+            if self.is_over() || self.next_at().is_none_or(|at| at > self.now) {
+                return Ok(());
             }
-            self.network.begin_turn();
-            self.strike();
-            self.target.turn(self.now, &mut self.network);
-            self.target.check()?;
-            for host in &mut self.hosts {
-                host.turn(self.now, &mut self.network, &mut self.load)?;
-            }
-            self.check_bounds()?;
         }
-        Ok(())
+        Err(format!("a moment does not end: {}", self.state()))
+    }
+
+    fn turn(&mut self) -> Result<(), String> {
+        let now = self.now;
+        self.network.begin_turn();
+        self.strike();
+        self.network.relieve(now, &mut self.hosts, &mut self.target);
+        if !self.is_calm && now >= self.calm_from {
+            self.is_calm = true;
+            self.network.behave(now);
+        }
+        if now >= self.network.stalled_until(End::Target) {
+            self.network.sort(now, End::Target);
+            self.target.turn(now, &mut self.network);
+            self.target.check()?;
+        }
+        if now >= self.network.stalled_until(End::Host) {
+            self.network.sort(now, End::Host);
+            for host in &mut self.hosts {
+                host.turn(now, &mut self.network, &mut self.load)?;
+            }
+        }
+        self.check_bounds()
     }
 
     /// Nothing grows without bounds, whatever happens.
     fn check_bounds(&self) -> Result<(), String> {
         let (connections, open) = (self.target.held().1, self.load.open());
-        if open > self.requests_max || connections > CONNECTIONS_MAX * self.hosts.len() {
+        let requests_max = usize::from(self.plan.hosts) * self.plan.lanes * self.plan.depth;
+        if open > requests_max || connections > CONNECTIONS_MAX * self.hosts.len() {
             return Err(format!("{open} requests, {connections} connections: {}", self.state()));
         }
         Ok(())
@@ -231,47 +277,25 @@ impl World {
 
     fn strike(&mut self) {
         while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.now) {
-            let now = self.now;
+            let (now, over) = (self.now, self.now + fault.time());
             match fault {
-                Fault::Reset => {
-                    if let Some(conn) = self.network.any() {
-                        self.network.reset(now, conn);
+                Fault::Kill { .. } | Fault::PowerLoss { .. } => {
+                    let power_loss = matches!(fault, Fault::PowerLoss { .. });
+                    self.target.crash(now, &mut self.network, power_loss, over);
+                    self.network.silence(over);
+                    if power_loss {
+                        self.load.history.lose_power();
                     }
                 }
-                Fault::Stall { at_target, time } => {
-                    let end = if at_target { End::Target } else { End::Host };
-                    if let Some(conn) = self.network.any() {
-                        self.network.stall(conn, end, now + time);
-                    }
-                }
-                Fault::Hold { time } => self.network.hold(now + time),
-                Fault::Kill { time } => {
-                    self.target.crash(now, &mut self.network, false, now + time);
-                }
-                Fault::PowerLoss { time } => {
-                    self.target.crash(now, &mut self.network, true, now + time);
-                    self.load.history.lose_power();
-                }
-                Fault::KillHost { host, time } => {
+                Fault::KillHost { host, .. } => {
                     if let Some(host) = self.hosts.get_mut(usize::from(host)) {
-                        host.kill(now, &mut self.network, &mut self.load, now + time);
+                        host.kill(now, &mut self.network, &mut self.load, over);
                     }
                 }
-                Fault::Swallow => {
-                    if let Some(conn) = self.network.any() {
-                        self.network.swallow(now, conn);
-                    }
-                }
-                Fault::ResetOne { at_target } => {
-                    let end = if at_target { End::Target } else { End::Host };
-                    if let Some(conn) = self.network.any() {
-                        self.network.reset_one(now, conn, end);
-                    }
-                }
-                Fault::Corrupt => self.network.corrupt(),
                 Fault::Namespace => self.target.change_namespace(),
-                Fault::StallDisk { time } => self.target.stores.disk.stall(now, now + time),
+                Fault::StallDisk { .. } => self.target.stores.disk.stall(now, over),
                 Fault::Resize => self.target.resize(),
+                _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.target),
             }
         }
     }
@@ -288,6 +312,49 @@ impl World {
         if tally.submitted != tally.succeeded + tally.failed {
             return Err(format!("requests do not add up: {tally:?}"));
         }
+        // Without time limits only a fault ends an association.
+        let is_limited = self.plan.io_timeout.is_some() || !self.plan.keep_alive.is_zero();
+        let is_provoked = is_limited || self.plan.faults.iter().any(|(_, fault)| fault.ends());
+        let past: Past = self.hosts.iter().map(|host| host.past).sum();
+        if !is_provoked && past.associations > u64::from(self.plan.hosts) {
+            return Err(format!("an association has ended for no reason: {}", self.state()));
+        }
+        Ok(())
+    }
+
+    /// Idle connections are almost silent, and hold nothing.
+    fn idle(&mut self) -> Result<(), String> {
+        // What is still under way, and suspect links that are asked until they are back.
+        self.pass(Duration::from_secs(1))?;
+        let sent = self.summary().fates.sent;
+        self.pass(IDLE)?;
+        let sent = self.summary().fates.sent - sent;
+        // Lanes that their hosts have left and that the target does not know to be over ask, too. Each Keep Alive is
+        // a frame, and so is its answer, and what acknowledges them.
+        let lanes = (self.plan.hosts as usize * (self.plan.lanes + 1)).max(self.target.held().1);
+        let links = self.plan.ether.links.len();
+        let alive = match self.plan.keep_alive.as_millis() as u64 {
+            0 => 0,
+            timeout => u64::from(self.plan.hosts) * 16 * 1000 / timeout,
+        };
+        let allowed = IDLE.as_secs() * (IDLE_FRAMES * (lanes * links) as u64 + alive);
+        if sent > allowed {
+            let state = self.state();
+            return Err(format!("idle lanes sent {sent} frames, more than {allowed}: {state}"));
+        }
+        let network = &self.network;
+        match self.target.buffered(|conn| network.has_host(conn)) {
+            0 => Ok(()),
+            kept => Err(format!("the target keeps {kept} octets that the host has")),
+        }
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), String> {
+        let end = self.now + time;
+        while let Some(next) = self.next_at().filter(|&at| at < end) {
+            self.step(next)?;
+        }
+        self.now = end;
         Ok(())
     }
 }

@@ -5,10 +5,10 @@ mod common;
 use common::{assert_repeatable, sum_of_seeds};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_sim::ether::plan::{Fault, Plan};
-use roadtrain_sim::ether::{losing, run, run_changed};
+use roadtrain_sim::ether::{run, run_changed};
 use roadtrain_sim::network::End;
-use roadtrain_sim::plan::Sabotage;
+use roadtrain_sim::plan::{Fault, Plan, Sabotage};
+use roadtrain_sim::scenario::losing;
 
 #[test]
 fn every_seed_ends_well() {
@@ -30,16 +30,16 @@ fn assert_found(expected: &str, change: impl Fn(&mut Plan)) {
 
 #[test]
 fn a_forgotten_command_is_found() {
-    assert_found("stuck", |plan| plan.base.sabotage = Some(Sabotage::ForgottenCommand));
+    assert_found("stuck", |plan| plan.sabotage = Some(Sabotage::ForgottenCommand));
 }
 
 /// What is left of an old lane overwrites what came after its retries.
 #[test]
 fn a_new_lane_without_fence_is_found() {
     assert_found("which is none of", |plan| {
-        plan.base.sabotage = Some(Sabotage::NoFence);
-        plan.base.blocks = 16;
-        plan.base.manners.slow_percent = 50;
+        plan.sabotage = Some(Sabotage::NoFence);
+        plan.blocks = 16;
+        plan.manners.slow_percent = 50;
         let stall = Fault::StallDisk { time: Duration::from_millis(15) };
         let faults = [(0, stall), (2_000_000, Fault::Leave(End::Host))];
         let at = |round: u64, after| Instant(round * 20_000_000 + after);
@@ -53,8 +53,8 @@ fn a_new_lane_without_fence_is_found() {
 #[test]
 fn damage_without_check_sum_is_found() {
     assert_found("a block is torn or strange", |plan| {
-        plan.body_crc = false;
-        let ways = plan.links.iter_mut().flat_map(|link| &mut link.ways);
+        plan.ether.body_crc = false;
+        let ways = plan.ether.links.iter_mut().flat_map(|link| &mut link.ways);
         ways.for_each(|way| (way.damaged_ppm, way.damages_bodies) = (50_000, true));
     });
 }

@@ -49,7 +49,8 @@ impl HostLink {
     /// The target has joined, if it has.
     fn join(&mut self, now: Instant, network: &mut Ether) {
         let Some((links, queue_entries)) = network.links(now, self.id, End::Host) else { return };
-        let plan = network.plan();
+        let whole = network.plan();
+        let plan = &whole.ether;
         let Sending { packing, frames_per_send, .. } = plan.host;
         let config = Config {
             queue_entries,
@@ -60,7 +61,7 @@ impl HostLink {
             packing,
             body_crc: plan.body_crc,
         };
-        let silence_max = match plan.base.keep_alive {
+        let silence_max = match whole.keep_alive {
             keep_alive if self.is_admin && !keep_alive.is_zero() => keep_alive,
             _ => SILENCE,
         };

@@ -12,6 +12,7 @@
 //! lanes over Ethernet is in [`host`], [`target`] and [`setup`]. What hosts ask about lanes goes over the
 //! links; that a host finds its target and joins is by word of mouth.
 
+mod faults;
 pub mod flow;
 mod forger;
 pub mod host;
@@ -20,25 +21,10 @@ pub mod plan;
 pub mod setup;
 pub mod target;
 pub mod tcp;
-pub mod world;
 
-use crate::world::Failure;
-use core::time::Duration;
-use plan::{Fault, Plan};
-use roadtrain_proto::time::Instant;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use world::{Summary, World};
-
-/// Storage whose flushes fail and lose what they were for, and power losses that show it.
-pub fn losing(plan: &mut Plan) {
-    (plan.base.hosts, plan.base.blocks, plan.base.manners.losing_percent) = (3, 64, 25);
-    // As with the scenario of that name over TCP.
-    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. }));
-    let at = |part| Instant(0) + plan.base.chaos * part / 8;
-    let loss = Fault::PowerLoss { time: Duration::from_millis(1) };
-    plan.faults.extend((1..8).map(|part| (at(part), loss)));
-    plan.faults.sort_by_key(|(at, _)| *at);
-}
+use crate::plan::Plan;
+use crate::world::{Failure, Summary};
+use setup::Ether;
 
 /// The run of a seed.
 ///
@@ -53,6 +39,5 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
 /// # Errors
 /// As [`run`].
 pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
-    let result = catch_unwind(AssertUnwindSafe(|| World::new(seed, change).run()));
-    result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
+    crate::run_over::<Ether>(seed, change)
 }

@@ -2,7 +2,7 @@
 
 use super::net::Manners;
 use crate::network::End;
-use crate::plan::{self, policy};
+use crate::plan::{Fault, Plan, policy};
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::ether::Packing;
@@ -10,70 +10,10 @@ use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES};
 
-/// A fault, or another event from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A link is cut for a while.
-    Cut {
-        /// Which.
-        link: u8,
-        /// How long.
-        time: Duration,
-        /// The ends are told that there is no carrier.
-        told: bool,
-        /// What is sent meanwhile waits in the interface, and leaves when the link is back.
-        sticks: bool,
-    },
-    /// Nothing arrives over a link in one direction for a while.
-    Deaf {
-        /// Which.
-        link: u8,
-        /// In which direction.
-        to: End,
-        /// How long.
-        time: Duration,
-    },
-    /// An end does nothing for a while.
-    Stall {
-        /// Which.
-        end: End,
-        /// How long.
-        time: Duration,
-    },
-    /// The host's lanes move to other socket numbers.
-    Move,
-    /// An end says that it has little room, or none, for a while.
-    Narrow {
-        /// Which.
-        end: End,
-        /// Room.
-        credits: u16,
-        /// How long.
-        time: Duration,
-    },
-    /// An end ends a lane.
-    Leave(End),
-    /// The target's process dies and comes back.
-    Kill {
-        /// How long it is away.
-        time: Duration,
-    },
-    /// The target's machine loses power and comes back.
-    PowerLoss {
-        /// How long it is away.
-        time: Duration,
-    },
-    /// The disk does nothing for a while, as one whose path fails over.
-    StallDisk {
-        /// How long.
-        time: Duration,
-    },
-    /// Somebody on the segment sends frames: replayed, truncated, changed, random.
-    Flood {
-        /// So many.
-        frames: u32,
-    },
-}
+/// A command of the control plane is given up after that: later than a target gives up to ask a host for its lanes.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Commands are aborted after one of these.
+const IO_TIMEOUTS: [Duration; 2] = [Duration::from_millis(60), Duration::from_millis(300)];
 
 /// A link.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +35,9 @@ pub struct Sending {
     pub frames_per_send: usize,
 }
 
-/// Everything a seed decides.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// What it has in common with runs over TCP; that one's network and faults are not looked at.
-    pub base: plan::Plan,
+/// What a seed decides about lanes and their links.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
     /// Pages of a lane's damq.
     pub pages: u32,
     /// PIECE.
@@ -114,8 +52,6 @@ pub struct Plan {
     pub links: Vec<LinkPlan>,
     /// Frames that a receiver who does not look has room for.
     pub ring_frames: usize,
-    /// Faults, in order of time.
-    pub faults: Vec<(Instant, Fault)>,
 }
 
 /// What a piece may be so that frames of all these links carry it.
@@ -124,6 +60,12 @@ pub fn piece_bytes(links: &[LinkPlan]) -> u16 {
     let smallest = links.iter().map(|link| usize::from(link.frame_bytes)).min().unwrap_or(0);
     let body = smallest.saturating_sub(FRAME_HEADER_BYTES + DATA_RECORD_BYTES) & !7;
     body.min(PAGE_BYTES) as u16
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        Sending { policy: PolicyConfig::none(), packing: Packing::default(), frames_per_send: 1 }
+    }
 }
 
 fn sending(rng: &mut Rng) -> Sending {
@@ -151,46 +93,37 @@ fn manners(rng: &mut Rng, frame_bytes: u16, body_crc: bool, calm: bool) -> Manne
     }
 }
 
-impl Plan {
-    /// The plan of a seed.
-    #[must_use]
-    pub fn new(rng: &mut Rng) -> Self {
-        let body_crc = rng.chance(70);
-        let (is_calm, is_asymmetric) = (rng.chance(15), rng.chance(50));
-        let links: Vec<LinkPlan> = (0..rng.between(1, 4))
-            .map(|_| {
-                let frame_bytes = rng.pick(&[1500, 4256, 9000, 9000, 65_000]);
-                let mut manners = || manners(rng, frame_bytes, body_crc, is_calm);
-                let to_host = manners();
-                let to_target = if is_asymmetric { manners() } else { to_host };
-                LinkPlan { frame_bytes, ways: [to_host, to_target] }
-            })
-            .collect();
-        let (count, host) = (links.len() as u64, sending(rng));
-        let mut base = plan::Plan::new(rng);
-        let requests = rng.between(100, 1200) as u32;
-        (base.pool_bytes, base.faults) = (32 << 20, Vec::new());
-        base.pause = base.chaos * base.lanes as u32 * u32::from(base.hosts) / requests;
-        // Links take their time, and no lane ends for that.
-        base.keep_alive = Duration::ZERO;
-        (base.io_timeout, base.timeout) = (None, Duration::from_secs(10));
-        base.host.policy = host.policy;
-        let faults = if is_calm { Vec::new() } else { faults(rng, base.chaos, count) };
-        Plan {
-            base,
-            pages: rng.pick(&[8, 32, 512]),
-            piece_bytes: piece_bytes(&links),
-            body_crc,
-            host,
-            target: sending(rng),
-            links,
-            ring_frames: rng.pick(&[16, 256, 4096]),
-            faults,
-        }
+/// The plan of a seed.
+pub(super) fn plan(rng: &mut Rng) -> Plan {
+    let body_crc = rng.chance(70);
+    let (is_calm, is_asymmetric) = (rng.chance(15), rng.chance(50));
+    let links: Vec<LinkPlan> = (0..rng.between(1, 4))
+        .map(|_| {
+            let frame_bytes = rng.pick(&[1500, 4256, 9000, 9000, 65_000]);
+            let mut manners = || manners(rng, frame_bytes, body_crc, is_calm);
+            let to_host = manners();
+            let to_target = if is_asymmetric { manners() } else { to_host };
+            LinkPlan { frame_bytes, ways: [to_host, to_target] }
+        })
+        .collect();
+    let (count, host) = (links.len() as u64, sending(rng));
+    let mut plan = Plan::new(rng);
+    let requests = rng.between(100, 1200) as u32;
+    plan.pause = plan.chaos * plan.lanes as u32 * u32::from(plan.hosts) / requests;
+    // Links take their time: only where there are no time limits, lanes have to live whatever links do.
+    (plan.timeout, plan.io_timeout) = (TIMEOUT, rng.chance(50).then(|| rng.pick(&IO_TIMEOUTS)));
+    if plan.io_timeout.is_none() {
+        (plan.keep_alive, plan.pool_bytes) = (Duration::ZERO, 32 << 20);
     }
+    plan.host.policy = host.policy;
+    plan.faults = if is_calm { Vec::new() } else { faults(rng, &plan, count) };
+    let (pages, ring_frames) = (rng.pick(&[8, 32, 512]), rng.pick(&[16, 256, 4096]));
+    let (piece_bytes, target) = (piece_bytes(&links), sending(rng));
+    plan.ether = Settings { pages, piece_bytes, body_crc, host, target, links, ring_frames };
+    plan
 }
 
-fn faults(rng: &mut Rng, chaos: Duration, links: u64) -> Vec<(Instant, Fault)> {
+fn faults(rng: &mut Rng, plan: &Plan, links: u64) -> Vec<(Instant, Fault)> {
     let mut faults = Vec::new();
     for _ in 0..rng.below(12) {
         let time = rng.micros(0, 30_000) * rng.pick(&[1, 1, 5]);
@@ -206,9 +139,12 @@ fn faults(rng: &mut Rng, chaos: Duration, links: u64) -> Vec<(Instant, Fault)> {
             77..81 => Fault::Kill { time },
             81..85 => Fault::PowerLoss { time },
             85..89 => Fault::StallDisk { time },
+            89..92 => Fault::KillHost { host: rng.below(plan.hosts.into()) as u8, time },
+            92..94 => Fault::Resize,
+            94..96 => Fault::Namespace,
             _ => Fault::Flood { frames: rng.between(1, 3000) as u32 },
         };
-        faults.push((rng.moment(chaos), fault));
+        faults.push((rng.moment(plan.chaos), fault));
     }
     faults.sort_by_key(|(at, _)| *at);
     faults

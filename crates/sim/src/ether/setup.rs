@@ -2,14 +2,17 @@
 //! Leave before others are made). That a host finds its target and joins is by word of mouth, which takes its time and
 //! needs a link.
 
+use super::faults::{self, Relief};
 use super::host::HostLink;
 use super::net::{Net, Packet};
-use super::plan::Plan;
 use super::target::TargetLink;
+use crate::host::Host;
 use crate::network::{Arrival, ConnId, End, Lost};
-use crate::plan::{self, NQN, Sabotage};
+use crate::plan::{Fault, NQN, Plan, Sabotage};
 use crate::rng::Rng;
+use crate::target::Target;
 use crate::transport::{Opening, Transport};
+use crate::world::Summary;
 use core::time::Duration;
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
 use roadtrain_proto::ether::fence::{EarlierLane, Fence, FenceState, Route};
@@ -99,7 +102,7 @@ pub struct Ether {
     /// Lanes that were made.
     pub made: u64,
     plan: Plan,
-    rng: Rng,
+    pub(super) rng: Rng,
     lanes: BTreeMap<ConnId, Lane>,
     last: u32,
     /// What ends hosts' earlier lanes, while their processes live.
@@ -108,53 +111,13 @@ pub struct Ether {
     endpoint: [u8; 16],
     /// The target does not answer before.
     silent_until: Instant,
+    /// An end does nothing before.
+    pub(super) stalled_until: [Instant; 2],
+    /// What happens when faults are over.
+    pub(super) reliefs: Vec<(Instant, Relief)>,
 }
 
 impl Ether {
-    /// Without lanes.
-    #[must_use]
-    pub fn new(plan: &Plan, mut rng: Rng) -> Self {
-        let ways: Vec<_> = plan.links.iter().map(|link| link.ways).collect();
-        Ether {
-            net: Net::new(&ways, plan.ring_frames, rng.fork()),
-            foreign: 0,
-            made: 0,
-            plan: plan.clone(),
-            rng,
-            lanes: BTreeMap::new(),
-            last: 0,
-            fences: BTreeMap::new(),
-            endpoint: [1; 16],
-            silent_until: Instant(0),
-        }
-    }
-
-    /// What has arrived at an end goes to its lanes.
-    pub fn sort(&mut self, now: Instant, end: End) {
-        for (link, packet) in self.net.receive(now, end) {
-            let Packet::Frame(octets) = packet else { continue };
-            let Ok((header, kind, body)) = parse(&octets) else {
-                self.foreign += 1;
-                continue;
-            };
-            let names = (header.token.get(), header.socket_number.get());
-            let side = self.lanes.values_mut().find_map(|lane| {
-                // Who only asks listens for answers about other lanes.
-                let asks = lane.before.is_some();
-                let side = lane.side(end).filter(|side| side.is_there)?;
-                let is_its = names == (side.token, side.socket_number);
-                (is_its || asks && names.1 == side.socket_number).then_some(side)
-            });
-            match (side, kind) {
-                (Some(side), _) => side.arrived.push_back(octets),
-                (None, FrameType::Leave | FrameType::Query) if end == End::Target => {
-                    self.answer(now, link, &header, kind, body);
-                }
-                (None, _) => self.foreign += 1,
-            }
-        }
-    }
-
     /// A host asks the target about a lane, at socket number 0, or at one of a lane that is not there.
     fn answer(
         &mut self,
@@ -226,8 +189,8 @@ impl Ether {
                 return Ok(());
             }
             lane.endpoint = self.endpoint;
-            let routes: Vec<Route> = (0..self.plan.links.len()).map(route).collect();
-            let there: &[_] = match self.plan.base.sabotage {
+            let routes: Vec<Route> = (0..self.plan.ether.links.len()).map(route).collect();
+            let there: &[_] = match self.plan.sabotage {
                 Some(Sabotage::NoFence) => &[],
                 _ => &[self.endpoint],
             };
@@ -253,12 +216,6 @@ impl Ether {
         Ok(())
     }
 
-    /// The target's process is another one, and not there before.
-    pub fn silence(&mut self, until: Instant) {
-        self.silent_until = until;
-        self.endpoint = u128::from(self.rng.bits()).to_le_bytes();
-    }
-
     /// The host's ends move to other socket numbers: what they are now.
     pub fn change_socket_number(&mut self, id: ConnId) -> u16 {
         let number = self.rng.between(1, 0xffff) as u16;
@@ -280,12 +237,6 @@ impl Ether {
         (0..self.net.links()).any(|link| self.net.has_carrier(link))
     }
 
-    /// Whether the host still has the lane.
-    #[must_use]
-    pub fn has_host(&self, id: ConnId) -> bool {
-        self.lanes.get(&id).is_some_and(|lane| lane.host.is_there)
-    }
-
     /// The links of a lane's end, and the entries of its queue.
     pub(super) fn links<R: Copy>(
         &mut self,
@@ -303,7 +254,7 @@ impl Ether {
             End::Target => (lane.target.as_ref()?, &lane.host),
         };
         let mut links = Links::new(ours.token, theirs.token, ours.socket_number);
-        for (link, plan) in (0..).zip(&self.plan.links) {
+        for (link, plan) in (0..).zip(&self.plan.ether.links) {
             let config = ChannelConfig {
                 link,
                 first_tx: ours.firsts[usize::from(link)],
@@ -320,10 +271,35 @@ impl Ether {
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }
+}
 
-    /// When something is due at an end.
-    #[must_use]
-    pub fn next_at(&self, end: End) -> Option<Instant> {
+impl Transport for Ether {
+    type Host = HostLink;
+    type Target = TargetLink;
+
+    fn plan(rng: &mut Rng) -> Plan {
+        super::plan::plan(rng)
+    }
+
+    fn new(plan: &Plan, mut rng: Rng) -> Self {
+        let ways: Vec<_> = plan.ether.links.iter().map(|link| link.ways).collect();
+        Ether {
+            net: Net::new(&ways, plan.ether.ring_frames, rng.fork()),
+            foreign: 0,
+            made: 0,
+            plan: plan.clone(),
+            rng,
+            lanes: BTreeMap::new(),
+            last: 0,
+            fences: BTreeMap::new(),
+            endpoint: [1; 16],
+            silent_until: Instant(0),
+            stalled_until: [Instant(0); 2],
+            reliefs: Vec::new(),
+        }
+    }
+
+    fn next_at(&self, end: End) -> Option<Instant> {
         let words = self.lanes.values().flat_map(|lane| {
             let is_mine = lane.target.is_some() == (end == End::Host);
             let side = if end == End::Host { Some(&lane.host) } else { lane.target.as_ref() };
@@ -337,22 +313,81 @@ impl Ether {
             let word_at = lane.word_at.filter(|_| is_mine && lane.host.is_there);
             [over_at, before, word_at].into_iter().flatten()
         });
-        words.chain(self.net.next_at(end)).min()
+        let reliefs = self.reliefs.iter().map(|(at, _)| *at);
+        let due = words.chain(self.net.next_at(end)).min();
+        let due = due.map(|at| at.max(self.stalled_until(end)));
+        reliefs.chain(due).min()
     }
-}
 
-impl Transport for Ether {
-    type Host = HostLink;
-    type Target = TargetLink;
+    fn stalled_until(&self, end: End) -> Instant {
+        self.stalled_until[usize::from(end == End::Target)]
+    }
 
-    fn open(&mut self, now: Instant, _: &plan::Plan, queue: Opening, _: &mut Rng) -> HostLink {
+    /// It goes to its lanes.
+    fn sort(&mut self, now: Instant, end: End) {
+        for (link, packet) in self.net.receive(now, end) {
+            let Packet::Frame(octets) = packet else { continue };
+            let Ok((header, kind, body)) = parse(&octets) else {
+                self.foreign += 1;
+                continue;
+            };
+            let names = (header.token.get(), header.socket_number.get());
+            let side = self.lanes.values_mut().find_map(|lane| {
+                // Who only asks listens for answers about other lanes.
+                let asks = lane.before.is_some();
+                let side = lane.side(end).filter(|side| side.is_there)?;
+                let is_its = names == (side.token, side.socket_number);
+                (is_its || asks && names.1 == side.socket_number).then_some(side)
+            });
+            match (side, kind) {
+                (Some(side), _) => side.arrived.push_back(octets),
+                (None, FrameType::Leave | FrameType::Query) if end == End::Target => {
+                    self.answer(now, link, &header, kind, body);
+                }
+                (None, _) => self.foreign += 1,
+            }
+        }
+    }
+
+    fn strike(
+        &mut self,
+        now: Instant,
+        fault: &Fault,
+        hosts: &mut [Host<Self>],
+        target: &mut Target<Self>,
+    ) {
+        faults::strike(self, now, fault, hosts, target);
+    }
+
+    fn relieve(&mut self, now: Instant, hosts: &mut [Host<Self>], target: &mut Target<Self>) {
+        faults::relieve(self, now, hosts, target);
+    }
+
+    fn behave(&mut self, now: Instant) {
+        self.net.behave(now);
+    }
+
+    fn silence(&mut self, until: Instant) {
+        self.silent_until = until;
+        self.endpoint = u128::from(self.rng.bits()).to_le_bytes();
+    }
+
+    fn has_host(&self, id: ConnId) -> bool {
+        self.lanes.get(&id).is_some_and(|lane| lane.host.is_there)
+    }
+
+    fn count(&self, summary: &mut Summary) {
+        (summary.made, summary.foreign, summary.fates) = (self.made, self.foreign, self.net.fates);
+    }
+
+    fn open(&mut self, now: Instant, _: &Plan, queue: Opening, _: &mut Rng) -> HostLink {
         self.last += 1;
         let id = ConnId(self.last);
-        let host = Side::new(&mut self.rng, self.plan.links.len(), WINDOW as u16);
+        let host = Side::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
         let Opening { hostid, qid, entries } = queue;
         // The others go where the admin queue has gone.
         let is_its = |lane: &&Lane| lane.hostid == hostid && lane.host.is_there;
-        let endpoint = self.lanes.values().filter(is_its).next_back().map(|lane| lane.endpoint);
+        let endpoint = self.lanes.values().rfind(is_its).map(|lane| lane.endpoint);
         let (before, word_at) = match qid {
             0 => (Some(Before::Finding(now + WORD)), None),
             _ => (None, Some(now + WORD)),
@@ -381,7 +416,7 @@ impl Transport for Ether {
                 continue;
             }
             let window = self.rng.pick(&[1, 64, WINDOW as u16]);
-            lane.target = Some(Side::new(&mut self.rng, self.plan.links.len(), window));
+            lane.target = Some(Side::new(&mut self.rng, self.plan.ether.links.len(), window));
             lane.word_at = Some(now + WORD);
             self.made += 1;
             return Some(id);
@@ -389,7 +424,7 @@ impl Transport for Ether {
         None
     }
 
-    fn target_end(&mut self, now: Instant, id: ConnId, _: &plan::Plan, _: &mut Rng) -> TargetLink {
+    fn target_end(&mut self, now: Instant, id: ConnId, _: &Plan, _: &mut Rng) -> TargetLink {
         TargetLink::new(now, id, self)
     }
 

@@ -34,7 +34,7 @@ pub struct TargetLink {
 impl TargetLink {
     pub(super) fn new(now: Instant, id: ConnId, network: &mut Ether) -> Self {
         let (links, entries) = network.links(now, id, End::Target).expect("just accepted");
-        let plan = network.plan();
+        let plan = &network.plan().ether;
         let Sending { policy, packing, frames_per_send } = plan.target;
         let config = Config {
             slots: entries - 1,

@@ -1,0 +1,129 @@
+//! What happens to links and interfaces.
+
+use super::forger;
+use super::setup::Ether;
+use crate::host::Host;
+use crate::network::End;
+use crate::plan::Fault;
+use crate::target::Target;
+use core::time::Duration;
+use roadtrain_proto::ether::Item;
+use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::time::Instant;
+
+/// As long the end of a lane is lost that only one end hears of.
+const UNHEARD: Duration = Duration::from_millis(1);
+
+/// What happens when a fault is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Relief {
+    Mend { link: u8, told: bool },
+    Widen(End),
+}
+
+/// All hosts, and the target.
+struct Ends<'a> {
+    hosts: &'a mut [Host<Ether>],
+    target: &'a mut Target<Ether>,
+}
+
+impl Ends<'_> {
+    /// Every lane's links at one end.
+    fn each(&mut self, end: End, mut change: impl FnMut(&mut Links<Item>)) {
+        match end {
+            End::Host => {
+                let ends = self.hosts.iter_mut().flat_map(Host::links);
+                let qpairs = ends.filter_map(|end| end.qpair.as_mut());
+                qpairs.for_each(|qpair| change(&mut qpair.end.links));
+            }
+            End::Target => self.target.ends().for_each(|end| change(&mut end.qpair.end.links)),
+        }
+    }
+
+    /// Both ends are told that a link's carrier has come or gone.
+    fn set_carrier(&mut self, now: Instant, link: u8, has_carrier: bool) {
+        for end in [End::Host, End::Target] {
+            self.each(end, |links| links.set_carrier(now, link, has_carrier));
+        }
+    }
+}
+
+pub(super) fn strike(
+    network: &mut Ether,
+    now: Instant,
+    fault: &Fault,
+    hosts: &mut [Host<Ether>],
+    target: &mut Target<Ether>,
+) {
+    let over = now + fault.time();
+    match *fault {
+        Fault::Reset => end(network, now, End::Host, target),
+        Fault::Leave(at) => end(network, now, at, target),
+        Fault::ResetOne { end: at } => {
+            deafen(network, at.peer(), now + UNHEARD);
+            end(network, now, at, target);
+        }
+        Fault::Swallow => [End::Host, End::Target].iter().for_each(|&to| deafen(network, to, over)),
+        Fault::Hold { .. } => network.stalled_until = network.stalled_until.map(|at| at.max(over)),
+        Fault::Stall { end, .. } => {
+            let until = &mut network.stalled_until[usize::from(end == End::Target)];
+            *until = over.max(*until);
+        }
+        Fault::Cut { link, told, sticks, .. } => {
+            network.net.cut(link, sticks);
+            if told {
+                Ends { hosts, target }.set_carrier(now, link, false);
+            }
+            network.reliefs.push((over, Relief::Mend { link, told }));
+        }
+        Fault::Deaf { link, to, .. } => network.net.deafen(link, to, over),
+        Fault::Move => {
+            for link in hosts.iter_mut().flat_map(Host::links) {
+                let number = network.change_socket_number(link.id);
+                let qpair = link.qpair.iter_mut();
+                qpair.for_each(|qpair| qpair.end.links.set_socket_number(number));
+            }
+        }
+        Fault::Narrow { end, credits, .. } => {
+            Ends { hosts, target }.each(end, |links| links.set_credits(now, credits));
+            network.reliefs.push((over, Relief::Widen(end)));
+        }
+        Fault::Flood { frames } => forger::flood(now, frames, &mut network.net, &mut network.rng),
+        _ => {}
+    }
+}
+
+/// An end ends one of its lanes.
+fn end(network: &mut Ether, now: Instant, at: End, target: &mut Target<Ether>) {
+    match at {
+        End::Host => network.end_any(now),
+        End::Target => target.close_any(now, network),
+    }
+}
+
+/// Everything towards an end is lost.
+fn deafen(network: &mut Ether, to: End, until: Instant) {
+    for link in 0..network.net.links() {
+        network.net.deafen(link, to, until);
+    }
+}
+
+pub(super) fn relieve(
+    network: &mut Ether,
+    now: Instant,
+    hosts: &mut [Host<Ether>],
+    target: &mut Target<Ether>,
+) {
+    let mut ends = Ends { hosts, target };
+    for (_, relief) in network.reliefs.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+        match relief {
+            Relief::Mend { link, told } => {
+                network.net.mend(now, link);
+                if told {
+                    ends.set_carrier(now, link, true);
+                }
+            }
+            Relief::Widen(end) => ends.each(end, |links| links.set_credits(now, u16::MAX)),
+        }
+    }
+}

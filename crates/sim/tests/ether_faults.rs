@@ -1,0 +1,113 @@
+//! What runs over TCP have to survive, with lanes over Ethernet. Each run went through what it is for.
+
+#[expect(dead_code, reason = "shared")]
+mod common;
+
+use common::sum_of_seeds;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+use roadtrain_sim::ether::run_changed;
+use roadtrain_sim::plan::{Fault, Plan, Sabotage};
+use roadtrain_sim::scenario::{
+    Scenario, forgetting, half_open, killing, lost_resets, pausing, replaced, resizing, stalling,
+    starving,
+};
+use roadtrain_sim::world::Summary;
+
+/// What so many seeds went through.
+fn sum(seeds: u64, scenario: Scenario) -> Option<Summary> {
+    sum_of_seeds(seeds, |seed| run_changed(seed, scenario))
+}
+
+/// The judge can say no: with some seed it says that a read has returned what nobody wrote last.
+fn assert_found(sabotage: Sabotage, scenario: Scenario) {
+    let wrong = |plan: &mut Plan| {
+        scenario(plan);
+        plan.sabotage = Some(sabotage);
+    };
+    let failures = (0..500).filter_map(|seed| run_changed(seed, wrong).err());
+    let found = failures.take(50).any(|failure| failure.what.contains("which is none of"));
+    assert!(found, "nobody has found {sabotage:?}");
+}
+
+/// Their successors are let in when the target has asked for the lanes that they left.
+#[test]
+fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
+    let Some(sum) = sum(60, killing) else { return };
+    assert!(sum.past.kills > 300 && sum.tally.succeeded > 5_000, "{sum:?}");
+    assert!(sum.fence.asked > 100 && sum.fence.gone > 100, "{sum:?}");
+}
+
+/// Hosts die while the store has their commands, and nothing says that their lanes are over.
+fn killing_at_the_store(plan: &mut Plan) {
+    (plan.hosts, plan.blocks, plan.manners.slow_percent) = (3, 16, 50);
+    let stall = Fault::StallDisk { time: Duration::from_millis(15) };
+    let kill = |host| Fault::KillHost { host, time: Duration::from_micros(100) };
+    let at = |round: u8, after| Instant(u64::from(round) * 20_000_000 + after);
+    let round = |round| [(at(round, 0), stall), (at(round, 2_000_000), kill(round % 3))];
+    plan.faults = (1..8).flat_map(round).collect();
+}
+
+#[test]
+fn commands_of_killed_hosts_are_waited_for() {
+    let Some(sum) = sum(60, killing_at_the_store) else { return };
+    assert!(sum.fence.gone > 100 && sum.tally.succeeded > 5_000, "{sum:?}");
+}
+
+#[test]
+fn a_target_that_does_not_ask_is_found() {
+    assert_found(Sabotage::NoFence, killing_at_the_store);
+}
+
+#[test]
+fn commands_that_are_not_answered_are_aborted() {
+    let Some(sum) = sum(60, forgetting) else { return };
+    assert!(sum.past.aborts > 100 && sum.tally.succeeded > 5_000, "{sum:?}");
+}
+
+#[test]
+fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
+    let Some(sum) = sum(60, pausing) else { return };
+    assert!(sum.expired > 0 && sum.past.retries > 100, "{sum:?}");
+}
+
+#[test]
+fn silence_on_all_links_is_survived() {
+    let Some(sum) = sum(60, half_open) else { return };
+    assert!(sum.expired > 10 && sum.tally.succeeded > 1_000, "{sum:?}");
+}
+
+#[test]
+fn ends_that_only_one_end_hears_of_are_survived() {
+    let Some(sum) = sum(60, lost_resets) else { return };
+    assert!(sum.past.retries > 100 && sum.fence.busy > 0, "{sum:?}");
+}
+
+#[test]
+fn nothing_overtakes_what_a_stalled_store_still_has() {
+    let Some(sum) = sum(60, stalling) else { return };
+    assert!(sum.past.retries > 100 && sum.fence.busy > 10, "{sum:?}");
+}
+
+#[test]
+fn a_target_that_does_not_wait_for_its_store_is_found() {
+    assert_found(Sabotage::NoDrain, stalling);
+}
+
+#[test]
+fn buffers_that_are_few_are_waited_for() {
+    let Some(sum) = sum(60, starving) else { return };
+    assert!(sum.starved > 1000 && sum.tally.succeeded > 3_000, "{sum:?}");
+}
+
+#[test]
+fn a_namespace_is_resized_under_load() {
+    let Some(sum) = sum(60, resizing) else { return };
+    assert!(sum.past.events > 300 && sum.tally.succeeded > 5_000, "{sum:?}");
+}
+
+#[test]
+fn requests_do_not_go_to_another_namespace() {
+    let Some(sum) = sum(60, replaced) else { return };
+    assert!(sum.past.events > 100 && sum.tally.succeeded > 1_000, "{sum:?}");
+}
