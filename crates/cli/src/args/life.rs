@@ -37,7 +37,8 @@ pub struct DetachArgs {
 }
 
 const STATUS_EXAMPLES: &str = "\
-Shows attachments with IOPS and bandwidth of the last ten seconds, then targets with their subsystems, namespaces and controllers.
+Shows attachments, then targets with their subsystems, namespaces and controllers. IOPS and
+bandwidth are those of the last ten seconds; with --watch, those since it looked last.
 
 Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all or a
 target silent, 3 when an attachment has no connection to its target.

@@ -9,8 +9,8 @@ const EXAMPLES: &str = "\
 Each change is checked, and made as a whole or not at all. Connected hosts are told. The change is
 not written to the configuration file: a reload or a restart goes back to what the file says.
 
-Exit status: 0 when it is done, 1 when it failed (a file, device or address cannot be opened), 2 when
-the change makes no sense, 3 when no target answers.
+Exit status: 0 when it is done, 1 when it failed (a file, device or address cannot be opened),
+2 when the change makes no sense, 3 when no target answers.
 
 Examples:
   roadtrain target add-namespace file:/srv/b.img,size=100GiB
