@@ -1,6 +1,6 @@
 //! The short cut of stores in memory: data moves straight between a socket and the store.
 
-use crate::null;
+use crate::zeroes::zeroes;
 use roadtrain_system::memory::HugeMemory;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl InPlace {
             &Source::Memory(start, bytes, _) => {
                 Some(range(start, bytes, offset, len)?.cast_const())
             }
-            Source::Zeroes => null::zeroes(len),
+            Source::Zeroes => zeroes(len),
         }
     }
 

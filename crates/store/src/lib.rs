@@ -48,6 +48,7 @@ mod ssd;
 mod store;
 #[cfg(test)]
 mod tests;
+mod zeroes;
 
 pub use disk::DiskStore;
 pub use executor::{Completion, Completions, Executor, Io, RING_KIND, Then, Token};

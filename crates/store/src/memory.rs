@@ -1,7 +1,7 @@
 //! Blocks in memory, which answers at once and lends itself to sockets.
 
-use crate::null::ZEROES_BYTES;
 use crate::resize::Size;
+use crate::zeroes::compare;
 use crate::{
     ByteRange, Completion, Geometry, InPlace, Io, Op, OpenError, Resize, Store, Token, identity,
 };
@@ -122,23 +122,6 @@ impl Store for MemoryStore {
             let _ = self.memory.discard(resize.to, (resize.from - resize.to) as usize);
         }
     }
-}
-
-/// Compares piecewise with the bytes that `stored(at)` points to: as many as [`ZEROES_BYTES`] at most.
-pub(crate) fn compare(
-    expected: &Buffer,
-    stored: impl Fn(usize) -> *const u8,
-) -> Result<(), Status> {
-    for (index, piece) in expected.chunks(ZEROES_BYTES).enumerate() {
-        let at = stored(index * ZEROES_BYTES);
-        // SAFETY: both sides are `piece.len()` readable bytes; no reference to shared memory is
-        // made.
-        let differs = unsafe { libc::memcmp(piece.as_ptr().cast(), at.cast(), piece.len()) } != 0;
-        if differs {
-            return Err(Status::COMPARE_FAILURE.dnr());
-        }
-    }
-    Ok(())
 }
 
 fn map(size: u64) -> Result<HugeMemory, OpenError> {

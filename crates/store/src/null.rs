@@ -1,26 +1,10 @@
 //! Blocks that are nowhere: reads are zeroes, writes are dropped. For benchmarks.
 
-use crate::memory::compare;
 use crate::resize::Size;
+use crate::zeroes::{ZEROES, compare};
 use crate::{Completion, Geometry, InPlace, Io, Op, OpenError, Resize, Store, Token, identity};
 use roadtrain_system::buffer::Buffer;
-use roadtrain_system::memory::PAGE_BYTES;
 use roadtrain_wire::status::Status;
-
-/// Zeroes to read or to write from, in .bss.
-#[repr(align(4096))]
-struct Zeroes([u8; ZEROES_BYTES]);
-static ZEROES: Zeroes = Zeroes([0; ZEROES_BYTES]);
-const _: () = assert!(align_of::<Zeroes>() == PAGE_BYTES);
-
-/// As many zeroes are at hand.
-pub(crate) const ZEROES_BYTES: usize = 1 << 20;
-
-/// `len` zeroes, if there are as many at hand.
-#[inline]
-pub(crate) fn zeroes(len: usize) -> Option<*const u8> {
-    (len <= ZEROES_BYTES).then_some(ZEROES.0.as_ptr())
-}
 
 /// A store that keeps nothing.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
-use super::{interfaces, listeners};
 use crate::addresses::Addresses;
 use crate::config::ServeConfig;
 use crate::connect::resolve;
@@ -279,6 +278,17 @@ fn as_large_as_it_is(mut export: Export) -> Export {
         (*size, *create) = (None, false);
     }
     export
+}
+
+/// Where it listens.
+pub(super) fn listeners(server: &Server, interfaces: &Addresses) -> Vec<String> {
+    let interfaces = interfaces.0.iter().map(|name| format!("ether:{name}"));
+    let addresses = server.addresses().into_iter().map(|address| address.to_string());
+    addresses.chain(interfaces).collect()
+}
+
+pub(super) fn interfaces(config: &ServeConfig) -> Addresses {
+    config.ether.as_ref().map(|ether| ether.interfaces.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]

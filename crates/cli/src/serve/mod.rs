@@ -2,14 +2,13 @@
 
 mod control;
 
-use crate::addresses::Addresses;
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
 use crate::registry::{TargetClaim, TargetPlace, Targets};
 use crate::signals::{self, Signal, Signals};
 use crate::{logs, notify, output};
-use control::Served;
+use control::{Served, interfaces, listeners};
 use roadtrain_engine::target::{ConfigError, Server, ServerError};
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -71,17 +70,6 @@ fn claim(args: &ServeArgs, listeners: &[String]) -> Outcome<Option<TargetPlace>>
             Ok(None)
         }
     }
-}
-
-/// Where it listens.
-fn listeners(server: &Server, interfaces: &Addresses) -> Vec<String> {
-    let interfaces = interfaces.0.iter().map(|name| format!("ether:{name}"));
-    let addresses = server.addresses().into_iter().map(|address| address.to_string());
-    addresses.chain(interfaces).collect()
-}
-
-fn interfaces(config: &ServeConfig) -> Addresses {
-    config.ether.as_ref().map(|ether| ether.interfaces.clone()).unwrap_or_default()
 }
 
 fn ready(listeners: &[String], config: &ServeConfig) -> String {

@@ -28,15 +28,7 @@ pub(crate) enum State {
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            State::Starting => "starting",
-            State::Connected => "connected",
-            State::Reconnecting => "reconnecting",
-            State::Failing => "failing",
-            State::Stopping => "stopping",
-            State::Silent => "silent",
-            State::Gone => "gone",
-        })
+        self.serialize(f)
     }
 }
 

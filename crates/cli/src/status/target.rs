@@ -25,10 +25,7 @@ pub(crate) enum TargetState {
 
 impl std::fmt::Display for TargetState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            TargetState::Serving => "serving",
-            TargetState::Silent => "silent",
-        })
+        self.serialize(f)
     }
 }
 

@@ -19,7 +19,7 @@ use roadtrain_wire::status::Status;
 
 use super::file::{Allocate, BlockFile};
 use super::status::{Access, from_errno};
-use crate::null::{ZEROES_BYTES, zeroes};
+use crate::zeroes::{ZEROES_BYTES, zeroes};
 use crate::{ByteRange, Completion, Op, Token};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::ring::{Ring, RingSqe};
