@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 const LINE_CHARS: usize = 110;
 /// Pages that must stay short, and their lines.
 const SHORT: &[(&str, usize)] = &[("README.md", 150)];
+/// Crates whose public types and functions have a comment each. The compiler cannot ask that of them without asking
+/// it of fields, too, whose names are the specifications'.
+const DOCUMENTED: &[&str] = &["crates/wire/src", "crates/proto/src"];
 /// What each crate from elsewhere is for.
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// A backticked word that begins so is a path of this repository.
@@ -41,6 +44,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         }
     }
     faults.extend(unexplained(root)?);
+    for folder in DOCUMENTED {
+        faults.extend(undocumented(root, folder)?);
+    }
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
@@ -57,6 +63,37 @@ fn unexplained(root: &Path) -> Result<Vec<String>> {
     let foreign = names.filter(|name| !name.starts_with("roadtrain-"));
     let unexplained = foreign.filter(|name| !page.contains(*name));
     Ok(unexplained.map(|name| format!("{DEPENDENCIES}: does not say what {name} is for")).collect())
+}
+
+/// Public types and functions without a comment in the sources of `folder`.
+fn undocumented(root: &Path, folder: &str) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for source in crate::source::files(root, folder)? {
+        let text = read(&root.join(&source.path))?;
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        let code = source.without_tests().lines().map(str::trim_start).enumerate();
+        for (at, line) in code.filter(|(_, line)| is_public_item(line)) {
+            if !is_documented(&lines[..at]) {
+                faults.push(format!("{}:{}: no comment: {line}", source.path, at + 1));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn is_public_item(line: &str) -> bool {
+    let Some(item) = line.strip_prefix("pub ") else { return false };
+    let item = item.trim_start_matches("const ").trim_start_matches("async ");
+    // Items of macros ($name) get their comments where the macro is used.
+    !item.contains('$')
+        && ["fn ", "struct ", "enum ", "trait ", "type "].iter().any(|word| item.starts_with(word))
+}
+
+/// Whether the item behind these lines has a comment in front of its attributes.
+fn is_documented(before: &[&str]) -> bool {
+    let ends_something = |line: &&&str| line.is_empty() || line.ends_with(['}', ';', '{']);
+    let own = before.iter().rev().take_while(|line| !ends_something(line));
+    own.into_iter().any(|line| line.starts_with("///"))
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -131,6 +168,14 @@ mod tests {
         let line = "see [a](b.md#c), [d](https://e.org), `crates/wire` and `crates/*/src`, `x`";
         assert_eq!(links(line).collect::<Vec<_>>(), ["b.md#c"]);
         assert_eq!(paths(line).collect::<Vec<_>>(), ["crates/wire"]);
+    }
+
+    #[test]
+    fn items_without_a_comment_are_found() {
+        assert!(is_public_item("pub const fn of(kind: Kind) -> Self {"));
+        assert!(!is_public_item("pub const FLUSH: u8 = 0;") && !is_public_item("pub mod sqe;"));
+        assert!(is_documented(&["}", "", "/// What.", "#[must_use]"]));
+        assert!(!is_documented(&["/// Of another.", "pub fn a() {}", "#[must_use]"]));
     }
 
     #[test]
