@@ -2,7 +2,9 @@
 //! many turns they take. `cargo xtask instructions` runs this under callgrind.
 
 use crate::buffer::Buffer;
-use crate::host::{Class, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn};
+use crate::host::{
+    Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
+};
 use crate::spin::Waiting;
 use crate::store::{StoreKind, StoreSpec};
 use crate::target::{Export, HandTarget, ServerConfig, Subsystem};
@@ -33,13 +35,14 @@ impl Load {
     }
 }
 
-impl Front for Load {
-    fn turn(&mut self, turn: &mut dyn Turn) {
-        while let Some(completion) = turn.next_completion() {
-            assert!(completion.status.is_success(), "{}", completion.status);
-            self.done += 1;
-            self.free.extend(completion.buffer);
-        }
+impl Load {
+    fn take(&mut self, completion: Completion) {
+        assert!(completion.status.is_success(), "{}", completion.status);
+        self.done += 1;
+        self.free.extend(completion.buffer);
+    }
+
+    fn submit(&mut self, turn: &mut dyn Turn, lane: usize) {
         while self.left > 0
             && let Some(buffer) = self.free.pop()
         {
@@ -58,16 +61,45 @@ impl Front for Load {
                 urgent,
                 class,
                 buffer,
-                token: 0,
+                token: lane as u64,
             };
-            turn.submit(LaneId(0), request).unwrap();
+            turn.submit(LaneId(lane), request).unwrap();
             self.left -= 1;
         }
     }
 }
 
-/// Both ends, connected.
-fn connected(policy: PolicyConfig, queue_entries: u16) -> (HandHost, HandTarget) {
+impl Front for Load {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            self.take(completion);
+        }
+        self.submit(turn, 0);
+    }
+}
+
+/// A load for each lane. The second one's has nothing under way in most turns.
+struct Loads {
+    lanes: [Load; 2],
+    turns: u32,
+}
+
+impl Front for Loads {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            self.lanes[completion.token as usize].take(completion);
+        }
+        self.lanes[0].submit(turn, 0);
+        self.turns += 1;
+        if self.turns.is_multiple_of(4) {
+            self.lanes[1].submit(turn, 1);
+        }
+    }
+}
+
+/// Both ends, connected by so many lanes.
+fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
+    let policy = PolicyConfig::none();
     let kind = StoreKind::Memory { size: NAMESPACE_BYTES };
     let store = StoreSpec { kind, lba_bytes: LBA_BYTES, read_only: false };
     let subsystem = Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
@@ -75,7 +107,7 @@ fn connected(policy: PolicyConfig, queue_entries: u16) -> (HandHost, HandTarget)
     config.policy = policy;
     let mut target = HandTarget::new(&config);
     let mut config = HostConfig::new(target.address(), NQN, "nqn.x:host", [7; 16]);
-    (config.policy, config.queue_entries) = (policy, queue_entries);
+    (config.policy, config.lanes, config.queue_entries) = (policy, lanes, queue_entries);
     (config.keep_alive, config.timeout) = (Duration::ZERO, Duration::from_secs(60));
     let for_thread = config.clone();
     let connecting = std::thread::spawn(move || Connected::new(&for_thread));
@@ -113,7 +145,7 @@ fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Lo
 }
 
 fn run(op: Op, depth: u32, ios: u32) {
-    let (mut host, mut target) = connected(PolicyConfig::none(), depth as u16 + 1);
+    let (mut host, mut target) = connected(1, depth as u16 + 1);
     let mut load = Load::new(op, depth, ios);
     roadtrain_counted(&mut host, &mut target, &mut load);
     assert_eq!((load.done, load.left), (ios, 0));
@@ -136,4 +168,26 @@ fn both_ends_of_a_lane_run_in_one_thread() {
     };
     let mut number = || words.next().and_then(|word| word.parse().ok()).expect(WANTED);
     run(op, number(), number());
+}
+
+/// One lane always has something to receive; what comes for the other one is received, too.
+#[test]
+fn a_lane_beside_a_busy_one_is_heard() {
+    let (mut host, mut target) = connected(2, 33);
+    let lanes = [Load::new(Op::Read, 32, 32_000), Load::new(Op::Read, 1, u32::MAX)];
+    let mut loads = Loads { lanes, turns: 0 };
+    let (at_host, at_target) = (host.sockets(), target.sockets());
+    host.step(&mut loads);
+    while loads.lanes[0].done < 32_000 {
+        wait(&at_target);
+        target.step();
+        wait(&at_host);
+        host.step(&mut loads);
+    }
+    let rounds = 32_000 / 32;
+    assert!(
+        loads.lanes[1].done > rounds / 16,
+        "{} answers in {rounds} rounds",
+        loads.lanes[1].done
+    );
 }

@@ -295,9 +295,8 @@ impl Reactor {
             lane.set_yielding(yields);
             let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
             let (heard, mut rest) = received.unwrap_or_default();
-            if heard.more {
-                self.lanes.note(List::Ready, index);
-            }
+            let next = if heard.more { List::Ready } else { List::Idle };
+            self.lanes.note(next, index);
             if heard.something {
                 self.core.spinner.worked();
             }
@@ -317,6 +316,9 @@ impl Reactor {
         for index in self.lanes.indices() {
             if !(holds && self.lanes.get_mut(index).is_some_and(HostLane::gathers)) {
                 self.use_lane(index, HostLane::end_turn);
+            }
+            if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
+                self.lanes.note(List::Idle, index);
             }
             if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
                 let lane = self.numbers[index as usize];
@@ -414,9 +416,15 @@ impl reactor::Reactor for Running<'_> {
         lanes.chain(self.front.deadline()).min()
     }
 
+    /// Beside a lane that goes on without a poll, the others need theirs.
     fn poll_lanes(&mut self, has_work: bool) {
+        let Reactor { lanes, ring, .. } = &mut *self.reactor;
+        while let Some(index) = lanes.next(List::Idle) {
+            if has_work && lanes.len() > 1 {
+                lanes.poll(ring, index);
+            }
+        }
         if !has_work {
-            let Reactor { lanes, ring, .. } = &mut *self.reactor;
             lanes.indices().for_each(|index| lanes.poll(ring, index));
         }
     }
