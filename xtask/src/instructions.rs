@@ -12,7 +12,7 @@ const FILE: &str = "xtask/instructions.txt";
 const TEST: &str = "per_io::both_ends_of_a_lane_run_in_one_thread";
 /// Requests of the two runs.
 const RUNS: [u64; 2] = [2_000, 12_000];
-/// Twelve runs of each line differed by 0.3 % at most.
+/// Three runs of each line differed by 0.3 % at most.
 const TOLERANCE_PERCENT: u64 = 2;
 
 /// Compares; with `write`, the file gets what was counted.
