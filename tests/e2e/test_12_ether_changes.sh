@@ -2,10 +2,13 @@
 # Interfaces are not what they were when lanes were made: they have other addresses, or take smaller frames.
 # `ether_lab` and its like are in test_10_ether.sh.
 
-# lanes_said FILTER: whether `status` says that of the array of lanes
+# of_host: jq's expression for the array of the host's lanes; a target's status lists those that it serves, too
+of_host='[.. | .lanes? // empty | .[] | select(has("reconnects"))]'
+
+# lanes_said FILTER: whether `status` says that of the array of the host's lanes
 lanes_said() {
     "${host[@]}" "$ROADTRAIN" status --json >status.json
-    jq -e "[.. | .lanes? // empty | .[]] | length > 0 and ($1)" status.json >/dev/null
+    jq -e "$of_host | length > 0 and ($1)" status.json >/dev/null
 }
 
 # links_said FILTER: whether `status` says that of the array of links
@@ -29,7 +32,7 @@ within() {
 goes_on() {
     within 15 'connected again' lanes_said "all(.reconnects == $1)"
     local requests
-    requests=$(jq '[.. | .lanes? // empty | .[].requests] | add + 1000' status.json)
+    requests=$(jq "$of_host | map(.requests) | add + 1000" status.json)
     within 15 'requests go on' lanes_said "all(.reconnects == $1) and (map(.requests) | add) > $requests"
 }
 
