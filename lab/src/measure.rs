@@ -72,6 +72,10 @@ impl Measure {
         let mean = |f: fn(&Self) -> f64| {
             parts.iter().map(|part| f(part) * part.iops).sum::<f64>() / iops.max(f64::MIN_POSITIVE)
         };
+        let cost = |f: fn(&Self) -> Option<f64>| {
+            let each: Option<f64> = parts.iter().map(|part| Some(f(part)? * part.iops)).sum();
+            each.map(|sum| sum / iops.max(f64::MIN_POSITIVE))
+        };
         let most = |f: fn(&Self) -> f64| parts.iter().map(f).fold(0.0, f64::max);
         Self {
             iops,
@@ -79,6 +83,8 @@ impl Measure {
             latency_us_mean: mean(|part| part.latency_us_mean),
             latency_us_p50: mean(|part| part.latency_us_p50),
             latency_us_p99: most(|part| part.latency_us_p99),
+            host_cpu_us_per_io: cost(|part| part.host_cpu_us_per_io),
+            target_cpu_us_per_io: cost(|part| part.target_cpu_us_per_io),
             ..Self::default()
         }
     }
@@ -184,12 +190,16 @@ mod tests {
 
     #[test]
     fn what_runs_together_adds_up() {
-        let one =
-            Measure { iops: 1.0, latency_us_mean: 10.0, latency_us_p99: 5.0, ..Measure::default() };
-        let other =
-            Measure { iops: 3.0, latency_us_mean: 2.0, latency_us_p99: 3.0, ..Measure::default() };
-        let both = Measure::together(&[one, other]);
+        let part = |iops, latency_us_mean, latency_us_p99, cpu| Measure {
+            iops,
+            latency_us_mean,
+            latency_us_p99,
+            host_cpu_us_per_io: Some(cpu),
+            ..Measure::default()
+        };
+        let both = Measure::together(&[part(1.0, 10.0, 5.0, 8.0), part(3.0, 2.0, 3.0, 4.0)]);
         assert_eq!((both.iops, both.latency_us_mean, both.latency_us_p99), (4.0, 4.0, 5.0));
+        assert_eq!((both.host_cpu_us_per_io, both.target_cpu_us_per_io), (Some(5.0), None));
     }
 
     #[test]

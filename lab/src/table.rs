@@ -1,5 +1,6 @@
 //! The comparison: the product and the floor, run alternately in one go, with what must be reached.
 
+mod cores;
 mod handshake;
 mod idle;
 mod plan;
@@ -61,17 +62,23 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let rows: Vec<Row> = plan::rows().into_iter().filter(|row| wanted(&row.id)).collect();
     if args.list {
         rows.iter().for_each(|row| println!("{}", row.id));
+        ["cores", "idle"]
+            .into_iter()
+            .filter(|part| wanted(part))
+            .for_each(|part| println!("{part}"));
         return Ok(());
     }
     if !args.floor_only {
         anyhow::ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     }
     let mut runs: Vec<Runs> = rows.into_iter().map(|row| Runs::new(row, &args)).collect();
+    let mut cores = wanted("cores").then(cores::Runs::new);
     for round in 0..args.rounds {
         for run in &mut runs {
             eprintln!("round {}/{}: {}", round + 1, args.rounds, run.row.id);
             run.round(&args, round % 2 == 0);
         }
+        cores.iter_mut().for_each(|cores| cores.round(&args));
     }
     let checks = if args.floor_only || !wanted("idle") {
         Vec::new()
@@ -84,6 +91,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         rounds: args.rounds,
         seconds: args.seconds,
         rows: runs.into_iter().map(Runs::finish).collect(),
+        cores: cores.map(cores::Runs::finish).unwrap_or_default(),
         checks,
     };
     print!("{}", markdown(&table));

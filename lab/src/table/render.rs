@@ -1,7 +1,7 @@
 //! The table as Markdown that also reads well on a terminal.
 
 use super::plan::{Group, Metric};
-use super::result::{Check, RowResult, Table};
+use super::result::{Check, CoreRow, RowResult, Table};
 use crate::grid::{self, Grid, optional, pair, strings};
 use crate::measure::Measure;
 use std::fmt::Write;
@@ -26,6 +26,10 @@ pub(crate) fn markdown(table: &Table) -> String {
                 grid::write(&mut out, &instruments(&rows));
             }
         }
+    }
+    if !table.cores.is_empty() {
+        out.push_str("\n### Cores: 4 KiB random reads, 128 in flight on each lane\n\n");
+        grid::write(&mut out, &cores(&table.cores));
     }
     if !table.checks.is_empty() {
         out.push_str("\n### At rest\n\n");
@@ -214,6 +218,42 @@ fn depths(rows: &[&RowResult]) -> Grid {
             show(floor, |m| format!("{:.1}", m.iops / 1e3)),
             show(floor, |m| format!("{:.1}", m.latency_us_mean)),
             show(floor, |m| format!("{:.1}", m.latency_us_p99)),
+        ]);
+    }
+    grid
+}
+
+/// How the ends share two cores.
+fn cores(rows: &[CoreRow]) -> Grid {
+    let heading =
+        ["set-up", "kIOPS", "floor", "p99 us", "floor", "CPU-us/IO", "floor", "of two pairs"];
+    let mut grid = vec![strings(&heading)];
+    for row in rows {
+        let (product, floor) = (row.product.as_ref(), row.floor.as_ref());
+        let kiops = |m: &Measure| format!("{:.0}", m.iops / 1e3);
+        let p99 = |m: &Measure| format!("{:.1}", m.latency_us_p99);
+        let cpu = |m: &Measure| optional(m.cpu_us_per_io(), 2);
+        let judged = match (row.iops_of_pairs, row.p99_of_pairs) {
+            (Some(iops), Some(p99)) => format!(
+                "IOPS {:.2} (>= {}) {}, p99 {:.2} (<= {}) {}",
+                iops.value,
+                iops.bound,
+                verdict(iops.value >= iops.bound),
+                p99.value,
+                p99.bound,
+                verdict(p99.value <= p99.bound),
+            ),
+            _ => row.error.clone().unwrap_or_default(),
+        };
+        grid.push(vec![
+            row.title.clone(),
+            show(product, kiops),
+            show(floor, kiops),
+            show(product, p99),
+            show(floor, p99),
+            show(product, cpu),
+            show(floor, cpu),
+            judged,
         ]);
     }
     grid

@@ -15,7 +15,45 @@ pub(crate) struct Table {
     /// Measured time of each run.
     pub(crate) seconds: f64,
     pub(crate) rows: Vec<RowResult>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cores: Vec<CoreRow>,
     pub(crate) checks: Vec<Check>,
+}
+
+/// How the ends share two cores: medians over the rounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CoreRow {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) product: Option<Measure>,
+    pub(crate) floor: Option<Measure>,
+    /// Its throughput and its 99th percentile, of those of two pairs with a core each in the same round.
+    pub(crate) iops_of_pairs: Option<Least>,
+    pub(crate) p99_of_pairs: Option<Most>,
+    /// Why the product has no figures.
+    pub(crate) error: Option<String>,
+}
+
+/// A ratio that should not be less.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Least {
+    pub(crate) value: f64,
+    pub(crate) bound: f64,
+}
+
+/// A ratio that should not be more.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Most {
+    pub(crate) value: f64,
+    pub(crate) bound: f64,
+}
+
+impl CoreRow {
+    /// Whether each of its bounds is kept.
+    pub(super) fn passes(&self) -> impl Iterator<Item = bool> {
+        let iops = self.iops_of_pairs.map(|Least { value, bound }| value >= bound);
+        iops.into_iter().chain(self.p99_of_pairs.map(|Most { value, bound }| value <= bound))
+    }
 }
 
 /// One row: medians over the rounds, and the bounds.
@@ -124,7 +162,9 @@ impl Table {
     /// Bounds kept and bounds in all.
     pub(crate) fn score(&self) -> (usize, usize) {
         let goals = self.rows.iter().flat_map(|row| &row.goals).map(|goal| goal.pass);
-        let passes: Vec<bool> = goals.chain(self.checks.iter().map(|check| check.pass)).collect();
+        let cores = self.cores.iter().flat_map(CoreRow::passes);
+        let checks = self.checks.iter().map(|check| check.pass);
+        let passes: Vec<bool> = goals.chain(cores).chain(checks).collect();
         (passes.iter().filter(|&&pass| pass).count(), passes.len())
     }
 }
