@@ -33,9 +33,7 @@ impl Load {
         let free = (0..depth).map(|_| Buffer::alloc(IO_BYTES)).collect();
         Load { op, left: ios, free, done: 0, next: 0 }
     }
-}
 
-impl Load {
     fn take(&mut self, completion: Completion) {
         assert!(completion.status.is_success(), "{}", completion.status);
         self.done += 1;

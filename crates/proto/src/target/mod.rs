@@ -16,7 +16,6 @@
 pub mod execution;
 pub mod flows;
 pub mod io;
-
 pub mod presence;
 pub mod qpair;
 pub mod session;
