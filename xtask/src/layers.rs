@@ -23,7 +23,19 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// All that wire and proto may use from elsewhere.
 const CORE_CRATES: &[(&str, &[&str])] = &[
     ("roadtrain-wire", &["crc-fast", "zerocopy"]),
-    ("roadtrain-proto", &["crc-fast", "thiserror"]),
+    (
+        "roadtrain-proto",
+        &[
+            "base64ct",
+            "crc-fast",
+            "crypto-bigint",
+            "hmac",
+            "sha2",
+            "subtle",
+            "thiserror",
+            "zeroize",
+        ],
+    ),
 ];
 
 /// What must not occur in wire and proto: they are octets and states, without system, clock and threads.

@@ -12,7 +12,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/proto/src",
         &[
-            "time error caravan framing view manifest",
+            "time error caravan framing view manifest security",
             "policy",
             "host/slots host/qpair target/state target/qpair",
             "ether",

@@ -55,6 +55,7 @@ pub mod framing;
 pub mod host;
 pub mod manifest;
 pub mod policy;
+pub mod security;
 pub mod target;
 pub mod time;
 mod view;

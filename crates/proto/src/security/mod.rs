@@ -1,0 +1,25 @@
+//! Keys, and what is derived of them: secrets of in-band authentication, PSKs of TLS.
+//!
+//! ```text
+//! DHHC-1:hh:..:        DhchapKey --transform(NQN)--> secret of a response
+//! NVMeTLSkey-1:hh:..:  TlsKey ----retained(host)---> RetainedPsk --+-- tls_psk(host, subsystem) --> TlsPsk
+//!                      session key, challenges ----> GeneratedPsk -+         identity, PSK, suite
+//! ```
+//!
+//! A [`Secret`] is overwritten when it is dropped, is compared in constant time, and never shows its octets. Random
+//! octets come from the caller.
+
+mod dhchap_key;
+mod hash;
+mod interchange;
+mod secret;
+mod tls_key;
+
+pub use dhchap_key::DhchapKey;
+pub use hash::Hash;
+pub use interchange::KeyError;
+pub use secret::Secret;
+pub use tls_key::{Derivation, GeneratedPsk, IdentityVersion, RetainedPsk, Suite, TlsKey, TlsPsk};
+
+/// What NQNs are followed by where a secret is bound to them.
+const SEED: &[u8] = b"NVMe-over-Fabrics";
