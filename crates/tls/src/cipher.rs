@@ -1,0 +1,125 @@
+//! AES-GCM over octets that lie in many places: the library's cipher, a call for each piece.
+//!
+//! The library's safe interface takes a message that lies in one place. Copying it there first would be a copy more
+//! than the cipher's own, so this calls the C functions.
+
+use crate::record::TAG_BYTES;
+use crate::schedule::IV_BYTES;
+use crate::{Error, suite};
+use aws_lc_sys::{
+    EVP_CIPHER_CTX, EVP_CIPHER_CTX_ctrl, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new,
+    EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG, EVP_CipherFinal_ex, EVP_CipherInit_ex,
+    EVP_CipherUpdate, EVP_aes_128_gcm, EVP_aes_256_gcm,
+};
+use roadtrain_proto::security::Suite;
+use std::ffi::c_int;
+use std::ptr::{NonNull, null, null_mut};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Seal,
+    Open,
+}
+
+/// A key for one direction.
+pub(crate) struct Cipher {
+    context: NonNull<EVP_CIPHER_CTX>,
+    direction: Direction,
+}
+
+// SAFETY: the context is ours alone and has no ties to a thread.
+unsafe impl Send for Cipher {}
+
+impl Drop for Cipher {
+    fn drop(&mut self) {
+        // SAFETY: made by `EVP_CIPHER_CTX_new`, freed once. This clears the key.
+        unsafe { EVP_CIPHER_CTX_free(self.context.as_ptr()) };
+    }
+}
+
+/// What the library says of a call.
+fn check(done: c_int) -> Result<(), Error> {
+    match done {
+        1 => Ok(()),
+        _ => Err(Error::Library("AES-GCM".to_owned())),
+    }
+}
+
+impl Cipher {
+    pub(crate) fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, Error> {
+        assert_eq!(key.len(), suite::key_bytes(suite));
+        // SAFETY: a plain allocation.
+        let context = NonNull::new(unsafe { EVP_CIPHER_CTX_new() });
+        let context = context.ok_or_else(|| Error::Library("no memory".to_owned()))?;
+        let made = Cipher { context, direction };
+        let seals = c_int::from(direction == Direction::Seal);
+        // SAFETY: the context is valid, and the key is as long as the cipher's.
+        check(unsafe {
+            let cipher = match suite {
+                Suite::Aes128GcmSha256 => EVP_aes_128_gcm(),
+                Suite::Aes256GcmSha384 => EVP_aes_256_gcm(),
+            };
+            EVP_CipherInit_ex(context.as_ptr(), cipher, null_mut(), key.as_ptr(), null(), seals)
+        })?;
+        Ok(made)
+    }
+
+    /// Begins a message.
+    pub(crate) fn begin(&mut self, nonce: &[u8; IV_BYTES], header: &[u8]) -> Result<(), Error> {
+        let context = self.context.as_ptr();
+        let mut taken = 0;
+        // SAFETY: the nonce has the default length; without an output the input is authenticated only.
+        unsafe {
+            check(EVP_CipherInit_ex(context, null(), null_mut(), null(), nonce.as_ptr(), -1))?;
+            let (octets, length) = (header.as_ptr(), header.len() as c_int);
+            check(EVP_CipherUpdate(context, null_mut(), &raw mut taken, octets, length))
+        }
+    }
+
+    /// The next octets of the message, from `input` to `output`, which is as long.
+    pub(crate) fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+        assert_eq!(input.len(), output.len());
+        let length = c_int::try_from(input.len()).map_err(|_| Error::Library("length".into()))?;
+        let context = self.context.as_ptr();
+        let mut written = 0;
+        // SAFETY: a stream cipher writes as many octets as it reads; the two do not overlap.
+        check(unsafe {
+            let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+            EVP_CipherUpdate(context, to, &raw mut written, from, length)
+        })?;
+        debug_assert_eq!(written, length);
+        Ok(())
+    }
+
+    /// The tag of the message that was sealed.
+    pub(crate) fn seal(&mut self, tag: &mut [u8; TAG_BYTES]) -> Result<(), Error> {
+        debug_assert_eq!(self.direction, Direction::Seal);
+        let context = self.context.as_ptr();
+        // SAFETY: GCM has no octets left to write; the tag has room for 16.
+        unsafe {
+            check(self.finish())?;
+            let (bytes, to) = (TAG_BYTES as c_int, tag.as_mut_ptr().cast());
+            check(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, bytes, to))
+        }
+    }
+
+    /// Whether the message that was opened is the one that was sealed.
+    pub(crate) fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> Result<(), Error> {
+        debug_assert_eq!(self.direction, Direction::Open);
+        let context = self.context.as_ptr();
+        // SAFETY: the library copies the tag, and does not write to it.
+        unsafe {
+            let (bytes, from) = (TAG_BYTES as c_int, tag.as_ptr().cast_mut().cast());
+            check(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, bytes, from))?;
+            check(self.finish()).map_err(|_| Error::Tag)
+        }
+    }
+
+    /// # Safety
+    /// Plain call into the library; the message has been given.
+    unsafe fn finish(&mut self) -> c_int {
+        let (mut last, mut written) = ([0u8; TAG_BYTES], 0);
+        // SAFETY: GCM writes nothing more, and there is room for a block.
+        unsafe { EVP_CipherFinal_ex(self.context.as_ptr(), last.as_mut_ptr(), &raw mut written) }
+    }
+}

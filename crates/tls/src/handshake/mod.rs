@@ -1,0 +1,311 @@
+//! The handshake, by s2n-tls: octets in, octets out, and in the end the keys.
+
+mod library;
+
+use crate::hello::identities;
+use crate::open::Opener;
+use crate::record::CONTENT_TYPE_HANDSHAKE;
+use crate::schedule::TrafficSecret;
+use crate::seal::Sealer;
+use crate::{Error, suite};
+use library::Pipes;
+use roadtrain_proto::security::{Secret, Suite, TlsPsk};
+use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture};
+use s2n_tls::config::Config;
+use s2n_tls::connection::Connection;
+use s2n_tls::enums::{Blinding, Mode, SerializationVersion};
+use s2n_tls::error::Error as LibraryError;
+use s2n_tls::security::DEFAULT_TLS13;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use zeroize::Zeroizing;
+
+/// Octets that a peer may send until its handshake is done.
+pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
+/// What a target sends that refuses a ClientHello: the same, whatever was wrong with it.
+pub const FATAL_DECRYPT_ERROR: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 51];
+/// Characters of a peer's identity that a message shows.
+const SHOWN_CHARS_MAX: usize = 600;
+
+/// What a handshake has made.
+pub struct Keys {
+    /// For what we send.
+    pub sealer: Sealer,
+    /// For what we receive.
+    pub opener: Opener,
+    /// Of the key that both have.
+    pub identity: String,
+    /// Its suite.
+    pub suite: Suite,
+    /// Octets after the handshake that have come with it.
+    pub rest: Vec<u8>,
+}
+
+/// Which key an identity has.
+type LookUp = dyn Fn(&str) -> Option<TlsPsk> + Send + Sync;
+
+/// What a target's handshakes have in common.
+pub struct Acceptor {
+    config: Config,
+}
+
+/// What a host has offered. The callback that chooses its key writes it.
+type Offer = Arc<Mutex<Option<Choice>>>;
+
+/// What became of a host's offer.
+struct Choice {
+    psk: Option<TlsPsk>,
+    /// Of those offered, the one that counts.
+    identity: String,
+}
+
+struct Chooser(Box<LookUp>);
+
+impl ClientHelloCallback for Chooser {
+    fn on_client_hello(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<Pin<Box<dyn ConnectionFuture>>>, LibraryError> {
+        let hello = connection.client_hello()?.raw_message()?;
+        let offered = identities(&hello).unwrap_or_default();
+        let known = offered.iter().find_map(|identity| (self.0)(identity));
+        let first = offered.first().map(|identity| (*identity).to_owned());
+        let identity = known.as_ref().map(|psk| psk.identity.clone()).or(first);
+        let identity = identity.unwrap_or_default();
+        // Who is not known is refused at the same point, in the same way and after as much work as who has a wrong key.
+        match &known {
+            Some(psk) => append(connection, psk)?,
+            None if identity.is_empty() => {}
+            None => append(connection, &decoy(&identity).map_err(application)?)?,
+        }
+        if let Some(offer) = connection.application_context::<Offer>() {
+            *offer.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Choice { psk: known, identity });
+        }
+        Ok(None)
+    }
+}
+
+fn application(error: Error) -> LibraryError {
+    LibraryError::application(Box::new(error))
+}
+
+/// A key that nobody has.
+fn decoy(identity: &str) -> Result<TlsPsk, Error> {
+    let mut secret = Zeroizing::new([0; 32]);
+    aws_lc_rs::rand::fill(&mut *secret).map_err(|_| Error::Library("random numbers".into()))?;
+    let psk = Secret::new(&*secret);
+    Ok(TlsPsk { identity: identity.to_owned(), psk, suite: Suite::Aes128GcmSha256 })
+}
+
+fn append(connection: &mut Connection, psk: &TlsPsk) -> Result<(), LibraryError> {
+    let mut builder = s2n_tls::psk::Psk::builder()?;
+    builder.set_identity(psk.identity.as_bytes())?;
+    builder.set_secret(psk.psk.reveal())?;
+    builder.set_hmac(suite::psk_hmac(psk.suite))?;
+    connection.append_psk(&builder.build()?)
+}
+
+fn library(error: LibraryError) -> Error {
+    Error::Library(format!("{}: {}", error.name(), error.message()))
+}
+
+impl Acceptor {
+    /// Takes hosts whose identity `look_up` has a key for.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(
+        look_up: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let mut builder = config().map_err(library)?;
+        builder.set_client_hello_callback(Chooser(Box::new(look_up))).map_err(library)?;
+        Ok(Acceptor { config: builder.build().map_err(library)? })
+    }
+
+    /// A host has connected.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn accept(&self) -> Result<Handshake, Error> {
+        let mut library = connection(Mode::Server, &self.config)?;
+        // The library asks for a waker as soon as there is a callback; ours never waits.
+        library.set_waker(Some(std::task::Waker::noop())).map_err(self::library)?;
+        let offer = Offer::default();
+        library.set_application_context(offer.clone());
+        Ok(Handshake::new(library, Side::Target(offer)))
+    }
+}
+
+fn config() -> Result<s2n_tls::config::Builder, LibraryError> {
+    let mut builder = Config::builder();
+    builder.set_security_policy(&DEFAULT_TLS13)?;
+    builder.set_serialization_version(SerializationVersion::V1)?;
+    Ok(builder)
+}
+
+fn connection(mode: Mode, config: &Config) -> Result<Connection, Error> {
+    let mut connection = Connection::new(mode);
+    connection.set_config(config.clone()).map_err(library)?;
+    // Otherwise an error makes the library wait for seconds, against a side channel that AES-GCM does not have.
+    connection.set_blinding(Blinding::SelfService).map_err(library)?;
+    Ok(connection)
+}
+
+enum Side {
+    Host(TlsPsk),
+    Target(Offer),
+}
+
+/// A handshake under way.
+pub struct Handshake {
+    pipes: Pipes,
+    side: Side,
+    received: usize,
+    is_done: bool,
+    /// Something that only a peer could understand that has gone on with the handshake.
+    has_sent: bool,
+}
+
+impl Handshake {
+    /// Connects to a target that knows `psk`.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn connect(psk: TlsPsk) -> Result<Self, Error> {
+        let config = config().and_then(s2n_tls::config::Builder::build).map_err(library)?;
+        let mut library = connection(Mode::Client, &config)?;
+        append(&mut library, &psk).map_err(self::library)?;
+        let mut handshake = Handshake::new(library, Side::Host(psk));
+        handshake.advance()?;
+        Ok(handshake)
+    }
+
+    fn new(library: Connection, side: Side) -> Self {
+        let pipes = Pipes::new(library);
+        Handshake { pipes, side, received: 0, is_done: false, has_sent: false }
+    }
+
+    /// Goes on with what the peer has sent.
+    ///
+    /// # Errors
+    /// The handshake has failed. A target sends what is [`Handshake::outgoing`] before it closes the connection.
+    pub fn receive(&mut self, octets: &[u8]) -> Result<(), Error> {
+        let is_target = matches!(self.side, Side::Target(_));
+        if let Some(&kind) = octets.first().filter(|_| is_target && self.received == 0)
+            && kind != CONTENT_TYPE_HANDSHAKE
+        {
+            return Err(Error::Record { what: "type", value: kind.into() });
+        }
+        self.received += octets.len();
+        if !self.is_done && self.received > HANDSHAKE_BYTES_MAX {
+            return Err(Error::TooLong);
+        }
+        self.pipes.push(octets);
+        self.advance()
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        if self.is_done {
+            return Ok(());
+        }
+        match self.pipes.negotiate() {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Ok(())) => {
+                self.is_done = true;
+                Ok(())
+            }
+            Poll::Ready(Err(error)) => {
+                let error = self.explain(&error);
+                if matches!(self.side, Side::Target(_)) && !self.has_sent {
+                    self.pipes.outgoing().clear();
+                    self.pipes.outgoing().extend(FATAL_DECRYPT_ERROR);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What the library says is right and tells users nothing.
+    fn explain(&mut self, error: &LibraryError) -> Error {
+        if let Some(code) = self.pipes.alert() {
+            return Error::Alert(code);
+        }
+        let other = || Error::Handshake(format!("{}: {}", error.name(), error.message()));
+        let Side::Target(offer) = &self.side else { return other() };
+        match offer.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(Choice { identity, .. }) if identity.is_empty() => {
+                Error::Handshake("the host offers no pre-shared key".to_owned())
+            }
+            Some(Choice { psk: None, identity }) => Error::UnknownIdentity(shown(identity)),
+            Some(Choice { identity, .. }) if !self.has_sent => Error::WrongKey(shown(identity)),
+            _ => other(),
+        }
+    }
+
+    /// What is to be sent; the caller takes it away.
+    pub fn outgoing(&mut self) -> &mut Vec<u8> {
+        let outgoing = self.pipes.outgoing();
+        self.has_sent |= !outgoing.is_empty();
+        outgoing
+    }
+
+    /// Whether [`Handshake::keys`] can be had.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// The keys, when it is done and everything was sent. Each takes `blocks_max` blocks of AES.
+    ///
+    /// # Errors
+    /// The two have not agreed on the key and on its suite.
+    pub fn keys(mut self, blocks_max: u64) -> Result<Keys, Error> {
+        let identity = self.pipes.identity().map_err(library)?;
+        let (psk, is_host) = match &self.side {
+            Side::Host(psk) => (Some(psk.clone()), true),
+            Side::Target(offer) => {
+                let choice = offer.lock().unwrap_or_else(PoisonError::into_inner).take();
+                (choice.and_then(|choice| choice.psk), false)
+            }
+        };
+        let psk = psk.filter(|psk| psk.identity.as_bytes() == identity);
+        let psk = psk.ok_or_else(|| Error::Handshake("it is not secured by our key".into()))?;
+        let serialized = self.pipes.serialize().map_err(library)?;
+        let (suite, [host, target]) = secrets(&serialized)?;
+        if suite != psk.suite {
+            return Err(Error::Handshake("the key is not for this cipher suite".into()));
+        }
+        let (ours, theirs) = if is_host { (host, target) } else { (target, host) };
+        Ok(Keys {
+            sealer: Sealer::new(ours, blocks_max)?,
+            opener: Opener::new(theirs, blocks_max, is_host)?,
+            identity: psk.identity,
+            suite,
+            rest: self.pipes.take_rest(),
+        })
+    }
+}
+
+/// An identity as a peer sent it, for a line of text.
+fn shown(identity: &str) -> String {
+    identity.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
+}
+
+/// The traffic secrets of host and target in a connection that s2n-tls has written down (version 1): u64 1, two octets
+/// of the version of TLS, the suite, two sequence numbers, u16 fragment's length, secrets.
+fn secrets(serialized: &[u8]) -> Result<(Suite, [TrafficSecret; 2]), Error> {
+    const SECRETS: usize = 8 + 2 + 2 + 8 + 8 + 2;
+    let cut_off = || Error::Library("the connection's secrets are not there".to_owned());
+    let (head, secrets) = serialized.split_at_checked(SECRETS).ok_or_else(cut_off)?;
+    let code = u16::from_be_bytes([head[10], head[11]]);
+    let is_fresh =
+        head[..8] == 1u64.to_be_bytes() && head[8..10] == [3, 4] && head[12..28] == [0; 16];
+    let suite = suite::from_code(code).filter(|_| is_fresh);
+    let suite = suite.ok_or_else(|| Error::Handshake(format!("cipher suite {code:#06x}")))?;
+    let length = suite.hash().bytes();
+    let (host, rest) = secrets.split_at_checked(length).ok_or_else(cut_off)?;
+    let target = rest.get(..length).ok_or_else(cut_off)?;
+    Ok((suite, [TrafficSecret::new(suite, host)?, TrafficSecret::new(suite, target)?]))
+}

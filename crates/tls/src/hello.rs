@@ -1,0 +1,92 @@
+//! Identities in a ClientHello: which pre-shared keys a host offers (RFC 8446, 4.2.11).
+
+const PRE_SHARED_KEY: u16 = 41;
+/// Octets of an identity at most: two NQNs of 223, a digest and what is between them need fewer.
+const IDENTITY_BYTES_MAX: usize = 1024;
+/// Version and random octets.
+const FIXED_BYTES: usize = 2 + 32;
+/// Identities that are looked at.
+const IDENTITIES_MAX: usize = 16;
+
+/// Octets that are taken from the front.
+struct Octets<'a>(&'a [u8]);
+
+impl<'a> Octets<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        let (&number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_be_bytes(number))
+    }
+
+    /// A vector whose length has one octet.
+    fn short_vector(&mut self) -> Option<&'a [u8]> {
+        let length = *self.take(1)?.first()?;
+        self.take(length.into())
+    }
+
+    fn vector(&mut self) -> Option<&'a [u8]> {
+        let length = self.u16()?;
+        self.take(length.into())
+    }
+}
+
+/// The identities in the body of a ClientHello, in the host's order; `None`: it is cut off or has none.
+pub(crate) fn identities(hello: &[u8]) -> Option<Vec<&str>> {
+    let mut hello = Octets(hello);
+    hello.take(FIXED_BYTES)?;
+    hello.short_vector()?; // session
+    hello.vector()?; // suites
+    hello.short_vector()?; // compressions
+    let mut extensions = Octets(hello.vector()?);
+    loop {
+        let kind = extensions.u16()?;
+        let body = extensions.vector()?;
+        if kind == PRE_SHARED_KEY {
+            return names(&mut Octets(Octets(body).vector()?));
+        }
+    }
+}
+
+fn names<'a>(list: &mut Octets<'a>) -> Option<Vec<&'a str>> {
+    let mut names = Vec::new();
+    while !list.0.is_empty() && names.len() < IDENTITIES_MAX {
+        let identity = list.vector()?;
+        list.take(4)?; // age of a ticket
+        if identity.len() <= IDENTITY_BYTES_MAX {
+            names.extend(std::str::from_utf8(identity).ok());
+        }
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(extensions: &[u8]) -> Vec<u8> {
+        let mut hello = vec![7; FIXED_BYTES];
+        hello.extend([0, 0, 2, 0x13, 0x01, 1, 0]);
+        hello.extend((extensions.len() as u16).to_be_bytes());
+        hello.extend(extensions);
+        hello
+    }
+
+    #[test]
+    fn identities_are_found_after_other_extensions() {
+        let psk = [0, 41, 0, 18, 0, 16, 0, 2, b'a', b'b', 0, 0, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0];
+        let mut extensions = vec![0, 43, 0, 3, 2, 3, 4];
+        extensions.extend(psk);
+        assert_eq!(identities(&hello(&extensions)), Some(vec!["ab"]), "and what is no text is not");
+        assert_eq!(identities(&hello(&extensions[..7])), None);
+        let whole = hello(&extensions);
+        for end in 0..whole.len() {
+            assert_eq!(identities(&whole[..end]), None, "cut at {end}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! TLS 1.3 with pre-shared keys, as NVMe/TCP uses it: the handshake, and the records after it. No sockets, no clock.
+//!
+//! - [`Handshake`] is the library s2n-tls between two buffers. When it is done it gives the [`Keys`] of both
+//!   directions away and is not needed any more.
+//! - [`Sealer`] and [`Opener`] are the record layer: octets from many places become records in one buffer, and
+//!   records become octets at many places. The cipher's pass over them is the only copy.
+//!
+//! What a peer sends is checked here: lengths, types, tags, the order of messages, and how much of it there may be.
+
+mod cipher;
+mod error;
+mod handshake;
+mod hello;
+mod open;
+mod record;
+mod schedule;
+mod seal;
+mod suite;
+
+pub use error::Error;
+pub use handshake::{Acceptor, FATAL_DECRYPT_ERROR, HANDSHAKE_BYTES_MAX, Handshake, Keys};
+pub use open::{Opened, Opener};
+pub use record::{
+    BLOCKS_MAX, CONTENT_BYTES_MAX, CONTENT_TYPE_HANDSHAKE, RECORD_BYTES_MAX, sealed_bytes,
+};
+pub use schedule::TrafficSecret;
+pub use seal::Sealer;

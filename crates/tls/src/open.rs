@@ -1,0 +1,229 @@
+//! Records become data.
+
+use crate::Error;
+use crate::cipher::Direction;
+use crate::record::{
+    CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES,
+    TAG_BYTES, blocks, record_bytes,
+};
+use crate::schedule::{RecordKey, TrafficSecret};
+
+/// Records without data that may follow each other.
+const IDLE_MAX: u32 = 32;
+const CLOSE_NOTIFY: u8 = 0;
+const KEY_UPDATE: u8 = 24;
+const NEW_SESSION_TICKET: u8 = 4;
+
+/// What [`Opener::open`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Octets of whole records that were used.
+    pub used: usize,
+    /// Octets of data that they held.
+    pub data: usize,
+    /// The peer sends nothing more.
+    pub closed: bool,
+    /// The peer wants our next data with another key ([`crate::Sealer::update`]).
+    pub update: bool,
+}
+
+/// One direction of a connection: what we receive.
+pub struct Opener {
+    secret: TrafficSecret,
+    key: RecordKey,
+    blocks_left: u64,
+    blocks_max: u64,
+    /// Records without data since the last one with data.
+    idle: u32,
+    /// Tickets that hosts get, and do not want, may come.
+    is_host: bool,
+}
+
+/// Where data goes: places one after the other.
+struct Places<'a, 'b> {
+    places: &'a mut [&'b mut [u8]],
+    /// The place that is not full, and how much is in it.
+    at: (usize, usize),
+}
+
+impl Places<'_, '_> {
+    fn room(&self) -> usize {
+        let (place, filled) = self.at;
+        self.places[place..].iter().map(|p| p.len()).sum::<usize>() - filled
+    }
+
+    /// Calls `each` with the next `length` octets, place by place; whether they count is said later.
+    fn each(
+        &mut self,
+        mut length: usize,
+        mut each: impl FnMut(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut place, mut filled) = self.at;
+        while length > 0 {
+            let rest = &mut self.places[place][filled..];
+            let count = rest.len().min(length);
+            if count > 0 {
+                each(&mut rest[..count])?;
+            }
+            length -= count;
+            (place, filled) = (place + 1, 0);
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, mut length: usize) {
+        while length > 0 {
+            let rest = self.places[self.at.0].len() - self.at.1;
+            if length < rest {
+                self.at.1 += length;
+                return;
+            }
+            length -= rest;
+            self.at = (self.at.0 + 1, 0);
+        }
+    }
+
+    /// A copy of the next `length` octets.
+    fn copy(&mut self, length: usize) -> Result<Vec<u8>, Error> {
+        let mut all = Vec::with_capacity(length);
+        self.each(length, |octets| {
+            all.extend_from_slice(octets);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}
+
+impl Opener {
+    /// Opens with the keys of `secret`, `blocks_max` blocks of AES at most.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(secret: TrafficSecret, blocks_max: u64, is_host: bool) -> Result<Self, Error> {
+        let key = secret.key(Direction::Open)?;
+        Ok(Opener { secret, key, blocks_left: blocks_max, blocks_max, idle: 0, is_host })
+    }
+
+    /// Opens the whole records that `sealed` begins with. Their data goes to `places`, which have room for it if they
+    /// are as long as `sealed`. Octets after the data may be overwritten.
+    ///
+    /// # Errors
+    /// The peer, or who is between us, did what cannot be: the connection has to end. Nothing of the record at fault
+    /// counts.
+    pub fn open(&mut self, sealed: &[u8], places: &mut [&mut [u8]]) -> Result<Opened, Error> {
+        let mut places = Places { places, at: (0, 0) };
+        let mut opened = Opened::default();
+        while let Some(length) = record_bytes(&sealed[opened.used..])? {
+            let Some(record) = sealed.get(opened.used..opened.used + length) else { break };
+            if opened.closed || places.room() < length {
+                break;
+            }
+            opened.used += length;
+            opened.data += self.record(record, &mut places, &mut opened)?;
+        }
+        Ok(opened)
+    }
+
+    /// Opens a record: octets of data.
+    fn record(
+        &mut self,
+        record: &[u8],
+        places: &mut Places<'_, '_>,
+        opened: &mut Opened,
+    ) -> Result<usize, Error> {
+        let (header, rest) = record.split_at(HEADER_BYTES);
+        let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().expect("checked with the length");
+        let (last, mut content) = body.split_last().expect("checked with the length");
+        let used = blocks(content.len());
+        self.blocks_left = self.blocks_left.checked_sub(used).ok_or(Error::UsedUp)?;
+        let length = content.len();
+        let nonce = self.key.next_nonce()?;
+        let cipher = &mut self.key.cipher;
+        cipher.begin(&nonce, header)?;
+        places.each(length, |place| {
+            let (octets, rest) = content.split_at(place.len());
+            content = rest;
+            cipher.update(octets, place)
+        })?;
+        let mut kind = [0];
+        cipher.update(std::slice::from_ref(last), &mut kind)?;
+        cipher.verify(tag)?;
+        let length = match kind {
+            [CONTENT_TYPE_DATA] => length,
+            _ => self.other(kind[0], places.copy(length)?, opened)?,
+        };
+        if length > CONTENT_BYTES_MAX {
+            return Err(Error::Record { what: "length", value: length as u32 });
+        }
+        self.idle = if length > 0 { 0 } else { self.idle + 1 };
+        if self.idle > IDLE_MAX {
+            return Err(Error::Idle);
+        }
+        places.advance(length);
+        Ok(length)
+    }
+
+    /// A record that is padded, or no data: the octets of data that it holds.
+    fn other(
+        &mut self,
+        mut kind: u8,
+        mut content: Vec<u8>,
+        opened: &mut Opened,
+    ) -> Result<usize, Error> {
+        if kind == 0 {
+            while content.pop_if(|octet| *octet == 0).is_some() {}
+            kind = content.pop().ok_or(Error::Record { what: "type", value: 0 })?;
+            if kind == CONTENT_TYPE_DATA {
+                return Ok(content.len());
+            }
+        }
+        match kind {
+            CONTENT_TYPE_ALERT => self.alert(&content, opened)?,
+            CONTENT_TYPE_HANDSHAKE => self.handshake(&content, opened)?,
+            _ => return Err(Error::Record { what: "type", value: kind.into() }),
+        }
+        Ok(0)
+    }
+
+    fn alert(&mut self, content: &[u8], opened: &mut Opened) -> Result<(), Error> {
+        match *content {
+            [_, CLOSE_NOTIFY] => {
+                opened.closed = true;
+                Ok(())
+            }
+            [_, code] => Err(Error::Alert(code)),
+            _ => Err(Error::Record { what: "alert's length", value: content.len() as u32 }),
+        }
+    }
+
+    /// Messages after the handshake; each lies in one record.
+    fn handshake(&mut self, mut content: &[u8], opened: &mut Opened) -> Result<(), Error> {
+        let wrong = |what, value: usize| Err(Error::Record { what, value: value as u32 });
+        if content.is_empty() {
+            return wrong("handshake message's length", 0);
+        }
+        while let Some((&[kind, length_2, length_1, length_0], rest)) = content.split_first_chunk()
+        {
+            let length = u32::from_be_bytes([0, length_2, length_1, length_0]) as usize;
+            let Some((message, rest)) = rest.split_at_checked(length) else {
+                return wrong("handshake message's length", length);
+            };
+            content = rest;
+            match (kind, message) {
+                // What comes after it has another key, so it ends its record.
+                (KEY_UPDATE, &[asks @ (0 | 1)]) if content.is_empty() => {
+                    self.secret = self.secret.next()?;
+                    self.key = self.secret.key(Direction::Open)?;
+                    self.blocks_left = self.blocks_max;
+                    opened.update |= asks == 1;
+                }
+                (NEW_SESSION_TICKET, _) if self.is_host => {}
+                _ => return wrong("handshake message", kind.into()),
+            }
+        }
+        match content.len() {
+            0 => Ok(()),
+            rest => wrong("handshake message's length", rest),
+        }
+    }
+}

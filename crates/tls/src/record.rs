@@ -1,0 +1,70 @@
+//! What TLS 1.3 records look like on the wire (RFC 8446, 5).
+
+use crate::Error;
+
+/// Octets of a record's header.
+pub(crate) const HEADER_BYTES: usize = 5;
+/// Octets of AES-GCM's tag.
+pub(crate) const TAG_BYTES: usize = 16;
+/// Octets of content in a record at most.
+pub const CONTENT_BYTES_MAX: usize = 1 << 14;
+/// Octets of a record at most. TLS allows 240 octets of padding more than we ever send; header and tag included.
+pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
+/// What a record's length may say at most.
+const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
+/// The type of the content and the tag.
+const SEALED_BYTES_MIN: usize = 1 + TAG_BYTES;
+/// What a record has beside its content when nothing is padded.
+pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
+
+/// Records of TLS 1.3 say the version of TLS 1.2.
+pub(crate) const LEGACY_VERSION: u16 = 0x0303;
+
+pub(crate) const CONTENT_TYPE_ALERT: u8 = 21;
+/// The first octet of a connection that begins with a handshake.
+pub const CONTENT_TYPE_HANDSHAKE: u8 = 22;
+pub(crate) const CONTENT_TYPE_DATA: u8 = 23;
+
+/// Blocks of AES that one key may take: 2^24.5 records of full length (RFC 8446, 5.5), some 390 GB.
+pub const BLOCKS_MAX: u64 = 24_296_004_000;
+
+/// Octets that `length` octets of data take when they are sealed.
+#[must_use]
+pub fn sealed_bytes(length: usize) -> usize {
+    length + length.div_ceil(CONTENT_BYTES_MAX) * OVERHEAD_BYTES
+}
+
+/// Blocks of AES that a record takes: those of its content, of its tag, and of its header.
+pub(crate) fn blocks(content: usize) -> u64 {
+    (content as u64).div_ceil(16) + 2
+}
+
+/// The header of a record whose content, type and padding are `inner` octets.
+pub(crate) fn header(inner: usize) -> [u8; HEADER_BYTES] {
+    let [version_1, version_0] = LEGACY_VERSION.to_be_bytes();
+    let [length_1, length_0] = ((inner + TAG_BYTES) as u16).to_be_bytes();
+    [CONTENT_TYPE_DATA, version_1, version_0, length_1, length_0]
+}
+
+/// Octets of the record that `input` begins with, header and tag included; `None`: its header is not whole.
+///
+/// # Errors
+/// No sealed record begins so.
+pub(crate) fn record_bytes(input: &[u8]) -> Result<Option<usize>, Error> {
+    let Some(&[kind, version_1, version_0, length_1, length_0]) = input.first_chunk() else {
+        return Ok(None);
+    };
+    let wrong = |what, value: u16| Err(Error::Record { what, value: value.into() });
+    if kind != CONTENT_TYPE_DATA {
+        return wrong("type", kind.into());
+    }
+    let version = u16::from_be_bytes([version_1, version_0]);
+    if version != LEGACY_VERSION {
+        return wrong("version", version);
+    }
+    let length = u16::from_be_bytes([length_1, length_0]);
+    if !(SEALED_BYTES_MIN..=SEALED_BYTES_MAX).contains(&usize::from(length)) {
+        return wrong("length", length);
+    }
+    Ok(Some(HEADER_BYTES + usize::from(length)))
+}

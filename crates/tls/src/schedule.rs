@@ -1,0 +1,86 @@
+//! From a traffic secret to the key of its records, and to the secret after it (RFC 8446, 7).
+
+use crate::cipher::{Cipher, Direction};
+use crate::{Error, suite};
+use aws_lc_rs::hkdf::{KeyType, Prk};
+use roadtrain_proto::security::Suite;
+use zeroize::Zeroizing;
+
+pub(crate) const IV_BYTES: usize = 12;
+
+/// The secret of one direction of a connection.
+#[derive(Clone)]
+pub struct TrafficSecret {
+    suite: Suite,
+    secret: Zeroizing<Vec<u8>>,
+}
+
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// A key with the nonces of its records.
+pub(crate) struct RecordKey {
+    pub(crate) cipher: Cipher,
+    iv: Zeroizing<[u8; IV_BYTES]>,
+    sequence: u64,
+}
+
+impl RecordKey {
+    /// The nonce of the next record; each is used once.
+    pub(crate) fn next_nonce(&mut self) -> Result<[u8; IV_BYTES], Error> {
+        let mut nonce = *self.iv;
+        let sequence = self.sequence;
+        self.sequence = sequence.checked_add(1).ok_or(Error::UsedUp)?;
+        for (octet, number) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
+            *octet ^= number;
+        }
+        Ok(nonce)
+    }
+}
+
+impl TrafficSecret {
+    /// A secret as the handshake made it: as long as the suite's hash.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn new(suite: Suite, secret: &[u8]) -> Result<Self, Error> {
+        if secret.len() != suite.hash().bytes() {
+            return Err(Error::Library(format!("a secret of {} octets", secret.len())));
+        }
+        Ok(TrafficSecret { suite, secret: Zeroizing::new(secret.to_vec()) })
+    }
+
+    /// The secret after a KeyUpdate.
+    pub(crate) fn next(&self) -> Result<Self, Error> {
+        let secret = self.expand("traffic upd", self.suite.hash().bytes())?;
+        Ok(TrafficSecret { suite: self.suite, secret })
+    }
+
+    /// The key of its records.
+    pub(crate) fn key(&self, direction: Direction) -> Result<RecordKey, Error> {
+        let key = self.expand("key", suite::key_bytes(self.suite))?;
+        let mut iv = Zeroizing::new([0; IV_BYTES]);
+        iv.copy_from_slice(&self.expand("iv", IV_BYTES)?);
+        Ok(RecordKey { cipher: Cipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
+    }
+
+    /// HKDF-Expand-Label without a context.
+    fn expand(&self, label: &str, length: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let mut info = Vec::with_capacity(16 + label.len());
+        info.extend((length as u16).to_be_bytes());
+        info.push((6 + label.len()) as u8);
+        info.extend(b"tls13 ");
+        info.extend(label.as_bytes());
+        info.push(0);
+        let mut out = Zeroizing::new(vec![0; length]);
+        let failed = |_| Error::Library("HKDF".to_owned());
+        let prk = Prk::new_less_safe(suite::hkdf(self.suite), &self.secret);
+        prk.expand(&[&info], Length(length)).and_then(|okm| okm.fill(&mut out)).map_err(failed)?;
+        Ok(out)
+    }
+}

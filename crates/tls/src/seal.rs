@@ -1,0 +1,147 @@
+//! Data becomes records.
+
+use crate::Error;
+use crate::cipher::Direction;
+use crate::record::{
+    CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES,
+    OVERHEAD_BYTES, TAG_BYTES, blocks, header, sealed_bytes,
+};
+use crate::schedule::{RecordKey, TrafficSecret};
+
+/// Fatal, in an alert.
+const FATAL: u8 = 2;
+const WARNING: u8 = 1;
+const CLOSE_NOTIFY: u8 = 0;
+/// A KeyUpdate that asks for none in return.
+const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+
+/// One direction of a connection: what we send.
+pub struct Sealer {
+    secret: TrafficSecret,
+    key: RecordKey,
+    /// Blocks of AES that may still be sealed with the key.
+    blocks_left: u64,
+    blocks_max: u64,
+    /// The peer wants another key before our next data.
+    update_due: bool,
+}
+
+impl Sealer {
+    /// Seals with the keys of `secret`, `blocks_max` blocks of AES at most ([`crate::BLOCKS_MAX`]).
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn new(secret: TrafficSecret, blocks_max: u64) -> Result<Self, Error> {
+        let key = secret.key(Direction::Seal)?;
+        Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: false })
+    }
+
+    /// Octets that [`Sealer::seal`] writes for `length` octets of data.
+    #[must_use]
+    pub fn sealed_bytes(&self, length: usize) -> usize {
+        let update = if self.update_due { KEY_UPDATE.len() + OVERHEAD_BYTES } else { 0 };
+        update + sealed_bytes(length)
+    }
+
+    /// Octets of data that can be sealed into `room` octets.
+    #[must_use]
+    pub fn capacity(&self, room: usize) -> usize {
+        let room = room.saturating_sub(self.sealed_bytes(0));
+        let (whole, rest) = (
+            room / (CONTENT_BYTES_MAX + OVERHEAD_BYTES),
+            room % (CONTENT_BYTES_MAX + OVERHEAD_BYTES),
+        );
+        whole * CONTENT_BYTES_MAX + rest.saturating_sub(OVERHEAD_BYTES)
+    }
+
+    /// Seals the first `length` octets of `pieces` as records into `out`: how many octets they are.
+    ///
+    /// # Errors
+    /// The key is used up: the connection has to end.
+    ///
+    /// # Panics
+    /// `pieces` or `out` are shorter.
+    pub fn seal<'a>(
+        &mut self,
+        mut pieces: impl Iterator<Item = &'a [u8]>,
+        mut length: usize,
+        out: &mut [u8],
+    ) -> Result<usize, Error> {
+        let mut at = self.answer_update(out)?;
+        let mut piece: &[u8] = &[];
+        while length > 0 {
+            let content = length.min(CONTENT_BYTES_MAX);
+            length -= content;
+            let record = &mut out[at..at + content + OVERHEAD_BYTES];
+            at += record.len();
+            let (body, tag) = self.begin(content, record)?;
+            let mut body = &mut body[..];
+            while body.len() > 1 {
+                if piece.is_empty() {
+                    piece = pieces.next().expect("as many octets as were promised");
+                    continue;
+                }
+                let count = piece.len().min(body.len() - 1);
+                let (octets, rest) = piece.split_at(count);
+                let (place, more) = std::mem::take(&mut body).split_at_mut(count);
+                self.key.cipher.update(octets, place)?;
+                (piece, body) = (rest, more);
+            }
+            self.key.cipher.update(&[CONTENT_TYPE_DATA], body)?;
+            self.key.cipher.seal(tag)?;
+        }
+        Ok(at)
+    }
+
+    /// The alert that says why we end the connection; 0: in order.
+    ///
+    /// # Errors
+    /// The library's, or the key is used up.
+    pub fn alert(&mut self, code: u8) -> Result<Vec<u8>, Error> {
+        let level = if code == CLOSE_NOTIFY { WARNING } else { FATAL };
+        let mut out = vec![0; 2 + OVERHEAD_BYTES];
+        self.message(&[level, code], CONTENT_TYPE_ALERT, &mut out)?;
+        Ok(out)
+    }
+
+    /// The peer has asked for another key.
+    pub fn update(&mut self) {
+        self.update_due = true;
+    }
+
+    fn answer_update(&mut self, out: &mut [u8]) -> Result<usize, Error> {
+        if !self.update_due {
+            return Ok(0);
+        }
+        let record = &mut out[..KEY_UPDATE.len() + OVERHEAD_BYTES];
+        self.message(&KEY_UPDATE, CONTENT_TYPE_HANDSHAKE, record)?;
+        self.secret = self.secret.next()?;
+        self.key = self.secret.key(Direction::Seal)?;
+        (self.blocks_left, self.update_due) = (self.blocks_max, false);
+        Ok(KEY_UPDATE.len() + OVERHEAD_BYTES)
+    }
+
+    /// Seals a whole message that is no data.
+    fn message(&mut self, content: &[u8], kind: u8, record: &mut [u8]) -> Result<(), Error> {
+        let (body, tag) = self.begin(content.len(), record)?;
+        let (place, last) = body.split_at_mut(content.len());
+        self.key.cipher.update(content, place)?;
+        self.key.cipher.update(&[kind], last)?;
+        self.key.cipher.seal(tag)
+    }
+
+    /// Begins a record: where its content and type, and where its tag go.
+    fn begin<'a>(
+        &mut self,
+        content: usize,
+        record: &'a mut [u8],
+    ) -> Result<(&'a mut [u8], &'a mut [u8; TAG_BYTES]), Error> {
+        self.blocks_left = self.blocks_left.checked_sub(blocks(content)).ok_or(Error::UsedUp)?;
+        let (head, rest) = record.split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header(content + 1));
+        let nonce = self.key.next_nonce()?;
+        self.key.cipher.begin(&nonce, head)?;
+        let (body, tag) = rest.split_last_chunk_mut().expect("the record has room for its tag");
+        Ok((body, tag))
+    }
+}
