@@ -6,6 +6,7 @@
 //!     attach, detach, status, list       -> local devices    (roadtrain-front), and the registry of them
 //!     discover, identify, list -a        -> what a target has
 //!     bench                              -> a load, and what it reached
+//!     keys                               -> keys for TLS and authentication
 //! ```
 //!
 //! ```
@@ -39,6 +40,7 @@ mod failure;
 mod generate;
 mod identity;
 mod inventory;
+mod keys;
 mod logs;
 pub mod namespace;
 mod notify;
@@ -93,6 +95,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Status(args) => status::run(args, global),
         Command::Target(args) => target::run(args, global),
         Command::Bench(args) => bench::run(args, global),
+        Command::Keys(args) => keys::run(args, global),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),
     }

@@ -21,6 +21,7 @@ mod connect;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod generate;
+mod keys;
 mod life;
 mod placement;
 mod policy;
@@ -37,6 +38,9 @@ pub use ether::EtherArgs;
 #[cfg(feature = "ether")]
 pub use ether::PortKindName;
 pub use generate::{CompletionsArgs, ManArgs};
+pub use keys::{
+    DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
+};
 pub use life::{DetachArgs, StatusArgs};
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
@@ -122,6 +126,8 @@ pub enum Command {
     Target(TargetArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
+    /// Make keys for TLS and authentication, check them, and show what is derived of them.
+    Keys(KeysArgs),
     /// Print or write shell completions.
     Completions(CompletionsArgs),
     /// Write man pages.
