@@ -9,6 +9,7 @@
 //! A [`Secret`] is overwritten when it is dropped, is compared in constant time, and never shows its octets. Random
 //! octets come from the caller.
 
+pub mod dhchap;
 mod dhchap_key;
 mod hash;
 mod interchange;

@@ -1,5 +1,6 @@
 //! Keys and derivations against values that a Linux kernel's sessions have shown.
 
+mod dhchap;
 mod keys;
 
 /// The host of the vectors.

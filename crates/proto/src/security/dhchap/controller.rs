@@ -1,0 +1,339 @@
+//! The controller's side of an authentication.
+
+use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Work, take};
+use crate::security::{Hash, Secret};
+use roadtrain_wire::auth::{self, Explanation, MessageHead, message};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// Where an authentication stands.
+#[derive(Debug)]
+pub enum State {
+    /// Negotiate is expected.
+    Negotiate,
+    /// The public value is being computed.
+    Challenging,
+    /// The host is to fetch the challenge.
+    Challenge,
+    /// Reply is expected.
+    Reply,
+    /// The secret of both ends is being computed.
+    Verifying,
+    /// The host is to fetch Success1.
+    Success1,
+    /// Success2 is expected.
+    Success2,
+    /// The host is who it says. It may begin again.
+    Authenticated,
+    /// The host is to fetch Failure1.
+    Failure1,
+    /// It has failed; nothing more comes.
+    Failed,
+}
+
+/// How far a message has brought it.
+#[derive(Debug)]
+pub enum Progress {
+    /// The command is done.
+    Done,
+    /// The command is done when this was computed: [`Controller::resume`] then.
+    Compute(Work),
+}
+
+/// The controller's side.
+#[derive(Debug)]
+pub struct Controller {
+    parties: Parties,
+    offer: Offer,
+    state: State,
+    transaction: Transaction,
+    /// C1 and S1.
+    challenge: Challenge,
+    exponent: Option<Secret>,
+    work: Option<Work>,
+    reply: Reply,
+    /// The response that Success1 has.
+    response: Option<Secret>,
+    failure: Option<(Explanation, &'static str)>,
+    /// What Failure1 says.
+    told: Explanation,
+}
+
+/// What was replied, while it is verified.
+#[derive(Debug, Default)]
+struct Reply {
+    response: Vec<u8>,
+    /// C2 and S2, if the host challenges the controller.
+    challenge: Option<Challenge>,
+}
+
+/// Why a message was not accepted.
+type Refusal = (Explanation, &'static str);
+
+impl Controller {
+    /// Waits for Negotiate.
+    #[must_use]
+    pub fn new(parties: Parties, offer: Offer) -> Self {
+        Controller {
+            parties,
+            offer,
+            state: State::Negotiate,
+            transaction: Transaction { t_id: 0, hash: Hash::Sha256, group: Group::Null },
+            challenge: Challenge::default(),
+            exponent: None,
+            work: None,
+            reply: Reply::default(),
+            response: None,
+            failure: None,
+            told: Explanation::Failed,
+        }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Hash and group that were agreed upon.
+    #[must_use]
+    pub fn agreed(&self) -> (Hash, Group) {
+        (self.transaction.hash, self.transaction.group)
+    }
+
+    /// Why it has failed, and what was wrong: once.
+    pub fn take_failure(&mut self) -> Option<(Explanation, &'static str)> {
+        self.failure.take()
+    }
+
+    /// What the next Negotiate is answered with; keys may have changed since the last one.
+    pub fn renew(&mut self, parties: Parties, offer: Offer) {
+        if matches!(self.state, State::Negotiate | State::Authenticated) {
+            (self.parties, self.offer) = (parties, offer);
+        }
+    }
+
+    /// A message of the host.
+    pub fn send(&mut self, octets: &[u8], random: Random<'_>) -> Progress {
+        let kind = MessageHead::of(octets).map(|head| head.kind);
+        let handled = match (&self.state, kind) {
+            // It fetches why; nothing else matters any more.
+            (State::Failure1 | State::Failed, _) => Ok(None),
+            (_, Some(message::FAILURE2)) => return self.failure2(octets),
+            (State::Negotiate | State::Authenticated, Some(message::NEGOTIATE)) => {
+                self.negotiate(octets, random)
+            }
+            (State::Reply, Some(message::REPLY)) => self.reply(octets),
+            (State::Success2, Some(message::SUCCESS2)) => self.success2(octets).map(|()| None),
+            (_, Some(_)) => Err((Explanation::Message, "message")),
+            (_, None) => Err((Explanation::Payload, "length")),
+        };
+        match handled {
+            Ok(None) => Progress::Done,
+            Ok(Some(work)) => {
+                self.work = Some(work.clone());
+                Progress::Compute(work)
+            }
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    /// Goes on with what was computed; `false`: it was not yet.
+    pub fn resume(&mut self) -> bool {
+        let Some(work) = &self.work else { return true };
+        if work.powers().is_none() {
+            return false;
+        }
+        match self.state {
+            State::Challenging => self.state = State::Challenge,
+            State::Verifying => {
+                let shared = self.work.take().and_then(|work| work.powers()?.shared.clone());
+                self.verify(shared.as_ref());
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// The message that the host is to have. Asking for one out of turn is a failure, too.
+    pub fn receive(&mut self) -> Vec<u8> {
+        match self.state {
+            State::Challenge => self.challenge(),
+            State::Success1 => self.success1(),
+            State::Failure1 | State::Failed => self.failure1(),
+            _ => {
+                self.refuse((Explanation::Message, "message"));
+                self.failure1()
+            }
+        }
+    }
+
+    fn refuse(&mut self, (explanation, what): Refusal) -> Progress {
+        self.state = State::Failure1;
+        (self.failure, self.work, self.exponent) = (Some((explanation, what)), None, None);
+        self.told = explanation;
+        Progress::Done
+    }
+
+    fn negotiate(&mut self, octets: &[u8], random: Random<'_>) -> Result<Option<Work>, Refusal> {
+        let bad = (Explanation::Payload, "length");
+        let (m, _) = auth::Negotiate::ref_from_prefix(octets).map_err(|_| bad)?;
+        self.transaction.t_id = m.head.t_id.get();
+        if m.sc_c != 0 {
+            return Err((Explanation::SecureChannel, "SC_C"));
+        }
+        if m.napd != 1 || m.auth_id != 1 {
+            return Err((Explanation::Protocol, "AuthID"));
+        }
+        let lists = (m.hashes.get(..m.halen.into()), m.groups.get(..m.dhlen.into()));
+        let (Some(hashes), Some(groups)) = lists else {
+            return Err((Explanation::Payload, "HALEN, DHLEN"));
+        };
+        let hash = self.offer.hashes.iter().find(|hash| hashes.contains(&hash.id()));
+        let group = self.offer.groups.iter().find(|group| groups.contains(&group.id()));
+        self.transaction.hash = *hash.ok_or((Explanation::Hash, "hashes"))?;
+        self.transaction.group = *group.ok_or((Explanation::Group, "groups"))?;
+        self.challenge = Challenge::new(self.transaction.hash, random);
+        (self.response, self.reply, self.work) = (None, Reply::default(), None);
+        let group = self.transaction.group;
+        if group == Group::Null {
+            self.state = State::Challenge;
+            return Ok(None);
+        }
+        let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
+        random(&mut exponent);
+        let exponent = Secret::new(&exponent);
+        self.exponent = Some(exponent.clone());
+        self.state = State::Challenging;
+        Ok(Some(Work::new(group, exponent, None, true)))
+    }
+
+    fn challenge(&mut self) -> Vec<u8> {
+        let Transaction { t_id, hash, group } = self.transaction;
+        let public = self.work.take().and_then(|work| Some(work.powers()?.public.clone()));
+        let public = public.unwrap_or_default();
+        let head = auth::Challenge {
+            head: MessageHead::new(message::CHALLENGE, t_id),
+            hl: hash.bytes() as u8,
+            reserved: 0,
+            hash: hash.id(),
+            group: group.id(),
+            dhvlen: (public.len() as u16).into(),
+            seqnum: self.challenge.seqnum.into(),
+        };
+        self.state = State::Reply;
+        [head.as_bytes(), &self.challenge.octets, &public].concat()
+    }
+
+    fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, Refusal> {
+        let short = (Explanation::Payload, "length");
+        let (m, mut rest) = auth::Reply::ref_from_prefix(octets).map_err(|_| short)?;
+        let Transaction { t_id, hash, group } = self.transaction;
+        if m.head.t_id.get() != t_id {
+            return Err((Explanation::Payload, "T_ID"));
+        }
+        if usize::from(m.hl) != hash.bytes() {
+            return Err((Explanation::Payload, "HL"));
+        }
+        if m.cvalid > 1 {
+            return Err((Explanation::Payload, "CVALID"));
+        }
+        let mut part = |count| take(&mut rest, count).ok_or(short);
+        let (response, challenge) = (part(hash.bytes())?, part(hash.bytes())?);
+        let public = part(m.dhvlen.get().into())?;
+        if !group.takes(public) {
+            return Err((Explanation::Payload, "DH value"));
+        }
+        let challenge = Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
+        if m.cvalid == 1 && challenge.seqnum == 0 {
+            return Err((Explanation::Payload, "S2"));
+        }
+        // A host that sends our own challenge back wants us to answer it in its place.
+        if m.cvalid == 1 && challenge.octets == self.challenge.octets {
+            return Err((Explanation::Failed, "C2"));
+        }
+        let response = response.to_vec();
+        self.reply = Reply { response, challenge: (m.cvalid == 1).then_some(challenge) };
+        match self.exponent.take() {
+            Some(exponent) => {
+                self.state = State::Verifying;
+                Ok(Some(Work::new(group, exponent, Some(public.to_vec()), false)))
+            }
+            None => {
+                self.verify(None);
+                Ok(None)
+            }
+        }
+    }
+
+    fn verify(&mut self, shared: Option<&Secret>) {
+        let key = self.transaction.session_key(shared);
+        if self.transaction.group != Group::Null && key.is_none() {
+            self.refuse((Explanation::Payload, "DH value"));
+            return;
+        }
+        let (parties, key) = (&self.parties, key.as_ref());
+        let expected = self.transaction.response(Role::Host, parties, key, &self.challenge);
+        if !expected.is_some_and(|expected| expected.is(&self.reply.response)) {
+            let what = match parties.host_key {
+                Some(_) => "response: the host has another key",
+                None => "host: there is no key for it",
+            };
+            self.refuse((Explanation::Failed, what));
+            return;
+        }
+        let asked = self.reply.challenge.take();
+        let answer = |challenge: &Challenge| {
+            self.transaction.response(Role::Controller, parties, key, challenge)
+        };
+        self.response = asked.as_ref().and_then(answer);
+        if asked.is_some() && self.response.is_none() {
+            let what = "CVALID: the host asks for a response, and there is no key for that";
+            self.refuse((Explanation::Failed, what));
+            return;
+        }
+        self.state = State::Success1;
+    }
+
+    fn success1(&mut self) -> Vec<u8> {
+        let Transaction { t_id, hash, .. } = self.transaction;
+        let response = self.response.take();
+        let head = auth::Success1 {
+            head: MessageHead::new(message::SUCCESS1, t_id),
+            hl: hash.bytes() as u8,
+            reserved: 0,
+            rvalid: response.is_some().into(),
+            reserved2: [0; 7],
+        };
+        let is_last = response.is_none();
+        self.state = if is_last { State::Authenticated } else { State::Success2 };
+        let zeroes = vec![0; hash.bytes()];
+        [head.as_bytes(), response.as_ref().map_or(&zeroes[..], Secret::reveal)].concat()
+    }
+
+    fn success2(&mut self, octets: &[u8]) -> Result<(), Refusal> {
+        let short = (Explanation::Payload, "length");
+        let (m, _) = auth::Success2::ref_from_prefix(octets).map_err(|_| short)?;
+        if m.head.t_id.get() != self.transaction.t_id {
+            return Err((Explanation::Payload, "T_ID"));
+        }
+        self.state = State::Authenticated;
+        Ok(())
+    }
+
+    /// The host gives up.
+    fn failure2(&mut self, octets: &[u8]) -> Progress {
+        let told = auth::Failure::ref_from_prefix(octets).ok();
+        let explanation = told.and_then(|(m, _)| Explanation::from_octet(m.explanation));
+        let explanation = explanation.unwrap_or(Explanation::Payload);
+        self.refuse((explanation, "Failure2: the host gives up"));
+        self.state = State::Failed;
+        Progress::Done
+    }
+
+    fn failure1(&mut self) -> Vec<u8> {
+        self.state = State::Failed;
+        let head = MessageHead::new(message::FAILURE1, self.transaction.t_id);
+        let explanation = self.told as u8;
+        auth::Failure { head, code: 1, explanation }.as_bytes().to_vec()
+    }
+}

@@ -1,0 +1,241 @@
+//! The host's side of an authentication.
+
+use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Work, take};
+use crate::security::{Hash, Secret};
+use core::fmt;
+use roadtrain_wire::auth::{self, Explanation, MessageHead, message};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// Why a host does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostError {
+    /// The controller asks for authentication, and there is no key.
+    NoKey,
+    /// The controller asks for a secure channel.
+    SecureChannel,
+    /// The controller is to authenticate, and does not ask the host to.
+    NotAsked,
+    /// The controller has refused the host.
+    Refused(Explanation),
+    /// The host has refused the controller: what it says, and which part of that.
+    Refuses(Explanation, &'static str),
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostError::NoKey => f.write_str(
+                "the target refuses this host: it wants authentication, and --dhchap-secret is not given",
+            ),
+            HostError::SecureChannel => f.write_str(
+                "the target refuses this host: it wants authentication that makes a secure channel",
+            ),
+            HostError::NotAsked => f.write_str(
+                "this host refuses the target: --dhchap-ctrl-secret is given, and the target does not authenticate",
+            ),
+            HostError::Refused(Explanation::Failed) => f.write_str(
+                "the target refuses this host: authentication failed; do --dhchap-secret and the target's key \
+                 for this host NQN agree?",
+            ),
+            HostError::Refused(explanation) => {
+                write!(f, "the target refuses this host: {}", explanation.text())
+            }
+            HostError::Refuses(explanation, what) => {
+                write!(f, "this host refuses the target: {} ({what})", explanation.text())
+            }
+        }
+    }
+}
+
+/// A challenge that was read.
+#[derive(Debug)]
+pub struct Challenged {
+    transaction: Transaction,
+    challenge: Challenge,
+    /// What the reply needs, if there is a group.
+    work: Option<Work>,
+}
+
+impl Challenged {
+    /// To be computed before [`Host::reply`].
+    #[must_use]
+    pub fn work(&self) -> Option<&Work> {
+        self.work.as_ref()
+    }
+}
+
+/// The host's side. Every error but a refusal of the controller's is told it by [`Host::failure2`].
+#[derive(Debug)]
+pub struct Host {
+    parties: Parties,
+    offer: Offer,
+    t_id: u16,
+    hash: Hash,
+    /// The controller's response that is expected.
+    expected: Option<Secret>,
+}
+
+type Refusal = HostError;
+
+const fn payload(what: &'static str) -> Refusal {
+    HostError::Refuses(Explanation::Payload, what)
+}
+
+impl Host {
+    /// The host's side of transaction `t_id`.
+    #[must_use]
+    pub fn new(parties: Parties, offer: Offer, t_id: u16) -> Self {
+        Host { parties, offer, t_id, hash: Hash::Sha256, expected: None }
+    }
+
+    /// Negotiate.
+    #[must_use]
+    pub fn negotiate(&self) -> Vec<u8> {
+        let mut m = auth::Negotiate {
+            head: MessageHead::new(message::NEGOTIATE, self.t_id),
+            sc_c: 0,
+            napd: 1,
+            auth_id: 1,
+            reserved: 0,
+            halen: self.offer.hashes.len() as u8,
+            dhlen: self.offer.groups.len() as u8,
+            hashes: [0; 30],
+            groups: [0; 30],
+        };
+        for (place, hash) in m.hashes.iter_mut().zip(&self.offer.hashes) {
+            *place = hash.id();
+        }
+        for (place, group) in m.groups.iter_mut().zip(&self.offer.groups) {
+            *place = group.id();
+        }
+        m.as_bytes().to_vec()
+    }
+
+    /// The head's kind must be `kind`, of this transaction.
+    fn expect(&self, octets: &[u8], kind: [u8; 2]) -> Result<(), HostError> {
+        let head = MessageHead::of(octets).ok_or(payload("length"))?;
+        if head.kind == message::FAILURE1 {
+            let explanation = auth::Failure::ref_from_prefix(octets).ok();
+            let explanation = explanation.map(|(m, _)| Explanation::from_octet(m.explanation));
+            return Err(HostError::Refused(explanation.flatten().unwrap_or(Explanation::Payload)));
+        }
+        if head.kind != kind || head.t_id.get() != self.t_id {
+            let what = if head.kind == kind { "T_ID" } else { "message" };
+            return Err(HostError::Refuses(Explanation::Message, what));
+        }
+        Ok(())
+    }
+
+    /// The controller's challenge.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn challenge(
+        &mut self,
+        octets: &[u8],
+        random: Random<'_>,
+    ) -> Result<Challenged, HostError> {
+        self.expect(octets, message::CHALLENGE)?;
+        let (m, mut rest) =
+            auth::Challenge::ref_from_prefix(octets).map_err(|_| payload("length"))?;
+        let hash = Hash::from_id(m.hash).filter(|hash| self.offer.hashes.contains(hash));
+        let hash = hash.ok_or(HostError::Refuses(Explanation::Hash, "hash"))?;
+        let group = Group::from_id(m.group).filter(|group| self.offer.groups.contains(group));
+        let group = group.ok_or(HostError::Refuses(Explanation::Group, "group"))?;
+        if usize::from(m.hl) != hash.bytes() {
+            return Err(payload("HL"));
+        }
+        let mut part = |count| take(&mut rest, count).ok_or(payload("length"));
+        let (challenge, public) = (part(hash.bytes())?, part(m.dhvlen.get().into())?);
+        if !group.takes(public) {
+            return Err(payload("DH value"));
+        }
+        self.hash = hash;
+        let work = (group != Group::Null).then(|| {
+            let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
+            random(&mut exponent);
+            Work::new(group, Secret::new(&exponent), Some(public.to_vec()), true)
+        });
+        Ok(Challenged {
+            transaction: Transaction { t_id: self.t_id, hash, group },
+            challenge: Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
+            work,
+        })
+    }
+
+    /// Reply, when everything was computed.
+    ///
+    /// # Errors
+    /// It was not, or this host has no key.
+    pub fn reply(
+        &mut self,
+        challenged: &Challenged,
+        random: Random<'_>,
+    ) -> Result<Vec<u8>, HostError> {
+        let Challenged { transaction, challenge, work } = challenged;
+        let powers = work.as_ref().and_then(Work::powers);
+        let key = transaction.session_key(powers.and_then(|powers| powers.shared.as_ref()));
+        if work.is_some() && key.is_none() {
+            return Err(payload("DH value"));
+        }
+        let response = |role, challenge: &Challenge| {
+            transaction.response(role, &self.parties, key.as_ref(), challenge)
+        };
+        let own = response(Role::Host, challenge).ok_or(HostError::NoKey)?;
+        let mut counter = Challenge::new(transaction.hash, random);
+        self.expected = response(Role::Controller, &counter);
+        let challenges = self.expected.is_some();
+        if !challenges {
+            counter = Challenge { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
+        }
+        let public = powers.map_or(&[][..], |powers| &powers.public);
+        let head = auth::Reply {
+            head: MessageHead::new(message::REPLY, self.t_id),
+            hl: transaction.hash.bytes() as u8,
+            reserved: 0,
+            cvalid: challenges.into(),
+            reserved2: 0,
+            dhvlen: (public.len() as u16).into(),
+            seqnum: counter.seqnum.into(),
+        };
+        Ok([head.as_bytes(), own.reveal(), &counter.octets, public].concat())
+    }
+
+    /// The controller accepts the host, and proves who it is if it was asked to. Then this is the message that it is
+    /// to have, Success2.
+    ///
+    /// # Errors
+    /// It refuses the host, or does not prove what it should.
+    pub fn success1(&mut self, octets: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
+        self.expect(octets, message::SUCCESS1)?;
+        let (m, mut rest) =
+            auth::Success1::ref_from_prefix(octets).map_err(|_| payload("length"))?;
+        if usize::from(m.hl) != self.hash.bytes() {
+            return Err(payload("HL"));
+        }
+        let response = take(&mut rest, self.hash.bytes()).ok_or(payload("length"))?;
+        let Some(expected) = self.expected.take() else { return Ok(None) };
+        let failed = |what| Err(HostError::Refuses(Explanation::Failed, what));
+        if m.rvalid != 1 {
+            return failed("it has sent no response");
+        }
+        if !expected.is(response) {
+            return failed("do --dhchap-ctrl-secret and the target's own key agree?");
+        }
+        let head = MessageHead::new(message::SUCCESS2, self.t_id);
+        Ok(Some(auth::Success2 { head, reserved: [0; 10] }.as_bytes().to_vec()))
+    }
+
+    /// Tells the controller why the host gives up; `None` when the controller has, and knows.
+    #[must_use]
+    pub fn failure2(&self, error: HostError) -> Option<Vec<u8>> {
+        let explanation = match error {
+            HostError::Refuses(explanation, _) => explanation,
+            HostError::NoKey | HostError::NotAsked => Explanation::Failed,
+            HostError::SecureChannel => Explanation::SecureChannel,
+            HostError::Refused(_) => return None,
+        } as u8;
+        let head = MessageHead::new(message::FAILURE2, self.t_id);
+        Some(auth::Failure { head, code: 1, explanation }.as_bytes().to_vec())
+    }
+}

@@ -1,0 +1,519 @@
+//! DH-HMAC-CHAP: transactions that Linux has made, both machines against each other, and every message in every
+//! state.
+
+use super::{HOST, SUBSYSTEM, counting, unhex};
+use proptest::prelude::*;
+use roadtrain_proto::security::dhchap::{
+    Challenged, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State, Work,
+};
+use roadtrain_proto::security::{DhchapKey, Hash, Secret};
+use roadtrain_wire::auth::{Explanation, MessageHead, message};
+use std::fmt::Write;
+
+const KNOWN: &str = include_str!("dhchap-known.txt");
+const T_ID: u16 = 0x1234;
+
+/// A transaction of the file.
+struct Known<'a>(&'a str);
+
+impl Known<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+    }
+
+    fn octets(&self, name: &str) -> Vec<u8> {
+        unhex(self.text(name).unwrap_or_default())
+    }
+
+    /// The word after `name` in the line that begins with `line`.
+    fn word(&self, line: &str, name: &str) -> &str {
+        let line = self.0.lines().find(|text| text.starts_with(line)).unwrap();
+        let mut words = line.split_whitespace();
+        words.find(|word| *word == name).unwrap();
+        words.next().unwrap()
+    }
+
+    fn key(&self, name: &str, nqn: &str) -> Option<Secret> {
+        let line = self.text(name)?.split(' ').next().unwrap();
+        Some(DhchapKey::parse(line).unwrap().transform(nqn))
+    }
+
+    fn parties(&self) -> Parties {
+        parties(self.key("host secret", HOST), self.key("controller secret", SUBSYSTEM))
+    }
+
+    fn offer(&self) -> Offer {
+        let hash = self.word("hash", "hash").parse().unwrap();
+        let group = self.word("hash", "group").parse().unwrap();
+        offer(Hash::from_id(hash).unwrap(), Group::from_id(group).unwrap())
+    }
+
+    fn s1(&self) -> [u8; 4] {
+        let text = self.word("hash", "s1").trim_start_matches("0x");
+        u32::from_str_radix(text, 16).unwrap().to_le_bytes()
+    }
+
+    fn powers(&self, public: &str) -> Powers {
+        let shared = Secret::new(&self.octets("g^xy"));
+        Powers { public: self.octets(public), shared: Some(shared) }
+    }
+}
+
+fn known() -> impl Iterator<Item = Known<'static>> {
+    KNOWN.trim().split("\n\n").map(Known)
+}
+
+fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> Parties {
+    Parties { hostnqn: HOST.into(), subnqn: SUBSYSTEM.into(), host_key, controller_key }
+}
+
+fn offer(hash: Hash, group: Group) -> Offer {
+    Offer { hashes: vec![hash], groups: vec![group] }
+}
+
+/// Random octets that are known: those given, then counting ones.
+fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
+    let mut given = given.into_iter();
+    let mut next = 0x80;
+    move |place| {
+        let octets = given.next().unwrap_or_else(|| counting(next, place.len()));
+        next = next.wrapping_add(1);
+        place.copy_from_slice(&octets[..place.len()]);
+    }
+}
+
+fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
+    let mut state = u64::from(seed) + 1;
+    move |place| {
+        for octet in place {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *octet = (state >> 56) as u8;
+        }
+    }
+}
+
+/// What Linux's controller has sent, the host answers as Linux has accepted it.
+#[test]
+fn hosts_answer_as_linux_expects() {
+    let mut checked = 0;
+    for known in known() {
+        let (hash, parties) = (known.offer().hashes[0], known.parties());
+        let mut host = Host::new(parties.clone(), Offer::default(), T_ID);
+        let c1 = known.octets("c1");
+        let public = known.octets("controller public");
+        let group = known.offer().groups[0];
+        let challenge = challenge(hash, group, &c1, &known.s1(), &public);
+        let challenged = host.challenge(&challenge, &mut seed(1)).unwrap();
+        if let Some(work) = challenged.work() {
+            work.supply(known.powers("host public"));
+        }
+        let c2 = known.octets("s2 7 c2");
+        let given = if c2.is_empty() { vec![] } else { vec![c2.clone(), vec![7, 0, 0, 0]] };
+        let mut random = rigged(given);
+        let reply = host.reply(&challenged, &mut random).unwrap();
+        let length = hash.bytes();
+        assert_eq!(reply[16..16 + length], known.octets("host response"));
+        assert_eq!(reply[16 + 2 * length..], known.octets("host public"));
+        if parties.controller_key.is_none() {
+            assert_eq!(reply[8], 0);
+            continue;
+        }
+        assert_eq!((reply[8], &reply[16 + length..16 + 2 * length]), (1, &c2[..]));
+        let mut success = vec![1, 3, 0, 0, 0x34, 0x12, length as u8, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+        success.extend(known.octets("controller response"));
+        let success2 = host.success1(&success).unwrap().unwrap();
+        assert_eq!(success2, [&[1, 4, 0, 0, 0x34, 0x12][..], &[0; 10]].concat());
+        checked += 1;
+    }
+    assert!(checked >= 4);
+}
+
+/// What Linux's host has sent, the controller accepts, and answers as Linux's controller has.
+#[test]
+fn controllers_answer_as_linux_does() {
+    for known in known() {
+        let (offer, parties) = (known.offer(), known.parties());
+        let (hash, group) = (offer.hashes[0], offer.groups[0]);
+        let mut controller = Controller::new(parties.clone(), offer.clone());
+        let negotiate = Host::new(parties.clone(), Offer::default(), T_ID).negotiate();
+        let mut random = rigged(vec![known.octets("c1"), known.s1().to_vec()]);
+        let supply = |progress, public: &str| match progress {
+            Progress::Compute(work) => work.supply(known.powers(public)),
+            Progress::Done => assert_eq!(group, Group::Null),
+        };
+        supply(controller.send(&negotiate, &mut random), "controller public");
+        assert!(controller.resume());
+        let public = known.octets("controller public");
+        let expected = challenge(hash, group, &known.octets("c1"), &known.s1(), &public);
+        assert_eq!(controller.receive(), expected);
+        let challenges = parties.controller_key.is_some();
+        let length = hash.bytes() as u8;
+        let size = (known.octets("host public").len() as u16).to_le_bytes();
+        let mut reply = vec![1, 2, 0, 0, 0x34, 0x12, length, 0, challenges.into(), 0];
+        reply.extend([size[0], size[1], if challenges { 7 } else { 0 }, 0, 0, 0]);
+        reply.extend(known.octets("host response"));
+        let zeroes = vec![0; length.into()];
+        reply.extend(if challenges { known.octets("s2 7 c2") } else { zeroes.clone() });
+        reply.extend(known.octets("host public"));
+        supply(controller.send(&reply, &mut seed(2)), "controller public");
+        assert!(controller.resume());
+        let success = controller.receive();
+        assert_eq!(success[..9], [1, 3, 0, 0, 0x34, 0x12, length, 0, challenges.into()]);
+        let response = if challenges { known.octets("controller response") } else { zeroes };
+        assert_eq!(success[16..], response);
+        if challenges {
+            assert!(matches!(controller.state(), State::Success2));
+            controller.send(&SUCCESS2, &mut seed(3));
+        }
+        assert!(matches!(controller.state(), State::Authenticated));
+        assert_eq!(controller.take_failure(), None);
+    }
+}
+
+const SUCCESS2: [u8; 16] = [1, 4, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn challenge(hash: Hash, group: Group, c1: &[u8], s1: &[u8], public: &[u8]) -> Vec<u8> {
+    let size = (public.len() as u16).to_le_bytes();
+    let head = [1, 1, 0, 0, 0x34, 0x12, hash.bytes() as u8, 0, hash.id(), group.id()];
+    [&head[..], &size, s1, c1, public].concat()
+}
+
+fn key(octet: u8) -> Option<Secret> {
+    Some(Secret::new(&[octet; 32]))
+}
+
+fn carry_out(progress: Progress, controller: &mut Controller) {
+    if let Progress::Compute(work) = progress {
+        assert!(!controller.resume());
+        work.compute();
+    }
+    assert!(controller.resume());
+}
+
+/// Both machines to their end: what the host says of it.
+fn authenticate(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
+    let ended = exchange(controller, host);
+    if let Err(error) = ended
+        && let Some(failure) = host.failure2(error)
+    {
+        controller.send(&failure, &mut seed(9));
+        assert!(matches!(controller.state(), State::Failed));
+    }
+    ended
+}
+
+fn exchange(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
+    let progress = controller.send(&host.negotiate(), &mut seed(1));
+    carry_out(progress, controller);
+    let challenged = host.challenge(&controller.receive(), &mut seed(2))?;
+    challenged.work().iter().for_each(|work| work.compute());
+    let reply = host.reply(&challenged, &mut seed(3))?;
+    let progress = controller.send(&reply, &mut seed(4));
+    carry_out(progress, controller);
+    if let Some(success2) = host.success1(&controller.receive())? {
+        carry_out(controller.send(&success2, &mut seed(5)), controller);
+    }
+    Ok(())
+}
+
+#[test]
+fn all_hashes_and_groups_authenticate_one_side_and_both() {
+    for hash in Hash::ALL {
+        // One large group is enough for a test; the others differ by their prime only.
+        for group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe4096] {
+            for controller_key in [None, key(2)] {
+                let parties = parties(key(1), controller_key);
+                let mut controller = Controller::new(parties.clone(), offer(hash, group));
+                let mut host = Host::new(parties, Offer::default(), 7);
+                authenticate(&mut controller, &mut host).unwrap();
+                assert!(matches!(controller.state(), State::Authenticated));
+                assert_eq!(controller.agreed(), (hash, group));
+                assert_eq!(controller.take_failure(), None);
+                // And once more, as a host may at any time.
+                authenticate(&mut controller, &mut host).unwrap();
+                assert!(matches!(controller.state(), State::Authenticated));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_another_key_is_refused_and_nobody_goes_on_without_what_was_asked_for() {
+    let offer = || offer(Hash::Sha256, Group::Null);
+    let run = |ours: Parties, theirs: Parties| {
+        let mut controller = Controller::new(ours, offer());
+        let ended = authenticate(&mut controller, &mut Host::new(theirs, offer(), 7));
+        assert!(ended.is_ok() || matches!(controller.state(), State::Failed));
+        (ended, controller.take_failure().map(|(explanation, _)| explanation))
+    };
+    let failed = Explanation::Failed;
+    let refused = (Err(HostError::Refused(failed)), Some(failed));
+    // The host's key is another one, or the controller has none.
+    assert_eq!(run(parties(key(1), None), parties(key(2), None)), refused);
+    assert_eq!(run(parties(None, None), parties(key(2), None)), refused);
+    // The host asks for a response that the controller has no key for.
+    assert_eq!(run(parties(key(1), None), parties(key(1), key(3))), refused);
+    // The controller's key is another one.
+    let (ended, failure) = run(parties(key(1), key(2)), parties(key(1), key(3)));
+    assert!(matches!(ended, Err(HostError::Refuses(Explanation::Failed, _))), "{ended:?}");
+    assert_eq!(failure, Some(failed));
+    // The host has none.
+    let (ended, _) = run(parties(key(1), None), parties(None, None));
+    assert_eq!(ended, Err(HostError::NoKey));
+    // Other names.
+    let other = Parties { hostnqn: "nqn.x:other".into(), ..parties(key(1), None) };
+    assert_eq!(run(parties(key(1), None), other), refused);
+}
+
+#[test]
+fn a_controller_without_its_response_is_refused() {
+    let both = parties(key(1), key(2));
+    let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Null));
+    let mut host = Host::new(both, Offer::default(), 7);
+    let progress = controller.send(&host.negotiate(), &mut seed(1));
+    carry_out(progress, &mut controller);
+    let challenged = host.challenge(&controller.receive(), &mut seed(2)).unwrap();
+    let reply = host.reply(&challenged, &mut seed(3)).unwrap();
+    controller.send(&reply, &mut seed(4));
+    let mut success1 = controller.receive();
+    success1[8] = 0; // RVALID
+    let refused = host.success1(&success1);
+    assert!(matches!(refused, Err(HostError::Refuses(Explanation::Failed, _))), "{refused:?}");
+}
+
+/// What a Reply is refused for; everything else of it is right.
+#[test]
+fn hostile_replies_are_refused_for_what_is_wrong_with_them() {
+    type Damage = fn(&mut Vec<u8>, &[u8]);
+    let cases: &[(&str, Explanation, Damage)] = &[
+        ("T_ID", Explanation::Payload, |reply, _| reply[4] ^= 1),
+        ("HL", Explanation::Payload, |reply, _| reply[6] = 48),
+        ("CVALID", Explanation::Payload, |reply, _| reply[8] = 2),
+        ("DH value", Explanation::Payload, |reply, _| reply[11] = 0),
+        ("length", Explanation::Payload, |reply, _| reply.truncate(40)),
+        ("length", Explanation::Payload, |reply, _| reply.truncate(15)),
+        ("length", Explanation::Payload, |reply, _| reply.truncate(335)),
+        ("S2", Explanation::Payload, |reply, _| reply[12..16].fill(0)),
+        ("C2", Explanation::Failed, |reply, c1| reply[48..80].copy_from_slice(c1)),
+        ("DH value", Explanation::Payload, |reply, _| reply[80..].fill(0)),
+        ("DH value", Explanation::Payload, |reply, _| {
+            reply[80..].fill(0);
+            *reply.last_mut().unwrap() = 1;
+        }),
+        ("DH value", Explanation::Payload, |reply, _| reply[80..].fill(0xff)),
+        ("response: the host has another key", Explanation::Failed, |reply, _| reply[16] ^= 1),
+        ("message", Explanation::Message, |reply, _| reply[1] = 4),
+        ("message", Explanation::Message, |reply, _| reply[0] = 0),
+    ];
+    for (what, explanation, damage) in cases {
+        let both = parties(key(1), key(2));
+        let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Ffdhe2048));
+        let mut host = Host::new(both, Offer::default(), 7);
+        let progress = controller.send(&host.negotiate(), &mut seed(1));
+        carry_out(progress, &mut controller);
+        let challenge = controller.receive();
+        let challenged = host.challenge(&challenge, &mut seed(2)).unwrap();
+        challenged.work().unwrap().compute();
+        let mut reply = host.reply(&challenged, &mut seed(3)).unwrap();
+        damage(&mut reply, &challenge[16..48]);
+        let progress = controller.send(&reply, &mut seed(4));
+        carry_out(progress, &mut controller);
+        assert_eq!(controller.take_failure(), Some((*explanation, *what)));
+        let failure = controller.receive();
+        assert_eq!(failure, [0, 0xf1, 0, 0, 7, 0, 1, *explanation as u8], "{what}");
+        assert!(matches!(controller.state(), State::Failed));
+    }
+}
+
+/// What a Negotiate is refused for.
+#[test]
+fn hostile_negotiations_are_refused_for_what_is_wrong_with_them() {
+    type Damage = fn(&mut Vec<u8>);
+    let cases: &[(&str, Explanation, Damage)] = &[
+        ("length", Explanation::Payload, |m| m.truncate(71)),
+        ("SC_C", Explanation::SecureChannel, |m| m[6] = 2),
+        ("AuthID", Explanation::Protocol, |m| m[7] = 0),
+        ("AuthID", Explanation::Protocol, |m| m[8] = 2),
+        ("HALEN, DHLEN", Explanation::Payload, |m| m[10] = 31),
+        ("HALEN, DHLEN", Explanation::Payload, |m| m[11] = 255),
+        ("hashes", Explanation::Hash, |m| m[10] = 0),
+        ("groups", Explanation::Group, |m| m[11] = 0),
+        ("groups", Explanation::Group, |m| m[42..72].fill(9)),
+    ];
+    for (what, explanation, damage) in cases {
+        let both = parties(key(1), None);
+        let mut controller = Controller::new(both.clone(), Offer::default());
+        let mut negotiate = Host::new(both, Offer::default(), 7).negotiate();
+        damage(&mut negotiate);
+        assert!(matches!(controller.send(&negotiate, &mut seed(1)), Progress::Done));
+        assert_eq!(controller.take_failure(), Some((*explanation, *what)));
+    }
+}
+
+/// What a Challenge is refused for.
+#[test]
+fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
+    let (hash, group) = (Hash::Sha256, Group::Ffdhe2048);
+    let public = [&[0x80][..], &[0; 255]].concat();
+    let good = challenge(hash, group, &[5; 32], &[1, 0, 0, 0], &public);
+    let refused = |damage: fn(&mut Vec<u8>)| {
+        let mut host = Host::new(parties(key(1), None), offer(hash, group), T_ID);
+        let mut octets = good.clone();
+        damage(&mut octets);
+        host.challenge(&octets, &mut seed(2)).err()
+    };
+    assert_eq!(refused(|_| {}), None);
+    use Explanation::{Group as BadGroup, Hash as BadHash, Message, Payload};
+    let refuses = |explanation, what| Some(HostError::Refuses(explanation, what));
+    assert_eq!(refused(|m| m[4] = 0), refuses(Message, "T_ID"));
+    assert_eq!(refused(|m| m[1] = 3), refuses(Message, "message"));
+    assert_eq!(refused(|m| m[8] = 2), refuses(BadHash, "hash"));
+    assert_eq!(refused(|m| m[9] = 0), refuses(BadGroup, "group"));
+    assert_eq!(refused(|m| m[6] = 31), refuses(Payload, "HL"));
+    assert_eq!(refused(|m| m[10] = 1), refuses(Payload, "length"));
+    assert_eq!(refused(|m| m[11] = 0), refuses(Payload, "DH value"));
+    assert_eq!(refused(|m| m[48..].fill(0)), refuses(Payload, "DH value"));
+    assert_eq!(refused(|m| m[48..].fill(0xff)), refuses(Payload, "DH value"));
+    assert_eq!(refused(|m| m.truncate(12)), refuses(Payload, "length"));
+    assert_eq!(refused(Vec::clear), refuses(Payload, "length"));
+    assert_eq!(refused(|m| m[..8].copy_from_slice(&[0, 0xf1, 0, 0, 0x34, 0x12, 1, 1])), {
+        Some(HostError::Refused(Explanation::Failed))
+    });
+}
+
+/// A controller in each of its states. Powers are waited for in two of them.
+fn in_state(number: usize) -> (Controller, Host, Option<Challenged>, Option<Work>) {
+    let both = parties(key(1), key(2));
+    let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Ffdhe2048));
+    let mut host = Host::new(both, Offer::default(), T_ID);
+    let mut challenged = None;
+    if number == 0 {
+        return (controller, host, None, None);
+    }
+    let Progress::Compute(work) = controller.send(&host.negotiate(), &mut seed(1)) else {
+        panic!()
+    };
+    if number == 1 {
+        return (controller, host, None, Some(work));
+    }
+    work.compute();
+    assert!(controller.resume());
+    if number > 2 {
+        let read = host.challenge(&controller.receive(), &mut seed(2)).unwrap();
+        read.work().unwrap().compute();
+        challenged = Some(read);
+    }
+    let reply = challenged.as_ref().map(|read| host.reply(read, &mut seed(3)).unwrap());
+    let Some(reply) = reply.filter(|_| number > 3) else {
+        return (controller, host, challenged, None);
+    };
+    let Progress::Compute(work) = controller.send(&reply, &mut seed(4)) else { panic!() };
+    if number == 4 {
+        return (controller, host, challenged, Some(work));
+    }
+    work.compute();
+    assert!(controller.resume());
+    if number > 5 {
+        controller.receive();
+    }
+    if number > 6 {
+        controller.send(&SUCCESS2, &mut seed(5));
+    }
+    if number > 7 {
+        controller.send(&SUCCESS2, &mut seed(5));
+    }
+    if number > 8 {
+        controller.receive();
+    }
+    (controller, host, challenged, None)
+}
+
+#[test]
+fn every_message_in_every_state() {
+    let mut table = String::new();
+    for number in 0..10 {
+        let (controller, ..) = in_state(number);
+        writeln!(table, "{:?}", controller.state()).unwrap();
+        for kind in
+            ["negotiate", "reply", "success2", "failure2", "challenge", "short", "(receive)"]
+        {
+            let (mut controller, mut host, challenged, _work) = in_state(number);
+            let octets = match (kind, &challenged) {
+                ("negotiate", _) => host.negotiate(),
+                ("reply", Some(read)) => host.reply(read, &mut seed(6)).unwrap(),
+                ("reply", None) => [&[1, 2, 0, 0, 0x34, 0x12][..], &[0; 100]].concat(),
+                ("success2", _) => SUCCESS2.to_vec(),
+                ("failure2", _) => vec![0, 0xf0, 0, 0, 0x34, 0x12, 1, 1],
+                ("challenge", _) => vec![1, 1, 0, 0, 0x34, 0x12],
+                _ => vec![1],
+            };
+            let done = if kind == "(receive)" {
+                let message = controller.receive();
+                let head = MessageHead::of(&message).unwrap();
+                let name = [
+                    (message::CHALLENGE, "Challenge"),
+                    (message::SUCCESS1, "Success1"),
+                    (message::FAILURE1, "Failure1"),
+                ];
+                name.iter().find(|(kind, _)| *kind == head.kind).unwrap().1
+            } else {
+                match controller.send(&octets, &mut seed(7)) {
+                    Progress::Done => "done",
+                    Progress::Compute(_) => "compute",
+                }
+            };
+            let failure = controller.take_failure();
+            writeln!(table, "  {kind:10} {done:10} -> {:?} {failure:?}", controller.state())
+                .unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// A challenge or a reply that is sent again is out of turn; a new transaction has new secrets.
+#[test]
+fn replayed_messages_do_not_count() {
+    let both = parties(key(1), None);
+    let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Null));
+    let mut host = Host::new(both, Offer::default(), 7);
+    let mut random = seed(1);
+    controller.send(&host.negotiate(), &mut random);
+    let first = controller.receive();
+    let challenged = host.challenge(&first, &mut seed(2)).unwrap();
+    let reply = host.reply(&challenged, &mut seed(3)).unwrap();
+    controller.send(&reply, &mut random);
+    controller.receive();
+    assert!(matches!(controller.state(), State::Authenticated));
+    controller.send(&host.negotiate(), &mut random);
+    assert_ne!(controller.receive(), first);
+    controller.send(&reply, &mut random);
+    assert_eq!(controller.take_failure().unwrap().0, Explanation::Failed);
+}
+
+proptest! {
+    /// Nothing but the right messages authenticates a host, and none makes a machine panic.
+    #[test]
+    fn arbitrary_messages_authenticate_nobody(
+        messages in proptest::collection::vec(
+            (proptest::sample::select(vec![[0u8, 0], [1, 2], [1, 4], [0, 0xf0]]),
+             proptest::collection::vec(any::<u8>(), 0..120), any::<bool>()),
+            1..8,
+        )
+    ) {
+        let mut controller =
+            Controller::new(parties(key(1), key(2)), offer(Hash::Sha256, Group::Null));
+        let mut host = Host::new(parties(key(3), key(2)), offer(Hash::Sha256, Group::Null), 7);
+        controller.send(&host.negotiate(), &mut seed(1));
+        for (kind, rest, fetches) in messages {
+            let octets = [&kind[..], &rest].concat();
+            let _ = controller.send(&octets, &mut seed(1));
+            controller.resume();
+            if fetches {
+                controller.receive();
+            }
+            prop_assert!(!matches!(controller.state(), State::Authenticated | State::Success1));
+            let _ = host.challenge(&octets, &mut seed(1));
+            prop_assert!(host.success1(&octets).is_err());
+        }
+    }
+}
