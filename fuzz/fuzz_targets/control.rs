@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
         data_out.clear();
         let cntlid = if choice & 1 == 0 { io } else { discovery };
         match choice >> 1 & 3 {
-            0 => drop(target.connect(now, &sqe, data_in, LOCAL)),
+            0 => drop(target.connect(now, &sqe, data_in, LOCAL, 7)),
             1 => drop(target.fabrics_command(now, cntlid, 1, &sqe)),
             _ => {
                 let outcome = target.admin_command(now, cntlid, &sqe, data_in, &mut data_out);
@@ -65,7 +65,7 @@ fn config() -> TargetConfig {
 fn connect(target: &mut Target, nqn: &str, qid: u16, cntlid: u16) -> Option<u16> {
     let sqe = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 1000 }.emit();
     let data = ConnectData::new([7; 16], cntlid, nqn, HOST);
-    let connected = target.connect(Instant(1), &sqe, data.as_bytes(), LOCAL).ok()?;
+    let connected = target.connect(Instant(1), &sqe, data.as_bytes(), LOCAL, 7).ok()?;
     while target.poll_event().is_some() {}
     Some(connected.cntlid)
 }

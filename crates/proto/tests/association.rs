@@ -12,7 +12,8 @@ use roadtrain_proto::target::{
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::fctype;
-use roadtrain_wire::sqe::opcode;
+use roadtrain_wire::identify::cns;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -24,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(10);
 const LOSS: Duration = Duration::from_secs(60);
+/// What nobody can guess.
+const RANDOM: u64 = 0x0123_4567_89ab_cdef;
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
 fn target(store: u128) -> Target {
@@ -35,10 +38,22 @@ fn target(store: u128) -> Target {
     Target::new(Instant(0), &config).expect("the configuration is valid")
 }
 
+/// How a target treats Cross-Controller Resets.
+#[derive(Clone, Copy, PartialEq)]
+enum Resets {
+    Done,
+    NotOffered,
+    Answered(Status),
+}
+
 /// An association, its driver, and what it has done.
 struct Harness {
     association: Association<&'static str>,
     target: Option<Target>,
+    /// Connections of earlier controllers have commands in a store.
+    remains: bool,
+    /// How the target treats Cross-Controller Resets.
+    resets: Resets,
     /// Each command takes so long.
     takes: Duration,
     now: Instant,
@@ -69,6 +84,8 @@ impl Harness {
         Harness {
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
+            remains: false,
+            resets: Resets::Done,
             takes: Duration::ZERO,
             now: Instant(0),
             cntlid: 0,
@@ -115,6 +132,7 @@ impl Harness {
             Action::Attach { stale, .. } => self.log.push(format!("attach, stale {stale:?}")),
             Action::SetStale(stale) => self.log.push(format!("stale {stale:?}")),
             Action::Changed => self.log.push("changed".into()),
+            Action::Fenced { fencing, .. } => self.log.push(format!("fenced: {fencing:?}")),
             Action::Reset { why, was_live, .. } => {
                 let why = match why {
                     Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
@@ -130,7 +148,7 @@ impl Harness {
     }
 
     fn run(&mut self, qid: u16, command: &Command) -> Option<Answer> {
-        let (now, target) = (self.now, self.target.as_mut()?);
+        let (now, target, remains) = (self.now, self.target.as_mut()?, self.remains);
         let mut sqe = command.sqe;
         match (command.out.len() as u32, command.bytes_in) {
             (0, 0) => {}
@@ -139,7 +157,7 @@ impl Harness {
         }
         let sqe = &sqe;
         if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT {
-            let (status, result) = match target.connect(now, sqe, &command.out, LOCAL) {
+            let (status, result) = match target.connect(now, sqe, &command.out, LOCAL, RANDOM) {
                 Ok(connected) => {
                     self.cntlid = connected.cntlid;
                     (Status::SUCCESS, u32::from(connected.cntlid))
@@ -148,16 +166,35 @@ impl Harness {
             };
             return Some(completed(status, result.into(), Vec::new()));
         }
+        match self.resets {
+            Resets::Answered(status) if sqe.opcode == opcode::CROSS_CONTROLLER_RESET => {
+                return Some(completed(status, 0, Vec::new()));
+            }
+            _ => {}
+        }
         let mut page = Vec::new();
         let outcome = match qid {
             0 => target.admin_command(now, self.cntlid, sqe, &command.out, &mut page),
             _ => target.fabrics_command(now, self.cntlid, qid, sqe),
         };
         match outcome {
-            Outcome::Complete { status, result } => Some(completed(status, result, page)),
+            Outcome::Complete { status, result } => {
+                if self.resets == Resets::NotOffered && is_identify_controller(sqe) {
+                    page[CCRL] = 0;
+                }
+                Some(completed(status, result, page))
+            }
             Outcome::Disconnected => Some(completed(Status::SUCCESS, 0, page)),
             Outcome::Pending => loop {
-                match target.poll_event()? {
+                let event = target.poll_event().or_else(|| {
+                    target.settle_resets(|_, _| remains);
+                    target.poll_event()
+                });
+                let event = event.or_else(|| {
+                    target.handle_timeout(now + Duration::from_millis(50));
+                    target.poll_event()
+                });
+                match event? {
                     TargetEvent::Completion { status, result, .. } => {
                         return Some(completed(status, result, page));
                     }
@@ -176,6 +213,13 @@ impl Harness {
         assert!(harness.association.is_idle() && harness.listening);
         harness
     }
+}
+
+/// Octet of Cross-Controller Reset Limit in Identify Controller.
+const CCRL: usize = 1807;
+
+fn is_identify_controller(sqe: &Sqe) -> bool {
+    sqe.opcode == opcode::IDENTIFY && sqe.cdw10.get() as u8 == cns::CONTROLLER
 }
 
 fn completed(status: Status, result: u64, data: Vec<u8>) -> Answer {
@@ -240,6 +284,90 @@ fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
         "at once, and once: {log:?}"
     );
     assert_eq!(count(&log, "attach"), 1);
+}
+
+#[test]
+fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
+    let mut harness = Harness::live(|_| ());
+    assert_eq!(harness.cntlid, 1);
+    harness.now += LONGEST;
+    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    let log = harness.act();
+    let reset = position(&log, "Cross-Controller Reset 0");
+    assert!(position(&log, "Property Set CC 0") < reset && reset < position(&log, "open 1"));
+    assert_eq!(count(&log, "fenced: Ended"), 1);
+    let left: Vec<u16> = harness
+        .target
+        .as_ref()
+        .unwrap()
+        .controllers()
+        .map(|controller| controller.cntlid)
+        .collect();
+    assert_eq!(left, [2]);
+    // One that never had lanes is none that could have commands of them.
+    harness.now += LONGEST;
+    harness.association.admin_lost(harness.now, PATH, "cut");
+    let target = harness.target.take();
+    harness.act();
+    harness.target = target;
+    assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset 0"), 1, "once for two tries");
+}
+
+#[test]
+fn lanes_wait_until_nothing_is_left_of_the_controller_that_was_lost() {
+    let mut harness = Harness::live(|config| config.controller_loss_timeout = None);
+    harness.now += LONGEST;
+    (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    let mut log = harness.act();
+    for _ in 0..100 {
+        log.extend(harness.act_when_due());
+    }
+    let looks = count(&log, "Get Log Page (resets) 0");
+    assert!((20..100).contains(&looks) && count(&log, "Keep Alive 0") > 4, "{looks}: {log:?}");
+    assert_eq!((count(&log, "attach"), count(&log, "fenced")), (0, 0));
+    let given_up = "reset (controller 1, which was lost, has not ended yet), was live: false";
+    assert!(count(&log, given_up) > 0, "others may be let in after a while: {log:?}");
+    harness.remains = false;
+    let mut log = Vec::new();
+    while count(&log, "attach") == 0 {
+        log.extend(harness.act_when_due());
+    }
+    assert!(position(&log, "fenced: Ended") < position(&log, "open 1"), "{log:?}");
+}
+
+#[test]
+fn a_target_that_does_not_end_other_controllers_is_used_all_the_same() {
+    let status = Status::INVALID_OPCODE.dnr();
+    for (resets, told) in [
+        (Resets::NotOffered, "fenced: NotOffered".to_owned()),
+        (Resets::Answered(status), format!("fenced: Refused({status:?})")),
+    ] {
+        let mut harness = Harness::live(|_| ());
+        harness.now += LONGEST;
+        harness.resets = resets;
+        harness.association.lane_lost(harness.now, PATH, 1, "cut");
+        let log = harness.act();
+        assert_eq!((count(&log, &told), count(&log, "attach")), (1, 1), "{log:?}");
+    }
+}
+
+#[test]
+fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
+    let mut harness = Harness::live(|_| ());
+    harness.now += LONGEST;
+    harness.resets = Resets::Answered(Status::CROSS_RESET_LIMIT_EXCEEDED);
+    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    let mut log = harness.act();
+    for _ in 0..8 {
+        log.extend(harness.act_when_due());
+    }
+    assert!(count(&log, "Cross-Controller Reset 0") > 3, "{log:?}");
+    harness.resets = Resets::Done;
+    while count(&log, "attach") == 0 {
+        log.extend(harness.act_when_due());
+    }
+    assert_eq!(count(&log, "fenced: Ended"), 1);
 }
 
 #[test]

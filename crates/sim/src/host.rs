@@ -13,7 +13,7 @@ use core::ops::AddAssign;
 use core::time::Duration;
 use lane::Lane;
 use roadtrain_proto::host::association::{self, Action, Association, PathId};
-use roadtrain_proto::host::bringup::Wants;
+use roadtrain_proto::host::bringup::{Fencing, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue};
@@ -41,6 +41,8 @@ pub struct Past {
     pub events: u64,
     /// Times its process was killed.
     pub kills: u64,
+    /// Controllers that it has lost and had the target end.
+    pub fenced: u64,
 }
 
 impl AddAssign for Past {
@@ -51,6 +53,7 @@ impl AddAssign for Past {
         self.surrenders += other.surrenders;
         self.events += other.events;
         self.kills += other.kills;
+        self.fenced += other.fenced;
     }
 }
 
@@ -223,6 +226,9 @@ impl<T: Transport> Host<T> {
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now, path);
+            }
+            Action::Fenced { fencing, .. } => {
+                self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => {
                 self.past.surrenders += u64::from(lane.is_none());

@@ -351,6 +351,12 @@ impl Network {
         self.connections.keys().nth(index as usize).copied()
     }
 
+    /// Every connection that there is.
+    fn each(&mut self, mut change: impl FnMut(&mut Self, ConnId)) {
+        let conns: Vec<ConnId> = self.connections.keys().copied().collect();
+        conns.into_iter().for_each(|conn| change(self, conn));
+    }
+
     /// When something arrives, or a blocked sender may go on.
     fn next_moment(&self) -> Option<Instant> {
         let pipes = self.connections.values().flat_map(|c| [&c.to_host, &c.to_target]);
@@ -386,6 +392,12 @@ impl Transport for Network {
         match *fault {
             Fault::Hold { time } => return self.hold(now + time),
             Fault::Corrupt => return self.corrupt(),
+            Fault::Unread { time } => {
+                return self.each(|network, conn| network.stall(conn, End::Target, now + time));
+            }
+            Fault::Partition => {
+                return self.each(|network, conn| network.reset_one(now, conn, End::Host));
+            }
             _ => {}
         }
         let chosen = match fault {

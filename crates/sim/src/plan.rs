@@ -105,6 +105,13 @@ pub enum Fault {
     /// The network swallows all that is sent over a connection from then on, its end as well. Both ends find out
     /// because nothing comes. Over Ethernet it swallows everything for a while.
     Swallow,
+    /// The target reads none of the connections that are there for a while; over Ethernet it does nothing at all.
+    Unread {
+        /// How long.
+        time: Duration,
+    },
+    /// All connections are over, but only hosts hear of it.
+    Partition,
     /// The network changes a bit: with both digests on, whatever it is must be found.
     Corrupt,
     /// A namespace without data changes.
@@ -128,6 +135,7 @@ impl Fault {
             | Fault::Kill { time }
             | Fault::KillHost { time, .. }
             | Fault::StallDisk { time }
+            | Fault::Unread { time }
             | Fault::PowerLoss { time }
             | Fault::Cut { time, .. }
             | Fault::Deaf { time, .. }
@@ -137,6 +145,7 @@ impl Fault {
             Fault::Reset
             | Fault::ResetOne { .. }
             | Fault::Leave(_)
+            | Fault::Partition
             | Fault::Move
             | Fault::Corrupt
             | Fault::Namespace
@@ -151,6 +160,7 @@ impl Fault {
         let is_survived = matches!(
             self,
             Fault::Stall { .. }
+                | Fault::Unread { .. }
                 | Fault::Cut { .. }
                 | Fault::Deaf { .. }
                 | Fault::Move
@@ -229,6 +239,8 @@ pub enum Sabotage {
     TornBlock,
     /// It does not wait for commands of connections that are over.
     NoDrain,
+    /// It only says that it has reset another controller of the host.
+    NoReset,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }

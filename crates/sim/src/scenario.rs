@@ -10,7 +10,7 @@ use roadtrain_proto::time::Instant;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 13] = [
+pub const ALL: [(&str, Scenario); 15] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -22,6 +22,8 @@ pub const ALL: [(&str, Scenario); 13] = [
     ("pausing", pausing),
     ("stalling", stalling),
     ("unread", unread),
+    ("unheard", unheard),
+    ("unheard-stalling", unheard_stalling),
     ("resizing", resizing),
     ("starving", starving),
 ];
@@ -126,6 +128,35 @@ pub fn unread(plan: &mut Plan) {
         0 => Fault::Stall { end: End::Target, time: Duration::from_millis(30) },
         _ => Fault::Reset,
     });
+}
+
+/// Every 30 ms the target does not read for a while. Meanwhile hosts lose all their connections, come again, and write
+/// what they had written anew, and the target hears nothing of all that: it still has everything to read.
+pub fn unheard(plan: &mut Plan) {
+    without_news(plan);
+    let time = Duration::from_millis(20);
+    plan.faults = rounds(|at| [(at, Fault::Unread { time }), (at + SOON, Fault::Partition)]);
+}
+
+/// The same, but the target has read everything, and its store stands still.
+pub fn unheard_stalling(plan: &mut Plan) {
+    without_news(plan);
+    let time = Duration::from_millis(20);
+    plan.faults = rounds(|at| [(at, Fault::StallDisk { time }), (at + SOON, Fault::Partition)]);
+}
+
+const SOON: Duration = Duration::from_millis(3);
+
+/// So much is written to a few blocks that each is written again soon, and no Keep Alive Timer ends connections in time.
+fn without_news(plan: &mut Plan) {
+    (plan.blocks, plan.controller_loss_timeout) = (16, None);
+    (plan.keep_alive, plan.chaos) = (Duration::from_secs(3), Duration::from_millis(300));
+    (plan.reconnect_delay, plan.pause) = (Duration::from_millis(1), Duration::from_micros(500));
+    plan.weather.delay_us = (5, 100);
+}
+
+fn rounds(round: impl Fn(Instant) -> [(Instant, Fault); 2]) -> Vec<(Instant, Fault)> {
+    (1..9).flat_map(|number| round(Instant(number * 30_000_000))).collect()
 }
 
 /// The namespace in use changes its size all the time, and no request notices.

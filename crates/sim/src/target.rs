@@ -17,7 +17,8 @@ use roadtrain_proto::target::{
     Target as Control, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::cross_reset::IMMEDIATE;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -74,6 +75,8 @@ pub struct Target<T: Transport> {
     /// While lanes wait for buffers: when those are looked for that keep one.
     transfers_at: Option<Instant>,
     rng: Rng,
+    /// What nobody can guess.
+    numbers: Rng,
     /// Down until then.
     down_until: Option<Instant>,
     /// Sizes of the namespace that changes: 0 when it is not there.
@@ -88,6 +91,11 @@ pub struct Target<T: Transport> {
     pub starved: u64,
     /// Connections ended as they kept buffers that others waited for.
     pub overdue: u64,
+}
+
+/// Whether a host has another of its controllers reset.
+fn is_reset(sqe: &Sqe) -> bool {
+    sqe.opcode == opcode::CROSS_CONTROLLER_RESET
 }
 
 /// The namespace that changes.
@@ -127,6 +135,7 @@ impl<T: Transport> Target<T> {
             stores: Stores::new(plan, disk, rng.fork()),
             transfers_at: None,
             rng,
+            numbers: Rng::new(1),
             down_until: None,
             extra_blocks: 0,
             more_blocks: 0,
@@ -378,6 +387,11 @@ impl<T: Transport> Target<T> {
                     }
                 }
             }
+            (None, Some((_, 0)))
+                if self.plan.sabotage == Some(Sabotage::NoReset) && is_reset(sqe) =>
+            {
+                Some((Status::SUCCESS, IMMEDIATE.into()))
+            }
             (None, Some((cntlid, qid))) => {
                 let outcome = match qid {
                     0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
@@ -436,10 +450,10 @@ impl<T: Transport> Target<T> {
             }
             Verdict::Wait => return None,
         }
-        match self.control.connect(now, sqe, data, LOCAL) {
+        match self.control.connect(now, sqe, data, LOCAL, self.numbers.bits()) {
             Ok(connected) => {
                 let Connected { cntlid, qid, .. } = connected;
-                let presence = self.presences.enter(now, &connected.hostnqn, qid, T::proof(conn));
+                let presence = self.presences.enter(now, &connected, T::proof(conn));
                 let table = self.control.namespaces_for(&connected.subnqn, cntlid);
                 let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
                 lane.mark = (qid > 0).then(|| stability.enter(now, &user));
@@ -456,7 +470,7 @@ impl<T: Transport> Target<T> {
     }
 
     fn follow_events(&mut self, now: Instant, network: &mut T) {
-        while let Some(event) = self.control.poll_event() {
+        while let Some(event) = self.presences.next_event(&mut self.control) {
             let find = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, ids| {
                 lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
             };

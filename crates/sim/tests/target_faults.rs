@@ -6,7 +6,7 @@ mod common;
 use common::sum_of_seeds;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::scenario::{resizing, stalling, unread};
+use roadtrain_sim::scenario::{Scenario, resizing, stalling, unheard, unheard_stalling, unread};
 
 #[test]
 fn nothing_overtakes_what_a_stalled_store_still_has() {
@@ -36,6 +36,48 @@ fn a_target_that_does_not_wait_for_its_store_is_found() {
 fn lanes_that_are_not_read_are_swept() {
     let Some(sum) = sum_of_seeds(150, |seed| run_changed(seed, unread)) else { return };
     assert!(sum.fence.swept > 50 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+/// Hosts lose their connections while the target does not read them, and the target hears nothing of it: it ends them
+/// because the hosts name the controllers that they have lost.
+#[test]
+fn what_a_lost_controller_has_not_read_is_never_executed() {
+    let Some(sum) = sum_of_seeds(100, |seed| run_changed(seed, unheard)) else { return };
+    assert!(sum.past.fenced > 200 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+#[test]
+fn what_a_lost_controller_has_in_its_store_is_waited_for() {
+    let Some(sum) = sum_of_seeds(100, |seed| run_changed(seed, unheard_stalling)) else { return };
+    assert!(sum.past.fenced > 200 && sum.tally.succeeded > 10_000, "{sum:?}");
+}
+
+/// The judge sees what is wrong about a target that only says that it has ended other controllers, or that does not
+/// wait for their commands.
+#[test]
+fn a_target_that_does_not_end_lost_controllers_is_found() {
+    for (scenario, sabotage) in [
+        (unheard as Scenario, Sabotage::NoReset),
+        (unheard_stalling, Sabotage::NoReset),
+        (unheard_stalling, Sabotage::NoDrain),
+    ] {
+        let wrong = |plan: &mut Plan| {
+            scenario(plan);
+            plan.sabotage = Some(sabotage);
+        };
+        let found = (0..300).find_map(|seed| run_changed(seed, wrong).err());
+        let what = found.expect("it goes wrong with some seed").what;
+        assert!(what.contains("which is none of"), "{sabotage:?}: {what}");
+    }
+}
+
+/// Two runs of which one connection was swallowed and another one's reset was not heard by the target, which did not
+/// read either for a while.
+#[test]
+fn resets_that_were_lost_while_the_target_did_not_read_are_survived() {
+    for seed in [3_002_263, 3_010_194] {
+        run_changed(seed, |_| {}).expect("nothing old comes behind what is new");
+    }
 }
 
 /// The namespace in use changes its size all the time, and no request notices.

@@ -169,6 +169,7 @@ pub mod notice {
     pub const NAMESPACE_ATTRIBUTE: u8 = 0x00;
     pub const ANA_CHANGE: u8 = 0x03;
     pub const DISCOVERY_LOG: u8 = 0xf0;
+    pub const CROSS_CONTROLLER_RESET: u8 = 0xf4;
 }
 
 /// DW0 of a completed Asynchronous Event Request.

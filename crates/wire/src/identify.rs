@@ -55,6 +55,7 @@ pub mod cmic {
 pub mod oaes {
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
     pub const ANA_CHANGE: u32 = 1 << 11;
+    pub const CROSS_CONTROLLER_RESET: u32 = 1 << 20;
     pub const DISCOVERY_LOG: u32 = 1 << 31;
 }
 
@@ -144,7 +145,12 @@ pub struct IdentifyController {
     pub cntrltype: u8,
     pub fguid: [u8; 16],
     pub crdt: [U16; 3],
-    pub reserved134: [u8; 122],
+    pub crcap: u8,
+    /// Controller Instance Uniquifier; 0: none.
+    pub ciu: u8,
+    /// Controller Instance Random Number.
+    pub cirn: U64,
+    pub reserved144: [u8; 112],
     pub oacs: U16,
     /// Abort command limit, minus one.
     pub acl: u8,
@@ -226,7 +232,9 @@ pub struct IdentifyController {
     pub ofcs: U16,
     /// Discovery controller type: 1 is a direct discovery controller.
     pub dctype: u8,
-    pub reserved1807: [u8; 241],
+    /// Cross-Controller Resets that may be in progress; 0: the command is not supported.
+    pub ccrl: u8,
+    pub reserved1808: [u8; 240],
     pub psd: [PowerState; 32],
     pub vendor: [u8; 1024],
 }
@@ -457,6 +465,8 @@ page_asserts!(
 const _: () = {
     use core::mem::offset_of;
     assert!(offset_of!(IdentifyController, cntrltype) == 111);
+    assert!(offset_of!(IdentifyController, ciu) == 135);
+    assert!(offset_of!(IdentifyController, cirn) == 136);
     assert!(offset_of!(IdentifyController, oacs) == 256);
     assert!(offset_of!(IdentifyController, kas) == 320);
     assert!(offset_of!(IdentifyController, anatt) == 342);
@@ -464,6 +474,7 @@ const _: () = {
     assert!(offset_of!(IdentifyController, sgls) == 536);
     assert!(offset_of!(IdentifyController, subnqn) == 768);
     assert!(offset_of!(IdentifyController, ioccsz) == 1792);
+    assert!(offset_of!(IdentifyController, ccrl) == 1807);
     assert!(offset_of!(IdentifyController, psd) == 2048);
     assert!(offset_of!(IdentifyNamespace, nvmcap) == 48);
     assert!(offset_of!(IdentifyNamespace, anagrpid) == 92);

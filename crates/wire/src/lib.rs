@@ -31,6 +31,7 @@
 
 pub mod auth;
 pub mod cqe;
+pub mod cross_reset;
 pub mod discovery;
 pub mod ether;
 pub mod fabrics;

@@ -16,6 +16,8 @@ pub mod lid {
     pub const ANA: u8 = 0x0c;
     pub const FEATURE_EFFECTS: u8 = 0x12;
     pub const MI_EFFECTS: u8 = 0x13;
+    /// See [`crate::cross_reset`].
+    pub const CROSS_CONTROLLER_RESET: u8 = 0x1e;
     pub const DISCOVERY: u8 = 0x70;
 }
 

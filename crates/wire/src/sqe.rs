@@ -34,6 +34,7 @@ pub mod opcode {
     pub const GET_FEATURES: u8 = 0x0a;
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     pub const KEEP_ALIVE: u8 = 0x18;
+    pub const CROSS_CONTROLLER_RESET: u8 = 0x38;
     /// Both: fabrics command set, told apart by FCTYPE.
     pub const FABRICS: u8 = 0x7f;
 }

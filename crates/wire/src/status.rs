@@ -63,6 +63,9 @@ statuses! {
     FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
     FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";
     COMMAND_SET_NOT_SUPPORTED = 1, 0x29, "I/O Command Set Not Supported";
+    CROSS_RESET_IN_PROGRESS = 1, 0x3f, "Cross-Controller Reset in Progress";
+    CROSS_RESET_LOG_FULL = 1, 0x40, "Cross-Controller Reset Log Page Full";
+    CROSS_RESET_LIMIT_EXCEEDED = 1, 0x41, "Cross-Controller Reset Limit Exceeded";
     CONNECT_INCOMPATIBLE_FORMAT = 1, 0x80, "Connect Incompatible Format";
     CONNECT_CONTROLLER_BUSY = 1, 0x81, "Connect Controller Busy";
     CONNECT_INVALID_PARAMETERS = 1, 0x82, "Connect Invalid Parameters";

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
+use roadtrain_proto::host::bringup::Fencing;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use std::ops::ControlFlow;
@@ -219,6 +220,7 @@ impl Control {
                 self.each_lane(|lane| Order::SetStale { lane, stale: stale.clone() });
             }
             Action::Changed => self.show_info(),
+            Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
             Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
             Action::Fail { lane: Some(lane) } => {
                 if let Some(reactor) = self.reactor_of(lane) {
@@ -294,6 +296,20 @@ impl Control {
             );
         }
         self.stale = stale.clone();
+    }
+
+    /// What has become of the controller that was lost. What is retried could be overtaken by what it still has.
+    fn tell_fencing(&self, cntlid: u16, fencing: Fencing) {
+        let target = &self.config.address;
+        match fencing {
+            Fencing::Ended => {
+                info!(%target, cntlid, "the target has ended the controller that was lost")
+            }
+            Fencing::NotOffered => {} // as most targets: see the guide for what holds then
+            Fencing::Refused(status) => {
+                warn!(%target, cntlid, %status, "the target does not end the controller that was lost");
+            }
+        }
     }
 
     fn show_info(&mut self) {

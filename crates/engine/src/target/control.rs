@@ -16,6 +16,7 @@ use roadtrain_proto::target::{
     Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
+use roadtrain_system::random;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -170,7 +171,8 @@ impl Control {
 
     /// Sends the reactors what came of a call.
     fn publish(&self, mut state: MutexGuard<'_, State>) {
-        while let Some(event) = state.target.poll_event() {
+        let State { target, presences, .. } = &mut *state;
+        while let Some(event) = presences.next_event(target) {
             self.broadcast(|| Order::Event(event.clone()));
         }
         self.wake_watcher(&state);
@@ -233,6 +235,10 @@ impl Control {
         sqe: &Sqe,
         data: &[u8],
     ) -> Answer {
+        let Ok(random) = random::number() else {
+            let completion = Some((Status::INTERNAL_ERROR, 0));
+            return Answer { completion, ..Answer::default() };
+        };
         let mut state = self.lock();
         match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
             Verdict::Go => {}
@@ -260,8 +266,8 @@ impl Control {
                 return Answer { completion, ..Answer::default() };
             }
         }
-        let connected = state.target.connect(now, sqe, data, port.local);
-        let mut enter = |c: &Connected| state.presences.enter(now, &c.hostnqn, c.qid, port.socket);
+        let connected = state.target.connect(now, sqe, data, port.local, random);
+        let mut enter = |c: &Connected| state.presences.enter(now, c, port.socket);
         let connected = connected.map(|connected| (enter(&connected), connected));
         self.publish(state);
         match connected {

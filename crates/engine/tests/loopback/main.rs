@@ -6,6 +6,7 @@ mod alive;
 mod classes;
 mod commands;
 mod control;
+mod fence;
 mod harness;
 mod hostile;
 mod identity;

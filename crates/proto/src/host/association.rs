@@ -10,13 +10,14 @@
 //!
 //! - All connections of a path are made together and lost together. Before new ones are made the old ones are gone,
 //!   so that no old command overtakes its retry.
-//! - Lanes get their connections when all of them are there.
+//! - Lanes get their connections when all of them are there, and when the target has ended the controller that they had
+//!   before (Cross-Controller Reset): a target may not have heard that its connections were lost.
 //! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
 //!   closer to each other than the first pause.
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
-use super::bringup::{self, ControllerInfo, NamespaceInfo, Wants};
+use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::pins::Pins;
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::requests::StaleNsids;
@@ -24,6 +25,7 @@ use super::retry::RetryRules;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::feature::AsyncEvent;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -76,6 +78,8 @@ pub enum Action<E> {
     SetStale(StaleNsids),
     /// [`Association::info`] has changed.
     Changed,
+    /// What has become of the controller that the path has lost.
+    Fenced { path: PathId, cntlid: u16, fencing: Fencing },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
     Reset { path: PathId, why: Reason<E>, was_live: bool },
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
@@ -104,7 +108,7 @@ enum State {
 
 /// What a procedure of a path has come to.
 enum Done {
-    Information(Box<ControllerInfo>),
+    Information(Box<ControllerInfo>, Option<(u16, Fencing)>),
     Lanes,
     /// The next event may come.
     Namespaces(Vec<NamespaceInfo>),
@@ -140,6 +144,10 @@ struct Path<E> {
     began_at: Instant,
     /// The pause after the next attempt that fails.
     delay: Duration,
+    /// The controller that the path has, ...
+    instance: Option<ControllerInstance>,
+    /// ... and the one that its lanes have lost: it may still have commands of theirs.
+    lost: Option<ControllerInstance>,
 }
 
 /// How far its end is.
@@ -185,6 +193,8 @@ impl<E: Send + 'static> Association<E> {
             overdue: VecDeque::new(),
             began_at: now,
             delay: config.reconnect_delay,
+            instance: None,
+            lost: None,
         };
         Association {
             config,
@@ -391,6 +401,7 @@ impl<E: Send + 'static> Association<E> {
         }
         let until = if was_live {
             path.delay = first;
+            path.lost = path.instance.take();
             (path.began_at + first).max(now)
         } else {
             let delay = path.delay;
@@ -542,6 +553,7 @@ impl<E: Send + 'static> Association<E> {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let path = &mut self.paths[number];
         (path.state, path.began_at) = (State::Connecting, now);
+        let lost = path.lost;
         path.task = Some(Procedure::new(|driver| async move {
             let enabled = bringup::connect(&driver, &wants).await?;
             let info = bringup::information(&driver, enabled, lanes).await?;
@@ -549,7 +561,9 @@ impl<E: Send + 'static> Association<E> {
                 let text = format!("the target grants only {} I/O queues now", info.io_queues);
                 return Err(Failure::Controller(text));
             }
-            Ok(Done::Information(Box::new(info)))
+            let Some(lost) = lost else { return Ok(Done::Information(Box::new(info), None)) };
+            let fencing = bringup::end_controller(&driver, &wants, &info.identify, lost).await?;
+            Ok(Done::Information(Box::new(info), Some((lost.cntlid, fencing))))
         }));
     }
 
@@ -574,7 +588,13 @@ impl<E: Send + 'static> Association<E> {
                 self.end(Some(Err(failure)))
             }
             Err(failure) => self.lose(now, path, Reason::Path(failure)),
-            Ok(Done::Information(info)) => self.connect_lanes(number, *info),
+            Ok(Done::Information(info, fenced)) => {
+                if let Some((cntlid, fencing)) = fenced {
+                    self.paths[number].lost = None;
+                    self.actions.push_back(Action::Fenced { path, cntlid, fencing });
+                }
+                self.connect_lanes(number, *info);
+            }
             Ok(Done::Lanes) => self.attach(number),
             Ok(Done::Namespaces(namespaces)) => {
                 self.check_namespaces(namespaces);
@@ -595,7 +615,7 @@ impl<E: Send + 'static> Association<E> {
         self.actions.push_back(Action::Attach { path, rules, stale });
         (self.lost_at, self.failing) = (None, false);
         let path = &mut self.paths[number];
-        path.state = State::Live;
+        (path.state, path.instance) = (State::Live, bringup::instance(&info));
         path.task = Some(Procedure::new(|driver| async move {
             if !bringup::switch_events_on(&driver, &info.identify).await? {
                 return Ok(Done::Nothing);

@@ -5,6 +5,9 @@ use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::cross_reset::{
+    self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_status,
+};
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
 };
@@ -39,6 +42,9 @@ const CC_SHUTDOWN: u32 = 1 << 14;
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 /// How often CSTS is looked at.
 const CSTS_PAUSE: Duration = Duration::from_millis(10);
+
+/// Longest pause between two looks at how far a controller's reset is.
+const RESET_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// UUID and EUI-64.
 type Ids = ([u8; 16], [u8; 8]);
@@ -96,6 +102,17 @@ impl NamespaceInfo {
         let ids = |n: &NamespaceInfo| (n.nguid, n.uuid, n.eui64, n.block_bytes);
         ids(self) == ids(other)
     }
+}
+
+/// What has become of a controller that the host has lost, before another one's lanes are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// The target has ended it: nothing that was sent to it is executed any more.
+    Ended,
+    /// The target does not offer to end it.
+    NotOffered,
+    /// The target does not do it, and never will.
+    Refused(Status),
 }
 
 /// What a controller said about itself.
@@ -340,6 +357,72 @@ async fn descriptors<E>(
         }
     }
     Ok(Some(ids))
+}
+
+/// Which of the controller's lives this is, by which another one can have it reset; `None`: it does not tell.
+#[must_use]
+pub fn instance(info: &ControllerInfo) -> Option<ControllerInstance> {
+    let (cntlid, ciu, cirn) = (info.cntlid, info.identify.ciu, info.identify.cirn.get());
+    (ciu != 0).then_some(ControllerInstance { cntlid, ciu, cirn })
+}
+
+/// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
+/// sent to that one can be executed any more.
+///
+/// # Errors
+/// The connection's, or the target has not done it in time.
+pub async fn end_controller<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    identify: &IdentifyController,
+    lost: ControllerInstance,
+) -> Result<Fencing, Failure<E>> {
+    if identify.ccrl == 0 {
+        return Ok(Fencing::NotOffered);
+    }
+    let deadline = driver.now() + wants.timeout;
+    let mut pause = CSTS_PAUSE;
+    while driver.now() < deadline {
+        let command = Command::new("Cross-Controller Reset", lost.emit());
+        let (cqe, _) = driver.command(0, command).await?;
+        let status = cqe.status();
+        if status.is_success() && cqe.dw0.get() & IMMEDIATE != 0 {
+            return Ok(Fencing::Ended);
+        }
+        let is_in_progress = status.is_success() || status.is(Status::CROSS_RESET_IN_PROGRESS);
+        if !is_in_progress && status.is_dnr() {
+            return Ok(Fencing::Refused(status));
+        }
+        // The log is read in any case: what has ended leaves it, which makes room.
+        while driver.now() < deadline {
+            match reset_status_of(driver, lost).await? {
+                Some(reset_status::SUCCEEDED) => return Ok(Fencing::Ended),
+                Some(reset_status::IN_PROGRESS) => {}
+                _ => break,
+            }
+            driver.pause(pause).await;
+            pause = (pause * 2).min(RESET_PAUSE_MAX);
+        }
+        driver.pause(pause).await;
+    }
+    let text = format!("controller {}, which was lost, has not ended yet", lost.cntlid);
+    Err(Failure::Controller(text))
+}
+
+/// How far the reset of a controller is; `None`: there is none.
+async fn reset_status_of<E>(
+    driver: &Driver<E>,
+    lost: ControllerInstance,
+) -> Result<Option<u8>, Failure<E>> {
+    let log = GetLogPage {
+        lsp: cross_reset::REMOVE_COMPLETED,
+        ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, cross_reset::LOG_BYTES as u32)
+    };
+    let command = Command::new("Get Log Page (resets)", log.emit(u32::MAX));
+    let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
+    let (_, page) = driver.run(command).await?;
+    let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
+    Ok(cross_reset::entries(&page).iter().find(is_it).map(|entry| entry.status))
 }
 
 /// Connects I/O queue `qid`, ready for a lane.

@@ -9,6 +9,7 @@ use super::target_event::TargetEvent;
 use super::{fabrics, features, identify, log_page};
 use crate::error::CommandError;
 use crate::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::status::Status;
 
@@ -17,8 +18,8 @@ use roadtrain_wire::status::Status;
 pub enum Outcome {
     /// Answer with this; data, if any, only with success.
     Complete { status: Status, result: u64 },
-    /// An Asynchronous Event Request or an Abort was taken: a [`TargetEvent::Completion`] will answer it, maybe
-    /// at once.
+    /// An Asynchronous Event Request, an Abort or a Cross-Controller Reset was taken: a
+    /// [`TargetEvent::Completion`] will answer it, maybe at once.
     Pending,
     /// Disconnect: answer with success, then close the connection; the controller knows the queue no
     /// more.
@@ -86,6 +87,7 @@ impl Target {
         match reply {
             Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
             Ok(Reply::Pending) => Outcome::Pending,
+            Ok(Reply::CrossReset(named)) => self.reset_other(now, cntlid, sqe.cid.get(), named),
             Ok(Reply::Disconnected) => Outcome::Disconnected,
             Err(CommandError { status, result, .. }) => {
                 Outcome::Complete { status, result: result.into() }
@@ -119,10 +121,24 @@ impl Context<'_> {
                 return Ok(Reply::Pending);
             }
             opcode::ABORT => return self.abort(),
+            opcode::CROSS_CONTROLLER_RESET => return self.cross_reset(),
             opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
             _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
         }
         .map(Reply::Result)
+    }
+
+    /// Cross-Controller Reset of another controller than this one.
+    fn cross_reset(&mut self) -> Result<Reply, CommandError> {
+        if !self.is_for_controller() {
+            return Err(CommandError::field(octet::NSID));
+        }
+        let named = ControllerInstance::parse(self.sqe);
+        if named.cntlid == self.controller.cntlid {
+            return Err(CommandError::field(octet::CDW10));
+        }
+        self.controller.resets.admit(named)?;
+        Ok(Reply::CrossReset(named))
     }
 
     /// Abort: takes back an Asynchronous Event Request, or asks the lane that has an I/O command. Other admin

@@ -10,6 +10,7 @@ use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
+use super::resets::Resets;
 use super::stability::User;
 use crate::policy::Class;
 use crate::time::Instant;
@@ -148,7 +149,7 @@ fn bad_cntlid(cntlid: u16) -> ConnectRefused {
 
 impl Target {
     /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
-    /// capsule. `local` is our address as the host has reached it.
+    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess.
     ///
     /// # Errors
     /// The status and DW0 to answer with; the queue is not connected.
@@ -158,6 +159,7 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
         local: SocketAddr,
+        random: u64,
     ) -> Result<Connected, ConnectRefused> {
         let connect = Connect::parse(sqe);
         if connect.recfmt != 0 {
@@ -174,7 +176,7 @@ impl Target {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
         let cntlid = match connect.qid {
-            0 => self.connect_admin(now, &connect, data, &names, local)?,
+            0 => self.connect_admin(now, &connect, data, &names, (local, random))?,
             qid => self.connect_io(now, qid, data, &names)?,
         };
         // The two functions above return controllers that are there.
@@ -202,7 +204,7 @@ impl Target {
         connect: &Connect,
         data: &ConnectData,
         names: &Names<'_>,
-        local: SocketAddr,
+        (local, random): (SocketAddr, u64),
     ) -> Result<u16, ConnectRefused> {
         let kind = self.kind_of(data, names)?;
         if names.cntlid != CNTLID_DYNAMIC {
@@ -233,7 +235,7 @@ impl Target {
             hostid: names.hostid,
             local,
             shared: Arc::default(),
-            properties: Properties::default(),
+            properties: Properties::new(cntlid, random),
             keep_alive,
             features: Features::default(),
             events: Events::new(identify::optional_events(kind)),
@@ -244,6 +246,7 @@ impl Target {
             draining: 0,
             quiescing: None,
             aborts: Aborts::default(),
+            resets: Resets::default(),
         };
         if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());

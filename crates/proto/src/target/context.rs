@@ -7,6 +7,7 @@ use super::subsystem::Subsystem;
 use super::target_event::TargetEvent;
 use crate::error::CommandError;
 use crate::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::identify::NSID_ALL;
 use roadtrain_wire::sqe::{SGL_TRANSPORT, Sqe};
 use roadtrain_wire::status::Status;
@@ -30,6 +31,8 @@ pub(super) enum Reply {
     Result(u64),
     Pending,
     Disconnected,
+    /// Another controller of the host is to be dropped.
+    CrossReset(ControllerInstance),
 }
 
 /// One command and all it may touch.

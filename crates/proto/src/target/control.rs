@@ -1,5 +1,6 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
+use super::admin::Outcome;
 use super::config::{Limits, TargetConfig};
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
@@ -9,6 +10,8 @@ use super::operations::{ConfigError, Operation};
 use super::subsystem::Subsystem;
 use super::target_event::{CloseReason, TargetEvent};
 use crate::time::Instant;
+use core::time::Duration;
+use roadtrain_wire::cross_reset::{ControllerInstance, IMMEDIATE};
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +27,7 @@ pub struct Target {
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
     pub(super) started: Instant,
-    /// No keep alive timer runs out earlier; reactors ask for it before they sleep, so it is kept.
+    /// No timer runs out earlier; reactors ask for it before they sleep, so it is kept.
     timer: Option<Instant>,
     pub(super) outbox: VecDeque<TargetEvent>,
 }
@@ -139,6 +142,64 @@ impl Target {
         quiescing.map(|quiescing| quiescing.remove(&qid));
     }
 
+    /// Command `cid` of a controller has another one of the same host dropped: `named`, by numbers that only its host
+    /// knows. What is not there, or belongs to somebody else, has ended as far as the host can tell.
+    pub(super) fn reset_other(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        cid: u16,
+        named: ControllerInstance,
+    ) -> Outcome {
+        let done = Outcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
+        let Some(controller) = self.controllers.get(&cntlid) else { return done };
+        if let Some(other) = self.controllers.get(&named.cntlid) {
+            if !other.is_of_host(controller) || other.properties.instance() != named {
+                return done;
+            }
+            self.drop_controller(named.cntlid, CloseReason::CrossControllerReset);
+        }
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
+        let kato = Duration::from_millis(controller.keep_alive.kato_ms().into());
+        controller.resets.begin(now, cid, named, kato);
+        let deadline = controller.resets.deadline();
+        self.set_timer(deadline);
+        Outcome::Pending
+    }
+
+    /// Ends resets of controllers of which nothing is left: `remains` says whether there is a connection of that host's
+    /// controller that may still execute something.
+    pub fn settle_resets(&mut self, remains: impl Fn(&Arc<str>, u16) -> bool) {
+        for controller in self.controllers.values_mut() {
+            let over = controller.resets.in_progress();
+            let over: Vec<u16> =
+                over.filter(|&other| !remains(&controller.hostnqn, other)).collect();
+            for other in over {
+                match controller.resets.complete(other) {
+                    Some((cid, result)) => {
+                        let (cntlid, status) = (controller.cntlid, Status::SUCCESS);
+                        let answer = TargetEvent::Completion { cntlid, cid, status, result };
+                        self.outbox.push_back(answer);
+                    }
+                    None => {
+                        controller.events.raise(Notice::CrossControllerReset);
+                        controller.pump(&mut self.outbox);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers Cross-Controller Resets that have waited for long enough.
+    fn answer_resets(&mut self, now: Instant) {
+        for controller in self.controllers.values_mut() {
+            while let Some(cid) = controller.resets.expire(now) {
+                let (cntlid, status) = (controller.cntlid, Status::SUCCESS);
+                self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
+            }
+        }
+    }
+
     /// What has become of a command after [`TargetEvent::Abort`].
     pub fn aborted(&mut self, cntlid: u16, id: u32, aborted: bool) {
         let cid = self.controllers.get_mut(&cntlid).and_then(|c| c.aborts.finish(id));
@@ -165,13 +226,13 @@ impl Target {
         self.timer
     }
 
-    /// A keep alive timer was set to `deadline`.
+    /// A timer was set to `deadline`.
     pub(super) fn set_timer(&mut self, deadline: Option<Instant>) {
         self.timer = self.timer.into_iter().chain(deadline).min();
     }
 
-    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, and lets namespaces
-    /// appear that hosts have had time for.
+    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, lets namespaces appear that
+    /// hosts have had time for, and answers resets of other controllers that take long.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut expired = Vec::new();
         for controller in self.controllers.values_mut().filter(|c| c.keep_alive.is_due(now)) {
@@ -185,8 +246,10 @@ impl Target {
             self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
         }
         self.let_appear(now);
-        let keep_alives = self.controllers.values().filter_map(|c| c.keep_alive.deadline());
-        self.timer = keep_alives.chain(self.appearance(Some(now))).min();
+        self.answer_resets(now);
+        let timers = |c: &Controller| [c.keep_alive.deadline(), c.resets.deadline()];
+        let timers = self.controllers.values().flat_map(timers).flatten();
+        self.timer = timers.chain(self.appearance(Some(now))).min();
     }
 }
 

@@ -8,6 +8,7 @@ use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
+use super::resets::Resets;
 use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -56,6 +57,8 @@ pub(super) struct Controller {
     pub(super) quiescing: Option<BTreeSet<u16>>,
     /// Abort commands that wait for a lane.
     pub(super) aborts: Aborts,
+    /// Other controllers that its host has had reset.
+    pub(super) resets: Resets,
 }
 
 impl Controller {
@@ -74,6 +77,12 @@ impl Controller {
     /// No command is in a store, and none will be: at shutdown or after a reset.
     pub(super) fn is_quiet(&self) -> bool {
         self.draining == 0 && self.quiescing.as_ref().is_none_or(BTreeSet::is_empty)
+    }
+
+    /// Whether both belong to the same host, in the same subsystem.
+    pub(super) fn is_of_host(&self, other: &Controller) -> bool {
+        let of = |c: &Controller| (c.subnqn.clone(), c.hostnqn.clone(), c.hostid);
+        of(self) == of(other)
     }
 
     /// Something was waited for that may have come: the controller says so in CSTS.

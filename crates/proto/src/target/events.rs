@@ -20,15 +20,18 @@ const SMART_WARNINGS: u32 = 0xff;
 pub(super) enum Notice {
     NamespaceAttribute,
     DiscoveryLog,
+    CrossControllerReset,
 }
 
-const NOTICES: [Notice; 2] = [Notice::NamespaceAttribute, Notice::DiscoveryLog];
+const NOTICES: [Notice; 3] =
+    [Notice::NamespaceAttribute, Notice::DiscoveryLog, Notice::CrossControllerReset];
 
 impl Notice {
     fn enable_bit(self) -> u32 {
         match self {
             Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
             Notice::DiscoveryLog => oaes::DISCOVERY_LOG,
+            Notice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
         }
     }
 
@@ -36,6 +39,9 @@ impl Notice {
         let (information, lid) = match self {
             Notice::NamespaceAttribute => (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES),
             Notice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
+            Notice::CrossControllerReset => {
+                (notice::CROSS_CONTROLLER_RESET, lid::CROSS_CONTROLLER_RESET)
+            }
         };
         AsyncEvent { event_type: event_type::NOTICE, information, lid }
     }

@@ -45,6 +45,7 @@ fn reset(context: &mut Context<'_>) {
     let controller = &mut *context.controller;
     let cntlid = controller.cntlid;
     let requests = controller.events.reset().into_iter().chain(controller.aborts.reset());
+    let requests = requests.chain(controller.resets.reset());
     for cid in requests {
         let status = Status::ABORT_REQUESTED;
         context.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });

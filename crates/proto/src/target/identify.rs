@@ -12,6 +12,7 @@ use super::keep_alive::KAS;
 use super::kind::ControllerKind;
 use super::namespace::{ANA_GROUP, Namespace};
 use super::property::VERSION;
+use super::resets::RESETS_MAX;
 use super::subsystem::Subsystem;
 use crate::error::CommandError;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
@@ -32,7 +33,9 @@ const DCTYPE_DIRECT: u8 = 1;
 /// Asynchronous events a controller may send (OAES).
 pub(super) fn optional_events(kind: ControllerKind) -> u32 {
     match kind {
-        ControllerKind::Io => oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE,
+        ControllerKind::Io => {
+            oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE | oaes::CROSS_CONTROLLER_RESET
+        }
         ControllerKind::Discovery => oaes::DISCOVERY_LOG,
     }
 }
@@ -177,7 +180,11 @@ fn controller(context: &Context<'_>) -> IdentifyController {
     let (controller, limits) = (&context.controller, context.limits);
     let mut page = common(controller, limits);
     match context.subsystem {
-        Some(subsystem) => fill_io(&mut page, subsystem, limits),
+        Some(subsystem) => {
+            fill_io(&mut page, subsystem, limits);
+            let instance = controller.properties.instance();
+            (page.ciu, page.cirn, page.ccrl) = (instance.ciu, instance.cirn.into(), RESETS_MAX);
+        }
         None => {
             page.sn = ascii_field(&identity::serial(context.origin, &controller.subnqn));
             page.mn = ascii_field("Roadtrain discovery");

@@ -13,7 +13,7 @@ pub enum ControllerKind {
 
 /// Admin opcodes that a controller executes.
 pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
-    const BOTH: [u8; 7] = [
+    const ALL: [u8; 8] = [
         opcode::GET_LOG_PAGE,
         opcode::IDENTIFY,
         opcode::SET_FEATURES,
@@ -21,9 +21,10 @@ pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
         opcode::ASYNC_EVENT_REQUEST,
         opcode::KEEP_ALIVE,
         opcode::ABORT,
+        opcode::CROSS_CONTROLLER_RESET,
     ];
     match kind {
-        ControllerKind::Io => &BOTH,
-        ControllerKind::Discovery => BOTH.split_at(6).0,
+        ControllerKind::Io => &ALL,
+        ControllerKind::Discovery => ALL.split_at(6).0,
     }
 }

@@ -12,6 +12,7 @@ use super::removed::RemovedNamespaces;
 use super::subsystem::Subsystem;
 use crate::error::CommandError;
 use core::time::Duration;
+use roadtrain_wire::cross_reset::REMOVE_COMPLETED;
 use roadtrain_wire::identify::{CSI_NVM, NamespaceList, ascii_field};
 use roadtrain_wire::log::{
     ANA_GROUPS_ONLY, AnaGroup, AnaHeader, CommandEffectsLog, EffectsTable, ErrorEntry,
@@ -34,6 +35,7 @@ fn supported(kind: ControllerKind) -> &'static [u8] {
             lid::ANA,
             lid::FEATURE_EFFECTS,
             lid::MI_EFFECTS,
+            lid::CROSS_CONTROLLER_RESET,
         ],
         ControllerKind::Discovery => {
             &[lid::SUPPORTED, lid::ERROR, lid::FEATURE_EFFECTS, lid::DISCOVERY]
@@ -95,6 +97,7 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
             let value = effects::SUPPORTED | effects::SCOPE_CONTROLLER;
             EffectsTable::with(fids, value).as_bytes().to_vec()
         }
+        (lid::CROSS_CONTROLLER_RESET, _) => controller.resets.log(),
         (lid::DISCOVERY, _) => context.discovery.log(controller, context.limits),
         (lid::FIRMWARE_SLOT, _) => {
             let mut log = FirmwareSlotLog::new_zeroed();
@@ -121,7 +124,13 @@ fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
     if get.lid == lid::DISCOVERY && get.offset == 0 {
         controller.genctr_seen = genctr;
     }
+    if get.lid == lid::CROSS_CONTROLLER_RESET && get.lsp & REMOVE_COMPLETED != 0 {
+        controller.resets.forget_complete();
+    }
     match get.lid {
+        lid::CROSS_CONTROLLER_RESET if !get.rae => {
+            controller.events.acknowledge(Notice::CrossControllerReset, false);
+        }
         lid::CHANGED_NAMESPACES if !get.rae => {
             controller.changed.clear();
             controller.events.acknowledge(Notice::NamespaceAttribute, false);

@@ -7,7 +7,7 @@
 //!
 //! 1. `connect` for the first command of a connection, then `admin_command` (queue 0) or
 //!    `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
-//! 2. after any call, `poll_event` until it is empty: completions of asynchronous event requests and
+//! 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event requests and
 //!    queues to close may concern other connections than the one that called;
 //! 3. `handle_timeout` at `poll_timeout`;
 //! 4. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
@@ -48,6 +48,7 @@ mod op;
 mod operations;
 mod property;
 mod removed;
+mod resets;
 mod subsystem;
 mod target_event;
 

@@ -3,12 +3,14 @@
 //! A host that has lost its connections tries its commands again over new ones, and then goes on. So nothing of the old
 //! connections may be executed once the host is back: neither commands in a store, nor octets that were received but
 //! not looked at. A TCP connection that is lost has hung up; for a lane over Ethernet the host is asked when it
-//! connects a new controller, and one that does not answer has lost it.
+//! connects a new controller, and one that does not answer has lost it. A host that knows Cross-Controller Reset names
+//! the controller that it has lost: then no doubt is left ([`Presences::remains_of`]).
 //!
 //! Order of calls: [`Presences::admit`] for each Connect. What it wants to be done first is done, and the Connect is
 //! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when it succeeds,
 //! [`Presences::drain`] when the connection is over with commands in a store, [`Presences::leave`] when nothing is left.
 
+use super::{Connected, Target, TargetEvent};
 use crate::time::Instant;
 use roadtrain_wire::fabrics::{Connect, ConnectData, parse_nqn};
 use roadtrain_wire::sqe::Sqe;
@@ -26,7 +28,11 @@ pub struct Presence {
 #[derive(Debug)]
 struct Entry<C> {
     number: u64,
+    /// Controller and queue.
+    queue: (u16, u16),
     proof: Proof<C>,
+    /// The control plane has it closed.
+    closes: bool,
     /// The connection is over, but commands are in a store.
     drains: bool,
 }
@@ -72,6 +78,8 @@ enum Remains {
     Nothing,
     /// Lanes that have not noticed yet.
     Lanes,
+    /// Lanes that are being closed.
+    Closing,
     /// Lanes that the host may have lost: it is to be asked, or is being asked.
     Doubtful,
     /// Commands in a store.
@@ -113,6 +121,7 @@ impl<C: Copy> Presences<C> {
             Remains::Nothing => return Verdict::Go,
             Remains::Commands => return Verdict::Busy(hostnqn),
             Remains::Lanes => Verdict::Sweep(hostnqn),
+            Remains::Closing => Verdict::Wait,
             Remains::Doubtful if self.ask(now, hostnqn, since) => Verdict::Ask(hostnqn),
             Remains::Doubtful => Verdict::Wait,
         };
@@ -131,21 +140,22 @@ impl<C: Copy> Presences<C> {
         core::mem::take(&mut self.is_waited_for)
     }
 
-    /// Queue `qid` of the host was connected; without a connection of its own the host is asked.
+    /// A queue was connected; without a connection of its own the host is asked.
     pub fn enter(
         &mut self,
         now: Instant,
-        hostnqn: &Arc<str>,
-        qid: u16,
+        connected: &Connected,
         connection: Option<C>,
     ) -> Presence {
+        let (hostnqn, queue) = (&connected.hostnqn, (connected.cntlid, connected.qid));
         self.last += 1;
-        let proof = match (connection, qid) {
+        let proof = match (connection, connected.qid) {
             (Some(connection), _) => Proof::Connection(connection),
             (None, 0) => Proof::Harmless,
             (None, _) => Proof::Asked(Question { proven: now, asked: None }),
         };
-        let entry = Entry { number: self.last, proof, drains: false };
+        let (number, closes, drains) = (self.last, false, false);
+        let entry = Entry { number, queue, proof, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
         Presence { hostnqn: hostnqn.clone(), number: self.last }
     }
@@ -153,6 +163,32 @@ impl<C: Copy> Presences<C> {
     fn find(&mut self, presence: &Presence) -> Option<&mut Entry<C>> {
         let mut present = self.hosts.get_mut(&presence.hostnqn).into_iter().flatten();
         present.find(|entry| entry.number == presence.number)
+    }
+
+    /// The next thing that `target` wants done, also as nothing is left of connections. From then on nobody is let in
+    /// before the connections that it closes have gone, whatever they have received.
+    pub fn next_event(&mut self, target: &mut Target) -> Option<TargetEvent> {
+        let event = target.poll_event().or_else(|| {
+            target.settle_resets(|hostnqn, cntlid| self.remains_of(hostnqn, cntlid));
+            target.poll_event()
+        })?;
+        if let TargetEvent::Close { cntlid, qid, .. } = event {
+            self.close((cntlid, qid));
+        }
+        Some(event)
+    }
+
+    fn close(&mut self, queue: (u16, u16)) {
+        for entry in self.hosts.values_mut().flatten() {
+            entry.closes |= entry.queue == queue;
+        }
+    }
+
+    /// Whether anything is left of that host's controller that may still be executed.
+    #[must_use]
+    pub fn remains_of(&self, hostnqn: &str, cntlid: u16) -> bool {
+        let present = self.hosts.get(hostnqn);
+        present.is_some_and(|present| present.iter().any(|entry| entry.queue.0 == cntlid))
     }
 
     /// The connection is over; commands are in a store.
@@ -220,6 +256,7 @@ impl<C: Copy> Presences<C> {
         let connections: Vec<C> = present.iter().filter_map(connection).collect();
         match any_lost(&connections) {
             true => Remains::Lanes,
+            false if present.iter().any(|entry| entry.closes) => Remains::Closing,
             false if present.iter().any(is_doubtful) => Remains::Doubtful,
             false => Remains::Nothing,
         }
@@ -235,6 +272,8 @@ impl<C: Copy> Presences<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Class;
+    use crate::target::ControllerKind;
     use core::time::Duration;
 
     const NOW: Instant = Instant(1_000_000_000);
@@ -242,6 +281,24 @@ mod tests {
 
     fn second(n: u64) -> Instant {
         NOW + Duration::from_secs(n)
+    }
+
+    /// A queue of [`HOST`].
+    fn queue(cntlid: u16, qid: u16) -> Connected {
+        Connected {
+            cntlid,
+            qid,
+            entries: 2,
+            sq_flow_control: false,
+            class: Class::Normal,
+            kind: ControllerKind::Io,
+            keep_alive: Duration::ZERO,
+            subnqn: "nqn.x:s".into(),
+            hostnqn: HOST.into(),
+            hostid: [0; 16],
+            shared: Arc::default(),
+            result: 0,
+        }
     }
 
     /// A Connect of `host`, with the connections that it has lost.
@@ -262,10 +319,9 @@ mod tests {
     #[test]
     fn lost_connections_are_swept_then_waited_for() {
         let mut presences = Presences::default();
-        let host: Arc<str> = HOST.into();
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
-        let presence = presences.enter(NOW, &host, 1, Some(7));
-        let stays = presences.enter(NOW, &host, 1, Some(8));
+        let presence = presences.enter(NOW, &queue(1, 1), Some(7));
+        let stays = presences.enter(NOW, &queue(1, 2), Some(8));
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
         assert!(!presences.settled(), "nobody waits");
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?})"));
@@ -280,12 +336,30 @@ mod tests {
         assert_eq!(presences.count(), 0);
     }
 
+    /// A reactor may be slow to close what the control plane has given up, and execute more of it meanwhile.
+    #[test]
+    fn nobody_is_let_in_before_what_is_to_be_closed_has_gone() {
+        let mut presences = Presences::default();
+        let closing = presences.enter(NOW, &queue(1, 1), Some(7));
+        let other = presences.enter(NOW, &queue(2, 1), Some(8));
+        presences.close((1, 2));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        presences.close((1, 1));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Wait");
+        assert!(presences.settled() && presences.remains_of(HOST, 1));
+        assert!(!presences.remains_of(HOST, 3) && !presences.remains_of("nqn.x:other", 1));
+        presences.leave(&closing);
+        assert!(!presences.remains_of(HOST, 1) && presences.remains_of(HOST, 2));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        presences.leave(&other);
+        assert_eq!(presences.count(), 0);
+    }
+
     #[test]
     fn who_does_not_answer_has_lost_its_lane() {
         let mut presences = Presences::<u32>::default();
-        let host: Arc<str> = HOST.into();
-        presences.enter(NOW, &host, 0, None);
-        let presence = presences.enter(NOW, &host, 1, None);
+        presences.enter(NOW, &queue(1, 0), None);
+        let presence = presences.enter(NOW, &queue(1, 1), None);
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
         // It goes on with its controller: it has its lanes.
         assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Go");

@@ -3,6 +3,7 @@
 use super::config::Limits;
 use super::kind::ControllerKind;
 use crate::error::CommandError;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::fabrics::{Property, PropertySize, property};
 
 /// NVMe 2.1.
@@ -10,6 +11,9 @@ pub(super) const VERSION: u32 = 0x0002_0100;
 
 /// Longest time to become ready (CAP.TO, CRTO.CRWMT), in units of 500 ms; we take none.
 const READY_TIMEOUT: u8 = 15;
+
+/// From one of a controller's lives to the next: odd, so that none comes again soon.
+const CIRN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Offsets of CDW10 and CDW11 in a command.
 const OCTET_ATTRIB: u8 = 40;
@@ -79,11 +83,24 @@ pub(super) enum Transition {
 pub(super) struct Properties {
     cc: Cc,
     csts: u32,
+    /// Which of the controller's lives this is: it begins when the host enables the controller.
+    instance: ControllerInstance,
     /// Disabled by the host, while commands may still be in a store: CSTS does not change until they are not.
     resetting: bool,
 }
 
 impl Properties {
+    /// Of a controller with numbers that nobody else can guess.
+    pub(super) fn new(cntlid: u16, random: u64) -> Self {
+        let instance = ControllerInstance { cntlid, ciu: (random >> 56) as u8, cirn: random };
+        Properties { instance, ..Properties::default() }
+    }
+
+    /// Which of the controller's lives this is.
+    pub(super) fn instance(&self) -> ControllerInstance {
+        self.instance
+    }
+
     /// Whether the controller takes commands other than fabrics commands.
     pub(super) fn is_ready(&self) -> bool {
         let up = self.csts & (csts::READY | csts::FATAL | csts::SHUTDOWN_MASK) == csts::READY;
@@ -106,6 +123,9 @@ impl Properties {
     }
 
     fn enable(&mut self, kind: ControllerKind) {
+        // Who does not know the number before does not know this one, either.
+        self.instance.cirn = self.instance.cirn.wrapping_add(CIRN_STEP);
+        self.instance.ciu = self.instance.ciu.checked_add(1).unwrap_or(1);
         self.csts = if self.cc.is_valid(kind) { csts::READY } else { csts::FATAL };
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Work for whoever owns the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// Answer an Asynchronous Event Request or an Abort on the controller's admin queue.
+    /// Answer an Asynchronous Event Request, an Abort or a Cross-Controller Reset on the controller's admin queue.
     Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
     /// Close a queue's connection; the controller knows it no more.
     Close { cntlid: u16, qid: u16, reason: CloseReason },
@@ -31,4 +31,6 @@ pub enum CloseReason {
     SubsystemRemoved,
     /// The host may no longer use the subsystem.
     HostNotAllowed,
+    /// The host has had the controller reset by another one.
+    CrossControllerReset,
 }

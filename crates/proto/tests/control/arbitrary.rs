@@ -1,6 +1,6 @@
 //! Whatever a host sends, it gets an answer, and nothing panics.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, Script, add, local, remove, resize};
+use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, remove, resize};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use roadtrain_proto::target::{NamespaceConfig, Operation, Outcome};
@@ -102,12 +102,12 @@ fn run(script: &mut Script, cntlid: u16, step: &Step) {
         Step::Fabrics(qid, sqe) => drop(script.target.fabrics_command(now, cntlid, *qid, sqe)),
         Step::Connect(sqe, data) => {
             let sqe = Sqe::read_from_bytes(sqe).unwrap();
-            let _ = script.target.connect(now, &sqe, data, local());
+            let _ = script.target.connect(now, &sqe, data, local(), RANDOM);
         }
         Step::ConnectIo(qid, sqsize) => {
             let connect = Connect { recfmt: 0, qid: *qid, sqsize: *sqsize, cattr: 0, kato_ms: 0 };
             let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
-            let _ = script.target.connect(now, &connect.emit(), data.as_bytes(), local());
+            let _ = script.target.connect(now, &connect.emit(), data.as_bytes(), local(), RANDOM);
         }
         Step::Change(nsid, blocks) => {
             let target = &mut script.target;

@@ -1,6 +1,8 @@
 //! Connect, right and wrong.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, local};
+use crate::script::{
+    HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
+};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::{ConnectRefused, Connected, ControllerKind, host_name};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
@@ -69,7 +71,7 @@ fn wrong_fields_of_the_command() {
         let mut octets = data.as_bytes().to_vec();
         octets.resize(length, 0);
         let sqe = connect_sqe(0, 31).emit();
-        let result = script.target.connect(script.now, &sqe, &octets, local());
+        let result = script.target.connect(script.now, &sqe, &octets, local(), RANDOM);
         assert_eq!(refused(result), (Status::DATA_SGL_LENGTH_INVALID, 0));
     }
 }

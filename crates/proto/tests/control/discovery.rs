@@ -1,7 +1,8 @@
 //! The discovery log and its events.
 
 use crate::script::{
-    HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config, connect_sqe, remove_subsystem, resize,
+    HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe,
+    remove_subsystem, resize,
 };
 use roadtrain_proto::target::{
     ConfigError, Listener, Operation, Place, SubsystemConfig, TargetEvent,
@@ -63,7 +64,7 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
     let local = "[::ffff:192.0.2.9]:4420".parse().unwrap(); // IPv4 through a socket of both families
     let sqe = connect_sqe(0, 31).emit();
-    let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local);
+    let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local, RANDOM);
     let cntlid = connected.unwrap().cntlid;
     script.enable(cntlid);
     let (_, entries) = log(&mut script, cntlid);
@@ -94,7 +95,7 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
         let mut script = Script::with(&config);
         let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
         let (sqe, local) = (connect_sqe(0, 31).emit(), local.parse().unwrap());
-        let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local);
+        let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local, RANDOM);
         let cntlid = connected.unwrap().cntlid;
         script.enable(cntlid);
         let (_, entries) = log(&mut script, cntlid);

@@ -35,10 +35,11 @@ fn the_controller_claims_what_is_there() {
     assert_eq!((page.cntlid.get(), page.cntrltype), (cntlid, cntrltype::IO));
     assert_eq!(page.ver.get(), 0x0002_0100);
     assert_eq!((page.cmic, page.mdts), (0b1011, 8));
-    assert_eq!((page.oaes.get(), page.ctratt.get()), (0x900, 0x41));
+    assert_eq!((page.oaes.get(), page.ctratt.get()), (0x10_0900, 0x41));
     assert_eq!((page.aerl, page.elpe, page.lpa, page.frmw), (3, 63, 0b10_0110, 3));
     assert_eq!((page.oacs.get(), page.fuses.get(), page.fna, page.sanicap.get()), (0, 0, 0, 0));
     assert_eq!((page.kas.get(), page.anacap), (1, 0x41));
+    assert!(page.ciu != 0 && page.cirn.get() != 0 && page.ccrl == 4);
     assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1, 1));
     assert_eq!((page.sqes, page.cqes, page.maxcmd.get()), (0x66, 0x44, 1024));
     assert_eq!((page.nn.get(), page.mnan.get()), (1024, 1024));
@@ -56,6 +57,7 @@ fn the_discovery_controller_is_one() {
     assert_eq!((page.cntrltype, page.dctype), (cntrltype::DISCOVERY, 1));
     assert_eq!(parse_nqn(&page.subnqn), Some(DISCOVERY_NQN));
     assert_eq!((page.oaes.get(), page.lpa), (1 << 31, 0b100));
+    assert_eq!((page.ciu, page.cirn.get(), page.ccrl), (0, 0, 0));
     assert_eq!((page.nn.get(), page.oncs.get(), page.vwc, page.cmic), (0, 0, 0, 0));
     for other in [cns::NAMESPACE, cns::ACTIVE_NAMESPACES, cns::COMMAND_SETS, 0x20] {
         script.fail(cntlid, identify(other, 1), Status::INVALID_FIELD);

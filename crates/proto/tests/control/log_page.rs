@@ -13,7 +13,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 use std::time::Duration;
 
-const PAGES: [(u8, u32); 9] = [
+const PAGES: [(u8, u32); 10] = [
     (lid::SUPPORTED, 1024),
     (lid::ERROR, 4096),
     (lid::SMART, 512),
@@ -23,6 +23,7 @@ const PAGES: [(u8, u32); 9] = [
     (lid::ANA, 4144),
     (lid::FEATURE_EFFECTS, 1024),
     (lid::MI_EFFECTS, 4096),
+    (lid::CROSS_CONTROLLER_RESET, 4096),
 ];
 
 #[test]

@@ -16,5 +16,6 @@ mod mandatory;
 mod namespaces;
 mod operations;
 mod recorded;
+mod resets;
 mod script;
 mod session;

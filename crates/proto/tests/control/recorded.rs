@@ -2,7 +2,7 @@
 //! from ours, and where the kernel answered with success so do we.
 
 use crate::capture;
-use crate::script::{Script, local};
+use crate::script::{RANDOM, Script, local};
 use roadtrain_proto::target::{Connected, NamespaceConfig, Outcome, SubsystemConfig, TargetConfig};
 use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype};
 use roadtrain_wire::identify::cns;
@@ -98,7 +98,7 @@ impl Replay {
             data.cntlid = admin.map(|queue| queue.cntlid).max().unwrap().into();
         }
         let (now, octets) = (self.script.now, data.as_bytes());
-        let result = self.script.target.connect(now, &command.sqe, octets, local());
+        let result = self.script.target.connect(now, &command.sqe, octets, local(), RANDOM);
         let status = result.as_ref().map_or_else(|error| error.status, |_| Status::SUCCESS);
         assert_eq!(Some(status), command.kernel, "{name}: {result:?}");
         match result {

@@ -23,6 +23,8 @@ pub(crate) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:a";
 pub(crate) const STRANGER: &str = "nqn.2014-08.org.nvmexpress:uuid:b";
 pub(crate) const HOSTID: [u8; 16] = *b"host identifier.";
 pub(crate) const KATO_MS: u32 = 5000;
+/// What nobody can guess.
+pub(crate) const RANDOM: u64 = 0x0123_4567_89ab_cdef;
 /// What Linux writes to CC to enable a controller.
 pub(crate) const CC_ENABLE: u32 = 0x0046_0061;
 
@@ -113,7 +115,7 @@ impl Script {
         connect: Connect,
         data: &ConnectData,
     ) -> Result<Connected, ConnectRefused> {
-        self.target.connect(self.now, &connect.emit(), data.as_bytes(), local())
+        self.target.connect(self.now, &connect.emit(), data.as_bytes(), local(), RANDOM)
     }
 
     /// Connects an admin queue as `host`.

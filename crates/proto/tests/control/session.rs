@@ -39,7 +39,7 @@ fn session_in(state: State, qid: u16) -> Session {
     let connect = |session: &mut Session| {
         let connected = queue(qid);
         let mut presences = Presences::<u32>::default();
-        let presence = presences.enter(Instant(0), &connected.hostnqn, qid, Some(1));
+        let presence = presences.enter(Instant(0), &connected, Some(1));
         session.connected(connected, presence);
     };
     let steps: [&dyn Fn(&mut Session); 6] = [
@@ -144,8 +144,7 @@ fn states_that_are_not_asked_for_are_passed_through() {
     assert_eq!(session.state(), State::Initializing);
     session.initialized();
     let connected = queue(1);
-    let presence =
-        Presences::enter(&mut Presences::default(), Instant(0), &connected.hostnqn, 1, Some(1));
+    let presence = Presences::enter(&mut Presences::default(), Instant(0), &connected, Some(1));
     session.connected(connected, presence);
     assert_eq!(session.state(), State::Live);
 }

@@ -65,10 +65,12 @@ pub(super) fn strike(
         }
         Fault::Swallow => [End::Host, End::Target].iter().for_each(|&to| deafen(network, to, over)),
         Fault::Hold { .. } => network.stalled_until = network.stalled_until.map(|at| at.max(over)),
-        Fault::Stall { end, .. } => {
-            let until = &mut network.stalled_until[usize::from(end == End::Target)];
-            *until = over.max(*until);
+        Fault::Partition => {
+            deafen(network, End::Target, now + UNHEARD);
+            network.end_all(now);
         }
+        Fault::Unread { .. } => stall(network, End::Target, over),
+        Fault::Stall { end, .. } => stall(network, end, over),
         Fault::Cut { link, told, sticks, .. } => {
             network.net.cut(link, sticks);
             if told {
@@ -91,6 +93,12 @@ pub(super) fn strike(
         Fault::Flood { frames } => forger::flood(now, frames, &mut network.net, &mut network.rng),
         _ => {}
     }
+}
+
+/// An end does nothing for a while.
+fn stall(network: &mut Ether, end: End, until: Instant) {
+    let stalled_until = &mut network.stalled_until[usize::from(end == End::Target)];
+    *stalled_until = until.max(*stalled_until);
 }
 
 /// An end ends one of its lanes.

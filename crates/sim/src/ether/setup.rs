@@ -233,6 +233,11 @@ impl Ether {
         }
     }
 
+    /// Hosts end all their lanes.
+    pub(super) fn end_all(&mut self, now: Instant) {
+        self.lanes.values_mut().for_each(|lane| lane.host.over_at = Some(now));
+    }
+
     fn has_carrier(&self) -> bool {
         (0..self.net.links()).any(|link| self.net.has_carrier(link))
     }
