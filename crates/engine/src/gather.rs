@@ -101,7 +101,7 @@ impl Gather {
         while self.first < self.iov.len() {
             *calls += 1;
             // SAFETY: every iovec names readable memory: `headers`, or payload by `payload`'s contract.
-            match unsafe { stream.send(&mut self.iov[self.first..]) }? {
+            match unsafe { stream.send(&self.iov[self.first..]) }? {
                 Some(sent) => self.advance(sent),
                 None => return Ok(Sent::Blocked),
             }

@@ -71,6 +71,7 @@ impl Framer {
     ///
     /// # Errors
     /// A header that is malformed, not for this direction, or whose digest is wrong.
+    #[inline(always)]
     pub fn next(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
         match self.state {
             State::Header => self.header(input),
@@ -79,6 +80,7 @@ impl Framer {
         }
     }
 
+    #[inline(always)]
     fn header(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
         let Ok((ch, _)) = CommonHeader::ref_from_prefix(input) else {
             return Ok((0, Step::Need(CH_BYTES)));
@@ -100,6 +102,7 @@ impl Framer {
         Ok((end, Step::Header(layout)))
     }
 
+    #[inline]
     fn check_header_digest(&self, header: &[u8], hlen: usize) -> Result<(), PeerMisbehaved> {
         let (body, digest) = header.split_at(hlen);
         if digest.is_empty() || header_digest(body) == *digest {
@@ -111,6 +114,7 @@ impl Framer {
         Err(PeerMisbehaved { fes: Fes::HeaderDigestError, fei, what: "header digest" })
     }
 
+    #[inline]
     fn data(&mut self, input: &[u8], skip: u32, left: u32, digest: bool) -> (usize, Step) {
         let skipped = (skip as usize).min(input.len());
         let length = (left as usize).min(input.len() - skipped);
@@ -126,6 +130,7 @@ impl Framer {
         (range.end, Step::Data(range))
     }
 
+    #[inline]
     fn data_end(&mut self, input: &[u8], digest: bool) -> (usize, Step) {
         if !digest {
             self.state = State::Header;

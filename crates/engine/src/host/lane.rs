@@ -238,12 +238,12 @@ impl HostLane {
 
     /// For other threads.
     pub(crate) fn reading(&self) -> LaneReading {
-        let stats = self.stats();
+        let (requests, data_bytes) = self.link.as_ref().map_or((0, 0), Link::ended);
         LaneReading {
-            requests: stats.requests,
-            data_bytes: stats.data_bytes,
+            requests: self.past.requests + requests,
+            data_bytes: self.past.data_bytes + data_bytes,
             errors: 0, // the reactor's
-            reconnects: stats.reconnects,
+            reconnects: self.past.reconnects,
             in_flight: self.outstanding(),
         }
     }

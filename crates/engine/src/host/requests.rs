@@ -9,6 +9,7 @@ use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
+use std::collections::VecDeque;
 use std::time::Duration;
 use tracing::warn;
 
@@ -61,7 +62,9 @@ impl<L: Queue<Request>> Queue<Request> for LinkQueue<'_, L> {
     #[inline]
     fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
         let slot = self.link.submit(now, request)?;
-        self.ranges[usize::from(slot)] = range(request);
+        if request.op == Op::Discard {
+            self.ranges[usize::from(slot)] = range(request);
+        }
         Some(slot)
     }
 }
@@ -126,14 +129,15 @@ impl LaneRequests {
     }
 
     /// The slot's command has ended. Its request completes now, or waits for another try or for its caravan.
-    /// Also the octets of its data, for a slot that was used.
+    /// The octets of its data, for a slot that was used.
     pub(super) fn end(
         &mut self,
         slot: u16,
         end: &Ending,
         now: Instant,
-    ) -> (Option<u64>, Option<Completion>) {
-        let Some(request) = self.core.get(slot) else { return (None, None) };
+        completions: &mut VecDeque<Completion>,
+    ) -> Option<u64> {
+        let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let sends = matches!(request.op, Op::Write | Op::Compare);
         let status = end.cqe.status();
@@ -143,15 +147,16 @@ impl LaneRequests {
                 if is_first {
                     warn!(nsid, "{status}: trying again");
                 }
-                return (Some(bytes), None);
+                return Some(bytes);
             }
-            None => return (None, None),
+            None => return None,
         };
         if end.blocked && sends {
             self.deferred.push(completion);
-            return (Some(bytes), None);
+        } else {
+            completions.push_back(completion);
         }
-        (Some(bytes), Some(completion))
+        Some(bytes)
     }
 }
 

@@ -214,7 +214,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
     fn peek_fresh(&mut self) -> Option<(Item, Origin)> {
         loop {
             let begun = self.packer.begun.len();
-            let may_pass = begun == 1 && self.out.batcher().released_of(Freight::Express) > 0;
+            let may_pass = begun == 1 && self.out.batcher().due().has(Freight::Express);
             if begun == 0 || may_pass {
                 let cut = self.packer.cut;
                 let next = self.out.next(&mut self.load, |tx| tx.data_bytes(cut), |_| false);

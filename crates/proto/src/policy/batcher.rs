@@ -1,8 +1,8 @@
 //! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, LoadShare, Parcel, Policy, PolicyConfig,
-    ReactorLoad, Role, Urgency,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Parcel, Policy,
+    PolicyConfig, ReactorLoad, Role, Urgency,
 };
 use crate::caravan::Limits;
 use crate::time::Instant;
@@ -37,6 +37,9 @@ pub struct Batcher {
     /// PDUs that wait, and that were released, in all freights.
     waiting: u32,
     released: u32,
+    /// Freights of which something waits, and of which something was released.
+    holding: Freights,
+    due: Freights,
     doorbells: Doorbells,
     in_flight: u32,
     /// The most in this turn of the reactor.
@@ -57,6 +60,8 @@ impl Batcher {
             containers: [Container::default(); 3],
             waiting: 0,
             released: 0,
+            holding: Freights::default(),
+            due: Freights::default(),
             doorbells: Doorbells::default(),
             in_flight: 0,
             most_in_flight: 0,
@@ -67,6 +72,7 @@ impl Batcher {
     }
 
     /// One more PDU waits; the freight that carries it.
+    #[inline]
     pub fn enqueue(&mut self, now: Instant, parcel: &Parcel) -> Freight {
         if parcel.urgency == Urgency::Critical {
             self.critical_at = Some(now);
@@ -76,6 +82,7 @@ impl Batcher {
         waiting.requests += 1;
         waiting.data_bytes = waiting.data_bytes.saturating_add(parcel.data_bytes);
         self.waiting += 1;
+        self.holding.insert(freight);
         (waiting.in_flight, waiting.in_others) = (self.in_flight, self.in_others);
         let decision = self.policy.on_enqueue(now, waiting, parcel);
         self.apply(freight, decision);
@@ -84,34 +91,25 @@ impl Batcher {
 
     /// The turn has nothing more to add.
     pub fn drained(&mut self, now: Instant) {
-        if self.waiting == 0 {
-            return;
-        }
-        for freight in Freight::ALL {
+        for freight in self.holding {
             let container = &mut self.containers[freight as usize];
             container.waiting.in_flight = self.in_flight;
             container.waiting.in_others = self.in_others;
-            if container.waiting.requests > 0 {
-                let decision = match self.policy.on_drained(now, freight, &container.waiting) {
-                    Doorbell::ArmUntil(deadline) if deadline <= now => {
-                        self.policy.on_timeout(now, freight, &container.waiting)
-                    }
-                    decision => decision,
-                };
-                self.apply(freight, decision);
-            }
+            let decision = match self.policy.on_drained(now, freight, &container.waiting) {
+                Doorbell::ArmUntil(deadline) if deadline <= now => {
+                    self.policy.on_timeout(now, freight, &container.waiting)
+                }
+                decision => decision,
+            };
+            self.apply(freight, decision);
         }
     }
 
     /// Time has passed: fires the timers that are due.
     pub fn expire(&mut self, now: Instant) {
-        if self.waiting == 0 {
-            return;
-        }
-        for freight in Freight::ALL {
+        for freight in self.holding {
             let container = &self.containers[freight as usize];
-            let is_due = container.deadline.is_some_and(|deadline| deadline <= now);
-            if is_due && container.waiting.requests > 0 {
+            if container.deadline.is_some_and(|deadline| deadline <= now) {
                 let decision = self.policy.on_timeout(now, freight, &container.waiting);
                 self.apply(freight, decision);
             }
@@ -146,12 +144,19 @@ impl Batcher {
         container.deadline = None;
         self.released += count;
         self.waiting -= count;
+        self.holding.remove(freight);
+        self.due.insert(freight);
     }
 
     /// The head of a freight, released before, was put into a caravan.
+    #[inline]
     pub fn taken(&mut self, freight: Freight) {
-        debug_assert!(self.containers[freight as usize].released > 0, "sent before its doorbell");
-        self.containers[freight as usize].released -= 1;
+        let released = &mut self.containers[freight as usize].released;
+        debug_assert!(*released > 0, "sent before its doorbell");
+        *released -= 1;
+        if *released == 0 {
+            self.due.remove(freight);
+        }
         self.released -= 1;
     }
 
@@ -159,6 +164,7 @@ impl Batcher {
     pub fn clear(&mut self) {
         self.containers = [Container::default(); 3];
         (self.waiting, self.released) = (0, 0);
+        (self.holding, self.due) = (Freights::default(), Freights::default());
     }
 
     /// Whether this queue pair has carried something latency-critical of late.
@@ -227,19 +233,22 @@ impl Batcher {
         self.released
     }
 
-    /// PDUs at the head of a freight that may be sent.
+    /// Freights with PDUs that may be sent.
+    #[inline]
     #[must_use]
-    pub fn released_of(&self, freight: Freight) -> u32 {
-        self.containers[freight as usize].released
+    pub fn due(&self) -> Freights {
+        self.due
     }
 
     /// Limits of a caravan with this freight.
+    #[inline]
     #[must_use]
     pub fn limits(&self, freight: Freight) -> Limits {
         self.policy.limits(freight)
     }
 
     /// Whether one send may take several freights.
+    #[inline]
     #[must_use]
     pub fn mixes(&self) -> bool {
         self.policy.mixes()
@@ -248,10 +257,7 @@ impl Batcher {
     /// When [`Batcher::expire`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        if self.waiting == 0 {
-            return None;
-        }
-        self.containers.iter().filter_map(|container| container.deadline).min()
+        self.holding.filter_map(|freight| self.containers[freight as usize].deadline).min()
     }
 
     /// Doorbells rung so far.

@@ -20,7 +20,7 @@ pub use batcher::{Batcher, Doorbells};
 pub use custom::CustomPolicy;
 pub use i10::I10;
 pub use none::Unbatched;
-pub use parcel::{Class, Freight, Kind, Parcel, Urgency};
+pub use parcel::{Class, Freight, Freights, Kind, Parcel, Urgency};
 pub use pinof::{FreightSettings, Pinof, PinofSettings};
 pub use reactor_load::{LoadShare, ReactorLoad};
 pub use send_queue::{Load, SendQueue};
@@ -228,10 +228,12 @@ macro_rules! each {
 }
 
 impl BatchPolicy for Policy {
+    #[inline]
     fn freight(&self, parcel: &Parcel) -> Freight {
         each!(self, p => p.freight(parcel))
     }
 
+    #[inline]
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
         each!(self, p => p.on_enqueue(now, backlog, parcel))
     }

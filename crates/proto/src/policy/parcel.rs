@@ -152,3 +152,51 @@ impl Freight {
     /// All of them, first to leave first.
     pub const ALL: [Freight; 3] = [Freight::Express, Freight::Cmd, Freight::Data];
 }
+
+/// Some of the freights; as an iterator, first to leave first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freights(u8);
+
+impl Freights {
+    /// One more.
+    #[inline]
+    pub fn insert(&mut self, freight: Freight) {
+        self.0 |= 1 << freight as u8;
+    }
+
+    /// One less.
+    #[inline]
+    pub fn remove(&mut self, freight: Freight) {
+        self.0 &= !(1 << freight as u8);
+    }
+
+    /// Whether it is one of them.
+    #[inline]
+    #[must_use]
+    pub fn has(self, freight: Freight) -> bool {
+        self.0 & 1 << freight as u8 != 0
+    }
+
+    /// Whether it is the only one.
+    #[inline]
+    #[must_use]
+    pub fn is_only(self, freight: Freight) -> bool {
+        self.0 == 1 << freight as u8
+    }
+}
+
+impl Iterator for Freights {
+    type Item = Freight;
+
+    #[inline]
+    fn next(&mut self) -> Option<Freight> {
+        let freight = match self.0 {
+            0 => return None,
+            bits if bits & 1 != 0 => Freight::Express,
+            bits if bits & 2 != 0 => Freight::Cmd,
+            _ => Freight::Data,
+        };
+        self.remove(freight);
+        Some(freight)
+    }
+}

@@ -47,6 +47,7 @@ impl<T: Copy> SendQueue<T> {
     }
 
     /// One more waits.
+    #[inline]
     pub fn push(&mut self, now: Instant, tx: T, parcel: &Parcel) {
         let freight = self.batcher.enqueue(now, parcel);
         self.fifos[freight as usize].push_back(tx);
@@ -57,48 +58,68 @@ impl<T: Copy> SendQueue<T> {
     ///
     /// The first freight goes first, but none starves: a full caravan still takes one PDU of each other, and where
     /// it cannot (it has no room, freights do not mix) one that was passed too often goes first.
+    #[inline]
     pub fn next(
         &mut self,
         load: &mut Load,
         size: impl Fn(&T) -> u32,
         blocked: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        let starved = if load.freight.is_none() { self.starved() } else { None };
-        for freight in starved.into_iter().chain(Freight::ALL) {
-            if self.batcher.released_of(freight) == 0 {
-                continue;
-            }
+        if load.freight.is_none()
+            && let Some(starved) = self.starved()
+            && let Some(tx) = self.next_of(starved, load, &size, &blocked)
+        {
+            return Some(tx);
+        }
+        for freight in self.batcher.due() {
             if load.freight.is_some_and(|other| other != freight && !self.batcher.mixes()) {
                 return None;
             }
-            let tx = *self.fifos[freight as usize].front()?;
-            if blocked(&tx) {
-                continue;
+            if let Some(tx) = self.next_of(freight, load, &size, &blocked) {
+                return Some(tx);
             }
-            let bytes = size(&tx);
-            let is_owed = !load.has[freight as usize];
-            if !is_owed && !self.batcher.limits(freight).fits(load.count, load.bytes, bytes) {
-                continue;
-            }
-            self.take(load, freight, bytes);
-            return Some(tx);
         }
         None
     }
 
+    /// The head of a freight of which something is due, if the caravan may have it.
+    #[inline]
+    fn next_of(
+        &mut self,
+        freight: Freight,
+        load: &mut Load,
+        size: &impl Fn(&T) -> u32,
+        blocked: &impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let tx = *self.fifos[freight as usize].front()?;
+        if blocked(&tx) {
+            return None;
+        }
+        let bytes = size(&tx);
+        let is_owed = !load.has[freight as usize];
+        if !is_owed && !self.batcher.limits(freight).fits(load.count, load.bytes, bytes) {
+            return None;
+        }
+        self.take(load, freight, bytes);
+        Some(tx)
+    }
+
+    /// The first freight that was passed too often, if something of it is due.
+    #[inline]
     fn starved(&self) -> Option<Freight> {
+        if self.passed == [0; 3] {
+            return None;
+        }
         let is_starved = |&freight: &Freight| self.passed[freight as usize] >= PASSED_MAX;
-        Freight::ALL.into_iter().find(is_starved)
+        Freight::ALL.into_iter().find(is_starved).filter(|&freight| self.batcher.due().has(freight))
     }
 
     /// Puts the head of a freight into the caravan.
+    #[inline]
     fn take(&mut self, load: &mut Load, freight: Freight, bytes: u32) {
-        if load.freight.is_none() {
-            for other in Freight::ALL {
-                let is_due = self.batcher.released_of(other) > 0;
-                let passed = &mut self.passed[other as usize];
-                *passed = if is_due { passed.saturating_add(1) } else { 0 };
-            }
+        if load.freight.is_none() && (self.passed != [0; 3] || !self.batcher.due().is_only(freight))
+        {
+            self.pass_others();
         }
         self.passed[freight as usize] = 0;
         self.fifos[freight as usize].pop_front();
@@ -109,15 +130,22 @@ impl<T: Copy> SendQueue<T> {
         load.has[freight as usize] = true;
     }
 
+    /// A caravan leaves, which may be without something that is due.
+    #[cold]
+    fn pass_others(&mut self) {
+        for freight in Freight::ALL {
+            let is_due = self.batcher.due().has(freight);
+            let passed = &mut self.passed[freight as usize];
+            *passed = if is_due { passed.saturating_add(1) } else { 0 };
+        }
+    }
+
     /// Whether something released may leave; `blocked` as for [`SendQueue::next`].
+    #[inline]
     #[must_use]
     pub fn is_due(&self, blocked: impl Fn(&T) -> bool) -> bool {
-        self.batcher.released() > 0
-            && Freight::ALL
-                .into_iter()
-                .filter(|&freight| self.batcher.released_of(freight) > 0)
-                .filter_map(|freight| self.fifos[freight as usize].front())
-                .any(|tx| !blocked(tx))
+        let mut heads = self.batcher.due().filter_map(|f| self.fifos[f as usize].front());
+        heads.any(|tx| !blocked(tx))
     }
 
     /// Everything that waits, to be changed in place.

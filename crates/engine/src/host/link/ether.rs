@@ -46,10 +46,9 @@ impl EtherLink {
             RxEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.
                 let end = Ending { cqe, data_intact, blocked: false };
-                let (bytes, completion) = requests.end(slot, &end, now);
+                let bytes = requests.end(slot, &end, now, completions);
                 stats.requests += u64::from(bytes.is_some());
                 stats.data_bytes += bytes.unwrap_or(0);
-                completions.extend(completion);
             }
         });
     }
@@ -117,6 +116,10 @@ impl Transport for EtherLink {
 
     fn part(&mut self, shared: &mut Shared) {
         self.end(shared);
+    }
+
+    fn ended(&self) -> (u64, u64) {
+        (self.stats.requests, self.stats.data_bytes)
     }
 
     fn stats(&self) -> LaneStats {

@@ -67,6 +67,8 @@ transports! {
         fn flush(self: &mut Self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError>;
         /// Nothing is left to be done: says good-bye.
         fn part(self: &mut Self, shared: &mut Shared);
+        /// Requests that have ended, and octets of their data.
+        fn ended(self: &Self) -> (u64, u64);
         /// Its counters.
         fn stats(self: &Self) -> LaneStats;
     }

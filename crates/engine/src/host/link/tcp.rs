@@ -110,10 +110,9 @@ impl Transport for TcpLink {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
                     let end = Ending { cqe, data_intact, blocked };
-                    let (bytes, completion) = requests.end(slot, &end, shared.now);
+                    let bytes = requests.end(slot, &end, shared.now, &mut shared.completions);
                     self.connection.stats.requests += u64::from(bytes.is_some());
                     self.connection.stats.data_bytes += bytes.unwrap_or(0);
-                    shared.completions.extend(completion);
                 }
             }
         }
@@ -147,6 +146,10 @@ impl Transport for TcpLink {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
             self.connection.stream.linger_on_close();
         }
+    }
+
+    fn ended(&self) -> (u64, u64) {
+        (self.connection.stats.requests, self.connection.stats.data_bytes)
     }
 
     fn stats(&self) -> LaneStats {

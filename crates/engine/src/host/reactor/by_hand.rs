@@ -13,7 +13,7 @@ use crate::reactor::{self, RxBuffers};
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_wire::fabrics::{Connect, ConnectData};
+use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::os::fd::RawFd;
 
@@ -33,7 +33,9 @@ impl Connected {
             let mut lane =
                 BlockingQpair::connect_admin(config, entries, &mut Fence::default()).unwrap();
             let (qid, sqsize) = (number as u16 + 1, entries - 1);
-            let connect = Connect { recfmt: 0, qid, sqsize, cattr: 0, kato_ms: 0 };
+            // As hosts do.
+            let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
+            let connect = Connect { recfmt: 0, qid, sqsize, cattr, kato_ms: 0 };
             let names = ConnectData::new(
                 config.host_id,
                 admin.cntlid,
