@@ -4,6 +4,7 @@ use super::board::{Board, Phase};
 use super::lane::{LaneLoad, LaneResult, Place};
 use super::plan::Plan;
 use crate::args::LaneChoice;
+use roadtrain_engine::buffer::Arena;
 use roadtrain_engine::host::{Front, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use std::io;
@@ -67,9 +68,14 @@ impl Generator {
         let mut loads = Vec::new();
         let mut own = 0;
         for plan in plans {
-            for place in lanes.places(plan, plans[0].lanes, &mut own) {
+            let places = lanes.places(plan, plans[0].lanes, &mut own);
+            let depth = plan.load.depth as usize;
+            // Of all its lanes: a huge page for each would be too much for many.
+            let mut buffers = Arena::new(depth * places.len(), plan.slot_bytes())?;
+            for place in places {
                 let place = Place { index: loads.len(), ..place };
-                loads.push(LaneLoad::new(plan.clone(), board.clone(), place)?);
+                let buffers = buffers.by_ref().take(depth);
+                loads.push(LaneLoad::new(plan.clone(), board.clone(), place, buffers)?);
             }
         }
         Ok(Generator { board: board.clone(), loads, results, now: Instant::default() })

@@ -9,7 +9,7 @@ use super::step::Steps;
 use super::sweep::{self, Kind, Sweep, Swept};
 use super::verify::{Expected, Ledger};
 use super::workload::{Pick, Workload};
-use roadtrain_engine::buffer::{Arena, Buffer};
+use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Completion, LaneId, Op, Request, Turn};
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::time::Instant;
@@ -108,11 +108,16 @@ pub(super) struct LaneLoad {
 }
 
 impl LaneLoad {
-    /// The part of `plan` that runs on `place`.
+    /// The part of `plan` that runs on `place`, with a buffer for each of its requests in flight.
     ///
     /// # Errors
     /// No memory.
-    pub(super) fn new(plan: Arc<Plan>, board: Arc<Board>, place: Place) -> io::Result<LaneLoad> {
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        board: Arc<Board>,
+        place: Place,
+        buffers: impl Iterator<Item = Buffer>,
+    ) -> io::Result<LaneLoad> {
         let (load, part) = (plan.load, place.part);
         let slots = plan.slots_of(part);
         let (count, seed) = (slots.end - slots.start, plan.author.seed);
@@ -123,8 +128,7 @@ impl LaneLoad {
             let started = Instant::default();
             Flight { buffer: Some(buffer), started, slot: 0, generation: 0, is_read: true }
         };
-        let flights: Vec<Flight> =
-            Arena::new(load.depth as usize, plan.slot_bytes())?.map(flight).collect();
+        let flights: Vec<Flight> = buffers.map(flight).collect();
         let stage = match plan.fill {
             true => Stage::Fill(Sweep::new(&plan, Kind::Fill, plan.share_of(part))?),
             false => Stage::Ready,

@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::rng::Rng;
 use super::verify::{self, Expected, Ledger};
-use roadtrain_engine::buffer::{Arena, Buffer};
+use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
 use std::io;
 use std::ops::Range;
@@ -49,8 +49,9 @@ impl Sweep {
         let chunk_slots = u64::from(plan.sweep_slots);
         let chunks = (share.end - share.start).div_ceil(chunk_slots);
         let count = chunks.min(SWEEP_DEPTH as u64) as usize;
-        let mut buffers: Vec<Buffer> =
-            Arena::new(count, plan.slot_bytes() * chunk_slots as usize)?.collect();
+        // A lane of many has few blocks: no huge page for each.
+        let bytes = plan.slot_bytes() * chunk_slots.min(share.end - share.start) as usize;
+        let mut buffers: Vec<Buffer> = (0..count).map(|_| Buffer::alloc(bytes)).collect();
         let mut rng = Rng::new(plan.author.seed, share.start);
         if kind == Kind::Fill && !plan.verify {
             buffers.iter_mut().for_each(|buffer| randomise(buffer, &mut rng));

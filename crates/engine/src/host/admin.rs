@@ -11,8 +11,9 @@ use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled};
 use roadtrain_proto::host::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -145,6 +146,28 @@ impl Admin {
         self.go_through(
             |driver| async move { bringup::information(&driver, enabled, io_queues).await },
         )
+    }
+
+    /// Does what may take long: the controller hears meanwhile that its host is there.
+    pub(super) fn while_kept_alive<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let keep_alive = self.config.keep_alive;
+        if keep_alive.is_zero() {
+            return work();
+        }
+        let (ended, end) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let command = Sqe::new(opcode::KEEP_ALIVE, 0);
+                while end.recv_timeout(keep_alive / 2) == Err(RecvTimeoutError::Timeout) {
+                    if self.run("Keep Alive", &command, &[], &mut []).is_err() {
+                        return; // whoever uses the queue next finds out
+                    }
+                }
+            });
+            let done = work();
+            drop(ended);
+            done
+        })
     }
 
     /// Shuts the controller down in order.

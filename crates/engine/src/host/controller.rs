@@ -55,18 +55,19 @@ impl Controller {
         let view = ControllerView::new(info, lanes, affinities.clone());
         let system = |what| move |source| HostError::System { what, source };
         let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
-        let mut reactors = Vec::new();
-        for (index, (lanes, affinity)) in deal(lanes, count).into_iter().zip(affinities).enumerate()
-        {
+        let dealt = deal(lanes, count).into_iter().zip(affinities).enumerate();
+        let make = |(index, (lanes, affinity)): (usize, (Vec<usize>, Affinity))| {
             let core = affinity.cpus.single();
             let info = ReactorInfo { index, count, lanes: lanes.len(), core };
             let near = numa::take_from(affinity.node.into_iter().collect());
             let front = make_front(info, &view);
             drop(near);
             let counters = view.counters.clone();
-            let reports = reports.clone();
-            reactors.push(spawn(&config, affinity, lanes, front, reports, count, counters)?);
-        }
+            spawn(&config, affinity, lanes, front, reports.clone(), count, counters)
+        };
+        // A front may have much memory to fill.
+        let reactors: Vec<_> =
+            admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let mut driver =
             Control::new(config, view.clone(), admin, reactors, reports.clone(), inbox);

@@ -1,6 +1,8 @@
 //! What keeps a controller alive: whatever its host sends.
 
+use crate::harness::{MIB, address, host_config, memory, serve};
 use crate::peer::*;
+use roadtrain_engine::host::{Controller, Front, HostConfig, Turn};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -77,4 +79,29 @@ fn every_command_keeps_its_controller_alive() {
             scope.spawn(move || keeps_alive(kind));
         }
     });
+}
+
+/// Ends when it is told to.
+struct Idle;
+
+impl Front for Idle {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        if turn.stopping() {
+            turn.stop();
+        }
+    }
+}
+
+/// A front may take longer to make than the controller waits for a host.
+#[test]
+fn a_controller_is_kept_alive_while_its_fronts_are_made() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let config = HostConfig { keep_alive: KATO, ..host_config(address(&server)) };
+    let controller = Controller::connect(config, |_, _| {
+        thread::sleep(BUSY);
+        Box::new(Idle)
+    });
+    let controller = controller.unwrap();
+    controller.stop();
+    controller.join();
 }
