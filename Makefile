@@ -36,7 +36,7 @@ vm-test: ## against the real Linux kernel, as host and as target, in a virtual m
 	@scripts/setup.sh build vm
 	scripts/test.sh vm
 
-bench: build ## the tables of docs/PERFORMANCE.md, and JSON in lab/results (QUICK=1: in 3 minutes)
+bench: build ## the tables of docs/PERFORMANCE.md, and JSON in lab/results (QUICK=1: in 4 minutes)
 	cargo lab table $(if $(QUICK),--quick)
 
 eval: build ## published figures, applications, Ethernet's bars: eval.html, apps.html, JSON, SVG (90 minutes; QUICK=1: 20)

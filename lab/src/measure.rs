@@ -27,6 +27,12 @@ pub(crate) struct Measure {
     /// After the depth has changed, until the IOPS have followed, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) settle_ms: Option<f64>,
+    /// Jain's index over the lanes' throughput: 1 when all have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fairness: Option<f64>,
+    /// Resident memory that the target has more of under load than before, in KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) target_kib: Option<f64>,
     /// The load beside the measured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
@@ -109,6 +115,8 @@ impl Measure {
             context_switches_per_io: opt(|m| m.context_switches_per_io),
             host_wake_ups_per_io: opt(|m| m.host_wake_ups_per_io),
             settle_ms: opt(|m| m.settle_ms),
+            fairness: opt(|m| m.fairness),
+            target_kib: opt(|m| m.target_kib),
             beside: Beside::median(runs.iter().filter_map(|m| m.beside.as_ref())),
             link_use: opt(|m| m.link_use),
             kernel_share: opt(|m| m.kernel_share),
@@ -156,6 +164,8 @@ impl From<&FloorResult> for Measure {
             context_switches_per_io: Some(r.context_switches_per_io),
             host_wake_ups_per_io: None,
             settle_ms: None,
+            fairness: None,
+            target_kib: None,
             beside: None,
             link_use: None,
             kernel_share: None,
@@ -163,6 +173,15 @@ impl From<&FloorResult> for Measure {
             foreign_cores: 0.0,
         }
     }
+}
+
+/// Jain's index: 1 when all are the same, 1/n when one has everything. `None` of nothing.
+pub(crate) fn fairness(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for value in values {
+        (count, sum, squares) = (count + 1.0, sum + value, squares + value * value);
+    }
+    (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
 /// The median; the mean of the middle two for an even count, `None` of nothing.
@@ -200,6 +219,14 @@ mod tests {
         let both = Measure::together(&[part(1.0, 10.0, 5.0, 8.0), part(3.0, 2.0, 3.0, 4.0)]);
         assert_eq!((both.iops, both.latency_us_mean, both.latency_us_p99), (4.0, 4.0, 5.0));
         assert_eq!((both.host_cpu_us_per_io, both.target_cpu_us_per_io), (Some(5.0), None));
+    }
+
+    #[test]
+    fn fairness_is_from_one_of_all_to_all_alike() {
+        assert_eq!(fairness([]), None);
+        assert_eq!(fairness([0.0, 0.0]), None);
+        assert_eq!(fairness([3.0, 3.0, 3.0]), Some(1.0));
+        assert_eq!(fairness([5.0, 0.0, 0.0, 0.0]), Some(0.25));
     }
 
     #[test]

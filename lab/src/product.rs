@@ -1,6 +1,6 @@
 //! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
 
-use crate::measure::{Beside, Measure};
+use crate::measure::{Beside, Measure, fairness};
 use crate::workload::{self, Load, Mode, Over, Setup, Sharing, Waiting};
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -196,6 +196,7 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
     let requests = number("/requests_total").or_else(|| number("/requests"));
     let ios = requests.or_else(|| Some(iops * number("/seconds")?));
     let per_io = |path: &str| Some(number(path)? * 1e6 / ios?.max(1.0));
+    let lanes = json["lanes"].as_array().map_or(&[][..], Vec::as_slice);
     Ok(Measure {
         iops,
         bytes_per_second: need("/bytes_per_second")?,
@@ -212,6 +213,8 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         context_switches_per_io: number("/context_switches_per_io"),
         host_wake_ups_per_io: number("/host/voluntary_switches_per_io"),
         settle_ms: number("/step/settle_ms"),
+        fairness: fairness(lanes.iter().filter_map(|lane| lane["iops"].as_f64())),
+        target_kib: None,
         beside: number("/streams/0/iops").map(|iops| Beside {
             iops,
             bytes_per_second: number("/streams/0/bytes_per_second").unwrap_or_default(),

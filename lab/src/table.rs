@@ -1,6 +1,8 @@
 //! The comparison: the product and the floor, run alternately in one go, with what must be reached.
 
+mod connections;
 mod cores;
+mod exchange;
 mod handshake;
 mod idle;
 mod plan;
@@ -62,7 +64,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let rows: Vec<Row> = plan::rows().into_iter().filter(|row| wanted(&row.id)).collect();
     if args.list {
         rows.iter().for_each(|row| println!("{}", row.id));
-        ["cores", "idle"]
+        ["cores", "connections", "idle"]
             .into_iter()
             .filter(|part| wanted(part))
             .for_each(|part| println!("{part}"));
@@ -73,12 +75,14 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     }
     let mut runs: Vec<Runs> = rows.into_iter().map(|row| Runs::new(row, &args)).collect();
     let mut cores = wanted("cores").then(cores::Runs::new);
+    let mut connections = wanted("connections").then(connections::Runs::default);
     for round in 0..args.rounds {
         for run in &mut runs {
             eprintln!("round {}/{}: {}", round + 1, args.rounds, run.row.id);
             run.round(&args, round % 2 == 0);
         }
         cores.iter_mut().for_each(|cores| cores.round(&args));
+        connections.iter_mut().for_each(|connections| connections.round(&args));
     }
     let checks = if args.floor_only || !wanted("idle") {
         Vec::new()
@@ -92,6 +96,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         seconds: args.seconds,
         rows: runs.into_iter().map(Runs::finish).collect(),
         cores: cores.map(cores::Runs::finish).unwrap_or_default(),
+        connections: connections.map(connections::Runs::finish).unwrap_or_default(),
         checks,
     };
     print!("{}", markdown(&table));

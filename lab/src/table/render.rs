@@ -1,7 +1,7 @@
 //! The table as Markdown that also reads well on a terminal.
 
 use super::plan::{Group, Metric};
-use super::result::{Check, CoreRow, RowResult, Table};
+use super::result::{Check, ConnectionRow, CoreRow, Least, RowResult, Table};
 use crate::grid::{self, Grid, optional, pair, strings};
 use crate::measure::Measure;
 use std::fmt::Write;
@@ -30,6 +30,10 @@ pub(crate) fn markdown(table: &Table) -> String {
     if !table.cores.is_empty() {
         out.push_str("\n### Cores: 4 KiB random reads, 128 in flight on each lane\n\n");
         grid::write(&mut out, &cores(&table.cores));
+    }
+    if !table.connections.is_empty() {
+        out.push_str("\n### Many connections: 4 KiB random reads, 1,024 in flight in all\n\n");
+        grid::write(&mut out, &connections(&table.connections));
     }
     if !table.checks.is_empty() {
         out.push_str("\n### At rest\n\n");
@@ -254,6 +258,51 @@ fn cores(rows: &[CoreRow]) -> Grid {
             show(product, cpu),
             show(floor, cpu),
             judged,
+        ]);
+    }
+    grid
+}
+
+/// What many connections to one reactor cost.
+fn connections(rows: &[ConnectionRow]) -> Grid {
+    let heading = [
+        "connections x depth",
+        "kIOPS",
+        "bare exchange",
+        "of one",
+        "bare, of one",
+        "p99 us",
+        "CPU-us/IO",
+        "fairness",
+        "KiB each in the target",
+        "goal",
+    ];
+    let mut grid = vec![strings(&heading)];
+    let one = rows.iter().find(|row| row.connections == 1);
+    let of = |measure: Option<&Measure>, one: Option<&Measure>| {
+        optional(measure.zip(one).map(|(m, one)| m.iops / one.iops), 2)
+    };
+    for row in rows {
+        let (product, bare) = (row.product.as_ref(), row.bare.as_ref());
+        let kiops = |m: &Measure| format!("{:.0}", m.iops / 1e3);
+        let kib = |m: &Measure| m.target_kib.map(|kib| kib / row.connections as f64);
+        let goal = |what: &str, least: Option<Least>| {
+            let verdict = |Least { value, bound }| verdict(value >= bound);
+            least.map(|least| format!("{what} >= {:.2} {}", least.bound, verdict(least)))
+        };
+        let goals = [goal("of one", row.of_one), goal("fairness", row.fairness)];
+        let goals = goals.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        grid.push(vec![
+            format!("{} x {}", row.connections, row.depth),
+            show(product, kiops),
+            show(bare, kiops),
+            of(product, one.and_then(|one| one.product.as_ref())),
+            of(bare, one.and_then(|one| one.bare.as_ref())),
+            show(product, |m| format!("{:.0}", m.latency_us_p99)),
+            show(product, |m| optional(m.cpu_us_per_io(), 2)),
+            show(product, |m| optional(m.fairness, 3)),
+            show(product, |m| optional(kib(m), 1)),
+            row.error.clone().unwrap_or(goals),
         ]);
     }
     grid

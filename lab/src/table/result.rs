@@ -17,6 +17,8 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<RowResult>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) cores: Vec<CoreRow>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) connections: Vec<ConnectionRow>,
     pub(crate) checks: Vec<Check>,
 }
 
@@ -32,6 +34,29 @@ pub(crate) struct CoreRow {
     pub(crate) p99_of_pairs: Option<Most>,
     /// Why the product has no figures.
     pub(crate) error: Option<String>,
+}
+
+/// The same number in flight over so many connections: medians over the rounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ConnectionRow {
+    pub(crate) connections: usize,
+    /// On each.
+    pub(crate) depth: usize,
+    pub(crate) product: Option<Measure>,
+    /// A bare exchange of the same octets.
+    pub(crate) bare: Option<Measure>,
+    /// Throughput of that of one connection in the same round, if that is judged.
+    pub(crate) of_one: Option<Least>,
+    pub(crate) fairness: Option<Least>,
+    /// Why the product has no figures.
+    pub(crate) error: Option<String>,
+}
+
+impl ConnectionRow {
+    /// Whether each of its bounds is kept.
+    pub(super) fn passes(&self) -> impl Iterator<Item = bool> {
+        [self.of_one, self.fairness].into_iter().flatten().map(|least| least.value >= least.bound)
+    }
 }
 
 /// A ratio that should not be less.
@@ -163,8 +188,9 @@ impl Table {
     pub(crate) fn score(&self) -> (usize, usize) {
         let goals = self.rows.iter().flat_map(|row| &row.goals).map(|goal| goal.pass);
         let cores = self.cores.iter().flat_map(CoreRow::passes);
+        let connections = self.connections.iter().flat_map(ConnectionRow::passes);
         let checks = self.checks.iter().map(|check| check.pass);
-        let passes: Vec<bool> = goals.chain(cores).chain(checks).collect();
+        let passes: Vec<bool> = goals.chain(cores).chain(connections).chain(checks).collect();
         (passes.iter().filter(|&&pass| pass).count(), passes.len())
     }
 }

@@ -1,0 +1,180 @@
+//! A bare exchange over many connections: requests one way, answers the other, without a protocol. What is in flight on
+//! a connection leaves in one send, and nothing of the data is looked at. It says what sockets cost when each of many
+//! carries little.
+
+use crate::measure::Measure;
+use anyhow::Context;
+use roadtrain_engine::tuning;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A command capsule; and the header of its answer with 4 KiB.
+const REQUEST_BYTES: usize = 72;
+const ANSWER_BYTES: usize = 24 + 4096;
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Sockets that one wait tells of.
+const EVENTS: usize = 1024;
+/// Longest wait: then the end is noticed.
+const WAIT_MS: i32 = 10;
+
+/// One end of a connection.
+struct Socket {
+    stream: TcpStream,
+    /// Octets of a message that has not come as a whole.
+    got: usize,
+    /// Octets that are still to be sent.
+    owed: usize,
+    /// It is told when it is writable.
+    waits: bool,
+}
+
+/// All connections at one side.
+struct Side {
+    epoll: OwnedFd,
+    sockets: Vec<Socket>,
+    buffer: Vec<u8>,
+    /// Octets of a message that comes, and of the one that answers it.
+    comes: usize,
+    goes: usize,
+}
+
+impl Side {
+    fn new(streams: Vec<TcpStream>, comes: usize, goes: usize) -> anyhow::Result<Self> {
+        // SAFETY: no pointers are involved.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        anyhow::ensure!(epoll >= 0, "epoll: {}", io::Error::last_os_error());
+        // SAFETY: just made, and nobody else's.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let socket = |stream| Socket { stream, got: 0, owed: 0, waits: false };
+        let sockets = streams.into_iter().map(socket).collect();
+        let side = Side { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes };
+        for index in 0..side.sockets.len() {
+            side.watch(libc::EPOLL_CTL_ADD, index, libc::EPOLLIN)?;
+        }
+        Ok(side)
+    }
+
+    fn watch(&self, operation: i32, index: usize, events: i32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: index as u64 };
+        let fd = self.sockets[index].stream.as_raw_fd();
+        // SAFETY: both descriptors are open, and the event is valid.
+        let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &mut event) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Sends what is owed, as far as the socket takes it.
+    fn send(&mut self, index: usize) -> io::Result<()> {
+        let socket = &mut self.sockets[index];
+        while socket.owed > 0 {
+            let most = socket.owed.min(self.buffer.len());
+            match socket.stream.write(&self.buffer[..most]) {
+                Ok(sent) => socket.owed -= sent,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        let blocked = socket.owed > 0;
+        if socket.waits != blocked {
+            socket.waits = blocked;
+            let writable = if blocked { libc::EPOLLOUT } else { 0 };
+            self.watch(libc::EPOLL_CTL_MOD, index, libc::EPOLLIN | writable)?;
+        }
+        Ok(())
+    }
+
+    /// Receives once: messages that are whole now.
+    fn receive(&mut self, index: usize) -> io::Result<usize> {
+        let socket = &mut self.sockets[index];
+        match socket.stream.read(&mut self.buffer) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(got) => {
+                let octets = socket.got + got;
+                socket.got = octets % self.comes;
+                Ok(octets / self.comes)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Answers what comes until it is over; each socket begins with `first` messages.
+    fn run(&mut self, first: usize, over: &AtomicBool, done: &AtomicU64) -> io::Result<()> {
+        for index in 0..self.sockets.len() {
+            self.sockets[index].owed = first * self.goes;
+            self.send(index)?;
+        }
+        let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut answered = Vec::with_capacity(EVENTS);
+        while !over.load(Relaxed) {
+            let (epoll, most) = (self.epoll.as_raw_fd(), EVENTS as i32);
+            // SAFETY: the array is as long as is said.
+            let ready = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, WAIT_MS) };
+            for event in &events[..ready.max(0) as usize] {
+                let index = event.u64 as usize;
+                let came = self.receive(index)?;
+                self.sockets[index].owed += came * self.goes;
+                done.fetch_add(came as u64, Relaxed);
+                answered.push(index);
+            }
+            for index in answered.drain(..) {
+                self.send(index)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Connects, exchanges for a while, and says how much: the host on core 0, the target on core 1.
+pub(super) fn run(connections: usize, depth: usize, seconds: f64) -> anyhow::Result<Measure> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback")?;
+    let (mut hosts, mut targets) = (Vec::new(), Vec::new());
+    for _ in 0..connections {
+        hosts.push(TcpStream::connect(listener.local_addr()?)?);
+        targets.push(listener.accept()?.0);
+    }
+    for stream in hosts.iter().chain(&targets) {
+        tuning::tune_socket(stream)?;
+        stream.set_nonblocking(true)?;
+    }
+    let (over, asked, answered) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let on_core = |core, streams, (comes, goes), first, done| -> anyhow::Result<()> {
+        tuning::pin_to_core(core)?;
+        let ended = Side::new(streams, comes, goes).and_then(|mut side| {
+            // The other side may be gone first.
+            side.run(first, &over, done)
+                .or_else(|e| if over.load(Relaxed) { Ok(()) } else { Err(e.into()) })
+        });
+        over.store(true, Relaxed);
+        ended
+    };
+    let iops = thread::scope(|scope| {
+        let target = scope.spawn(|| on_core(1, targets, (REQUEST_BYTES, ANSWER_BYTES), 0, &asked));
+        let host =
+            scope.spawn(|| on_core(0, hosts, (ANSWER_BYTES, REQUEST_BYTES), depth, &answered));
+        thread::sleep(WARM_UP);
+        let (before, began) = (answered.load(Relaxed), Instant::now());
+        thread::sleep(Duration::from_secs_f64(seconds));
+        let iops = (answered.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+        over.store(true, Relaxed);
+        target.join().expect("it does not panic")?;
+        host.join().expect("it does not panic")?;
+        anyhow::Ok(iops)
+    })?;
+    Ok(Measure { iops, bytes_per_second: iops * 4096.0, ..Measure::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_to_and_fro_over_all_connections() {
+        for (connections, depth) in [(1, 1023), (8, 4)] {
+            assert!(run(connections, depth, 0.05).unwrap().iops > 0.0);
+        }
+    }
+}
