@@ -6,10 +6,11 @@ use crate::args::{
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
+use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
 use crate::units::CoreList;
 use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem};
-use roadtrain_proto::target::{Limits, TargetConfig};
+use roadtrain_proto::target::{Authentication, Limits, TargetConfig};
 use roadtrain_wire::pdu::Digests;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -51,6 +52,12 @@ pub struct ServeConfig {
     /// Interfaces to listen on for frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether: Option<EtherSpec>,
+    /// Whom the target asks for authentication.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub authentication: AuthenticationSpec,
+    /// Keys of hosts.
+    #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostSpec>,
     /// What to export.
     #[serde(default, rename = "subsystem")]
     pub subsystems: Vec<SubsystemSpec>,
@@ -65,6 +72,24 @@ pub struct EtherSpec {
     /// How frames are.
     #[serde(flatten)]
     pub frames: EtherArgs,
+}
+
+/// A host, and where its keys are. The keys themselves are never in a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Its NQN.
+    pub nqn: String,
+    /// File with its key for authentication.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhchap_key: Option<String>,
+    /// File with the key by which the target proves who it is to this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhchap_ctrl_key: Option<String>,
+}
+
+fn is_default(spec: &AuthenticationSpec) -> bool {
+    *spec == AuthenticationSpec::default()
 }
 
 /// One subsystem.
@@ -157,6 +182,8 @@ impl ServeConfig {
             waiting: args.wait,
             limits: args.limits.clone(),
             ether,
+            authentication: AuthenticationSpec::of(&args.security),
+            hosts: authentication::hosts(&args.security)?,
             subsystems: vec![subsystem],
         };
         config.check()?;
@@ -174,8 +201,9 @@ impl ServeConfig {
     #[must_use]
     pub fn needs_restart(&self, new: &ServeConfig) -> bool {
         let fixed = |c: &ServeConfig| {
-            let (address, subsystems) = (Addresses::default(), Vec::new());
-            ServeConfig { address, port: 0, subsystems, ..c.clone() }
+            let (address, subsystems, hosts) = (Addresses::default(), Vec::new(), Vec::new());
+            let authentication = AuthenticationSpec::default();
+            ServeConfig { address, port: 0, subsystems, hosts, authentication, ..c.clone() }
         };
         fixed(self) != fixed(new)
     }
@@ -189,6 +217,7 @@ impl ServeConfig {
             self.address.check("address")?;
         }
         self.check_limits()?;
+        authentication::check(&self.authentication, &self.hosts)?;
         if self.subsystems.is_empty() {
             return Err("nothing to export: add a [[subsystem]] with an nqn".into());
         }
@@ -222,6 +251,7 @@ impl ServeConfig {
             self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
         Ok(ServerConfig {
             ether: ether.transpose().map_err(Failure::usage)?,
+            authentication: self.authentication()?,
             limits: Limits {
                 io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
                 queue_entries_max: asked.queue_size.unwrap_or(granted.queue_entries_max),
@@ -251,6 +281,14 @@ impl ServeConfig {
             waiting: self.waiting.waiting(),
             ..base
         })
+    }
+
+    /// Whom it asks for authentication, with the keys of their files.
+    ///
+    /// # Errors
+    /// A key that cannot be read, or is none.
+    pub(crate) fn authentication(&self) -> Outcome<Authentication> {
+        self.authentication.read(&self.hosts)
     }
 
     /// Where it listens for connections.

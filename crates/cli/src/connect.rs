@@ -3,6 +3,7 @@
 use crate::args::{ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Transport, WaitArgs};
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
+use crate::keys::authentication;
 use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError, TargetName};
 use roadtrain_wire::pdu::Digests;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -87,6 +88,7 @@ pub(crate) fn config_at(
     check_nqn(nqn).map_err(Failure::usage)?;
     let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())?;
     Ok(HostConfig {
+        keys: authentication::of_host(&connect.keys)?,
         digests: Digests { header: connect.hdgst, data: connect.ddgst },
         keep_alive: connect.keep_alive_tmo,
         connect_timeout: connect.connect_timeout,
@@ -122,6 +124,7 @@ impl From<HostError> for Failure {
         match error {
             HostError::Unreachable { .. }
             | HostError::Refused { .. }
+            | HostError::Authentication { .. }
             | HostError::Lost { .. }
             | HostError::Controller(_) => Failure::connect(error),
             HostError::Command { .. } | HostError::System { .. } => Failure::failed(error),

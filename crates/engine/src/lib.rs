@@ -62,5 +62,5 @@ pub mod tuning;
 
 /// Where blocks are kept.
 pub use roadtrain_store as store;
-use roadtrain_system::machine;
 pub use roadtrain_system::{buffer, clock, mailbox, memory, ring};
+use roadtrain_system::{machine, random};

@@ -5,6 +5,8 @@ use roadtrain_proto::host::association::{Action, Association, Config, PathId, Re
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::Secret;
+use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::target::{
     NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig, Target, TargetConfig,
     TargetEvent,
@@ -74,6 +76,7 @@ impl Harness {
                 queue_entries: 32,
                 class: Class::Normal,
                 sq_flow_control: false,
+                keys: Keys::default(),
             },
             lanes: LANES,
             reconnect_delay: FIRST,
@@ -118,6 +121,14 @@ impl Harness {
                 let there =
                     self.target.as_ref().map(|_| Answer::Opened { data_bytes_max: 1 << 30 });
                 self.association.answer(self.now, PATH, there.ok_or("refused"));
+            }
+            Action::Ask { ask: Ask::Random { bytes }, .. } => {
+                let random = Answer::Random(Secret::new(&vec![7; bytes]));
+                self.association.answer(self.now, PATH, Ok(random));
+            }
+            Action::Ask { ask: Ask::Compute(work), .. } => {
+                work.compute();
+                self.association.answer(self.now, PATH, Ok(Answer::Computed));
             }
             Action::Ask { ask: Ask::Run { qid, command }, .. } => {
                 self.log.push(format!("{} {qid}", command.what));

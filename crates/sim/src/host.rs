@@ -18,6 +18,7 @@ use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue};
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::Secret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
@@ -197,6 +198,15 @@ impl<T: Transport> Host<T> {
                 self.open(now, network, qid, entries);
             }
             Action::Ask { ask: Ask::Run { qid, command }, .. } => self.run(now, qid, command),
+            Action::Ask { ask: Ask::Random { bytes }, .. } => {
+                let octets: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
+                let random = Answer::Random(Secret::new(&octets));
+                self.association.answer(now, PATH, Ok(random));
+            }
+            Action::Ask { ask: Ask::Compute(work), .. } => {
+                work.compute();
+                self.association.answer(now, PATH, Ok(Answer::Computed));
+            }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
             Action::Attach { rules, stale, .. } => {
                 for (number, lane) in self.lanes.iter_mut().enumerate() {
@@ -377,6 +387,7 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
             queue_entries: plan.queue_entries,
             class: Class::Normal,
             sq_flow_control: plan.sq_flow_control,
+            keys: plan.keys(),
         },
         lanes: plan.lanes as u32,
         reconnect_delay: plan.reconnect_delay,

@@ -3,12 +3,15 @@
 use crate::execution::{Env, Execution, Namespace, Pool, Stores};
 use crate::network::{Arrival, ConnId, Lost};
 use crate::plan::Plan;
+use crate::rng::Rng;
 use crate::transport::{Event, Hold, TargetEnd};
 use roadtrain_proto::target::presence::Presence;
-use roadtrain_proto::target::session::{Session, Settings};
+use roadtrain_proto::target::session::{Request, Session, Settings};
 use roadtrain_proto::target::stability::Mark;
-use roadtrain_proto::target::{Connected, NamespaceTable, Target as Control};
+use roadtrain_proto::target::{Connected, NamespaceTable, Reaction, Target as Control};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,6 +50,34 @@ impl<E: TargetEnd> Lane<E> {
         let Connected { qid, entries, sq_flow_control, class, .. } = connected;
         self.end.set_connected(qid, entries, sq_flow_control, class);
         self.session.connected(connected, presence);
+    }
+
+    /// Whether it is a command of the authentication that its host was asked for.
+    pub fn is_asked(&self, sqe: &Sqe) -> bool {
+        let is_asked = self.session.queue().is_some_and(|connected| connected.asked.is_some());
+        is_asked && self.session.request(sqe) == Request::Authentication
+    }
+
+    /// Executes one, powers included: its status, and whether the connection ends.
+    pub fn authenticate(
+        &mut self,
+        sqe: &Sqe,
+        data: &[u8],
+        page: &mut Vec<u8>,
+        rng: &mut Rng,
+    ) -> (Status, bool) {
+        let mut random = |place: &mut [u8]| place.fill_with(|| rng.bits() as u8);
+        let status = loop {
+            let Some(authenticator) = self.session.authenticator() else {
+                return (Status::INVALID_OPCODE, false);
+            };
+            match authenticator.command(sqe, data, page, &mut random) {
+                Reaction::Answer(status) => break status,
+                Reaction::Compute(work) => work.compute(),
+                Reaction::Wait => {}
+            }
+        };
+        (status, self.session.authenticates())
     }
 
     /// The namespaces of its subsystem are others.

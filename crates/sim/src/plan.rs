@@ -8,6 +8,8 @@ use core::ops::Range;
 use core::time::Duration;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
+use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::{DhchapKey, Hash};
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::{host, target};
 use roadtrain_wire::pdu::Digests;
@@ -192,6 +194,8 @@ pub struct Plan {
     pub host: host::qpair::Config,
     /// The host asks for SQ flow control.
     pub sq_flow_control: bool,
+    /// Hosts and target authenticate each other.
+    pub authenticates: bool,
     /// Settings of the target's queue pairs.
     pub target: target::qpair::Config,
     /// Parts of a caravan (a PDU has one or two).
@@ -263,6 +267,16 @@ fn digests(rng: &mut Rng) -> Digests {
 }
 
 impl Plan {
+    /// What hosts and target have to authenticate with.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        if !self.authenticates {
+            return Keys::default();
+        }
+        let key = |octet| DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).ok();
+        Keys { host: key(1), controller: key(2) }
+    }
+
     /// The plan of a seed.
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
@@ -296,6 +310,7 @@ impl Plan {
             blocks: rng.pick(&[16, 64, 512]),
             host,
             sq_flow_control: rng.chance(50),
+            authenticates: false,
             target,
             caravan_parts: rng.pick(&[2, 5, 64, 1000]),
             pool_bytes: 0,

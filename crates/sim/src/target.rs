@@ -4,17 +4,18 @@ use crate::disk::SimDisk;
 use crate::execution::{Ended, Stores};
 use crate::lane::Lane;
 use crate::network::{ConnId, End, Lost};
-use crate::plan::{NQN, Plan, Sabotage};
+use crate::plan::{NQN, Plan, Sabotage, host_nqn};
 use crate::rng::Rng;
 use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
 use roadtrain_proto::ether::target::Asked;
+use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
-    CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
-    Target as Control, TargetConfig, TargetEvent,
+    Authentication, CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome,
+    SubsystemConfig, Target as Control, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::IMMEDIATE;
@@ -115,7 +116,13 @@ fn control(
     if extra_blocks > 0 {
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
-    let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
+    let mut config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    if plan.authenticates {
+        // Powers would only take time.
+        let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
+        config.authentication = Authentication { required: true, offer, keys };
+    }
     Control::new(now, &config).expect("the configuration is valid")
 }
 
@@ -372,6 +379,7 @@ impl<T: Transport> Target<T> {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let Some((admin, buffer)) = lane.execution.take_admin(slot) else { return };
         let (sqe, mut page) = (&admin.sqe, Vec::new());
+        let mut fails = false;
         let refused = lane.session.admits(lane.session.request(sqe)).err();
         let completion = match (refused, lane.ids()) {
             (Some(status), _) => Some((status, 0)),
@@ -392,6 +400,12 @@ impl<T: Transport> Target<T> {
             {
                 Some((Status::SUCCESS, IMMEDIATE.into()))
             }
+            (None, Some(_)) if lane.is_asked(sqe) => {
+                let data = admin.data(buffer.as_deref()).to_vec();
+                let (status, ends) = lane.authenticate(sqe, &data, &mut page, &mut self.rng);
+                fails = ends;
+                Some((status, 0))
+            }
             (None, Some((cntlid, qid))) => {
                 let outcome = match qid {
                     0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
@@ -411,7 +425,7 @@ impl<T: Transport> Target<T> {
         let is_over = lane.session.presence().is_some() && lane.session.queue().is_none();
         let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
         execution.answer(&mut env, slot, completion, buffer, &page);
-        if is_over {
+        if is_over || fails {
             self.close(now, network, conn, true);
         }
     }
@@ -452,7 +466,7 @@ impl<T: Transport> Target<T> {
         }
         match self.control.connect(now, sqe, data, LOCAL, self.numbers.bits()) {
             Ok(connected) => {
-                let Connected { cntlid, qid, .. } = connected;
+                let Connected { cntlid, qid, result, .. } = connected;
                 let presence = self.presences.enter(now, &connected, T::proof(conn));
                 let table = self.control.namespaces_for(&connected.subnqn, cntlid);
                 let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
@@ -460,7 +474,7 @@ impl<T: Transport> Target<T> {
                 drop(stability);
                 lane.refresh(table.as_deref(), &self.stores);
                 lane.connected(connected, presence);
-                Some((Status::SUCCESS, cntlid.into()))
+                Some((Status::SUCCESS, result.into()))
             }
             Err(error) => {
                 lane.session.answered();

@@ -196,3 +196,11 @@ fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
 fn a_seed_is_a_run() {
     assert_repeatable(3, run);
 }
+
+/// Hosts and target authenticate each other on every queue, however often connections are lost meanwhile.
+#[test]
+fn runs_with_authentication_end_well() {
+    let authenticating = |seed| run_changed(seed, |plan| plan.authenticates = true);
+    let Some(sum) = sum_of_seeds(200, authenticating) else { return };
+    assert!(sum.tally.succeeded > 5_000 && sum.past.associations > 200, "{sum:?}");
+}

@@ -1,7 +1,9 @@
 //! Numbers that nobody can guess.
 
+use roadtrain_proto::security::Secret;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
+use zeroize::Zeroizing;
 
 /// Octets from the kernel.
 ///
@@ -22,4 +24,13 @@ pub fn octets<const N: usize>() -> io::Result<[u8; N]> {
 /// The kernel has none.
 pub fn number() -> io::Result<u64> {
     octets().map(u64::from_le_bytes)
+}
+
+/// Octets of a secret, at most 256.
+///
+/// # Errors
+/// The kernel has none.
+pub fn secret(bytes: usize) -> io::Result<Secret> {
+    let octets = Zeroizing::new(octets::<256>()?);
+    octets.get(..bytes).map(Secret::new).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

@@ -24,6 +24,11 @@ pub const NQN_BYTES_MAX: usize = 223;
 /// NQN of the discovery subsystem every target has.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
+/// Connect's result asks for authentication.
+pub const AUTHREQ_ATR: u32 = 1 << 17;
+/// Connect's result asks for authentication that makes a secure channel.
+pub const AUTHREQ_ASCR: u32 = 1 << 18;
+
 /// Bits of the Connect command's CATTR.
 pub mod cattr {
     /// Priority class of an I/O queue, bits 01:00: from 0, urgent, to 3, low.

@@ -54,6 +54,9 @@ pub struct ConnectArgs {
     /// This host's identifier, a UUID [default: the one in the host NQN].
     #[arg(short = 'I', long, value_name = "UUID", alias = "host-id")]
     pub hostid: Option<String>,
+    /// What to prove that with.
+    #[command(flatten)]
+    pub keys: KeyArgs,
     /// Protect PDU headers with CRC32C.
     #[arg(short = 'g', long, visible_alias = "hdr-digest", help = concat!(
         "Protect PDU headers with CRC32C",
@@ -123,4 +126,22 @@ impl LaneArgs {
         let cores = self.cores.as_ref().map_or(1, |list| list.0.len() as u32);
         self.lanes.unwrap_or(cores)
     }
+}
+
+/// Keys to authenticate with.
+#[derive(Args, Clone, Debug, Default)]
+pub struct KeyArgs {
+    /// This host's key for authentication (DH-HMAC-CHAP), used when the target asks for it: a file with one line, or
+    /// the key itself, which others can then see.
+    #[arg(short = 'S', long, value_name = "FILE|KEY", help_heading = "Security")]
+    pub dhchap_secret: Option<String>,
+    /// The target's key: the target has to prove that it has it, too.
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "FILE|KEY",
+        requires = "dhchap_secret",
+        help_heading = "Security"
+    )]
+    pub dhchap_ctrl_secret: Option<String>,
 }

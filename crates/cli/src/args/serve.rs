@@ -1,6 +1,6 @@
 //! `roadtrain serve`
 
-use super::{EtherArgs, PlacementName, PolicyArgs, Transport, WaitArgs};
+use super::{EtherArgs, PlacementName, PolicyArgs, SecurityArgs, Transport, WaitArgs};
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_size, parse_size_u32, size_field};
 use clap::Args;
@@ -31,7 +31,9 @@ Examples:
     ether!(
         "  roadtrain serve -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --namespace mem:1GiB\n"
     ),
-    "  roadtrain serve --config serve.toml --check-config
+    "  roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB --require-auth \\
+      --dhchap-key nqn.2025-01.io.example:host=host.key
+  roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml"
 );
 
@@ -43,9 +45,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", help = concat!(
         "Configuration file: takes the place of the options under Export, ",
         ether!("Ethernet, "),
-        "Limits, Batching and Waiting"
+        "Security, Limits, Batching and Waiting"
     ), conflicts_with_all = [
-        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
         "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
@@ -64,6 +66,9 @@ pub struct ServeArgs {
     /// How frames are.
     #[command(flatten)]
     pub ether: EtherArgs,
+    /// Whom the target believes.
+    #[command(flatten)]
+    pub security: SecurityArgs,
     /// What hosts are granted.
     #[command(flatten)]
     pub limits: LimitArgs,

@@ -246,7 +246,7 @@ impl<N: Description> From<&Operation<N>> for Changed {
             Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
             Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
             Place::Listener(address) => (None, None, Some(address)),
-            Place::Limits => (None, None, None),
+            Place::Limits | Place::Authentication => (None, None, None),
         };
         Changed { what: operation.to_string(), nqn, nsid, address }
     }

@@ -1,5 +1,6 @@
 //! `roadtrain keys`: makes keys, checks them, and shows what is derived of them.
 
+pub(crate) mod authentication;
 pub(crate) mod file;
 
 use crate::args::{DhchapKeyArgs, GlobalArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsKeyArgs};

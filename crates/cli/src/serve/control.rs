@@ -100,16 +100,19 @@ impl Served {
         let new = ServeConfig::read(file)?;
         let hint = config.needs_restart(&new).then(|| {
             format!(
-                "{}: only addresses and subsystems are reloaded; the other changes need a restart",
+                "{}: only addresses, subsystems and authentication are reloaded; the other changes need a restart",
                 file.display()
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
         let (listen, exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
-        let changes = self.server.reconfigure(&listen, &exports).map_err(ServerError::from)?;
+        let authentication = new.authentication()?;
+        let changes = self.server.reconfigure(&listen, &exports, &authentication);
+        let changes = changes.map_err(ServerError::from)?;
         info!(changes = changes.len(), "reloaded {}", file.display());
-        let ServeConfig { address, port, subsystems, .. } = new;
-        *config = ServeConfig { address, port, subsystems, ..config.clone() };
+        let ServeConfig { address, port, subsystems, authentication, hosts, .. } = new;
+        let old = config.clone();
+        *config = ServeConfig { address, port, subsystems, authentication, hosts, ..old };
         self.write_listeners();
         Ok(Done { changes: changes.iter().map(Changed::from).collect(), hint })
     }
@@ -316,6 +319,8 @@ mod tests {
             Operation::DisallowHost { .. } => "disallow_host",
             Operation::Listen(_) => "listen",
             Operation::Unlisten(_) => "unlisten",
+            // Keys come from files only: see the configuration.
+            Operation::SetAuthentication(_) => "set_authentication",
         }
     }
 

@@ -7,6 +7,7 @@ use super::error::HostError;
 use super::link::LinkError;
 use crate::clock;
 use crate::platform::Route;
+use crate::random;
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled};
 use roadtrain_proto::host::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
@@ -65,6 +66,15 @@ impl Queues {
                 let qpair = qpair.ok_or(LinkError::Closed)?;
                 let cqe = qpair.command(&command.sqe, &command.out, &mut data)?;
                 Ok(Answer::Completed { cqe, data })
+            }
+            Ask::Random { bytes } => {
+                let octets = random::secret(*bytes).map_err(LinkError::from)?;
+                Ok(Answer::Random(octets))
+            }
+            // This thread moves no data.
+            Ask::Compute(work) => {
+                work.compute();
+                Ok(Answer::Computed)
             }
         }
     }

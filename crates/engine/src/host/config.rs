@@ -6,6 +6,7 @@ use crate::spin::Waiting;
 use roadtrain_proto::host::association;
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_wire::pdu::Digests;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub struct HostConfig {
     pub host_nqn: String,
     /// Host identifier, a UUID.
     pub host_id: [u8; 16],
+    /// Keys to authenticate with, when the target asks for it. With one of the target's it has to prove that it has
+    /// the key, too.
+    pub keys: Keys,
     /// Lanes (I/O queues), each with its own connection.
     pub lanes: u32,
     /// Cores of the reactors, which are dealt out to them in turn. Empty: not pinned.
@@ -70,6 +74,7 @@ impl HostConfig {
             subsystem_nqn: subsystem_nqn.to_owned(),
             host_nqn: host_nqn.to_owned(),
             host_id,
+            keys: Keys::default(),
             lanes: 1,
             cores: Vec::new(),
             reactors: None,
@@ -110,6 +115,7 @@ impl HostConfig {
             queue_entries: self.queue_entries,
             class: self.class,
             sq_flow_control: false,
+            keys: self.keys.clone(),
         }
     }
 

@@ -4,6 +4,7 @@ use super::address::Address;
 use super::config::HostConfig;
 use super::link::LinkError;
 use roadtrain_proto::host::procedure::Failure;
+use roadtrain_proto::security::dhchap;
 use roadtrain_wire::status::Status;
 use std::io;
 use thiserror::Error;
@@ -18,6 +19,9 @@ pub enum HostError {
     /// The target refused Connect.
     #[error("{address} refuses {what}: {status}{hint}")]
     Refused { address: Address, what: String, status: Status, hint: &'static str },
+    /// One side does not believe the other.
+    #[error("{address}: {error}")]
+    Authentication { address: Address, error: dhchap::HostError },
     /// An admin command failed.
     #[error("{what} failed: {status}")]
     Command { what: &'static str, status: Status },
@@ -47,9 +51,6 @@ impl HostError {
                 let source = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
                 HostError::Lost { what, source: source.into() }
             }
-            Failure::Refused { status, .. } if status.is(Status::AUTHENTICATION_REQUIRED) => {
-                refused(config, "Connect without authentication".into(), status)
-            }
             Failure::Refused { qid, status } => {
                 let queue = if qid == 0 { "admin queue" } else { "I/O queue" };
                 refused(
@@ -57,6 +58,9 @@ impl HostError {
                     format!("Connect of the {queue} to {}", config.subsystem_nqn),
                     status,
                 )
+            }
+            Failure::Authentication { error, .. } => {
+                HostError::Authentication { address: config.address.clone(), error }
             }
             Failure::Command { what, status } => HostError::Command { what, status },
             Failure::Controller(text) => HostError::Controller(text),
@@ -98,8 +102,6 @@ fn connect_hint(status: Status) -> &'static str {
         "; is the subsystem NQN right? `roadtrain discover` lists those of a target"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
         "; it is still ending what this host had asked before, or has no controller left"
-    } else if status.is(Status::AUTHENTICATION_REQUIRED) {
-        "; it wants authentication, which this host does not do yet"
     } else {
         ""
     }

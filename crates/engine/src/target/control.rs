@@ -6,14 +6,15 @@ use super::listeners::{self, ListenSocket, Opened};
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::order::Order;
+use super::powers::{self, Powers};
 use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
-use roadtrain_proto::target::session::{Leaving, Session};
+use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
     ConfigError, Connected, ControllerView, Description, Limits, Listener, Operation, Outcome,
-    Target, TargetConfig, TargetEvent, host_name,
+    Reaction, Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
@@ -29,6 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use tracing::{info, warn};
 
+/// Random octets of an authentication: exponent, challenge and sequence number.
+const RANDOM_BYTES: usize = 64 + 64 + 4;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
 
@@ -45,6 +48,8 @@ pub(super) struct Control {
     exports: Mutex<TargetConfig<Export>>,
     /// Stores that may have another size, for the thread that looks.
     resized: Sender<Weak<OpenStore>>,
+    /// Computes what authentications need; not there before the first one.
+    powers: Mutex<Option<Powers>>,
     reactors: OnceLock<Vec<Outbox<Order>>>,
     /// When the first keep-alive timer runs out.
     timer: AtomicU64,
@@ -90,6 +95,7 @@ impl Control {
             state: Mutex::new(State { target, stores, presences: Presences::default() }),
             exports: Mutex::new(exports),
             resized,
+            powers: Mutex::new(None),
             reactors: OnceLock::new(),
             timer: AtomicU64::new(NEVER),
             watched: AtomicU64::new(NEVER),
@@ -200,7 +206,8 @@ impl Control {
         data: &[u8],
         page: &mut Vec<u8>,
     ) -> Answer {
-        if let Err(status) = session.admits(session.request(sqe)) {
+        let request = session.request(sqe);
+        if let Err(status) = session.admits(request) {
             let (opcode, state) = (format!("{:#04x}", sqe.opcode), session.state());
             info!(peer = port.peer, field = "opcode", value = opcode, %status, "refused while {state:?}");
             return Answer { completion: Some((status, 0)), ..Answer::default() };
@@ -208,6 +215,9 @@ impl Control {
         let Some(connected) = session.queue() else {
             return self.connect(now, session, port, sqe, data);
         };
+        if request == Request::Authentication && connected.asked.is_some() {
+            return self.authenticate(session, port, sqe, data, page);
+        }
         let (cntlid, qid) = (connected.cntlid, connected.qid);
         let mut state = self.lock();
         let outcome = match qid {
@@ -225,6 +235,79 @@ impl Control {
                 Answer { completion: Some((Status::SUCCESS, 0)), ends: true, ..Answer::default() }
             }
         }
+    }
+
+    /// A command of the authentication that the host was asked for.
+    fn authenticate(
+        &self,
+        session: &mut Session,
+        port: Port<'_>,
+        sqe: &Sqe,
+        data: &[u8],
+        page: &mut Vec<u8>,
+    ) -> Answer {
+        let Some(connected) = session.queue().cloned() else { return Answer::default() };
+        let was_live = session.state() == Stage::Live;
+        // A host that begins again is asked for what holds by now.
+        let asked = if was_live { self.lock().target.asked(&connected) } else { None };
+        let failed = |error: io::Error| {
+            warn!(peer = port.peer, "cannot authenticate: {error}");
+            let completion = Some((Status::INTERNAL_ERROR, 0));
+            Answer { completion, ends: true, ..Answer::default() }
+        };
+        let secret = match random::secret(RANDOM_BYTES) {
+            Ok(secret) => secret,
+            Err(error) => return failed(error),
+        };
+        let mut unused = secret.reveal();
+        let mut random = |place: &mut [u8]| {
+            let (taken, rest) = unused.split_at(place.len());
+            place.copy_from_slice(taken);
+            unused = rest;
+        };
+        let Some(authenticator) = session.authenticator() else { return Answer::default() };
+        asked.into_iter().for_each(|asked| authenticator.renew(asked));
+        let reaction = authenticator.command(sqe, data, page, &mut random);
+        let failure = authenticator.take_failure();
+        let agreed = authenticator.agreed();
+        if let Some((explanation, field)) = failure {
+            let (host, why) = (host_name(&connected.hostnqn), explanation.text());
+            warn!(peer = port.peer, host, subsystem = %connected.subnqn, qid = connected.qid, field, "not authenticated: {why}");
+        }
+        let ends = session.authenticates();
+        if !was_live && session.state() == Stage::Live {
+            let host = host_name(&connected.hostnqn);
+            info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");
+        }
+        match reaction {
+            Reaction::Answer(status) => {
+                Answer { completion: Some((status, 0)), ends, ..Answer::default() }
+            }
+            Reaction::Wait => Answer { postponed: true, ..Answer::default() },
+            Reaction::Compute(work) => match self.powers() {
+                Ok(powers) => {
+                    powers.iter().for_each(|p| p.compute(powers::source(port.peer), work.clone()));
+                    Answer { postponed: true, ..Answer::default() }
+                }
+                Err(error) => failed(error),
+            },
+        }
+    }
+
+    /// The thread that computes powers, which is there from the first authentication on.
+    fn powers(&self) -> io::Result<MutexGuard<'_, Option<Powers>>> {
+        let mut powers = self.powers.lock().unwrap_or_else(PoisonError::into_inner);
+        if powers.is_none() {
+            let reactors: Vec<_> = self.reactors.get().into_iter().flatten().cloned().collect();
+            // Commands that wait for it are tried again.
+            let done = move || {
+                for reactor in &reactors {
+                    reactor.send(Order::Settled);
+                }
+            };
+            *powers = Some(Powers::start(done)?);
+        }
+        Ok(powers)
     }
 
     fn connect(

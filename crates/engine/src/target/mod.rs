@@ -22,6 +22,7 @@ mod moves_tests;
 mod namespace;
 mod open_store;
 mod order;
+mod powers;
 mod reactor;
 mod server;
 mod stores;

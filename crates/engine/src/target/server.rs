@@ -24,7 +24,8 @@ use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place, Target, TargetConfig,
+    Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place,
+    Target, TargetConfig,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
@@ -65,8 +66,11 @@ pub struct ServerConfig {
     pub listen: Vec<SocketAddr>,
     /// Interfaces to listen on for frames, without TCP and IP.
     pub ether: Option<EtherConfig>,
-    /// What to export. Of all this only `listen` and `subsystems` change while the target runs.
+    /// What to export. Of all this only `listen`, `subsystems` and `authentication`
+    /// change while the target runs.
     pub subsystems: Vec<Subsystem>,
+    /// Which hosts authenticate.
+    pub authentication: Authentication,
     /// What controllers are granted.
     pub limits: Limits,
     /// Digests granted when asked for.
@@ -102,6 +106,7 @@ impl ServerConfig {
             listen,
             ether: None,
             subsystems,
+            authentication: Authentication::default(),
             limits: Limits::default(),
             digests: Digests { header: true, data: true },
             maxh2cdata: 1 << 20,
@@ -162,6 +167,7 @@ impl Server {
         let exports = TargetConfig {
             subsystems: config.subsystems.clone(),
             listeners: nothing.listeners_at(&config.listen),
+            authentication: config.authentication.clone(),
             limits: config.limits,
             origin: machine::machine(),
         };
@@ -203,8 +209,8 @@ impl Server {
         )
     }
 
-    /// The same, and listens at the addresses of `listen`, and nowhere else. Connections that have come at others live
-    /// on.
+    /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
+    /// Connections that have come at others, and hosts that are connected, live on.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
@@ -212,10 +218,12 @@ impl Server {
         &self,
         listen: &[SocketAddr],
         subsystems: &[Subsystem],
+        authentication: &Authentication,
     ) -> Result<Vec<Operation>, ConfigError> {
         let next = |old: &TargetConfig<Export>| {
             let (subsystems, listeners) = (subsystems.to_vec(), old.listeners_at(listen));
-            TargetConfig { subsystems, listeners, ..old.clone() }
+            let authentication = authentication.clone();
+            TargetConfig { subsystems, listeners, authentication, ..old.clone() }
         };
         self.change(|_, _| true, |old| Ok(next(old)))
     }

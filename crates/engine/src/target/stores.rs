@@ -210,6 +210,7 @@ impl Prepared {
         TargetConfig {
             subsystems: self.configs.clone(),
             listeners,
+            authentication: exports.authentication.clone(),
             limits: exports.limits,
             origin: exports.origin,
         }

@@ -94,7 +94,9 @@ fn a_configuration_keeps_the_listeners_that_it_names() {
     let any = |ips: &[&str]| -> Vec<SocketAddr> {
         ips.iter().map(|ip| format!("{ip}:0").parse().unwrap()).collect()
     };
-    let set = |ips: &[&str]| server.reconfigure(&any(ips), &exports()).unwrap().len();
+    let set = |ips: &[&str]| {
+        server.reconfigure(&any(ips), &exports(), &Default::default()).unwrap().len()
+    };
     assert_eq!(set(&["127.0.0.1"]), 0);
     assert_eq!(set(&["127.0.0.2", "127.0.0.1"]), 1);
     let second = server.addresses()[1];

@@ -537,6 +537,7 @@ impl<E: Send + 'static> Association<E> {
                 let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
                 (command.what, *qid == 0 && is_connect)
             }
+            Ask::Random { .. } | Ask::Compute(_) => ("authentication", false),
         };
         let until = now + self.config.wants.timeout;
         self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });

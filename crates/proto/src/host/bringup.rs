@@ -1,15 +1,17 @@
 //! Brings a controller up (NVMe Base 2.0, section 3.5.1) and shuts it down: Connect, enable, Identify, queues,
 //! namespaces. Each is a part of a [procedure](super::procedure).
 
+use super::authenticate;
 use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
+use crate::security::dhchap::Keys;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::{
     self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_status,
 };
 use roadtrain_wire::fabrics::{
-    CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, Property, PropertySize, cattr, property,
+    CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, cattr, property,
 };
 use roadtrain_wire::feature::{
     AsyncEvent, HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid, notice,
@@ -68,6 +70,8 @@ pub struct Wants {
     pub class: Class,
     /// Ask for SQ flow control at once; else only where the target insists on it.
     pub sq_flow_control: bool,
+    /// Keys to authenticate with. With one of the controller's it has to prove that it has the key, too.
+    pub keys: Keys,
 }
 
 /// A namespace as the host sees it.
@@ -186,11 +190,7 @@ async fn connect_queue<E>(
     if !status.is_success() {
         return Err(Failure::Refused { qid, status });
     }
-    // Bits 17 and 18 of the result ask for authentication (AUTHREQ).
-    let authreq = cqe.dw0.get() >> 17 & 3;
-    if qid == 0 && authreq != 0 && wants.subsystem_nqn != DISCOVERY_NQN {
-        return Err(Failure::Refused { qid, status: Status::AUTHENTICATION_REQUIRED });
-    }
+    authenticate::queue(driver, wants, qid, cqe.dw0.get()).await?;
     Ok(cqe)
 }
 

@@ -1,6 +1,7 @@
 //! The host's end: queue pairs, the requests of a lane, and the association that connects them.
 
 pub mod association;
+mod authenticate;
 pub mod bringup;
 pub mod overdue;
 pub mod pins;

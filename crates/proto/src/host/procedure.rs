@@ -5,6 +5,8 @@
 //! [`Procedure::poll`], does what it is asked for ([`Ask`]) in whatever way it likes, blocking or not, and gives the
 //! answer back.
 
+use crate::security::Secret;
+use crate::security::dhchap::{HostError, Work};
 use crate::time::Instant;
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -43,6 +45,10 @@ pub enum Ask {
     Open { qid: u16, entries: u16 },
     /// Run a command there.
     Run { qid: u16, command: Command },
+    /// So many random octets.
+    Random { bytes: usize },
+    /// Compute this, not on a thread that moves data.
+    Compute(Work),
 }
 
 /// What the driver answers.
@@ -55,6 +61,10 @@ pub enum Answer {
     },
     /// The command was completed.
     Completed { cqe: Cqe, data: Vec<u8> },
+    /// Random octets.
+    Random(Secret),
+    /// It was computed.
+    Computed,
 }
 
 /// Why a procedure has failed; `E` is what went wrong with a connection.
@@ -68,6 +78,8 @@ pub enum Failure<E> {
     Silent { what: &'static str },
     /// The target refuses Connect of a queue.
     Refused { qid: u16, status: Status },
+    /// One side does not believe the other.
+    Authentication { qid: u16, error: HostError },
     /// A command failed.
     Command { what: &'static str, status: Status },
     /// The controller does not become ready, or says things that make no sense.
@@ -83,6 +95,7 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
             Failure::Refused { qid, status } => {
                 write!(f, "Connect of queue {qid} refused: {status}")
             }
+            Failure::Authentication { error, .. } => error.fmt(f),
             Failure::Command { what, status } => write!(f, "{what} failed: {status}"),
             Failure::Controller(text) => f.write_str(text),
         }
@@ -149,7 +162,7 @@ impl<E> Driver<E> {
     pub async fn open(&self, qid: u16, entries: u16) -> Result<u32, Failure<E>> {
         match self.ask(Ask::Open { qid, entries }).await.map_err(Failure::Unreachable)? {
             Answer::Opened { data_bytes_max } => Ok(data_bytes_max),
-            Answer::Completed { .. } => Err(Failure::Controller("no connection".into())),
+            _ => Err(Failure::Controller("no connection".into())),
         }
     }
 
@@ -165,8 +178,31 @@ impl<E> Driver<E> {
                 data.resize(bytes as usize, 0);
                 Ok((cqe, data))
             }
-            Answer::Opened { .. } => Err(Failure::Controller("no completion".into())),
+            _ => Err(Failure::Controller("no completion".into())),
         }
+    }
+
+    /// Random octets.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub async fn random(&self, bytes: usize) -> Result<Secret, Failure<E>> {
+        let what = "random octets";
+        let answer = self.ask(Ask::Random { bytes }).await;
+        match answer.map_err(|source| Failure::Lost { what, source })? {
+            Answer::Random(octets) if octets.reveal().len() == bytes => Ok(octets),
+            _ => Err(Failure::Controller("no random octets".into())),
+        }
+    }
+
+    /// Has powers computed.
+    ///
+    /// # Errors
+    /// They cannot be.
+    pub async fn compute(&self, work: &Work) -> Result<(), Failure<E>> {
+        let what = "powers of an authentication";
+        let answer = self.ask(Ask::Compute(work.clone())).await;
+        answer.map(drop).map_err(|source| Failure::Lost { what, source })
     }
 
     /// Runs a command of the admin queue that must succeed.

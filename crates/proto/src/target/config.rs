@@ -1,5 +1,6 @@
 //! What a target exports, as its configuration says it.
 
+use super::authentication::Authentication;
 use super::block_limits::BlockLimits;
 use super::identity::NamespaceId;
 use super::operations::{ConfigError, Place};
@@ -42,6 +43,8 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub subsystems: Vec<SubsystemConfig<N>>,
     /// Where the target listens, for the discovery log.
     pub listeners: Vec<Listener>,
+    /// Which hosts authenticate.
+    pub authentication: Authentication,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
@@ -52,7 +55,8 @@ pub struct TargetConfig<N = NamespaceConfig> {
 impl<N> Default for TargetConfig<N> {
     fn default() -> Self {
         let (subsystems, listeners) = (Vec::new(), Vec::new());
-        TargetConfig { subsystems, listeners, limits: Limits::default(), origin: 0 }
+        let authentication = Authentication::default();
+        TargetConfig { subsystems, listeners, authentication, limits: Limits::default(), origin: 0 }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
 
 use super::aborts::Aborts;
+use super::authentication::Asked;
 use super::control::Target;
 use super::controller::{Controller, ControllerShared};
 use super::events::Events;
@@ -18,7 +19,8 @@ use core::mem::offset_of;
 use core::net::SocketAddr;
 use core::time::Duration;
 use roadtrain_wire::fabrics::{
-    CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX, cattr, parse_nqn,
+    AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX, cattr,
+    parse_nqn,
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -55,6 +57,8 @@ pub struct Connected {
     pub hostid: [u8; 16],
     /// What lanes and control plane share.
     pub shared: Arc<ControllerShared>,
+    /// What the host has to prove before the queue executes commands.
+    pub asked: Option<Asked>,
     /// DW0 of the completion.
     pub result: u32,
 }
@@ -182,6 +186,9 @@ impl Target {
         // The two functions above return controllers that are there.
         let missing = || ConnectRefused::new(Status::INTERNAL_ERROR, "CNTLID", cntlid);
         let controller = self.controllers.get(&cntlid).ok_or_else(missing)?;
+        let is_discovery = controller.kind == ControllerKind::Discovery;
+        let authentication = &self.config.authentication;
+        let asked = authentication.asks(&controller.hostnqn, &controller.subnqn, is_discovery);
         Ok(Connected {
             cntlid,
             qid: connect.qid,
@@ -194,7 +201,8 @@ impl Target {
             hostnqn: controller.hostnqn.clone(),
             hostid: controller.hostid,
             shared: controller.shared.clone(),
-            result: cntlid.into(),
+            result: u32::from(cntlid) | if asked.is_some() { AUTHREQ_ATR } else { 0 },
+            asked,
         })
     }
 

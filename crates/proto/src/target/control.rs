@@ -325,7 +325,8 @@ impl Target {
             | Operation::AllowHost { .. }
             | Operation::DisallowHost { .. }
             | Operation::Listen(_)
-            | Operation::Unlisten(_) => {}
+            | Operation::Unlisten(_)
+            | Operation::SetAuthentication(_) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use roadtrain_wire::fabrics::{Property, fctype};
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 
-/// Executes a fabrics command. Authentication is not offered, so its commands are unknown here.
+/// Executes a fabrics command. Those of authentication come here when the host was not asked for it: they are unknown.
 pub(super) fn execute(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     let sqe = context.sqe;
     let is_admin = context.qid == 0;

@@ -26,6 +26,7 @@ mod aborts;
 mod admin;
 mod admission;
 mod appearance;
+mod authentication;
 mod block_limits;
 mod config;
 mod connect;
@@ -54,6 +55,7 @@ mod target_event;
 
 pub use admin::Outcome;
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
+pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
 pub use block_limits::BlockLimits;
 pub use config::{
     Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,

@@ -296,6 +296,7 @@ mod tests {
             subnqn: "nqn.x:s".into(),
             hostnqn: HOST.into(),
             hostid: [0; 16],
+            asked: None,
             shared: Arc::default(),
             result: 0,
         }

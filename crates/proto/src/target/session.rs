@@ -12,7 +12,7 @@ use super::io::IoCommand;
 use super::presence::{Presence, Presences};
 use super::stability::User;
 pub use super::state::{Request, State};
-use super::{Connected, Target, Usage};
+use super::{Authenticator, Connected, Target, Usage, Verdict};
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::fabrics::fctype;
@@ -26,18 +26,17 @@ use std::sync::Arc;
 pub struct Settings {
     /// They are secured before their first PDU.
     pub secures: bool,
-    /// Their hosts prove who they are before their queues execute commands.
-    pub authenticates: bool,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Session {
     state: State,
-    settings: Settings,
     /// The queue is an I/O queue.
     is_io: bool,
     connected: Option<Connected>,
+    /// The proof that its host is asked for.
+    authenticator: Option<Box<Authenticator>>,
     /// The controller as stores know it.
     user: Option<Arc<User>>,
     /// Of the host, known even when the controller is gone.
@@ -87,9 +86,9 @@ impl Session {
     pub fn new(settings: Settings) -> Self {
         Session {
             state: if settings.secures { State::Securing } else { State::Initializing },
-            settings,
             is_io: false,
             connected: None,
+            authenticator: None,
             user: None,
             presence: None,
             given_up_by: None,
@@ -128,9 +127,10 @@ impl Session {
     pub fn connected(&mut self, connected: Connected, presence: Presence) {
         self.is_io = connected.qid > 0;
         self.user = Some(Arc::new(connected.user()));
+        self.authenticator = connected.asked.as_ref().map(Authenticator::new).map(Box::new);
         (self.connected, self.presence, self.connecting) = (Some(connected), Some(presence), None);
         self.step(State::Connecting, State::Authenticating);
-        if !self.settings.authenticates {
+        if self.authenticator.is_none() {
             self.authenticated();
         }
     }
@@ -138,6 +138,25 @@ impl Session {
     /// The host has proved who it is.
     pub fn authenticated(&mut self) {
         self.step(State::Authenticating, State::Live);
+    }
+
+    /// The proof that its host is asked for.
+    pub fn authenticator(&mut self) -> Option<&mut Authenticator> {
+        self.authenticator.as_deref_mut()
+    }
+
+    /// An authentication has gone on: whether the connection ends, as the host is not who it says. One that was
+    /// authenticated before, and begins again, ends at once; another is to hear why.
+    pub fn authenticates(&mut self) -> bool {
+        let Some(authenticator) = &self.authenticator else { return false };
+        let has_failed = authenticator.verdict() == Some(Verdict::Failed);
+        let ends = has_failed || (authenticator.has_refused() && self.state == State::Live);
+        if authenticator.verdict() == Some(Verdict::Authenticated) {
+            self.authenticated();
+        } else if ends {
+            self.quiesce();
+        }
+        ends
     }
 
     /// The controller shuts down: nothing more is executed.

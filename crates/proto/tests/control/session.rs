@@ -1,9 +1,10 @@
 //! Every state of a connection x every PDU and every command: what may be. The snapshots are the specification of it.
 
 use crate::script::{HOST, HOSTID, NQN, Script, connect_sqe};
-use roadtrain_proto::target::Connected;
+use roadtrain_proto::security::dhchap::{Keys, Offer};
 use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::session::{Request, Session, Settings, State};
+use roadtrain_proto::target::{Asked, Connected};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{ConnectData, fctype};
 use roadtrain_wire::pdu::PduType;
@@ -33,11 +34,18 @@ fn queue(qid: u16) -> Connected {
     script.connect(connect_sqe(qid, 31), &data).unwrap()
 }
 
+/// The host is asked for a proof.
+fn asked() -> Asked {
+    let parties = Keys::default().parties(HOST, NQN);
+    Asked { parties, offer: Offer::default() }
+}
+
 /// A session that has gone through what leads to the state.
 fn session_in(state: State, qid: u16) -> Session {
-    let mut session = Session::new(Settings { secures: true, authenticates: true });
+    let mut session = Session::new(Settings { secures: true });
     let connect = |session: &mut Session| {
-        let connected = queue(qid);
+        let mut connected = queue(qid);
+        connected.asked = Some(asked());
         let mut presences = Presences::<u32>::default();
         let presence = presences.enter(Instant(0), &connected, Some(1));
         session.connected(connected, presence);

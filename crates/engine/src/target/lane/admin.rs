@@ -3,6 +3,7 @@
 use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
 use roadtrain_proto::target::Connected;
+use roadtrain_proto::target::session::Session;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
@@ -46,7 +47,7 @@ impl TargetLane {
         shared.page = page;
         if answer.ends && self.transport.ends_at_once(shared.now) {
             self.end_turn(shared)?;
-            return Err(LaneError::Ended("disconnected by the host"));
+            return Err(LaneError::Ended(why_ended(&self.session)));
         }
         Ok(())
     }
@@ -82,5 +83,13 @@ impl TargetLane {
         if let Some(slot) = self.transport.slot_of(cid) {
             self.transport.respond(now, slot, status, result);
         }
+    }
+}
+
+/// Why the connection ends after an answer.
+fn why_ended(session: &Session) -> &'static str {
+    match session.queue() {
+        Some(_) => "not authenticated",
+        None => "disconnected by the host",
     }
 }

@@ -20,7 +20,7 @@ pub use controller::{Controller, Progress, State};
 pub use group::{Group, Powers, Work};
 pub use host::{Challenged, Host, HostError};
 
-use super::{Hash, Secret};
+use super::{DhchapKey, Hash, Secret};
 
 /// Hashes and groups that may be negotiated, the best first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,28 @@ pub struct Parties {
     pub host_key: Option<Secret>,
     /// The controller's. A host that has it accepts no controller without it.
     pub controller_key: Option<Secret>,
+}
+
+/// The keys of both sides, as far as this end has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The host's.
+    pub host: Option<DhchapKey>,
+    /// The controller's.
+    pub controller: Option<DhchapKey>,
+}
+
+impl Keys {
+    /// The two that authenticate, with the secrets that the keys are for them.
+    #[must_use]
+    pub fn parties(&self, hostnqn: &str, subnqn: &str) -> Parties {
+        Parties {
+            hostnqn: hostnqn.to_owned(),
+            subnqn: subnqn.to_owned(),
+            host_key: self.host.as_ref().map(|key| key.transform(hostnqn)),
+            controller_key: self.controller.as_ref().map(|key| key.transform(subnqn)),
+        }
+    }
 }
 
 /// Fills a place with random octets.

@@ -168,8 +168,9 @@ where
     B: DerefMut<Target = [u8]>,
     E: Environment<N, B>,
 {
-    // Bit 1 of an opcode says that data goes to the host; no fabrics command that there is does that.
-    let returns_data = sqe.opcode & 2 != 0 && sqe.opcode != opcode::FABRICS;
+    // Bit 1 of an opcode (of FCTYPE for fabrics) says that data goes to the host.
+    let direction = if sqe.opcode == opcode::FABRICS { sqe.fctype() } else { sqe.opcode };
+    let returns_data = direction & 2 != 0;
     let bytes = sqe.sgl.length.get();
     let fits = bytes <= E::BUFFER_BYTES_MAX;
     if returns_data && fits && env.session().queue().is_some() { bytes } else { 0 }

@@ -17,6 +17,8 @@ pub enum Place {
     Host(String, String),
     /// An address.
     Listener(SocketAddr),
+    /// Which hosts authenticate.
+    Authentication,
 }
 
 impl Place {
@@ -36,6 +38,7 @@ impl fmt::Display for Place {
             Place::Subsystem(nqn) => write!(f, "subsystem {nqn}"),
             Place::Namespace(nqn, nsid) => write!(f, "namespace {nsid} of {nqn}"),
             Place::Host(nqn, host) => write!(f, "host {host} of {nqn}"),
+            Place::Authentication => f.write_str("authentication"),
             Place::Listener(address) => write!(f, "listener {address}"),
         }
     }

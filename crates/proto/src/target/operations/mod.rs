@@ -11,6 +11,7 @@ mod error;
 
 pub use error::{ConfigError, Place};
 
+use super::authentication::Authentication;
 use super::config::{
     Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, check_host,
     check_namespace,
@@ -74,6 +75,8 @@ pub enum Operation<N = NamespaceConfig> {
     Listen(Listener),
     /// Takes no more connections at an address; those that there are live on.
     Unlisten(Listener),
+    /// Asks hosts for authentication as this says, when they connect and when they begin again.
+    SetAuthentication(Authentication),
 }
 
 impl<N: Description> Operation<N> {
@@ -97,6 +100,7 @@ impl<N: Description> Operation<N> {
             Operation::Listen(listener) | Operation::Unlisten(listener) => {
                 Place::Listener(listener.address)
             }
+            Operation::SetAuthentication(_) => Place::Authentication,
         }
     }
 }
@@ -120,6 +124,7 @@ impl<N: Description> fmt::Display for Operation<N> {
             Operation::AllowAnyHost { allow: false, .. } => "only named hosts allowed",
             Operation::AllowHost { .. } => "allowed",
             Operation::DisallowHost { .. } => "not allowed any more",
+            Operation::SetAuthentication(_) => "other keys or requirements",
         };
         write!(f, "{}: {what}", self.place())
     }
@@ -156,6 +161,10 @@ impl<N: Description> TargetConfig<N> {
             Operation::Unlisten(listener) => {
                 let at = self.listeners.iter().position(|other| other == listener);
                 self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
+                Ok(())
+            }
+            Operation::SetAuthentication(authentication) => {
+                self.authentication = authentication.clone();
                 Ok(())
             }
             Operation::SetSubsystem { nqn, .. }
@@ -235,7 +244,8 @@ impl<N: Description> SubsystemConfig<N> {
             Operation::AddSubsystem(_)
             | Operation::RemoveSubsystem { .. }
             | Operation::Listen(_)
-            | Operation::Unlisten(_) => {}
+            | Operation::Unlisten(_)
+            | Operation::SetAuthentication(_) => {}
         }
         Ok(())
     }
@@ -265,6 +275,10 @@ impl<N: Description> TargetConfig<N> {
         let mut operations = Vec::new();
         let gone = self.listeners.iter().filter(|listener| !wanted.listeners.contains(listener));
         operations.extend(gone.map(|listener| Operation::Unlisten(*listener)));
+        // Before anything new can be reached.
+        if self.authentication != wanted.authentication {
+            operations.push(Operation::SetAuthentication(wanted.authentication.clone()));
+        }
         let gone = old.keys().filter(|nqn| !new.contains(*nqn));
         operations.extend(gone.map(|nqn| Operation::RemoveSubsystem { nqn: (*nqn).to_owned() }));
         let both = || {

@@ -1,0 +1,131 @@
+//! Keys of authentication: from options and files to the engine.
+
+use super::file;
+use crate::args::{GroupName, HashName, KeyArgs, SecurityArgs};
+use crate::config::HostSpec;
+use crate::failure::{Failure, Outcome};
+use crate::identity::check_nqn;
+use roadtrain_proto::security::DhchapKey;
+use roadtrain_proto::security::dhchap::{Keys, Offer};
+use roadtrain_proto::target::Authentication;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Whom a target asks for authentication, and what may be negotiated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthenticationSpec {
+    /// Hosts without a key are refused.
+    pub required: bool,
+    /// Hashes, the best first; none: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hashes: Vec<HashName>,
+    /// Groups, the best first; none: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupName>,
+}
+
+impl AuthenticationSpec {
+    /// As the command line says it.
+    pub(crate) fn of(args: &SecurityArgs) -> Self {
+        AuthenticationSpec {
+            required: args.require_auth,
+            hashes: args.dhchap_hash.clone(),
+            groups: args.dhchap_dhgroup.clone(),
+        }
+    }
+
+    /// With the keys of `hosts`, which are read from their files.
+    ///
+    /// # Errors
+    /// A key that cannot be read, or is none.
+    pub(crate) fn read(&self, hosts: &[HostSpec]) -> Outcome<Authentication> {
+        let mut offer = Offer::default();
+        if !self.hashes.is_empty() {
+            offer.hashes = self.hashes.iter().map(|hash| hash.hash()).collect();
+        }
+        if !self.groups.is_empty() {
+            offer.groups = self.groups.iter().map(|group| group.group()).collect();
+        }
+        let mut keys = BTreeMap::new();
+        for HostSpec { nqn, dhchap_key, dhchap_ctrl_key, .. } in hosts {
+            let host = key(&format!("dhchap_key of host {nqn}"), dhchap_key.as_deref())?;
+            let what = format!("dhchap_ctrl_key of host {nqn}");
+            let controller = key(&what, dhchap_ctrl_key.as_deref())?;
+            if host.is_some() {
+                keys.insert(nqn.clone(), Keys { host, controller });
+            }
+        }
+        Ok(Authentication { required: self.required, offer, keys })
+    }
+}
+
+fn key(what: &str, file: Option<&str>) -> Outcome<Option<DhchapKey>> {
+    let Some(file) = file else { return Ok(None) };
+    let line = file::line(what, file)?;
+    let wrong = |error| Failure::usage(format!("{what}: {}: {error}", file::name(file)));
+    DhchapKey::parse(&line).map(Some).map_err(wrong)
+}
+
+/// The hosts that options `HOSTNQN=FILE` name, with their files.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub(crate) fn hosts(args: &SecurityArgs) -> Result<Vec<HostSpec>, String> {
+    let mut hosts = BTreeMap::<String, HostSpec>::new();
+    for (option, files) in
+        [("--dhchap-key", &args.dhchap_key), ("--dhchap-ctrl-key", &args.dhchap_ctrl_key)]
+    {
+        for entry in files {
+            let hint = || format!("{option} {entry}: write HOSTNQN=FILE");
+            let (nqn, file) = entry.split_once('=').ok_or_else(hint)?;
+            let host = hosts.entry(nqn.to_owned()).or_default();
+            host.nqn = nqn.to_owned();
+            let place = match option {
+                "--dhchap-key" => &mut host.dhchap_key,
+                _ => &mut host.dhchap_ctrl_key,
+            };
+            if place.replace(file.to_owned()).is_some() {
+                return Err(format!("{option}: {nqn} has two keys"));
+            }
+        }
+    }
+    Ok(hosts.into_values().collect())
+}
+
+/// Checks what does not need the files.
+///
+/// # Errors
+/// What is wrong first.
+pub(crate) fn check(spec: &AuthenticationSpec, hosts: &[HostSpec]) -> Result<(), String> {
+    for (at, host) in hosts.iter().enumerate() {
+        check_nqn(&host.nqn).map_err(|error| format!("host: {error}"))?;
+        if hosts[..at].iter().any(|other| other.nqn == host.nqn) {
+            return Err(format!("host {} is there twice", host.nqn));
+        }
+        if host.dhchap_ctrl_key.is_some() && host.dhchap_key.is_none() {
+            return Err(format!(
+                "host {}: the target proves who it is only to a host that does, too: add its dhchap_key",
+                host.nqn
+            ));
+        }
+    }
+    let has_keys = hosts.iter().any(|host| host.dhchap_key.is_some());
+    if spec != &AuthenticationSpec::default() && !has_keys {
+        return Err(
+            "authentication without a key lets nobody in: add a host with a dhchap_key".into()
+        );
+    }
+    Ok(())
+}
+
+/// What a host authenticates with.
+///
+/// # Errors
+/// A key that cannot be read, or is none.
+pub(crate) fn of_host(args: &KeyArgs) -> Outcome<Keys> {
+    Ok(Keys {
+        host: key("--dhchap-secret", args.dhchap_secret.as_deref())?,
+        controller: key("--dhchap-ctrl-secret", args.dhchap_ctrl_secret.as_deref())?,
+    })
+}

@@ -1,0 +1,141 @@
+//! In-band authentication over loopback: who is let in, who is not, and what each side says.
+
+use crate::harness::*;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, HostConfig, HostError, discover};
+use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
+use roadtrain_proto::security::{DhchapKey, Hash};
+use roadtrain_proto::target::Authentication;
+use roadtrain_wire::auth::Explanation;
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use std::collections::BTreeMap;
+
+fn key(octet: u8) -> Option<DhchapKey> {
+    Some(DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap())
+}
+
+/// The host's key is 1, the target's 2.
+fn both() -> Keys {
+    Keys { host: key(1), controller: key(2) }
+}
+
+fn authentication(required: bool, offer: Offer) -> Authentication {
+    Authentication { required, offer, keys: BTreeMap::from([(HOST_NQN.to_owned(), both())]) }
+}
+
+fn start(required: bool, offer: Offer, reactor_count: usize) -> Server {
+    let config = server_config(vec![memory(1, MIB, 512)]);
+    let authentication = authentication(required, offer);
+    let cores = reactors(reactor_count);
+    Server::start(ServerConfig { authentication, cores, ..config }).unwrap()
+}
+
+fn config(server: &Server, keys: Keys) -> HostConfig {
+    HostConfig { keys, lanes: 2, ..host_config(address(server)) }
+}
+
+fn refusal(config: HostConfig) -> dhchap::HostError {
+    match Client::connect(config) {
+        Err(HostError::Authentication { error, .. }) => error,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is let in"),
+    }
+}
+
+#[test]
+fn hosts_with_the_right_keys_work_in_every_hash_and_group() {
+    for hash in Hash::ALL {
+        for group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072] {
+            let server = start(true, Offer { hashes: vec![hash], groups: vec![group] }, 2);
+            for controller in [None, key(2)] {
+                let keys = Keys { host: key(1), controller };
+                let client = Client::connect(config(&server, keys)).unwrap();
+                client.write(1, 0, pattern(4096, 1), false).unwrap();
+                let read = client.read(1, 0, Buffer::alloc(4096)).unwrap();
+                assert!(*read == *pattern(4096, 1));
+            }
+            assert_nothing_left(&server);
+        }
+    }
+}
+
+#[test]
+fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
+    let server = start(false, Offer::default(), 1);
+    let refused = |keys| refusal(config(&server, keys));
+    let wrong = Keys { host: key(9), controller: None };
+    assert_eq!(refused(wrong), dhchap::HostError::Refused(Explanation::Failed));
+    assert_eq!(refused(Keys::default()), dhchap::HostError::NoKey);
+    let other_target = refused(Keys { host: key(1), controller: key(9) });
+    assert!(
+        matches!(other_target, dhchap::HostError::Refuses(Explanation::Failed, _)),
+        "{other_target}"
+    );
+    assert_nothing_left(&server);
+}
+
+/// A target that asks for nothing is not believed by a host that was told to have it prove who it is.
+#[test]
+fn a_target_that_does_not_authenticate_is_refused() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    assert_eq!(refusal(config(&server, both())), dhchap::HostError::NotAsked);
+    // A host that only offers its own proof is not asked for it.
+    let keys = Keys { host: key(1), controller: None };
+    assert!(Client::connect(config(&server, keys)).is_ok());
+}
+
+/// Where authentication is required, hosts without a key are told no more than those with a wrong one; discovery tells
+/// them nothing, either.
+#[test]
+fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
+    let stranger = |server: &Server, keys| {
+        let host_nqn = "nqn.2024-01.test:stranger".to_owned();
+        HostConfig { host_nqn, ..config(server, keys) }
+    };
+    let open = start(false, Offer::default(), 1);
+    assert!(Client::connect(stranger(&open, Keys::default())).is_ok());
+    let server = start(true, Offer::default(), 1);
+    let keys = || Keys { host: key(1), controller: None };
+    let failed = dhchap::HostError::Refused(Explanation::Failed);
+    assert_eq!(refusal(stranger(&server, keys())), failed);
+    let discovery = |config: HostConfig| {
+        discover(&HostConfig { subsystem_nqn: DISCOVERY_NQN.to_owned(), lanes: 0, ..config })
+    };
+    assert!(discovery(stranger(&server, keys())).is_err());
+    assert!(discovery(config(&server, Keys::default())).is_err());
+    let (_, entries) = discovery(config(&server, keys())).unwrap();
+    assert!(entries.iter().any(|entry| entry.subnqn() == Some(NQN)));
+}
+
+/// Keys change while the target runs: who is connected stays, who connects needs the new one.
+#[test]
+fn keys_change_while_hosts_are_connected() {
+    let server = start(true, Offer::default(), 1);
+    let client = Client::connect(config(&server, both())).unwrap();
+    let keys = Keys { host: key(5), controller: key(6) };
+    let authentication = Authentication {
+        keys: BTreeMap::from([(HOST_NQN.to_owned(), keys.clone())]),
+        ..authentication(true, Offer::default())
+    };
+    let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    let changes = server.reconfigure(&listen, &subsystems, &authentication).unwrap();
+    let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["authentication: other keys or requirements"]);
+    client.write(1, 0, pattern(4096, 3), false).unwrap();
+    assert_eq!(refusal(config(&server, both())), dhchap::HostError::Refused(Explanation::Failed));
+    assert!(Client::connect(config(&server, keys)).is_ok());
+}
+
+/// Sixteen at once, all of whose powers one thread computes.
+#[test]
+fn many_hosts_authenticate_at_once() {
+    let server = start(true, Offer { groups: vec![Group::Ffdhe2048], ..Offer::default() }, 2);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| drop(Client::connect(config(&server, both())).unwrap()));
+        }
+    });
+    assert_nothing_left(&server);
+}
