@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-const fn ns(ns: u64) -> Duration {
+pub const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 

@@ -20,8 +20,10 @@ const TRIPS_US: [f64; 4] = [0.0, 5.0, 25.0, 100.0];
 const STORES: [(u64, usize); 9] =
     [(0, 1), (20, 1), (20, 8), (20, 64), (20, 256), (100, 1), (100, 16), (100, 64), (100, 256)];
 const OPERATIONS: [Operations; 3] = [Operations::Reads, Operations::Writes, Operations::Mix];
-const DEPTHS: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 511];
-const PERCENTS: [u32; 5] = [5, 25, 50, 80, 95];
+const DEPTHS: [u32; 14] = [1, 2, 3, 4, 6, 8, 16, 24, 32, 64, 96, 128, 256, 511];
+const PERCENTS: [u32; 7] = [5, 10, 25, 50, 70, 80, 95];
+const STEPS: [(u32, u32); 5] = [(1, 8), (1, 32), (1, 128), (4, 64), (16, 256)];
+const BURSTS: [usize; 4] = [4, 8, 32, 64];
 
 /// What every run begins with is not measured.
 const BEGINNING: Duration = Duration::from_millis(10);
@@ -37,10 +39,21 @@ enum Form {
     Depth(u32),
     /// Percent of the most that any fixed policy does with 256 in flight.
     Open(u32),
-    /// One in flight and so many, in turn.
-    Steps(u32),
+    /// So few in flight and so many, in turn.
+    Steps(u32, u32),
     /// So many together each millisecond.
     Bursts(usize),
+}
+
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Form::Depth(_) => "closed loops",
+            Form::Open(_) => "open loops",
+            Form::Steps(..) => "steps",
+            Form::Bursts(_) => "bursts",
+        }
+    }
 }
 
 /// A machine and what it is to do.
@@ -57,10 +70,11 @@ struct Point {
 }
 
 /// How `auto` did at a point.
+#[derive(Clone, Copy)]
 struct Verdict {
     point: Point,
     best: &'static str,
-    /// Of the best, and of `auto`: kIOPS, 99th percentile of latencies in us, busy us of both ends for each request.
+    /// [`Point::figures`] of the best and of `auto`.
     of_best: [f64; 3],
     of_auto: [f64; 3],
 }
@@ -77,8 +91,11 @@ impl Point {
         let form = match random.next() % 10 {
             0..6 => Form::Depth(pick(random, &DEPTHS)),
             6..8 => Form::Open(pick(random, &PERCENTS)),
-            8 => Form::Steps(pick(random, &[8, 32, 128])),
-            _ => Form::Bursts(pick(random, &[8, 64])),
+            8 => {
+                let (low, high) = pick(random, &STEPS);
+                Form::Steps(low, high)
+            }
+            _ => Form::Bursts(pick(random, &BURSTS)),
         };
         Point {
             wake_up_us: pick(random, &WAKE_UPS_US),
@@ -127,8 +144,8 @@ impl Point {
                 let measured = start..start + length.clamp(MEASURED_MIN, MEASURED_MAX * 2);
                 (Load::random_rate(rate, measured.end), measured)
             }
-            Form::Steps(depth) => {
-                let depths = [1, depth].into_iter().cycle().take(8);
+            Form::Steps(low, high) => {
+                let depths = [low, high].into_iter().cycle().take(8);
                 (Load::depths(5, depths), ms(10)..ms(40))
             }
             Form::Bursts(size) => {
@@ -144,16 +161,20 @@ impl Point {
     }
 
     /// The best fixed policy of a closed load has the most throughput, that of an open one the least p99.
+    /// kIOPS, 99th percentile of latencies in us, busy us of both ends for each request.
+    fn figures(&self, policy: PolicyConfig, load: &(Load, Range<Instant>)) -> [f64; 3] {
+        let outcome = self.run(policy, load);
+        let iops = outcome.iops(&outcome.measured);
+        let span = outcome.measured.end.since(outcome.measured.start).as_secs_f64();
+        let busy = (outcome.host.busy + outcome.target.busy).as_secs_f64();
+        let p99 = outcome.latency_us(&outcome.measured).1;
+        [iops / 1000.0, p99, busy * 1e6 / (iops * span).max(1.0)]
+    }
+
     fn verdict(&self) -> Verdict {
         let load = self.load();
-        let figures = policies().into_iter().map(|(name, policy)| {
-            let outcome = self.run(policy, &load);
-            let iops = outcome.iops(&outcome.measured);
-            let span = outcome.measured.end.since(outcome.measured.start).as_secs_f64();
-            let busy = (outcome.host.busy + outcome.target.busy).as_secs_f64();
-            let p99 = outcome.latency_us(&outcome.measured).1;
-            (name, [iops / 1000.0, p99, busy * 1e6 / (iops * span).max(1.0)])
-        });
+        let figures = policies().into_iter();
+        let figures = figures.map(|(name, policy)| (name, self.figures(policy, &load)));
         let (auto, fixed): (Vec<_>, Vec<_>) = figures.partition(|(name, _)| *name == AUTO);
         let is_open = matches!(self.form, Form::Open(_) | Form::Bursts(_));
         let worth = |of: &[f64; 3]| if is_open { -of[1] } else { of[0] };
@@ -165,17 +186,15 @@ impl Point {
 }
 
 impl Verdict {
-    fn throughput(&self) -> f64 {
-        self.of_auto[0] / self.of_best[0]
-    }
-
-    fn p99(&self) -> f64 {
-        self.of_auto[1] / self.of_best[1]
+    /// Throughput and p99 as parts of the best's.
+    fn ratios(&self, of: [f64; 3]) -> [f64; 2] {
+        [of[0] / self.of_best[0], of[1] / self.of_best[1]]
     }
 
     fn row(&self) -> String {
         let Point { wake_up_us, send_us, pdu_us, trip_us, store, one_core, operations, form } =
             self.point;
+        let [throughput, p99] = self.ratios(self.of_auto);
         let machine = format!("{wake_up_us:3} {send_us:3} {pdu_us:3} {trip_us:3}");
         let store = format!("{:3}x{:<3}", store.0, store.1);
         let cores = if one_core { 1 } else { 2 };
@@ -189,8 +208,8 @@ impl Verdict {
             self.of_auto[0],
             self.of_auto[1],
             self.of_auto[2],
-            self.throughput(),
-            self.p99(),
+            throughput,
+            p99,
         )
     }
 }
@@ -199,7 +218,7 @@ fn show(form: Form) -> String {
     match form {
         Form::Depth(depth) => format!("{depth}"),
         Form::Open(percent) => format!("{percent} %"),
-        Form::Steps(depth) => format!("1..{depth}"),
+        Form::Steps(low, high) => format!("{low}..{high}"),
         Form::Bursts(size) => format!("{size} a ms"),
     }
 }
@@ -218,39 +237,51 @@ fn sample(count: usize) -> Vec<Verdict> {
     })
 }
 
-/// What part of the points lies within the bars, and where the others lie.
-fn summary(verdicts: &[Verdict]) -> String {
-    let mut text = String::new();
-    let part = |is_in: &dyn Fn(&Verdict) -> bool| {
-        let count = verdicts.iter().filter(|verdict| is_in(verdict)).count();
-        count as f64 * 100.0 / verdicts.len() as f64
-    };
-    let mut throughput: Vec<_> = verdicts.iter().map(Verdict::throughput).collect();
-    let mut p99: Vec<_> = verdicts.iter().map(Verdict::p99).collect();
+/// What part of the points lies within the bars, and where the others lie: ratios of throughput and p99.
+fn summary(verdicts: &[Verdict], ratios: fn(&Verdict) -> [f64; 2]) -> String {
+    let [mut throughput, mut p99] = [0, 1].map(|which| {
+        let ratios = verdicts.iter().map(|verdict| ratios(verdict)[which]);
+        ratios.collect::<Vec<_>>()
+    });
     throughput.sort_by(f64::total_cmp);
     p99.sort_by(|a, b| b.total_cmp(a));
+    let part = |ratios: &[f64], is_in: &dyn Fn(f64) -> bool| {
+        let count = ratios.iter().filter(|&&ratio| is_in(ratio)).count();
+        count as f64 * 100.0 / verdicts.len() as f64
+    };
     let mean = |ratios: &[f64]| {
         let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
         (sum / ratios.len() as f64).exp()
     };
     let at = |ratios: &[f64], percent: usize| ratios[ratios.len() * percent / 100];
-    writeln!(
-        text,
+    format!(
         "throughput: at least 0.97 at {:.0} %, 0.90 at {:.0} % of {} points; least {:.2}, 5 % below {:.2}, mean {:.3}\n\
-         p99:        at most  1.05 at {:.0} %, 1.25 at {:.0} %; most {:.2}, 5 % above {:.2}, mean {:.3}",
-        part(&|v| v.throughput() >= 0.97),
-        part(&|v| v.throughput() >= 0.90),
+         p99:        at most  1.05 at {:.0} %, 1.25 at {:.0} %; most {:.2}, 5 % above {:.2}, mean {:.3}\n",
+        part(&throughput, &|ratio| ratio >= 0.97),
+        part(&throughput, &|ratio| ratio >= 0.90),
         verdicts.len(),
         throughput[0],
         at(&throughput, 5),
         mean(&throughput),
-        part(&|v| v.p99() <= 1.05),
-        part(&|v| v.p99() <= 1.25),
+        part(&p99, &|ratio| ratio <= 1.05),
+        part(&p99, &|ratio| ratio <= 1.25),
         p99[0],
         at(&p99, 5),
         mean(&p99),
     )
-    .expect("a string");
+}
+
+/// By the form of their loads.
+fn summaries(verdicts: &[Verdict]) -> String {
+    let of_auto = |verdict: &Verdict| verdict.ratios(verdict.of_auto);
+    let mut text = summary(verdicts, of_auto);
+    for name in ["closed loops", "open loops", "steps", "bursts"] {
+        let of_form = verdicts.iter().filter(|verdict| verdict.point.form.name() == name);
+        let of_form: Vec<_> = of_form.copied().collect();
+        if !of_form.is_empty() {
+            write!(text, "\n{name}\n{}", summary(&of_form, of_auto)).expect("a string");
+        }
+    }
     text
 }
 
@@ -259,7 +290,7 @@ fn table(verdicts: &[Verdict]) -> String {
         "auto beside the best fixed policy. us of a wake-up, a send, a PDU, a trip | store (us x parallel), cores | load |\n\
          the best: kIOPS, p99 (us), busy us of both ends for each request | auto: the same | ratios of kIOPS, p99\n\n",
     );
-    text += &summary(verdicts);
+    text += &summaries(verdicts);
     text += "\n";
     for verdict in verdicts {
         writeln!(text, "{}", verdict.row()).expect("a string");

@@ -7,9 +7,11 @@
 
 mod costs;
 mod cpu;
+mod fit;
 mod grid;
 mod host;
 mod load;
+mod open;
 mod run;
 mod step;
 mod table;
