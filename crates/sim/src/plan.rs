@@ -231,7 +231,8 @@ pub struct Plan {
 /// A wrong target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// It does not hold new associations back until what old ones have started has ended.
+    /// It does not hold new associations back until what old ones have started has ended, nor does it reset those that
+    /// the host names.
     NoFence,
     /// It answers a flush at once.
     IdleFlush,

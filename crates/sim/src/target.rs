@@ -338,6 +338,7 @@ impl<T: Transport> Target<T> {
     /// Ends lanes that their hosts have lost, then tries Connects again that waited for it.
     fn connect_again(&mut self, now: Instant, network: &mut T) {
         loop {
+            self.follow_events(now, network);
             for host in std::mem::take(&mut self.sweeps) {
                 let is_lost = |&(&conn, lane): &(&ConnId, &Lane<T::Target>)| {
                     lane.session.presence().is_some_and(|presence| *presence.hostnqn == *host)
@@ -396,7 +397,8 @@ impl<T: Transport> Target<T> {
                 }
             }
             (None, Some((_, 0)))
-                if self.plan.sabotage == Some(Sabotage::NoReset) && is_reset(sqe) =>
+                if matches!(self.plan.sabotage, Some(Sabotage::NoFence | Sabotage::NoReset))
+                    && is_reset(sqe) =>
             {
                 Some((Status::SUCCESS, IMMEDIATE.into()))
             }
@@ -454,7 +456,8 @@ impl<T: Transport> Target<T> {
                 lane.session.answered();
                 return Some((Status::CONNECT_CONTROLLER_BUSY, 0));
             }
-            Verdict::Sweep(host) => {
+            Verdict::Sweep(host, lost) => {
+                lost.into_iter().for_each(|cntlid| self.control.end_queues(cntlid));
                 self.sweeps.push(host.to_owned());
                 return None;
             }
@@ -500,7 +503,7 @@ impl<T: Transport> Target<T> {
                     self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
                     let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
                     let lane = self.lanes.get_mut(&conn).expect("just found");
-                    lane.session.forgotten(reason == CloseReason::ControllerReset);
+                    lane.session.forgotten(reason);
                     self.close(now, network, conn, false);
                 }
                 TargetEvent::Abort { cntlid, qid, cid, id } => {

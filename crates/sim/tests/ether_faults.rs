@@ -10,7 +10,7 @@ use roadtrain_sim::ether::run_changed;
 use roadtrain_sim::plan::{Fault, Plan, Sabotage};
 use roadtrain_sim::scenario::{
     Scenario, forgetting, half_open, killing, lost_resets, pausing, replaced, resizing, stalling,
-    starving,
+    starving, unheard, unheard_stalling,
 };
 use roadtrain_sim::world::Summary;
 
@@ -81,6 +81,18 @@ fn silence_on_all_links_is_survived() {
 fn ends_that_only_one_end_hears_of_are_survived() {
     let Some(sum) = sum(60, lost_resets) else { return };
     assert!(sum.past.retries > 100 && sum.fence.busy > 0, "{sum:?}");
+}
+
+#[test]
+fn what_a_lost_controller_has_not_read_is_never_executed() {
+    let Some(sum) = sum(60, unheard) else { return };
+    assert!(sum.past.fenced > 100 && sum.tally.succeeded > 3_000, "{sum:?}");
+}
+
+#[test]
+fn what_a_lost_controller_has_in_its_store_is_waited_for() {
+    let Some(sum) = sum(60, unheard_stalling) else { return };
+    assert!(sum.past.fenced > 100 && sum.tally.succeeded > 3_000, "{sum:?}");
 }
 
 #[test]

@@ -325,8 +325,10 @@ impl Control {
         let mut state = self.lock();
         match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
             Verdict::Go => {}
-            Verdict::Sweep(hostnqn) => {
+            Verdict::Sweep(hostnqn, lost) => {
+                lost.into_iter().for_each(|cntlid| state.target.end_queues(cntlid));
                 self.broadcast(|| Order::Sweep(hostnqn.into()));
+                self.publish(state);
                 return Answer { postponed: true, ..Answer::default() };
             }
             Verdict::Ask(hostnqn) => {

@@ -114,6 +114,18 @@ impl Target {
         }
     }
 
+    /// The host has ended a connection of the controller: it ends all of them, though the target may not have heard of
+    /// the others. The I/O queues are given up; the admin queue may still shut the controller down.
+    pub fn end_queues(&mut self, cntlid: u16) {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
+        for qid in core::mem::take(&mut controller.queues) {
+            controller.draining += 1;
+            controller.forget(qid, &mut self.outbox);
+            let reason = CloseReason::ConnectionLost;
+            self.outbox.push_back(TargetEvent::Close { cntlid, qid, reason });
+        }
+    }
+
     /// A lane that the controller had given up, by a reset or by Disconnect, has no command in a store any more.
     pub fn drained(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {

@@ -58,12 +58,13 @@ struct Question {
 }
 
 /// Whether a Connect may be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// Nothing stands against it.
     Go,
     /// Lanes of the host have not noticed that they are lost: end them without executing more, and try again then.
-    Sweep(&'a str),
+    /// The host has given up the I/O queues of these controllers ([`Target::end_queues`]).
+    Sweep(&'a str, Vec<u16>),
     /// Ask the host for its lanes, then try again.
     Ask(&'a str),
     /// Try again when [`Presences::settled`] says so.
@@ -111,16 +112,18 @@ impl<C: Copy> Presences<C> {
         sqe: &Sqe,
         data: &'a [u8],
         since: Instant,
-        any_lost: impl FnOnce(&[C]) -> bool,
+        any_lost: impl Fn(&[C]) -> bool,
     ) -> Verdict<'a> {
         let data = ConnectData::ref_from_bytes(data).ok();
         let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
         // A host has its lanes when it goes on with a controller.
-        let asked_since = if Connect::parse(sqe).qid == 0 { since } else { Instant::default() };
-        let verdict = match self.remains(hostnqn, asked_since, any_lost) {
+        let is_admin = Connect::parse(sqe).qid == 0;
+        let asked_since = if is_admin { since } else { Instant::default() };
+        let verdict = match self.remains(hostnqn, asked_since, &any_lost) {
             Remains::Nothing => return Verdict::Go,
             Remains::Commands => return Verdict::Busy(hostnqn),
-            Remains::Lanes => Verdict::Sweep(hostnqn),
+            Remains::Lanes if is_admin => Verdict::Sweep(hostnqn, self.lost(hostnqn, any_lost)),
+            Remains::Lanes => Verdict::Sweep(hostnqn, Vec::new()),
             Remains::Closing => Verdict::Wait,
             Remains::Doubtful if self.ask(now, hostnqn, since) => Verdict::Ask(hostnqn),
             Remains::Doubtful => Verdict::Wait,
@@ -234,13 +237,22 @@ impl<C: Copy> Presences<C> {
         }
     }
 
+    /// Controllers of which the host has ended a connection. A host that loses one ends them all, and the target may not
+    /// have heard of the others: the network can lose a reset.
+    fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
+        let present = self.hosts.get(hostnqn).into_iter().flatten();
+        let lost = present.filter_map(|entry| match entry.proof {
+            Proof::Connection(connection) => any_lost(&[connection]).then_some(entry.queue.0),
+            _ => None,
+        });
+        let mut lost: Vec<u16> = lost.collect();
+        lost.sort_unstable();
+        lost.dedup();
+        lost
+    }
+
     /// What is left of connections that the host, which connects since then, has lost.
-    fn remains(
-        &self,
-        hostnqn: &str,
-        since: Instant,
-        any_lost: impl FnOnce(&[C]) -> bool,
-    ) -> Remains {
+    fn remains(&self, hostnqn: &str, since: Instant, any_lost: impl Fn(&[C]) -> bool) -> Remains {
         let Some(present) = self.hosts.get(hostnqn) else { return Remains::Nothing };
         if present.iter().any(|entry| entry.drains) {
             return Remains::Commands;
@@ -325,7 +337,10 @@ mod tests {
         let stays = presences.enter(NOW, &queue(1, 2), Some(8));
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
         assert!(!presences.settled(), "nobody waits");
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?}, [1])"));
+        assert!(presences.settled());
+        // It goes on with a controller, perhaps that one.
+        assert_eq!(connect(&mut presences, HOST, 3, NOW, &[7]), format!("Sweep({HOST:?}, [])"));
         assert!(presences.settled());
         assert!(!presences.settled(), "told once");
         assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Go");

@@ -12,7 +12,7 @@ use super::io::IoCommand;
 use super::presence::{Presence, Presences};
 use super::stability::User;
 pub use super::state::{Request, State};
-use super::{Authenticator, Connected, Target, Usage, Verdict};
+use super::{Authenticator, CloseReason, Connected, Target, Usage, Verdict};
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::fabrics::fctype;
@@ -173,10 +173,10 @@ impl Session {
         }
     }
 
-    /// The controller knows the queue no more; by a reset it waits until the queue has ended.
-    pub fn forgotten(&mut self, by_reset: bool) {
+    /// The controller knows the queue no more; if it lives, it waits until the queue has ended.
+    pub fn forgotten(&mut self, reason: CloseReason) {
         let cntlid = self.connected.take().map(|connected| connected.cntlid);
-        self.given_up_by = cntlid.filter(|_| by_reset).or(self.given_up_by);
+        self.given_up_by = cntlid.filter(|_| reason.gives_up()).or(self.given_up_by);
     }
 
     /// The connection is over. The presence that is to be told that commands of it are in a store.

@@ -33,4 +33,14 @@ pub enum CloseReason {
     HostNotAllowed,
     /// The host has had the controller reset by another one.
     CrossControllerReset,
+    /// The host has ended another connection of the controller, and comes again.
+    ConnectionLost,
+}
+
+impl CloseReason {
+    /// Whether the controller lives, and waits until the queue has ended.
+    #[must_use]
+    pub fn gives_up(self) -> bool {
+        matches!(self, CloseReason::ControllerReset | CloseReason::ConnectionLost)
+    }
 }

@@ -210,6 +210,25 @@ fn a_reset_forgets_what_was_asked_for() {
     assert_eq!(script.log_of_resets(next, 0), []);
 }
 
+/// A host that has ended one connection of a controller and comes again has ended them all.
+#[test]
+fn the_queues_of_a_host_that_comes_again_are_given_up_and_waited_for() {
+    let (mut script, _, named) = two();
+    let lost = named.cntlid;
+    script.target.end_queues(lost);
+    let reason = CloseReason::ConnectionLost;
+    let close = |qid| TargetEvent::Close { cntlid: lost, qid, reason };
+    assert_eq!(script.events(), [close(1), close(2)]);
+    assert!(reason.gives_up() && script.is_there(lost), "it may still be shut down");
+    for _ in 0..2 {
+        assert!(!script.target.quiesce(lost), "commands may be in a store");
+        script.target.drained(lost);
+    }
+    assert!(script.target.quiesce(lost));
+    script.target.end_queues(77);
+    assert_eq!(script.events(), []);
+}
+
 proptest! {
     /// Only a host that has been told a controller's numbers has it ended, and only its own. Nobody learns from the
     /// answer what is there.

@@ -10,10 +10,10 @@ use crate::target::lane::{Ends, LaneError, Parcel, Shared, TargetLane};
 use crate::target::order::Usage;
 use crate::target::tasks::{Ended, Outcome, Owner};
 use crate::target::tickets::Ticket;
+use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::{Newcomers, Settings};
-use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_proto::time::Instant;
 use std::any::Any;
 use std::net::{SocketAddr, TcpStream};
@@ -362,7 +362,7 @@ impl Lanes {
             }
             TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
                 info!(peer = %lane.peer, ?reason, "queue closed");
-                lane.session.forgotten(*reason == CloseReason::ControllerReset);
+                lane.session.forgotten(*reason);
                 self.close(index);
             }
             TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {

@@ -10,7 +10,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// What comes of asking the host for a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// No I/O command has come: nothing of the lane can be executed late. That is as good as an answer.
+    /// It carries no I/O: nothing of the lane matters when it is executed late. That is as good as an answer.
     Harmless,
     /// Frames that ask are to leave.
     Now,
@@ -21,8 +21,8 @@ pub enum Asked {
 /// What is known of a lane's host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostCheck {
-    /// I/O commands came: they may still be executed.
-    pub(super) has_worked: bool,
+    /// It is an I/O queue's: its commands may still be executed, also those that have not come yet.
+    pub(super) is_io: bool,
     /// The host is asked for a sign of life: until when.
     until: Option<Instant>,
 }
@@ -30,7 +30,7 @@ pub struct HostCheck {
 impl HostCheck {
     /// The host connects again: does it still have this lane? See [`crate::target::presence`].
     pub fn ask<R: Copy>(&mut self, now: Instant, links: &mut Links<R>) -> Asked {
-        if !self.has_worked {
+        if !self.is_io {
             return Asked::Harmless;
         }
         if self.until.is_some() {
@@ -86,7 +86,7 @@ mod tests {
         let later = NOW + SIGN_OF_LIFE;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Harmless);
         assert!(!check.is_answered(&ours) && !check.is_over(later), "it was not asked");
-        check.has_worked = true;
+        check.is_io = true;
         assert_eq!(check.ask(NOW, &mut ours), Asked::Now);
         assert_eq!(check.ask(NOW, &mut ours), Asked::Already);
         tell(&mut ours, &mut theirs);

@@ -124,6 +124,7 @@ impl Qpair {
     /// they or their namespace say otherwise.
     pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool, class: Class) {
         self.is_io = qid > 0;
+        self.host.is_io = self.is_io;
         self.class = class;
         self.slots.entries = entries.max(1);
         self.slots.sq_flow_control = sq_flow_control;

@@ -170,7 +170,6 @@ impl Qpair {
         }
         self.slots.get_mut(number).state = State::Executing;
         self.slots.count_command();
-        self.host.has_worked |= self.is_io;
         event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
     }
 }
