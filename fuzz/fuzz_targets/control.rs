@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_proto::target::{
-    Listener, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig,
+    Listener, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig, TlsUse,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
@@ -57,7 +57,7 @@ fn config() -> TargetConfig {
         vec![NamespaceConfig::new(1, 1 << 20, 9), NamespaceConfig::new(7, 1 << 10, 12)];
     TargetConfig {
         subsystems: vec![subsystem],
-        listeners: vec![Listener { portid: 1, address: LOCAL }],
+        listeners: vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off }],
         ..TargetConfig::default()
     }
 }

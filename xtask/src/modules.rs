@@ -32,6 +32,7 @@ const ORDERS: &[(&str, &[&str])] = &[
              | target/open_store target/namespace target/tasks target/export",
             "host/requests host/link host/lane host/ether \
              | target/ether/request target/ether/drops target/order",
+            "target/handshakes",
             "target/stores target/control",
             "target/ether",
             "target/lane | reactor",

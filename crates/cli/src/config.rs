@@ -2,12 +2,14 @@
 
 use crate::addresses::Addresses;
 use crate::args::{
-    EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, Transport, WaitArgs,
+    EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, TlsMode, Transport,
+    WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
 use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
+use crate::tls::TlsSpec;
 use crate::units::CoreList;
 use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem};
 use roadtrain_proto::target::{Authentication, Limits, TargetConfig};
@@ -49,6 +51,9 @@ pub struct ServeConfig {
     /// What hosts are granted.
     #[serde(default)]
     pub limits: LimitArgs,
+    /// How connections over TCP are secured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSpec>,
     /// Interfaces to listen on for frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether: Option<EtherSpec>,
@@ -181,6 +186,7 @@ impl ServeConfig {
             batching: args.policy.clone(),
             waiting: args.wait,
             limits: args.limits.clone(),
+            tls: TlsSpec::from_args(&args.security)?,
             ether,
             authentication: AuthenticationSpec::of(&args.security),
             hosts: authentication::hosts(&args.security)?,
@@ -203,7 +209,8 @@ impl ServeConfig {
         let fixed = |c: &ServeConfig| {
             let (address, subsystems, hosts) = (Addresses::default(), Vec::new(), Vec::new());
             let authentication = AuthenticationSpec::default();
-            ServeConfig { address, port: 0, subsystems, hosts, authentication, ..c.clone() }
+            let tls = Some(TlsSpec { mode: c.tls_mode(), ..TlsSpec::default() });
+            ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c.clone() }
         };
         fixed(self) != fixed(new)
     }
@@ -218,6 +225,12 @@ impl ServeConfig {
         }
         self.check_limits()?;
         authentication::check(&self.authentication, &self.hosts)?;
+        self.tls.as_ref().map_or(Ok(()), TlsSpec::check)?;
+        if self.tls_mode() == TlsMode::Required && self.ether.is_some() {
+            return Err(
+                "tls: there is no TLS over Ethernet, so it cannot be required beside it".into()
+            );
+        }
         if self.subsystems.is_empty() {
             return Err("nothing to export: add a [[subsystem]] with an nqn".into());
         }
@@ -249,7 +262,9 @@ impl ServeConfig {
         let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
         let ether =
             self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
+        let tls = self.tls.as_ref().filter(|tls| tls.mode != TlsMode::Off);
         Ok(ServerConfig {
+            tls: tls.map(TlsSpec::config).transpose()?,
             ether: ether.transpose().map_err(Failure::usage)?,
             authentication: self.authentication()?,
             limits: Limits {
@@ -289,6 +304,11 @@ impl ServeConfig {
     /// A key that cannot be read, or is none.
     pub(crate) fn authentication(&self) -> Outcome<Authentication> {
         self.authentication.read(&self.hosts)
+    }
+
+    /// Whether connections over TCP are secured.
+    pub(crate) fn tls_mode(&self) -> TlsMode {
+        self.tls.as_ref().map_or(TlsMode::Off, |tls| tls.mode)
     }
 
     /// Where it listens for connections.

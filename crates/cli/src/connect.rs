@@ -4,7 +4,8 @@ use crate::args::{ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Transpor
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
 use crate::keys::authentication;
-use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError, TargetName};
+use crate::tls;
+use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError, HostTls, TargetName};
 use roadtrain_wire::pdu::Digests;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -87,8 +88,20 @@ pub(crate) fn config_at(
 ) -> Outcome<HostConfig> {
     check_nqn(nqn).map_err(Failure::usage)?;
     let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())?;
+    let address = address.into();
+    let tls = match (&connect.tls_key, &address) {
+        _ if !connect.tls => None,
+        (None, _) => {
+            return Err(Failure::usage("--tls needs --tls-key FILE, the key of this host"));
+        }
+        (_, Address::Ether(_)) => {
+            return Err(Failure::usage("--tls: there is no TLS over Ethernet"));
+        }
+        (Some(file), _) => Some(HostTls::new(tls::key("--tls-key", file)?)),
+    };
     Ok(HostConfig {
         keys: authentication::of_host(&connect.keys)?,
+        tls,
         digests: Digests { header: connect.hdgst, data: connect.ddgst },
         keep_alive: connect.keep_alive_tmo,
         connect_timeout: connect.connect_timeout,

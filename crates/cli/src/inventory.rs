@@ -6,7 +6,7 @@ use crate::output::columns;
 use crate::registry::{Entry, Phase, TargetEntry};
 use crate::units::show_bytes;
 use roadtrain_engine::host::{ControllerInfo, EtherOffer, NamespaceInfo};
-use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype, treq, trtype};
+use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{oncs, parse_ascii, vwc};
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub(crate) struct Record {
     pub subtype: String,
     /// SQ flow control may be turned off.
     pub sq_flow_control_optional: bool,
+    /// Whether connections are secured by TLS: required, allowed or off.
+    pub tls: &'static str,
     /// Port identifier.
     pub portid: u16,
     /// TCP port.
@@ -59,6 +61,11 @@ impl Record {
             adrfam: named(entry.adrfam, &[(adrfam::IPV4, "ipv4"), (adrfam::IPV6, "ipv6")]),
             subtype: named(entry.subtype, &subtypes),
             sq_flow_control_optional: entry.treq & treq::DISABLE_SQ_FLOW_CONTROL != 0,
+            tls: match (entry.tsas[0], entry.treq & treq::SECURE_MASK) {
+                (sectype::TLS13, treq::SECURE_REQUIRED) => "required",
+                (sectype::TLS13, _) => "allowed",
+                _ => "off",
+            },
             portid: entry.portid.get(),
             trsvcid: entry.trsvcid().to_owned(),
             subnqn: entry.subnqn().unwrap_or_default().to_owned(),
@@ -79,6 +86,7 @@ impl Record {
             adrfam: "ethernet".into(),
             subtype: subtype.into(),
             sq_flow_control_optional: true,
+            tls: "off",
             portid: 0,
             trsvcid: offer.interface.clone(),
             subnqn: offer.nqn.clone(),
@@ -101,11 +109,15 @@ impl Discovery {
     /// As a table.
     #[must_use]
     pub(crate) fn table(&self) -> String {
+        let has_tls = self.records.iter().any(|record| record.tls != "off");
         let row = |r: &Record| {
-            [&r.trtype, &r.traddr, &r.trsvcid, &r.subtype, &r.subnqn].map(Clone::clone).to_vec()
+            let cells = [&r.trtype, &r.traddr, &r.trsvcid, &r.subtype, &r.subnqn].map(Clone::clone);
+            let tls = has_tls.then(|| r.tls.to_owned());
+            cells.into_iter().chain(tls).collect()
         };
         let rows: Vec<Vec<String>> = self.records.iter().map(row).collect();
-        columns(&["transport", "address", "port", "type", "nqn"], &rows)
+        let names = ["transport", "address", "port", "type", "nqn", "tls"];
+        columns(&names[..if has_tls { 6 } else { 5 }], &rows)
     }
 }
 

@@ -51,6 +51,7 @@ mod serve;
 mod signals;
 mod status;
 mod target;
+mod tls;
 pub mod units;
 
 pub use failure::{Failure, Kind, Outcome};

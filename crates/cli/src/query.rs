@@ -156,6 +156,7 @@ mod tests {
 
     fn record(subnqn: &str, traddr: &str, subtype: &str) -> Record {
         Record {
+            tls: "off",
             trtype: "tcp".into(),
             adrfam: "ipv4".into(),
             subtype: subtype.into(),

@@ -69,6 +69,7 @@ fn the_page_has_every_key_and_no_other() {
     assert_eq!(on_page("subsystem.namespace"), expected_keys(&namespace));
     assert_eq!(on_page("limits"), option_keys("Limits"));
     assert_eq!(on_page("batching"), option_keys("Batching"));
+    assert_eq!(on_page("tls"), expected_keys(&format!("{HEAD}[tls]\nnonsense = 1\n")));
     assert_eq!(on_page("waiting"), option_keys("Waiting"));
     if cfg!(feature = "ether") {
         let mut ether = option_keys("Ethernet (-t ether)");

@@ -186,7 +186,7 @@ impl Connection {
         let direct = got.min(direct_max);
         let buffered = kept + got - direct;
         self.kept.clear();
-        let more = self.receive_again.received(got == room + direct_max);
+        let more = self.receive_again.received(self.stream.is_full(got, room + direct_max));
         Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
     }
 
@@ -216,7 +216,7 @@ impl Connection {
         debug_assert!(self.blocked.is_none(), "one caravan at a time");
         self.stats.caravans += 1;
         self.stats.caravan_bytes += gather.bytes() as u64;
-        let sent = gather.send(&self.stream, &mut self.stats.sends);
+        let sent = gather.send(&mut self.stream, &mut self.stats.sends);
         match sent {
             Ok(Sent::Blocked) => self.blocked = Some(std::mem::take(gather)),
             // Also after an error: the gather is the reactor's, and another lane is the next to use it.
@@ -228,7 +228,7 @@ impl Connection {
     /// Goes on with the caravan that was blocked.
     pub(crate) fn resume(&mut self) -> io::Result<Sent> {
         let Some(gather) = &mut self.blocked else { return Ok(Sent::All) };
-        let sent = gather.send(&self.stream, &mut self.stats.sends)?;
+        let sent = gather.send(&mut self.stream, &mut self.stats.sends)?;
         if sent == Sent::All {
             self.blocked = None;
         }

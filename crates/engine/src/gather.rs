@@ -97,7 +97,7 @@ impl Gather {
     ///
     /// # Errors
     /// The stream's; the connection is lost then.
-    pub(crate) fn send(&mut self, stream: &Stream, calls: &mut u64) -> io::Result<Sent> {
+    pub(crate) fn send(&mut self, stream: &mut Stream, calls: &mut u64) -> io::Result<Sent> {
         while self.first < self.iov.len() {
             *calls += 1;
             // SAFETY: every iovec names readable memory: `headers`, or payload by `payload`'s contract.
@@ -106,7 +106,7 @@ impl Gather {
                 None => return Ok(Sent::Blocked),
             }
         }
-        Ok(Sent::All)
+        Ok(if stream.drain()? { Sent::All } else { Sent::Blocked })
     }
 
     fn advance(&mut self, mut sent: usize) {

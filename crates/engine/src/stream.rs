@@ -1,9 +1,10 @@
 //! A stream of octets to a peer: what connections need of a socket, whatever secures it.
 //!
-//! Plain TCP is one, a socket whose records the kernel encrypts (kTLS) is another. TLS in user space would be a third
-//! variant: a match per call, none per octet. So nothing here is asked of a socket that a TLS socket cannot do: octets
-//! that are not wanted are read, not truncated; nothing is peeked at; how much is unread is told only where it can be
-//! known.
+//! Plain TCP is one, TLS in user space another: a match per call, none per octet. So nothing here is asked of a socket
+//! that a TLS socket cannot do: octets that are not wanted are read, not truncated; nothing is peeked at; how much is
+//! unread is told only where it can be known.
+
+mod tls;
 
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -11,21 +12,11 @@ use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
-use std::task::Poll;
+pub(crate) use tls::TlsStream;
 
 /// Octets read at once, and in all, of what a peer had sent before its connection ended.
 const DISCARD_BYTES: usize = 64 << 10;
 const DISCARD_CALLS_MAX: u32 = 256;
-
-/// `SOL_TLS`: the level of kTLS's control messages.
-const SOL_TLS: libc::c_int = 282;
-/// Its control message that says of which type the received record is.
-const TLS_GET_RECORD_TYPE: libc::c_int = 2;
-/// Type of records that carry what applications send; others are alerts and handshakes.
-const APPLICATION_DATA: u8 = 23;
-
-/// Room for one control message, aligned as the kernel wants it.
-type ControlBuffer = [u64; 8];
 
 /// What a receive call brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,30 +33,28 @@ pub(crate) enum Incoming {
 pub(crate) enum Stream {
     /// TCP.
     Plain(OwnedFd),
-    /// TCP whose records the kernel decrypts and encrypts.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no handshake makes one yet"))]
-    Records(OwnedFd),
+    /// Records of TLS over TCP.
+    Tls(Box<TlsStream>),
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Plain(socket) | Stream::Records(socket) => socket.as_fd(),
+            Stream::Plain(socket) => socket.as_fd(),
+            Stream::Tls(tls) => tls.as_fd(),
         }
     }
 }
 
 impl Stream {
+    /// Whether octets are as the peer has sent them when they are received, and count as soon as they are there.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Stream::Plain(_))
+    }
+
     /// For readiness alone.
     pub(crate) fn fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
-    }
-
-    /// Goes on with the handshake that secures it; pending: call again when it is readable.
-    pub(crate) fn handshake(&mut self) -> io::Result<Poll<()>> {
-        match self {
-            Stream::Plain(_) | Stream::Records(_) => Ok(Poll::Ready(())),
-        }
     }
 
     /// One receive call into `places`, without waiting.
@@ -73,14 +62,23 @@ impl Stream {
     /// # Safety
     /// They name writable memory that nothing else uses meanwhile.
     #[inline]
-    pub(crate) unsafe fn receive(&self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
+    pub(crate) unsafe fn receive(&mut self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
         // SAFETY: the places are writable by this function's contract.
         unsafe {
             match (self, &*places) {
                 (Stream::Plain(socket), [place]) => receive_into(socket.as_fd(), place),
-                (Stream::Plain(_), _) => receive(self.fd(), &mut message_of(places)),
-                (Stream::Records(_), _) => receive_records(self.fd(), &mut message_of(places)),
+                (Stream::Plain(socket), _) => receive(socket.as_raw_fd(), &mut message_of(places)),
+                (Stream::Tls(tls), _) => tls.receive(places),
             }
+        }
+    }
+
+    /// Whether there may be more at once after a receive that brought `got` of `room` octets.
+    #[inline]
+    pub(crate) fn is_full(&self, got: usize, room: usize) -> bool {
+        match self {
+            Stream::Plain(_) => got == room,
+            Stream::Tls(tls) => tls.is_full(),
         }
     }
 
@@ -89,17 +87,22 @@ impl Stream {
     /// # Safety
     /// They name readable memory.
     #[inline]
-    pub(crate) unsafe fn send(&self, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
+    pub(crate) unsafe fn send(&mut self, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
+        let socket = match self {
+            Stream::Plain(socket) => &*socket,
+            // SAFETY: the pieces are readable by this function's contract.
+            Stream::Tls(tls) => return unsafe { tls.send(pieces) },
+        };
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // SAFETY: the pieces are readable by this function's contract, and an `IoSlice` is an iovec.
         let sent = unsafe {
             match pieces {
                 [piece] => {
-                    net::send(self, from_raw_parts(piece.iov_base.cast(), piece.iov_len), flags)
+                    net::send(socket, from_raw_parts(piece.iov_base.cast(), piece.iov_len), flags)
                 }
                 _ => {
                     let slices = from_raw_parts(pieces.as_ptr().cast(), pieces.len());
-                    net::sendmsg(self, slices, &mut SendAncillaryBuffer::default(), flags)
+                    net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)
                 }
             }
         };
@@ -108,6 +111,15 @@ impl Stream {
             Err(Errno::AGAIN) => Ok(None),
             Err(Errno::INTR) => Ok(Some(0)),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends what calls of [`Stream::send`] have taken and the socket had no room for; `false` when it still has none.
+    #[inline]
+    pub(crate) fn drain(&mut self) -> io::Result<bool> {
+        match self {
+            Stream::Plain(_) => Ok(true),
+            Stream::Tls(tls) => tls.drain(),
         }
     }
 
@@ -129,15 +141,19 @@ impl Stream {
     /// The orderly end: what was sent still reaches the peer. Closing with octets unread would reset the connection
     /// and take the last of it along, so they are read.
     pub(crate) fn end(&mut self) {
+        if let Stream::Tls(tls) = self {
+            tls.close_notify();
+        }
         // SAFETY: plain system call on our own descriptor.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
         let mut unwanted = Vec::new();
         for _ in 0..DISCARD_CALLS_MAX {
             unwanted.resize(DISCARD_BYTES, 0u8);
-            let iov_base = unwanted.as_mut_ptr().cast();
-            let mut place = [libc::iovec { iov_base, iov_len: unwanted.len() }];
-            // SAFETY: the vector is ours.
-            if !matches!(unsafe { self.receive(&mut place) }, Ok(Incoming::Octets(_))) {
+            let iov_base: *mut libc::c_void = unwanted.as_mut_ptr().cast();
+            // SAFETY: the vector is ours, and has room for so many.
+            let got =
+                unsafe { libc::recv(self.fd(), iov_base, unwanted.len(), libc::MSG_DONTWAIT) };
+            if got <= 0 {
                 return;
             }
         }
@@ -198,44 +214,6 @@ unsafe fn receive(socket: RawFd, message: &mut libc::msghdr) -> io::Result<Incom
     }
 }
 
-/// Receives of one type of record at a time: what is no data of the peer's application must not be taken for it.
-///
-/// # Safety
-/// What the message names is writable.
-unsafe fn receive_records(socket: RawFd, message: &mut libc::msghdr) -> io::Result<Incoming> {
-    let mut control: ControlBuffer = Default::default();
-    message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = size_of_val(&control);
-    // SAFETY: by this function's contract; the control buffer is as long as the message says.
-    let incoming = unsafe { receive(socket, message) }?;
-    // SAFETY: the kernel has filled the control buffer as the message says now.
-    match unsafe { record_type(message) } {
-        None | Some(APPLICATION_DATA) => Ok(incoming),
-        Some(kind) => {
-            let what = format!("a TLS record of type {kind} where data was expected");
-            Err(io::Error::new(ErrorKind::InvalidData, what))
-        }
-    }
-}
-
-/// The type of the record received, if the kernel says one.
-///
-/// # Safety
-/// The message's control buffer is filled as it says.
-unsafe fn record_type(message: &libc::msghdr) -> Option<u8> {
-    // SAFETY: by this function's contract the macros stay within the control buffer.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while let Some(control) = header.as_ref() {
-            if (control.cmsg_level, control.cmsg_type) == (SOL_TLS, TLS_GET_RECORD_TYPE) {
-                return Some(libc::CMSG_DATA(header).read());
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
-    }
-    None
-}
-
 /// Whether the peer has ended the connection of one of `sockets`, even if octets before the end are unread.
 pub(crate) fn any_hung_up(sockets: &[RawFd]) -> bool {
     let poll = |&fd| libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
@@ -251,53 +229,51 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
-    fn pair() -> (TcpStream, OwnedFd) {
+    pub(super) fn pair() -> (TcpStream, OwnedFd) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         far.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         (far, listener.accept().unwrap().0.into())
     }
 
-    fn wait_readable(stream: &Stream) {
+    pub(super) fn wait_readable(stream: &Stream) {
         let mut polls = [libc::pollfd { fd: stream.fd(), events: libc::POLLIN, revents: 0 }];
         // SAFETY: `polls` is a valid array of that length.
         assert_eq!(unsafe { libc::poll(polls.as_mut_ptr(), 1, 30_000) }, 1);
     }
 
-    fn receive(stream: &Stream, octets: &mut [u8]) -> io::Result<Incoming> {
+    pub(super) fn receive(stream: &mut Stream, octets: &mut [u8]) -> io::Result<Incoming> {
         let iov_base = octets.as_mut_ptr().cast();
         // SAFETY: `octets` is ours.
         unsafe { stream.receive(&mut [libc::iovec { iov_base, iov_len: octets.len() }]) }
     }
 
-    /// Every stream receives, says what is unread where it knows, sends, and notices the end.
+    pub(super) fn send(stream: &mut Stream, octets: &[u8]) -> io::Result<Option<usize>> {
+        let iov_base = octets.as_ptr().cast_mut().cast();
+        // SAFETY: `octets` is readable, and only read.
+        unsafe { stream.send(&[libc::iovec { iov_base, iov_len: octets.len() }]) }
+    }
+
+    /// It receives, says what is unread, sends, and notices the end.
     #[test]
     fn octets_come_and_go() {
-        let kinds: [fn(OwnedFd) -> Stream; 2] = [Stream::Plain, Stream::Records];
-        for make in kinds {
-            let (mut far, socket) = pair();
-            let mut stream = make(socket);
-            assert!(matches!(stream.handshake(), Ok(Poll::Ready(()))));
-            let mut octets = [0; 16];
-            assert_eq!(receive(&stream, &mut octets).unwrap(), Incoming::Nothing);
-            far.write_all(b"hello").unwrap();
-            wait_readable(&stream);
-            let is_plain = matches!(stream, Stream::Plain(_));
-            assert_eq!(stream.unread(), is_plain.then_some(5));
-            assert_eq!(receive(&stream, &mut octets).unwrap(), Incoming::Octets(5));
-            assert_eq!(&octets[..5], b"hello");
-            let iov_base = octets.as_mut_ptr().cast();
-            // SAFETY: `octets` is ours.
-            let sent = unsafe { stream.send(&[libc::iovec { iov_base, iov_len: 5 }]) };
-            assert_eq!(sent.unwrap(), Some(5));
-            far.read_exact(&mut octets[5..10]).unwrap();
-            assert_eq!(&octets[5..10], b"hello");
-            assert!(!stream.is_hung_up());
-            drop(far);
-            wait_readable(&stream);
-            assert!(stream.is_hung_up());
-            assert_eq!(receive(&stream, &mut octets).unwrap(), Incoming::Closed);
-        }
+        let (mut far, socket) = pair();
+        let mut stream = Stream::Plain(socket);
+        let mut octets = [0; 16];
+        assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Nothing);
+        far.write_all(b"hello").unwrap();
+        wait_readable(&stream);
+        assert_eq!(stream.unread(), Some(5));
+        assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Octets(5));
+        assert_eq!(&octets[..5], b"hello");
+        assert_eq!(send(&mut stream, &octets[..5]).unwrap(), Some(5));
+        far.read_exact(&mut octets[5..10]).unwrap();
+        assert_eq!(&octets[5..10], b"hello");
+        assert!(!stream.is_hung_up());
+        drop(far);
+        wait_readable(&stream);
+        assert!(stream.is_hung_up());
+        assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Closed);
     }
 
     /// What the peer sent and nobody has read does not take the last answer along.
@@ -309,11 +285,7 @@ mod tests {
         let mut stream = Stream::Plain(socket);
         far.write_all(&[7; UNREAD]).unwrap();
         wait_readable(&stream);
-        let mut last = *b"last";
-        let iov_base = last.as_mut_ptr().cast();
-        // SAFETY: `last` is ours.
-        let sent = unsafe { stream.send(&[libc::iovec { iov_base, iov_len: 4 }]) };
-        assert_eq!(sent.unwrap(), Some(4));
+        assert_eq!(send(&mut stream, b"last").unwrap(), Some(4));
         let deadline = Instant::now() + Duration::from_secs(30);
         while stream.unread() != Some(UNREAD) {
             assert!(Instant::now() < deadline, "{:?} octets are unread", stream.unread());
@@ -333,29 +305,5 @@ mod tests {
         stream.reset_on_close();
         drop(stream);
         assert_eq!(far.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    }
-
-    /// A message with one control message, as the kernel would leave it.
-    fn type_in(level: libc::c_int, kind: libc::c_int, value: u8) -> Option<u8> {
-        let mut control: ControlBuffer = Default::default();
-        // SAFETY: an all-zero msghdr is valid; the control buffer has room for the message.
-        unsafe {
-            let mut message: libc::msghdr = std::mem::zeroed();
-            message.msg_control = (&raw mut control).cast();
-            message.msg_controllen = libc::CMSG_SPACE(1) as usize;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_len = libc::CMSG_LEN(1) as usize;
-            ((*header).cmsg_level, (*header).cmsg_type) = (level, kind);
-            libc::CMSG_DATA(header).write(value);
-            record_type(&message)
-        }
-    }
-
-    #[test]
-    fn the_type_of_a_record_is_in_its_control_message() {
-        assert_eq!(type_in(SOL_TLS, TLS_GET_RECORD_TYPE, 21), Some(21), "an alert");
-        assert_eq!(type_in(SOL_TLS, TLS_GET_RECORD_TYPE, APPLICATION_DATA), Some(APPLICATION_DATA));
-        assert_eq!(type_in(libc::SOL_SOCKET, TLS_GET_RECORD_TYPE, 21), None);
-        assert_eq!(type_in(SOL_TLS, 1, 21), None);
     }
 }

@@ -6,6 +6,9 @@ pub enum Error {
     /// The peer has refused us.
     #[error("the peer sent the TLS alert {name} ({0})", name = alert_name(*.0))]
     Alert(u8),
+    /// The host speaks as if there were no TLS.
+    #[error("the connection does not begin with TLS, which is required here")]
+    Plain,
     /// A record whose header or content cannot be.
     #[error("a TLS record that cannot be: {what} {value}")]
     Record {
@@ -46,7 +49,7 @@ impl Error {
     pub fn alert(&self) -> u8 {
         match self {
             Error::Record { what: "length", .. } => 22,
-            Error::Record { .. } | Error::Idle => 10,
+            Error::Record { .. } | Error::Idle | Error::Plain => 10,
             Error::Tag => 20,
             Error::UnknownIdentity(_) | Error::WrongKey(_) | Error::Handshake(_) => 51,
             Error::TooLong => 50,

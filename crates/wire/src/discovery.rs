@@ -35,8 +35,22 @@ pub mod subtype {
 
 /// TREQ: transport requirements.
 pub mod treq {
+    /// Connections have to be secured as the entry's TSAS says.
+    pub const SECURE_REQUIRED: u8 = 1;
+    /// They may be.
+    pub const SECURE_ALLOWED: u8 = 2;
+    /// What of TREQ says this.
+    pub const SECURE_MASK: u8 = 3;
     /// The controller can disable SQ flow control.
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
+}
+
+/// SECTYPE: how connections are secured, the first octet of TSAS.
+pub mod sectype {
+    /// Not at all.
+    pub const NONE: u8 = 0;
+    /// TLS 1.3.
+    pub const TLS13: u8 = 2;
 }
 
 /// EFLAGS of an entry for a discovery subsystem.

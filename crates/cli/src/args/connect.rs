@@ -66,6 +66,12 @@ pub struct ConnectArgs {
     /// Protect data with CRC32C.
     #[arg(short = 'G', long, visible_alias = "data-digest")]
     pub ddgst: bool,
+    /// Secure connections by TLS 1.3, over TCP; a target that does not do so is refused.
+    #[arg(long)]
+    pub tls: bool,
+    /// File with the key of this host for TLS.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub tls_key: Option<String>,
     /// Keep-alive timeout; 0 turns it off.
     #[arg(short = 'k', long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     pub keep_alive_tmo: Duration,

@@ -30,6 +30,7 @@ mod security;
 mod serve;
 mod stream;
 mod target;
+mod tls;
 
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
@@ -50,6 +51,7 @@ pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
+pub use tls::{HostKey, TlsMode};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 

@@ -1,5 +1,6 @@
 //! Whom a target believes.
 
+use super::tls::{HostKey, TlsMode};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
@@ -9,6 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
+    /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key.
+    #[arg(long, value_name = "WHEN", default_value = "off")]
+    pub tls: TlsMode,
+    /// A host that is let in with TLS, and the file with its key (repeatable).
+    #[arg(long = "tls-key", value_name = "HOSTNQN=FILE")]
+    pub tls_keys: Vec<HostKey>,
     /// Key of a host for authentication (DH-HMAC-CHAP), a file with one line (repeatable): the host is always asked
     /// for it.
     #[arg(long, value_name = "HOSTNQN=FILE")]

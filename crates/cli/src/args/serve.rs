@@ -33,6 +33,8 @@ Examples:
     ),
     "  roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB --require-auth \\
       --dhchap-key nqn.2025-01.io.example:host=host.key
+  roadtrain serve -a 192.0.2.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB \\
+      --tls required --tls-key nqn.2025-01.io.example:host=host.tls
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml"
 );
@@ -49,7 +51,7 @@ pub struct ServeArgs {
     ), conflicts_with_all = [
         "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
-        "queue_size", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
+        "queue_size", "tls", "tls_keys", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
         "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us"])]

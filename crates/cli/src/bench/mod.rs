@@ -35,7 +35,7 @@ mod usage;
 mod verify;
 mod workload;
 
-use crate::args::{BenchArgs, GlobalArgs, word};
+use crate::args::{BenchArgs, ConnectArgs, GlobalArgs, word};
 use crate::config::number;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::Kind;
@@ -50,7 +50,8 @@ use plan::{Place, Plan, Topology};
 use report::{Manner, Measured, Report};
 use roadtrain_engine::clock;
 use roadtrain_engine::host::{
-    Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
+    Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, HostTls, ReactorInfo,
+    Turn,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,7 +120,12 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
             let nqn = args.nqn.as_deref().unwrap_or_default();
             connect::config(&portal, nqn, &args.connect)?
         }
-        (None, Some(own)) => connect::config_at(own.address, own_target::NQN, &args.connect)?,
+        (None, Some(own)) => {
+            let without = ConnectArgs { tls: false, ..args.connect.clone() };
+            let config = connect::config_at(own.address, own_target::NQN, &without)?;
+            let tls = own.tls.as_ref().map(|tls| HostTls::new(tls.key.clone()));
+            HostConfig { tls, ..config }
+        }
         (None, None) => return Err(Failure::failed("no target")),
     };
     let mut config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);

@@ -5,15 +5,21 @@ use super::usage::Usage;
 use crate::args::BenchArgs;
 use crate::control::{Call, socket};
 use crate::failure::{Failure, Outcome};
+use crate::identity::Identity;
 use crate::namespace::NamespaceSpec;
 use crate::signals::stop_child;
+use crate::{keys, tls};
 use roadtrain_engine::stats::LaneStats;
+use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::target::Limits;
-use std::io::{BufRead, BufReader};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,6 +35,46 @@ pub(super) struct OwnTarget {
     control: Option<UnixStream>,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The key of both ends, if they are to have TLS.
+    pub tls: Option<OwnKey>,
+}
+
+/// A key for TLS in a file that is there as long as this.
+pub(super) struct OwnKey {
+    pub key: TlsKey,
+    path: PathBuf,
+}
+
+impl Drop for OwnKey {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl OwnKey {
+    /// The one that the options say, else a new one.
+    fn of(args: &BenchArgs) -> Outcome<Self> {
+        match &args.connect.tls_key {
+            Some(file) => Ok(OwnKey { key: tls::key("--tls-key", file)?, path: PathBuf::new() }),
+            None => OwnKey::make(),
+        }
+    }
+
+    /// Where the target finds it.
+    fn file(&self, args: &BenchArgs) -> String {
+        let own = || self.path.display().to_string();
+        args.connect.tls_key.clone().unwrap_or_else(own)
+    }
+
+    fn make() -> Outcome<Self> {
+        let key = keys::new_tls_key()?;
+        let path = std::env::temp_dir().join(format!("roadtrain-bench-{}.tls", std::process::id()));
+        let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
+        let mut file = options.open(&path)?;
+        let made = OwnKey { key, path };
+        writeln!(file, "{}", *made.key.print())?;
+        Ok(made)
+    }
 }
 
 impl OwnTarget {
@@ -41,8 +87,11 @@ impl OwnTarget {
             |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find this program", e))?;
         let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
+        let tls = args.connect.tls.then(|| OwnKey::of(args)).transpose()?;
+        let host = Identity::choose(args.connect.hostnqn.as_deref(), None)?;
+        let key = tls.as_ref().map(|tls| (&*host.nqn, tls.file(args)));
         let mut child = Command::new(program)
-            .args(arguments(args))
+            .args(arguments(args, key))
             .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::piped())
             .process_group(0) // Ctrl-C is for us alone: the target is asked for its counters after it
@@ -50,7 +99,7 @@ impl OwnTarget {
             .map_err(|e| failed("start", e))?;
         let stdout = child.stdout.take();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut target = OwnTarget { child, control: Some(control), address };
+        let mut target = OwnTarget { child, control: Some(control), address, tls };
         let mut line = String::new();
         if let Some(stdout) = stdout {
             BufReader::new(stdout).read_line(&mut line)?;
@@ -108,7 +157,7 @@ pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
     }
 }
 
-fn arguments(args: &BenchArgs) -> Vec<String> {
+fn arguments(args: &BenchArgs, key: Option<(&str, String)>) -> Vec<String> {
     let mut words: Vec<String> = [
         "serve",
         "--control-stdin",
@@ -135,6 +184,10 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
         add("--max-queues", lanes.to_string());
     }
     add("--placement", args.lanes.placement.to_string());
+    if let Some((host, file)) = key {
+        add("--tls", "required".to_owned());
+        add("--tls-key", format!("{host}={file}"));
+    }
     let policy = args.policy.of(args.own.target_policy.unwrap_or(args.policy.policy));
     words.extend(policy.words());
     let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
@@ -167,7 +220,7 @@ mod tests {
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
              --caravan-requests 1 --spin-us 20 --placement buffers --lanes 512",
         );
-        let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
+        let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args, None));
         let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
         assert_eq!(serve.export.namespaces, args.own.namespaces);
         assert_eq!(serve.export.cores, args.own.target_cores);

@@ -38,6 +38,12 @@ fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> Outcome {
     print_key(&key.print(), global)
 }
 
+/// A new key of random octets for TLS.
+pub(crate) fn new_tls_key() -> Outcome<TlsKey> {
+    let secret = octets(None, Hash::Sha256.bytes())?;
+    TlsKey::new(Some(Hash::Sha256), &secret).map_err(wrong_secret)
+}
+
 fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> Outcome {
     let hash = args.hash.hash();
     let secret = octets(args.secret.as_deref(), hash.map_or(32, Hash::bytes))?;

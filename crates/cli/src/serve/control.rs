@@ -9,6 +9,7 @@ use crate::namespace::NamespaceSpec;
 use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
+use crate::tls::TlsSpec;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
     Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError,
@@ -100,19 +101,22 @@ impl Served {
         let new = ServeConfig::read(file)?;
         let hint = config.needs_restart(&new).then(|| {
             format!(
-                "{}: only addresses, subsystems and authentication are reloaded; the other changes need a restart",
+                "{}: only addresses, subsystems, authentication and keys are reloaded; the other changes need a restart",
                 file.display()
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
         let (listen, exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
         let authentication = new.authentication()?;
+        let keys = new.tls.as_ref().map(TlsSpec::config).transpose()?.map(|tls| tls.keys);
         let changes = self.server.reconfigure(&listen, &exports, &authentication);
         let changes = changes.map_err(ServerError::from)?;
+        self.server.set_tls_keys(keys.unwrap_or_default());
         info!(changes = changes.len(), "reloaded {}", file.display());
+        let tls = Some(TlsSpec { mode: config.tls_mode(), ..new.tls.unwrap_or_default() });
         let ServeConfig { address, port, subsystems, authentication, hosts, .. } = new;
         let old = config.clone();
-        *config = ServeConfig { address, port, subsystems, authentication, hosts, ..old };
+        *config = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
         self.write_listeners();
         Ok(Done { changes: changes.iter().map(Changed::from).collect(), hint })
     }
@@ -300,6 +304,7 @@ mod tests {
     use crate::args::Cli;
     use clap::CommandFactory;
     use roadtrain_engine::target::Subsystem;
+    use roadtrain_proto::target::TlsUse;
     use serde_json::Value;
     use std::collections::BTreeSet;
 
@@ -327,7 +332,8 @@ mod tests {
     /// Each is itself at the socket, a command of the command line, and on the page.
     #[test]
     fn every_operation_has_one_word_everywhere() {
-        let listener = Listener { portid: 1, address: ([127, 0, 0, 1], 4420).into() };
+        let listener =
+            Listener { portid: 1, address: ([127, 0, 0, 1], 4420).into(), tls: TlsUse::Off };
         let exports = TargetConfig {
             subsystems: vec![Subsystem::new("nqn.x:y")],
             listeners: vec![listener],

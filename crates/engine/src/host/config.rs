@@ -6,7 +6,9 @@ use crate::spin::Waiting;
 use roadtrain_proto::host::association;
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_tls::BLOCKS_MAX;
 use roadtrain_wire::pdu::Digests;
 use std::time::Duration;
 
@@ -55,6 +57,25 @@ pub struct HostConfig {
     pub io_timeout: Option<Duration>,
     /// Longest wait for an answer on the control plane.
     pub timeout: Duration,
+    /// Connections over TCP are secured by TLS with this key; a target that does not do so is refused.
+    pub tls: Option<HostTls>,
+}
+
+/// How a host's connections are secured.
+#[derive(Clone, Debug)]
+pub struct HostTls {
+    /// The configured PSK.
+    pub key: TlsKey,
+    /// Blocks of AES for which the keys of a connection are used; then all connections are made anew.
+    pub blocks_max: u64,
+}
+
+impl HostTls {
+    /// With this key, and new connections a little before AES-GCM's limit, so that no target has to end them.
+    #[must_use]
+    pub fn new(key: TlsKey) -> Self {
+        HostTls { key, blocks_max: BLOCKS_MAX - (BLOCKS_MAX >> 4) }
+    }
 }
 
 /// Longest wait between two attempts to connect again.
@@ -90,6 +111,7 @@ impl HostConfig {
             controller_loss_timeout: Some(Duration::from_secs(600)),
             io_timeout: Some(Duration::from_secs(30)),
             timeout: Duration::from_secs(10),
+            tls: None,
         }
     }
 

@@ -83,7 +83,12 @@ fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
 /// What may help when nobody is there.
 fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     match (address, error) {
-        (_, LinkError::Port { .. }) => "",
+        (_, LinkError::Port { .. } | LinkError::PlainClosed | LinkError::TlsClosed) => "",
+        (_, LinkError::Tls(error)) if error.is_refusal() => {
+            "; the target refuses this host's key: is it the one that the target has for this host NQN and \
+             subsystem NQN?"
+        }
+        (_, LinkError::Tls(_)) => "",
         (_, LinkError::Name(_)) => " (is it spelled right, and does `getent ahosts` find it?)",
         (Address::Tcp(_) | Address::Name(_), _) => {
             " (is the target running, and is this its port?)"

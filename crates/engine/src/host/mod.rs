@@ -25,7 +25,7 @@ mod view;
 pub use address::Address;
 pub use admin::Admin;
 pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
-pub use config::{HostConfig, RECONNECT_DELAY_MAX};
+pub use config::{HostConfig, HostTls, RECONNECT_DELAY_MAX};
 pub use controller::{Controller, ReactorInfo};
 pub use counters::{LaneReading, LinkReport, LinkState, PathReading};
 pub use discovery::discover;

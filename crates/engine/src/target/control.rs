@@ -13,8 +13,8 @@ use crate::stream::any_hung_up;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
-    ConfigError, Connected, ControllerView, Description, Limits, Listener, Operation, Outcome,
-    Reaction, Target, TargetConfig, TargetEvent, host_name,
+    ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
+    Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
@@ -318,6 +318,9 @@ impl Control {
         sqe: &Sqe,
         data: &[u8],
     ) -> Answer {
+        if let Err(error) = session.admits_names(data) {
+            return refused(port, &error);
+        }
         let Ok(random) = random::number() else {
             let completion = Some((Status::INTERNAL_ERROR, 0));
             return Answer { completion, ..Answer::default() };
@@ -369,12 +372,7 @@ impl Control {
                 session.connected(connected, presence);
                 Answer { completion, connected: true, ..Answer::default() }
             }
-            Err(error) => {
-                let (field, value, status) = (error.field, &error.value, error.status);
-                info!(peer = port.peer, field, value, %status, "Connect refused");
-                let completion = Some((error.status, error.result.into()));
-                Answer { completion, ..Answer::default() }
-            }
+            Err(error) => refused(port, &error),
         }
     }
 
@@ -591,4 +589,11 @@ impl Control {
         self.watch_sizes();
         Ok(changes)
     }
+}
+
+/// The answer to a Connect that is refused.
+fn refused(port: Port<'_>, error: &ConnectRefused) -> Answer {
+    let (field, value, status) = (error.field, &error.value, error.status);
+    info!(peer = port.peer, field, value, %status, "Connect refused");
+    Answer { completion: Some((status, error.result.into())), ..Answer::default() }
 }

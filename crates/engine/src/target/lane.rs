@@ -11,6 +11,7 @@ mod transport;
 use super::control::Control;
 use super::ether::Port;
 use super::namespace::NamespaceTable;
+use super::order::Newcomer;
 use super::tasks::Tasks;
 use super::tickets::Ticket;
 use crate::buffer::Pool;
@@ -18,7 +19,6 @@ use crate::connection::RxBuffer;
 use crate::gather::Gather;
 use crate::ring::Ring;
 use crate::stats::LaneStats;
-use crate::stream::Stream;
 use crate::target::flushes::Unflushed;
 use crate::target::tasks::Outcome;
 use execution::{Execution, Payload};
@@ -31,7 +31,6 @@ use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,25 +89,14 @@ pub(super) struct TargetLane {
     pub(super) flow: LaneFlow,
 }
 
-/// Addresses of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    pub(super) peer: SocketAddr,
-    pub(super) local: SocketAddr,
-}
-
 impl TargetLane {
     /// A lane over a TCP connection.
-    pub(super) fn over_tcp(
-        id: (u32, u32),
-        ends: Ends,
-        stream: Stream,
-        config: Config,
-        (ticket, settings): (Ticket, Settings),
-    ) -> Self {
-        let tcp = Tcp::new(ends.local, stream, config);
-        let session = Session::new(settings);
-        let lane = TargetLane::new(id, ends.peer.to_string(), Transport::Tcp(tcp), session);
+    pub(super) fn over_tcp(id: (u32, u32), newcomer: Newcomer, config: Config) -> Self {
+        let Newcomer { stream, secured_as, peer, local, ticket } = newcomer;
+        let tcp = Tcp::new(local, stream, config);
+        let mut session = Session::new(Settings { secures: secured_as.is_some() });
+        secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
+        let lane = TargetLane::new(id, peer.to_string(), Transport::Tcp(tcp), session);
         TargetLane { ticket: Some(ticket), ..lane }
     }
 

@@ -1,7 +1,6 @@
 //! Sockets that take connections over TCP.
 
-use roadtrain_proto::target::session::Settings;
-use roadtrain_proto::target::{ConfigError, Listener, Place};
+use roadtrain_proto::target::{ConfigError, Listener, Place, TlsUse};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -17,12 +16,11 @@ const BIND_PAUSE: Duration = Duration::from_millis(50);
 /// Where connections come, and what is asked of them.
 pub(super) struct ListenSocket {
     pub(super) socket: TcpListener,
-    pub(super) settings: Settings,
+    pub(super) tls: TlsUse,
 }
 
 impl ListenSocket {
-    /// A listener that asks nothing of its connections.
-    fn open(address: SocketAddr) -> io::Result<Self> {
+    fn open(address: SocketAddr, tls: TlsUse) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
@@ -31,7 +29,7 @@ impl ListenSocket {
         bind(&socket, address)?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(ListenSocket { socket: socket.into(), settings: Settings::default() })
+        Ok(ListenSocket { socket: socket.into(), tls })
     }
 
     pub(super) fn is_at(&self, address: SocketAddr) -> bool {
@@ -67,7 +65,7 @@ pub(super) fn open(
             opened.listeners.push(*known);
             continue;
         }
-        let (socket, address) = ListenSocket::open(listener.address)
+        let (socket, address) = ListenSocket::open(listener.address, listener.tls)
             .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
             .map_err(|error| {
                 let place = Place::Listener(listener.address);

@@ -14,6 +14,7 @@ mod flaky;
 #[cfg(test)]
 mod flush_tests;
 mod flushes;
+mod handshakes;
 mod health;
 mod lane;
 mod listeners;
@@ -37,8 +38,10 @@ pub use ether::EtherConfig;
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
 pub use order::{LanePlace, Usage};
-pub use roadtrain_proto::target::{ConfigError, ConnectionLimits, Listener, Operation, Place};
-pub use server::{Server, ServerConfig};
+pub use roadtrain_proto::target::{
+    ConfigError, ConnectionLimits, Listener, Operation, Place, TlsUse,
+};
+pub use server::{Server, ServerConfig, TlsConfig};
 
 #[cfg(test)]
 pub(crate) use reactor::HandTarget;

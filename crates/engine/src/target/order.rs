@@ -4,13 +4,13 @@ use super::ether::{Drops, Request};
 use super::listeners::ListenSocket;
 use super::tickets::Ticket;
 use crate::stats::LaneStats;
+use crate::stream::Stream;
+use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::target::TargetEvent;
-use roadtrain_proto::target::session::Settings;
 use roadtrain_proto::target::stability::Wake;
 use roadtrain_store::Completion;
 use std::any::Any;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -21,7 +21,7 @@ pub(super) enum Order {
     /// Take none any more at this address.
     Unlisten(SocketAddr),
     /// Serve this connection.
-    Adopt { socket: OwnedFd, peer: SocketAddr, ticket: Ticket, settings: Settings },
+    Adopt(Box<Newcomer>),
     /// Go on with this lane of another reactor. It is a `Parcel`, which is made of parts that orders are part of.
     Arrive(Box<dyn Any + Send>),
     /// Your lane of that ticket has left, and so has what came for it before.
@@ -66,6 +66,16 @@ pub(super) enum Order {
     Call(Box<dyn FnOnce() + Send>),
     /// End every lane, then the reactor.
     Stop,
+}
+
+/// A connection that has come.
+pub(super) struct Newcomer {
+    pub(super) stream: Stream,
+    /// With whose key it is secured.
+    pub(super) secured_as: Option<SecuredAs>,
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) ticket: Ticket,
 }
 
 /// A lane, and where it is.

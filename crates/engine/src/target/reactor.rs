@@ -11,6 +11,7 @@ mod timers;
 
 use super::control::Control;
 use super::ether::EtherParts;
+use super::handshakes::Wish;
 use super::lane::{Shared, TargetLane};
 use super::order::Order;
 use super::tasks::Tasks;
@@ -80,6 +81,8 @@ pub(super) struct Parts {
     pub(super) control: Arc<Control>,
     /// Of connections over TCP.
     pub(super) tickets: Arc<Tickets>,
+    /// Where connections are secured, if the target has TLS.
+    pub(super) handshakes: Option<Outbox<Wish>>,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
     pub(super) connect_timeout: Duration,
@@ -108,7 +111,7 @@ impl Reactor {
             core: Core::new(parts.inbox, parts.waiting)?,
             lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
             frames,
-            listeners: Listeners::new(parts.tickets),
+            listeners: Listeners::new(parts.tickets, parts.handshakes),
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
             moves: Moves::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
@@ -207,12 +210,10 @@ impl reactor::Reactor for Reactor {
         let Shared { tasks, ring, .. } = &mut lanes.shared;
         match order {
             // Dropped, which closes it.
-            Order::Listen(_) | Order::Adopt { .. } if lanes.stopping => {}
+            Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
             Order::Listen(socket) => listeners.listen(ring, peers, socket),
             Order::Unlisten(address) => listeners.unlisten(ring, address),
-            Order::Adopt { socket, peer, ticket, settings } => {
-                lanes.adopt(socket, peer, ticket, settings);
-            }
+            Order::Adopt(newcomer) => lanes.adopt(*newcomer),
             Order::Evict(ticket) => lanes.evict(ticket),
             Order::Request(request) => frames.take_request(lanes, &request),
             Order::Event(event) => {

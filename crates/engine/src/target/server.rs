@@ -6,6 +6,7 @@ use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
+use super::handshakes::{Handshakes, Wish};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
 use super::order::{LanePlace, Order, Usage};
@@ -22,10 +23,11 @@ use crate::spin::Waiting;
 use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::security::TlsKeys;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
     Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place,
-    Target, TargetConfig,
+    Target, TargetConfig, TlsUse,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::BTreeSet;
@@ -59,11 +61,22 @@ const SHUT_DOWN_PAUSE: Duration = Duration::from_millis(2);
 /// Longest wait for what was written to become stable when a target ends.
 const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
 
+/// How a target's connections over TCP are secured.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// Whether listeners ask for it; fixed when the target starts.
+    pub tls: TlsUse,
+    /// The keys of the hosts that are let in.
+    pub keys: TlsKeys,
+}
+
 /// Everything a target is started with.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// How connections over TCP are secured; `None`: not at all.
+    pub tls: Option<TlsConfig>,
     /// Interfaces to listen on for frames, without TCP and IP.
     pub ether: Option<EtherConfig>,
     /// What to export. Of all this only `listen`, `subsystems` and `authentication`
@@ -104,6 +117,7 @@ impl ServerConfig {
     pub fn new(listen: Vec<SocketAddr>, subsystems: Vec<Subsystem>) -> Self {
         ServerConfig {
             listen,
+            tls: None,
             ether: None,
             subsystems,
             authentication: Authentication::default(),
@@ -147,6 +161,8 @@ pub struct Server {
     /// Nodes that memory namespaces are taken from.
     memory: BTreeSet<u32>,
     health: Arc<Health>,
+    /// Ends before the reactors that it gives connections to.
+    handshakes: Option<Handshakes>,
     reactors: Reactors,
 }
 
@@ -163,11 +179,13 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be had; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let nothing = TargetConfig::<Export>::default();
+        let tls = config.tls.as_ref().map(|tls| tls.tls).unwrap_or_default();
+        let nothing = TargetConfig::<Export> { tls, ..TargetConfig::default() };
         let exports = TargetConfig {
             subsystems: config.subsystems.clone(),
             listeners: nothing.listeners_at(&config.listen),
             authentication: config.authentication.clone(),
+            tls,
             limits: config.limits,
             origin: machine::machine(),
         };
@@ -185,10 +203,13 @@ impl Server {
         let system = |source| ServerError::System { what: "thread", source };
         let control = Control::new(target, prepared.stores(), exports).map_err(system)?;
         let health = Arc::<Health>::default();
-        let reactors = spawn(&config, ports, affinities, &control, &health)?;
+        let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, config.connect_timeout);
+        let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
+        let wishes = handshakes.as_ref().map(Handshakes::wishes);
+        let reactors = spawn(&config, ports, affinities, (&control, wishes), &health)?;
         control.listen(sockets);
         drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
-        Ok(Server { control, memory, health, reactors })
+        Ok(Server { control, memory, health, handshakes, reactors })
     }
 
     /// The addresses it listens on.
@@ -226,6 +247,14 @@ impl Server {
             TargetConfig { subsystems, listeners, authentication, ..old.clone() }
         };
         self.change(|_, _| true, |old| Ok(next(old)))
+    }
+
+    /// Lets in the hosts with `keys`, and no others, from now on. Connections that there are live on. Nothing happens at a
+    /// target that was started without TLS.
+    pub fn set_tls_keys(&self, keys: TlsKeys) {
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.set_keys(keys);
+        }
     }
 
     /// Does all of `operations`, or nothing. Files and devices that they do not name are not looked at. What has changed
@@ -412,7 +441,7 @@ fn spawn(
     config: &ServerConfig,
     mut ports: EtherPorts,
     affinities: Vec<Affinity>,
-    control: &Arc<Control>,
+    (control, handshakes): (&Arc<Control>, Option<Outbox<Wish>>),
     health: &Arc<Health>,
 ) -> Result<Reactors, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
@@ -436,6 +465,7 @@ fn spawn(
             control: control.clone(),
             balance: balance.clone(),
             tickets: tickets.clone(),
+            handshakes: handshakes.clone(),
             qpair: QpairConfig {
                 digests: config.digests,
                 maxh2cdata: config.maxh2cdata,

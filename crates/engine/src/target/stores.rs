@@ -211,6 +211,7 @@ impl Prepared {
             subsystems: self.configs.clone(),
             listeners,
             authentication: exports.authentication.clone(),
+            tls: exports.tls,
             limits: exports.limits,
             origin: exports.origin,
         }

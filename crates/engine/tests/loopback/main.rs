@@ -24,6 +24,7 @@ mod scarce;
 mod skipped;
 mod ssd;
 mod store;
+mod tls;
 mod transfers;
 mod unsent;
 mod whole_blocks;

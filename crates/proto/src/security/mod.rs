@@ -15,12 +15,14 @@ mod hash;
 mod interchange;
 mod secret;
 mod tls_key;
+mod tls_keys;
 
 pub use dhchap_key::DhchapKey;
 pub use hash::Hash;
 pub use interchange::KeyError;
 pub use secret::Secret;
 pub use tls_key::{Derivation, GeneratedPsk, IdentityVersion, RetainedPsk, Suite, TlsKey, TlsPsk};
+pub use tls_keys::{SecuredAs, TlsKeys};
 
 /// What NQNs are followed by where a secret is bound to them.
 const SEED: &[u8] = b"NVMe-over-Fabrics";

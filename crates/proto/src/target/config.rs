@@ -45,6 +45,8 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub listeners: Vec<Listener>,
     /// Which hosts authenticate.
     pub authentication: Authentication,
+    /// What listeners that come ask for ([`TargetConfig::listeners_at`]); fixed when the target starts.
+    pub tls: TlsUse,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
@@ -55,8 +57,9 @@ pub struct TargetConfig<N = NamespaceConfig> {
 impl<N> Default for TargetConfig<N> {
     fn default() -> Self {
         let (subsystems, listeners) = (Vec::new(), Vec::new());
-        let authentication = Authentication::default();
-        TargetConfig { subsystems, listeners, authentication, limits: Limits::default(), origin: 0 }
+        let (authentication, tls) = (Authentication::default(), TlsUse::Off);
+        let limits = Limits::default();
+        TargetConfig { subsystems, listeners, authentication, tls, limits, origin: 0 }
     }
 }
 
@@ -104,6 +107,18 @@ impl Limits {
     }
 }
 
+/// Whether a listener's connections are secured by TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TlsUse {
+    /// They are not.
+    #[default]
+    Off,
+    /// Those that begin with TLS are.
+    Allowed,
+    /// All are; others are refused.
+    Required,
+}
+
 /// An address the target listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -112,6 +127,8 @@ pub struct Listener {
     /// Address; an unspecified one (`0.0.0.0`, `::`) is shown as the address the host has reached. In what somebody
     /// asks for, port 0 is one that the system chooses.
     pub address: SocketAddr,
+    /// Whether connections are secured there.
+    pub tls: TlsUse,
 }
 
 /// An NVM subsystem.
@@ -217,7 +234,7 @@ impl<N: Description> TargetConfig<N> {
             (1..=u16::MAX).filter(|id| self.listeners.iter().all(|l| l.portid != *id));
         let listener = |&address: &SocketAddr| {
             let at = there.iter().position(|listener| listener.address == address);
-            let new = || Some(Listener { portid: portids.next()?, address });
+            let new = || Some(Listener { portid: portids.next()?, address, tls: self.tls });
             at.map(|at| there.remove(at)).or_else(new)
         };
         addresses.iter().filter_map(listener).collect()

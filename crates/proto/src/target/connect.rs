@@ -14,6 +14,7 @@ use super::removed::RemovedNamespaces;
 use super::resets::Resets;
 use super::stability::User;
 use crate::policy::Class;
+use crate::security::SecuredAs;
 use crate::time::Instant;
 use core::mem::offset_of;
 use core::net::SocketAddr;
@@ -149,6 +150,28 @@ fn bad_hostnqn(data: &ConnectData) -> ConnectRefused {
 
 fn bad_cntlid(cntlid: u16) -> ConnectRefused {
     ConnectRefused::data(offset_of!(ConnectData, cntlid), "CNTLID", cntlid)
+}
+
+/// Whether `data` names the host and the subsystem that the stream was secured with.
+///
+/// # Errors
+/// The field that says another one.
+pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), ConnectRefused> {
+    // Data that is none is refused later.
+    let Ok(data) = ConnectData::ref_from_bytes(data) else { return Ok(()) };
+    let other = |status, field, value: &[u8; 256], name: &str| {
+        let value = format!("{}, but its TLS key is that of {name}", show_name(value));
+        Err(ConnectRefused::new(status, field, value))
+    };
+    if parse_nqn(&data.hostnqn) != Some(&*secured_as.hostnqn) {
+        let status = Status::CONNECT_INVALID_HOST;
+        return other(status, "HOSTNQN", &data.hostnqn, &secured_as.hostnqn);
+    }
+    if parse_nqn(&data.subnqn) != Some(&*secured_as.subnqn) {
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        return other(status, "SUBNQN", &data.subnqn, &secured_as.subnqn);
+    }
+    Ok(())
 }
 
 impl Target {

@@ -1,11 +1,11 @@
 //! The discovery log as one host sees it.
 
-use super::config::{Limits, Listener};
+use super::config::{Limits, Listener, TlsUse};
 use super::controller::Controller;
 use super::subsystem::Subsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{
-    DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, subtype, treq,
+    DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
 };
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN};
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -54,7 +54,13 @@ impl Discovery<'_> {
 
 fn entry(subtype: u8, nqn: &str, listener: &Listener, limits: &Limits) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new(subtype, nqn);
-    entry.treq = treq::DISABLE_SQ_FLOW_CONTROL;
+    let (required, sectype) = match listener.tls {
+        TlsUse::Off => (0, sectype::NONE),
+        TlsUse::Allowed => (treq::SECURE_ALLOWED, sectype::TLS13),
+        TlsUse::Required => (treq::SECURE_REQUIRED, sectype::TLS13),
+    };
+    entry.treq = treq::DISABLE_SQ_FLOW_CONTROL | required;
+    entry.tsas[0] = sectype;
     entry.portid = listener.portid.into();
     entry.cntlid = CNTLID_DYNAMIC.into();
     entry.asqsz = limits.queue_entries_max.into();

@@ -59,7 +59,7 @@ pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict
 pub use block_limits::BlockLimits;
 pub use config::{
     Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
-    is_nqn,
+    TlsUse, is_nqn,
 };
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::Target;

@@ -12,7 +12,10 @@ use super::io::IoCommand;
 use super::presence::{Presence, Presences};
 use super::stability::User;
 pub use super::state::{Request, State};
-use super::{Authenticator, CloseReason, Connected, Target, Usage, Verdict};
+use super::{
+    Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage, Verdict, connect,
+};
+pub use crate::security::SecuredAs;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::fabrics::fctype;
@@ -34,6 +37,8 @@ pub struct Session {
     state: State,
     /// The queue is an I/O queue.
     is_io: bool,
+    /// Who is at the other end of a secured stream.
+    secured_as: Option<SecuredAs>,
     connected: Option<Connected>,
     /// The proof that its host is asked for.
     authenticator: Option<Box<Authenticator>>,
@@ -87,6 +92,7 @@ impl Session {
         Session {
             state: if settings.secures { State::Securing } else { State::Initializing },
             is_io: false,
+            secured_as: None,
             connected: None,
             authenticator: None,
             user: None,
@@ -113,14 +119,29 @@ impl Session {
         }
     }
 
-    /// The stream's handshake has succeeded.
-    pub fn secured(&mut self) {
+    /// The stream's handshake has succeeded, with a key of these two.
+    pub fn secured(&mut self, secured_as: SecuredAs) {
+        self.secured_as = Some(secured_as);
         self.step(State::Securing, State::Initializing);
     }
 
     /// The transport is set up: ICReq has come, or a link was joined.
     pub fn initialized(&mut self) {
         self.step(State::Initializing, State::Connecting);
+    }
+
+    /// Whether the names in a Connect's data are those that the stream was secured with.
+    ///
+    /// # Errors
+    /// The field and its value, with the status to answer.
+    pub fn admits_names(&self, data: &[u8]) -> Result<(), ConnectRefused> {
+        self.secured_as.as_ref().map_or(Ok(()), |secured_as| connect::check_names(secured_as, data))
+    }
+
+    /// Who is at the other end of a secured stream.
+    #[must_use]
+    pub fn secured_as(&self) -> Option<&SecuredAs> {
+        self.secured_as.as_ref()
     }
 
     /// Connect has succeeded.

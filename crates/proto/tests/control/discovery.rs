@@ -5,9 +5,11 @@ use crate::script::{
     remove_subsystem, resize,
 };
 use roadtrain_proto::target::{
-    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetEvent,
+    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetEvent, TlsUse,
 };
-use roadtrain_wire::discovery::{DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, subtype};
+use roadtrain_wire::discovery::{
+    DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
+};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::log::{GetLogPage, lid};
@@ -58,7 +60,11 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
     config.listeners = ["0.0.0.0:4420", "198.51.100.1:4421", "[2001:db8::1]:4422"]
         .iter()
         .zip(1..)
-        .map(|(address, portid)| Listener { portid, address: address.parse().unwrap() })
+        .map(|(address, portid)| Listener {
+            portid,
+            address: address.parse().unwrap(),
+            tls: TlsUse::Off,
+        })
         .collect();
     let mut script = Script::with(&config);
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
@@ -89,7 +95,11 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
     config.listeners = ["0.0.0.0:4420", "[::]:4421"]
         .iter()
         .zip(1..)
-        .map(|(address, portid)| Listener { portid, address: address.parse().unwrap() })
+        .map(|(address, portid)| Listener {
+            portid,
+            address: address.parse().unwrap(),
+            tls: TlsUse::Off,
+        })
         .collect();
     for (local, port) in [("192.0.2.9:4420", "4420"), ("[2001:db8::1]:4421", "4421")] {
         let mut script = Script::with(&config);
@@ -193,7 +203,11 @@ fn listeners_come_and_go() {
     let (cntlid, cid) = listening(&mut script);
     let (before, _) = log(&mut script, cntlid);
     let old = script.target.config().listeners[0];
-    let new = Listener { portid: 2, address: "198.51.100.1:4421".parse().unwrap() };
+    let new = Listener {
+        portid: 2,
+        address: "198.51.100.1:4421".parse().unwrap(),
+        tls: TlsUse::Required,
+    };
     let error = script.target.apply(&[Operation::Listen(Listener { portid: 2, ..old })]);
     assert_eq!(error, Err(ConfigError::Exists(Place::Listener(old.address))));
     script.target.apply(&[Operation::Unlisten(old), Operation::Listen(new)]).unwrap();
@@ -201,6 +215,10 @@ fn listeners_come_and_go() {
     let (after, entries) = log(&mut script, cntlid);
     assert!(after > before);
     assert!(entries.iter().all(|entry| entry.traddr() == "198.51.100.1"), "{entries:?}");
+    for entry in &entries {
+        let secured = (entry.treq & treq::SECURE_MASK, entry.tsas[0]);
+        assert_eq!(secured, (treq::SECURE_REQUIRED, sectype::TLS13));
+    }
     script.target.apply(&[Operation::Unlisten(new)]).unwrap();
     assert!(log(&mut script, cntlid).1.is_empty(), "it listens nowhere");
 }

@@ -5,7 +5,7 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use roadtrain_proto::target::{
-    Listener, NamespaceConfig, NamespaceId, Operation, SubsystemConfig, TargetConfig,
+    Listener, NamespaceConfig, NamespaceId, Operation, SubsystemConfig, TargetConfig, TlsUse,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,7 +25,8 @@ fn namespace(nsid: u32) -> impl Strategy<Value = NamespaceConfig> {
 
 /// Each at another address.
 fn listener(portid: u16) -> Listener {
-    Listener { portid, address: SocketAddr::new(local().ip(), 4420 + portid) }
+    let address = SocketAddr::new(local().ip(), 4420 + portid);
+    Listener { portid, address, tls: TlsUse::Off }
 }
 
 fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {

@@ -2,7 +2,7 @@
 
 use roadtrain_proto::target::{
     BlockLimits, ConnectRefused, Connected, Listener, NamespaceConfig, Operation, Outcome,
-    SubsystemConfig, Target, TargetConfig, TargetEvent,
+    SubsystemConfig, Target, TargetConfig, TargetEvent, TlsUse,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
@@ -63,7 +63,7 @@ pub(crate) fn config() -> TargetConfig {
     });
     let mut private = SubsystemConfig::new(PRIVATE_NQN);
     private.allowed_hosts = Some(BTreeSet::from([HOST.to_owned()]));
-    let listeners = vec![Listener { portid: 1, address: local() }];
+    let listeners = vec![Listener { portid: 1, address: local(), tls: TlsUse::Off }];
     TargetConfig { subsystems: vec![open, private], listeners, ..TargetConfig::default() }
 }
 

@@ -1,14 +1,17 @@
 //! Every state of a connection x every PDU and every command: what may be. The snapshots are the specification of it.
 
 use crate::script::{HOST, HOSTID, NQN, Script, connect_sqe};
+use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::security::dhchap::{Keys, Offer};
 use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::session::{Request, Session, Settings, State};
 use roadtrain_proto::target::{Asked, Connected};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{ConnectData, fctype};
+use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype, nqn_field};
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 use std::fmt::Write;
 
 const PDUS: [PduType; 9] = [
@@ -22,6 +25,11 @@ const PDUS: [PduType; 9] = [
     PduType::C2hData,
     PduType::R2t,
 ];
+
+/// The handshake of the stream is done.
+fn secured(session: &mut Session) {
+    session.secured(SecuredAs { hostnqn: HOST.to_owned(), subnqn: NQN.to_owned() });
+}
 
 /// A queue that was connected.
 fn queue(qid: u16) -> Connected {
@@ -51,7 +59,7 @@ fn session_in(state: State, qid: u16) -> Session {
         session.connected(connected, presence);
     };
     let steps: [&dyn Fn(&mut Session); 6] = [
-        &Session::secured,
+        &secured,
         &Session::initialized,
         &connect,
         &Session::authenticated,
@@ -162,12 +170,8 @@ fn states_that_are_not_asked_for_are_passed_through() {
 fn no_step_leads_back() {
     for state in STATES {
         let mut session = session_in(state, 1);
-        let steps: [fn(&mut Session); 4] = [
-            Session::authenticated,
-            Session::initialized,
-            Session::secured,
-            Session::authenticated,
-        ];
+        let steps: [fn(&mut Session); 4] =
+            [Session::authenticated, Session::initialized, secured, Session::authenticated];
         let order = |state: State| STATES.iter().position(|&s| s == state);
         for step in steps {
             let before = session.state();
@@ -202,4 +206,27 @@ fn what_is_in_a_store_outlives_the_connection() {
     let mut new = session_in(State::Connecting, 1);
     new.end();
     assert!(new.leave().is_none(), "nobody knows of it");
+}
+
+/// A stream that was secured with somebody's key is nobody else's, and leads nowhere else.
+#[test]
+fn a_secured_stream_is_for_the_names_of_its_key() {
+    let mut session = Session::new(Settings { secures: true });
+    assert_eq!(session.state(), State::Securing);
+    secured(&mut session);
+    assert_eq!(session.state(), State::Initializing);
+    let data = |host: &str, nqn: &str| {
+        let (hostnqn, subnqn) = (nqn_field(host), nqn_field(nqn));
+        ConnectData { hostnqn, subnqn, ..ConnectData::new_zeroed() }
+    };
+    let admits = |host: &str, nqn: &str| session.admits_names(data(host, nqn).as_bytes());
+    assert_eq!(admits(HOST, NQN), Ok(()));
+    let error = admits("nqn.2024-01.test:other", NQN).unwrap_err();
+    assert!(error.status.is(Status::CONNECT_INVALID_HOST), "{error}");
+    let error = admits("", NQN).unwrap_err();
+    assert!(error.status.is(Status::CONNECT_INVALID_HOST), "{error}");
+    let error = admits(HOST, DISCOVERY_NQN).unwrap_err();
+    assert!(error.status.is(Status::CONNECT_INVALID_PARAMETERS), "{error}");
+    let plain = Session::new(Settings::default());
+    assert_eq!(plain.admits_names(data("nqn.2024-01.test:other", NQN).as_bytes()), Ok(()));
 }

@@ -196,7 +196,7 @@ impl Handshake {
         if let Some(&kind) = octets.first().filter(|_| is_target && self.received == 0)
             && kind != CONTENT_TYPE_HANDSHAKE
         {
-            return Err(Error::Record { what: "type", value: kind.into() });
+            return Err(Error::Plain);
         }
         self.received += octets.len();
         if !self.is_done && self.received > HANDSHAKE_BYTES_MAX {

@@ -3,10 +3,11 @@
 #[cfg(feature = "ether")]
 mod ether;
 mod near;
+mod secure;
 mod tcp;
 
 use super::address::Address;
-use super::config::HostConfig;
+use super::config::{HostConfig, HostTls};
 use super::ether::{Found, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
@@ -251,7 +252,10 @@ fn tcp(
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let wire = TcpWire::connect(address, qpair, timeout, core)?;
+    let names = (&config.host_nqn, &config.subsystem_nqn);
+    let psk = |tls: &HostTls| (tls.key.tls_psk(names.0, names.1), tls.blocks_max);
+    let psk = config.tls.as_ref().map(psk);
+    let wire = TcpWire::connect(address, qpair, (timeout, core), psk)?;
     wire.watch_peer(config.io_timeout)?;
     Ok(wire)
 }

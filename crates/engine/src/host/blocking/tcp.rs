@@ -1,6 +1,7 @@
 //! The same over a TCP connection.
 
 use super::near::connect_near;
+use super::secure::secure;
 use super::{Completed, Wire, tcp, wait_readable};
 use crate::connection::Connection;
 use crate::gather::{Gather, GatherWriter, Sent};
@@ -13,6 +14,7 @@ use crate::{clock, tuning};
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::security::TlsPsk;
 use roadtrain_wire::sqe::Sqe;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
@@ -38,8 +40,8 @@ impl TcpWire {
     pub(super) fn connect(
         address: SocketAddr,
         config: Config,
-        timeout: Duration,
-        core: Option<usize>,
+        (timeout, core): (Duration, Option<usize>),
+        psk: Option<(TlsPsk, u64)>,
     ) -> Result<Self, LinkError> {
         let deadline = Instant::now() + timeout;
         // Until the target has accepted it: it, too, asks where its packets come in.
@@ -53,8 +55,13 @@ impl TcpWire {
         // However this process ends, nothing that the target has not got yet is to reach it afterwards: a successor
         // repeats it, and newer writes with it. Who ends in order says so.
         socket.set_linger(Some(Duration::ZERO))?;
+        let is_plain = psk.is_none();
+        let stream = match psk {
+            None => Stream::Plain(socket.into()),
+            Some(psk) => secure(socket.into(), psk, deadline)?,
+        };
         let mut wire = TcpWire {
-            stream: Stream::Plain(socket.into()),
+            stream,
             address,
             qpair: Qpair::new(clock::now(), config),
             gather: Gather::default(),
@@ -63,8 +70,11 @@ impl TcpWire {
         };
         wire.flush(None, &[], timeout)?;
         while !wire.qpair.is_ready() {
-            if !wire.receive(deadline, None, &mut [], &mut Vec::new())? {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            match wire.receive(deadline, None, &mut [], &mut Vec::new()) {
+                Ok(true) => {}
+                Ok(false) => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+                Err(LinkError::Closed) if is_plain => return Err(LinkError::PlainClosed),
+                Err(error) => return Err(error),
             }
         }
         Ok(wire)
@@ -111,7 +121,7 @@ impl Wire for TcpWire {
             // SAFETY: `data` is borrowed for as long as the caravan is sent.
             self.qpair.poll_tx(&mut unsafe { GatherWriter::new(&mut self.gather, place) });
             let mut calls = 0;
-            while self.gather.send(&self.stream, &mut calls)? == Sent::Blocked {
+            while self.gather.send(&mut self.stream, &mut calls)? == Sent::Blocked {
                 wait_writable(self.stream.fd(), timeout)?;
             }
             self.gather.clear();
@@ -219,7 +229,7 @@ fn connect(socket: &Socket, address: SocketAddr, timeout: Duration) -> io::Resul
     socket.set_nonblocking(false)
 }
 
-fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
+pub(super) fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
     let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
     match poll(&mut polls, timeout)? {
         true => Ok(()),

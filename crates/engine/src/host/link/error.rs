@@ -16,6 +16,17 @@ pub enum LinkError {
     /// The peer closed it.
     #[error("connection closed by the target")]
     Closed,
+    /// The handshake of TLS has failed.
+    #[error("TLS handshake: {0}")]
+    Tls(roadtrain_tls::Error),
+    /// The target has ended the connection in the handshake of TLS.
+    #[error(
+        "TLS handshake: the target closed the connection: it has no TLS, or no key for this host"
+    )]
+    TlsClosed,
+    /// The target has ended the connection before it was one of NVMe/TCP.
+    #[error("the target closed the connection at once: it may require TLS (--tls)")]
+    PlainClosed,
     /// The protocol was broken.
     #[error(transparent)]
     Qpair(#[from] QpairError),

@@ -11,11 +11,9 @@ use crate::stream::Stream;
 use crate::target::control::Port;
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
-use roadtrain_proto::target::session::State;
 use roadtrain_proto::time::Instant;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::task::Poll;
 
 /// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
 const STALLED_RX_BYTES: usize = 64 << 10;
@@ -49,7 +47,8 @@ impl Tcp {
     /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
     /// if they are many enough to be worth the question.
     fn wanted_whole(&self) -> Option<(u16, u32, u32)> {
-        if self.qpair.whole_left() < WHOLE_BYTES_MIN {
+        // A record counts when its tag was checked, and by then a part of it is in its place.
+        if self.qpair.whole_left() < WHOLE_BYTES_MIN || !self.stream().is_plain() {
             return None;
         }
         self.qpair.wanted_whole(self.connection.available())
@@ -196,12 +195,6 @@ impl TargetLane {
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok((Heard::default(), None)) };
-        if self.session.state() == State::Securing {
-            match tcp.connection.stream.handshake()? {
-                Poll::Ready(()) => self.session.secured(),
-                Poll::Pending => return Ok((Heard::default(), None)),
-            }
-        }
         tcp.deaf = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
         if self.execution.is_stalled() || tcp.deaf {
             return Ok((Heard::default(), None));

@@ -1,14 +1,17 @@
 //! Connections over TCP: how they come.
 
 use super::Peers;
+use crate::mailbox::Outbox;
 use crate::platform::packets_core;
 use crate::reactor::event::{self, mark};
 use crate::ring::Ring;
+use crate::stream::Stream;
+use crate::target::handshakes::Wish;
 use crate::target::listeners::ListenSocket;
-use crate::target::order::Order;
+use crate::target::order::{Newcomer, Order};
 use crate::target::tickets::Tickets;
 use crate::tuning;
-use roadtrain_proto::target::session::Settings;
+use roadtrain_proto::target::TlsUse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -27,11 +30,12 @@ pub(super) struct Listeners {
     /// Those that failed pause until the next look at keep-alive timers.
     pub(super) paused: Vec<u32>,
     tickets: Arc<Tickets>,
+    handshakes: Option<Outbox<Wish>>,
 }
 
 impl Listeners {
-    pub(super) fn new(tickets: Arc<Tickets>) -> Self {
-        Listeners { open: BTreeMap::new(), next: 0, paused: Vec::new(), tickets }
+    pub(super) fn new(tickets: Arc<Tickets>, handshakes: Option<Outbox<Wish>>) -> Self {
+        Listeners { open: BTreeMap::new(), next: 0, paused: Vec::new(), tickets, handshakes }
     }
 
     pub(super) fn close(&mut self) {
@@ -58,13 +62,13 @@ impl Listeners {
     /// Takes connections that wait. Each goes to the reactor on the core that processes its packets, if there is one.
     pub(super) fn accept(&mut self, ring: &mut Ring, peers: &Peers, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
-            let Some(ListenSocket { socket, settings }) = self.open.get(&listener) else {
+            let Some(ListenSocket { socket, tls }) = self.open.get(&listener) else {
                 return;
             };
             match socket.accept() {
                 Ok((stream, peer)) => {
-                    let settings = *settings;
-                    self.deal(peers, stream, peer, settings);
+                    let tls = *tls;
+                    self.deal(peers, stream, peer, tls);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_exhaustion(&e) => {
@@ -82,13 +86,24 @@ impl Listeners {
         }
     }
 
-    fn deal(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, settings: Settings) {
+    fn deal(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
         let Some((ticket, instead_of)) = self.tickets.take(peer) else { return };
         if let Some(number) = instead_of {
             peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
+            self.handshakes.iter().for_each(|handshakes| _ = handshakes.send(Wish::Evict(number)));
         }
-        let reactor = peers.balance().choose(packets_core(&stream));
-        peers.all[reactor].send(Order::Adopt { socket: prepare(stream), peer, ticket, settings });
+        let Ok(local) = stream.local_addr() else { return };
+        let reactor = &peers.all[peers.balance().choose(packets_core(&stream))];
+        let stream = Stream::Plain(prepare(stream));
+        let newcomer = Box::new(Newcomer { stream, secured_as: None, peer, local, ticket });
+        match (&self.handshakes, tls) {
+            (_, TlsUse::Off) => _ = reactor.send(Order::Adopt(newcomer)),
+            (Some(handshakes), TlsUse::Allowed | TlsUse::Required) => {
+                handshakes.send(Wish::Secure { newcomer, tls, reactor: reactor.clone() });
+            }
+            // There are no keys, so nobody can be let in.
+            (None, _) => debug_assert!(false, "a listener with TLS at a target without"),
+        }
     }
 }
 

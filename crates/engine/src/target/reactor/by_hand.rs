@@ -49,6 +49,7 @@ impl HandTarget {
             balance: Balance::new(vec![None], false),
             control: control.clone(),
             tickets: Arc::new(Tickets::new(config.connections)),
+            handshakes: None,
             qpair: QpairConfig {
                 digests: config.digests,
                 maxh2cdata: config.maxh2cdata,

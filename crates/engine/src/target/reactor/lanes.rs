@@ -5,19 +5,16 @@ use crate::clock;
 use crate::connection::{Heard, RxBuffer};
 use crate::reactor::{List, Pollable, RxBuffers, Table};
 use crate::stats::LaneStats;
-use crate::stream::Stream;
-use crate::target::lane::{Ends, LaneError, Parcel, Shared, TargetLane};
-use crate::target::order::Usage;
+use crate::target::lane::{LaneError, Parcel, Shared, TargetLane};
+use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
-use crate::target::tickets::Ticket;
 use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
-use roadtrain_proto::target::session::{Newcomers, Settings};
+use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::time::Instant;
 use std::any::Any;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -380,24 +377,9 @@ impl Lanes {
         }
     }
 
-    pub(super) fn adopt(
-        &mut self,
-        socket: OwnedFd,
-        peer: SocketAddr,
-        ticket: Ticket,
-        settings: Settings,
-    ) {
-        let stream = TcpStream::from(socket);
-        let Ok(local) = stream.local_addr() else { return };
+    pub(super) fn adopt(&mut self, newcomer: Newcomer) {
         let (index, generation) = self.table.reserve();
-        let ends = Ends { peer, local };
-        let lane = TargetLane::over_tcp(
-            (index, generation),
-            ends,
-            Stream::Plain(stream.into()),
-            self.qpair,
-            (ticket, settings),
-        );
+        let lane = TargetLane::over_tcp((index, generation), newcomer, self.qpair);
         self.occupy(index, lane);
         self.set_ready(index);
     }

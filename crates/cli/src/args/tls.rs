@@ -1,0 +1,51 @@
+//! Whether connections are secured by TLS, and the keys of hosts.
+
+use clap::ValueEnum;
+use roadtrain_engine::target::TlsUse;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Whether connections are secured by TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// They are not.
+    #[default]
+    Off,
+    /// Those that begin with TLS are; others are taken as they are.
+    Allowed,
+    /// All are; others are refused.
+    Required,
+}
+
+impl From<TlsMode> for TlsUse {
+    fn from(mode: TlsMode) -> TlsUse {
+        match mode {
+            TlsMode::Off => TlsUse::Off,
+            TlsMode::Allowed => TlsUse::Allowed,
+            TlsMode::Required => TlsUse::Required,
+        }
+    }
+}
+
+/// A host, and the file with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostKey {
+    /// Its NQN.
+    pub host: String,
+    /// The file.
+    pub file: PathBuf,
+}
+
+impl FromStr for HostKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, file) = text.split_once('=').unwrap_or_default();
+        if host.is_empty() || file.is_empty() {
+            return Err("write HOSTNQN=FILE".to_owned());
+        }
+        Ok(HostKey { host: host.to_owned(), file: file.into() })
+    }
+}

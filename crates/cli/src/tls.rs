@@ -1,0 +1,71 @@
+//! TLS: its part of the configuration, and keys from files.
+
+use crate::args::{SecurityArgs, TlsMode};
+use crate::failure::{Failure, Outcome};
+use crate::identity::check_nqn;
+use crate::keys::file;
+use roadtrain_engine::target::TlsConfig;
+use roadtrain_proto::security::{TlsKey, TlsKeys};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How connections over TCP are secured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(default)]
+pub struct TlsSpec {
+    /// Whether they are.
+    pub mode: TlsMode,
+    /// Files with the keys of the hosts that are let in, by their NQN.
+    pub keys: BTreeMap<String, String>,
+}
+
+impl TlsSpec {
+    /// As options say it; `None`: without.
+    ///
+    /// # Errors
+    /// A host is named twice.
+    pub(crate) fn from_args(args: &SecurityArgs) -> Result<Option<Self>, String> {
+        let mut keys = BTreeMap::new();
+        for key in &args.tls_keys {
+            let file = key.file.display().to_string();
+            if keys.insert(key.host.clone(), file).is_some() {
+                return Err(format!("--tls-key: {} is there twice", key.host));
+            }
+        }
+        match (args.tls, keys.is_empty()) {
+            (TlsMode::Off, true) => Ok(None),
+            (TlsMode::Off, false) => Err("--tls-key needs --tls required or --tls allowed".into()),
+            (mode, _) => Ok(Some(TlsSpec { mode, keys })),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.mode != TlsMode::Off && self.keys.is_empty() {
+            return Err(
+                "tls: name the hosts and their keys: --tls-key HOSTNQN=FILE, [tls.keys]".into()
+            );
+        }
+        self.keys.keys().try_for_each(|host| check_nqn(host))
+    }
+
+    /// With the keys that are in the files now.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or has no key.
+    pub(crate) fn config(&self) -> Outcome<TlsConfig> {
+        let named = |(host, file): (&String, &String)| Ok((host.clone(), key("--tls-key", file)?));
+        let keys = TlsKeys(self.keys.iter().map(named).collect::<Outcome<_>>()?);
+        Ok(TlsConfig { tls: self.mode.into(), keys })
+    }
+}
+
+/// The configured PSK that is in a file.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn key(option: &str, argument: &str) -> Outcome<TlsKey> {
+    let line = file::line(option, argument)?;
+    let wrong = |error| Failure::usage(format!("{option}: {}: {error}", file::name(argument)));
+    TlsKey::parse(&line).map_err(wrong)
+}

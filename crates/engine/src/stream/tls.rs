@@ -1,0 +1,317 @@
+//! TLS in user space: what is sent is sealed into one buffer, what is received is opened into its places.
+//!
+//! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its own.
+//! A stream keeps a record that has not come as a whole, and what its socket had no room for.
+
+use super::Incoming;
+use roadtrain_tls::{Keys, Opener, RECORD_BYTES_MAX, Sealer};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Octets sealed at once, and so in one send: what the caches hold while the kernel copies it.
+const SEALED_BYTES: usize = 256 << 10;
+/// Octets received at once.
+const RECEIVED_BYTES: usize = 512 << 10;
+/// Places of a receive: one for payload, and the buffer after it.
+const PLACES_MAX: usize = 2;
+
+/// Buffers of a thread.
+struct Scratch {
+    sealed: Box<[u8]>,
+    received: Box<[u8]>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        sealed: vec![0; SEALED_BYTES].into_boxed_slice(),
+        received: vec![0; RECEIVED_BYTES].into_boxed_slice(),
+    });
+}
+
+/// A stream whose handshake is done.
+pub(crate) struct TlsStream {
+    socket: OwnedFd,
+    sealer: Sealer,
+    opener: Opener,
+    /// Octets of a record that has not come as a whole.
+    kept: Vec<u8>,
+    /// Records for which the socket had no room, and how much of them has left.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// The last receive took as much as it could.
+    is_full: bool,
+    /// The peer has said that nothing more comes.
+    is_closed: bool,
+}
+
+impl AsFd for TlsStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn wrong(error: roadtrain_tls::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+impl TlsStream {
+    /// A socket whose handshake has made `keys`.
+    pub(crate) fn new(socket: OwnedFd, keys: Keys) -> Self {
+        let Keys { sealer, opener, rest: kept, .. } = keys;
+        let (unsent, sent) = (Vec::new(), 0);
+        TlsStream { socket, sealer, opener, kept, unsent, sent, is_full: false, is_closed: false }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// # Safety
+    /// The places name writable memory that nothing else uses meanwhile, for more octets than a record has.
+    pub(super) unsafe fn receive(&mut self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
+        if self.is_closed {
+            return Ok(Incoming::Closed);
+        }
+        let room: usize = places.iter().map(|place| place.iov_len).sum();
+        debug_assert!(room >= 2 * RECORD_BYTES_MAX && places.len() <= PLACES_MAX);
+        let mut slices: [&mut [u8]; PLACES_MAX] = Default::default();
+        for (slice, place) in slices.iter_mut().zip(places) {
+            if place.iov_len > 0 {
+                // SAFETY: writable and ours by this function's contract.
+                *slice =
+                    unsafe { std::slice::from_raw_parts_mut(place.iov_base.cast(), place.iov_len) };
+            }
+        }
+        SCRATCH
+            .with_borrow_mut(|scratch| self.receive_into(&mut scratch.received, room, &mut slices))
+    }
+
+    fn receive_into(
+        &mut self,
+        buffer: &mut [u8],
+        room: usize,
+        places: &mut [&mut [u8]],
+    ) -> io::Result<Incoming> {
+        let kept = self.kept.len();
+        buffer[..kept].copy_from_slice(&self.kept);
+        // Never more than fits its places: what is opened is shorter than what is sealed.
+        let free = &mut buffer[kept..room.min(RECEIVED_BYTES)];
+        // SAFETY: the buffer is writable.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        let mut place = libc::iovec { iov_base: free.as_mut_ptr().cast(), iov_len: free.len() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut place, 1);
+        // SAFETY: the message names the free part of the buffer alone.
+        let incoming = unsafe { super::receive(self.socket.as_raw_fd(), &mut message) }?;
+        let got = match incoming {
+            Incoming::Octets(got) => got,
+            Incoming::Nothing if kept > 0 => 0,
+            Incoming::Nothing | Incoming::Closed => return Ok(incoming),
+        };
+        self.is_full = got == free.len();
+        let sealed = &buffer[..kept + got];
+        let opened = match self.opener.open(sealed, places) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.alert(error.alert());
+                return Err(wrong(error));
+            }
+        };
+        self.kept.clear();
+        self.kept.extend_from_slice(&sealed[opened.used..]);
+        self.is_closed = opened.closed;
+        if opened.update {
+            self.sealer.update();
+        }
+        match opened {
+            _ if opened.data > 0 => Ok(Incoming::Octets(opened.data)),
+            _ if opened.closed => Ok(Incoming::Closed),
+            _ => Ok(Incoming::Nothing),
+        }
+    }
+
+    /// # Safety
+    /// The pieces name readable memory.
+    pub(super) unsafe fn send(&mut self, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
+        if !self.drain()? {
+            return Ok(None);
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let room = self.sealer.capacity(scratch.sealed.len());
+            let mut length = 0;
+            for piece in pieces {
+                length = room.min(length + piece.iov_len);
+                if length == room {
+                    break;
+                }
+            }
+            // SAFETY: readable by this function's contract; no piece is empty and without a place.
+            let octets = pieces.iter().map(|piece| unsafe {
+                std::slice::from_raw_parts(piece.iov_base.cast::<u8>().cast_const(), piece.iov_len)
+            });
+            let sealed = self.sealer.seal(octets, length, &mut scratch.sealed).map_err(wrong)?;
+            self.send_sealed(&scratch.sealed[..sealed])?;
+            Ok(Some(length))
+        })
+    }
+
+    /// Sends records; keeps what the socket has no room for.
+    fn send_sealed(&mut self, mut sealed: &[u8]) -> io::Result<()> {
+        debug_assert!(self.unsent.is_empty(), "records leave in their order");
+        while !sealed.is_empty() {
+            match self.send_some(sealed)? {
+                Some(sent) => sealed = &sealed[sent..],
+                None => {
+                    self.unsent.extend_from_slice(sealed);
+                    self.sent = 0;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn drain(&mut self) -> io::Result<bool> {
+        while self.sent < self.unsent.len() {
+            match self.send_some(&self.unsent[self.sent..])? {
+                Some(sent) => self.sent += sent,
+                None => return Ok(false),
+            }
+        }
+        if !self.unsent.is_empty() {
+            self.unsent = Vec::new(); // it is as long as a whole buffer, and seldom needed
+            self.sent = 0;
+        }
+        Ok(true)
+    }
+
+    fn send_some(&self, octets: &[u8]) -> io::Result<Option<usize>> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let (data, length) = (octets.as_ptr().cast(), octets.len());
+        // SAFETY: the octets are readable.
+        let sent = unsafe { libc::send(self.socket.as_raw_fd(), data, length, flags) };
+        if sent >= 0 {
+            return Ok(Some(sent as usize));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            ErrorKind::WouldBlock => Ok(None),
+            ErrorKind::Interrupted => Ok(Some(0)),
+            _ => Err(error),
+        }
+    }
+
+    /// Says that nothing more comes, if a record is not cut off by that.
+    pub(super) fn close_notify(&mut self) {
+        self.alert(0);
+    }
+
+    fn alert(&mut self, code: u8) {
+        if let (true, Ok(record)) = (self.unsent.is_empty(), self.sealer.alert(code)) {
+            // A socket without room for it is about to be closed, which says the same.
+            let _ = self.send_some(&record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stream;
+    use super::super::tests::{pair, receive, send, wait_readable};
+    use super::*;
+    use roadtrain_proto::security::{Secret, Suite, TlsPsk};
+    use roadtrain_tls::{Acceptor, BLOCKS_MAX, Handshake};
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    /// Two streams that are secured with the same key, each sealing `blocks` at most.
+    fn secured(blocks: u64) -> [Stream; 2] {
+        let (far, near) = pair();
+        let psk = Secret::new(&[7; 32]);
+        let psk = TlsPsk { identity: "someone".into(), psk, suite: Suite::Aes128GcmSha256 };
+        let known = psk.clone();
+        let acceptor = Acceptor::new(move |_| Some(known.clone())).unwrap();
+        let (mut host, mut target) = (Handshake::connect(psk).unwrap(), acceptor.accept().unwrap());
+        target.receive(&std::mem::take(host.outgoing())).unwrap();
+        host.receive(&std::mem::take(target.outgoing())).unwrap();
+        target.receive(&std::mem::take(host.outgoing())).unwrap();
+        let stream = |socket, end: Handshake| {
+            Stream::Tls(Box::new(TlsStream::new(socket, end.keys(blocks).unwrap())))
+        };
+        [stream(far.into(), host), stream(near, target)]
+    }
+
+    #[test]
+    fn octets_come_and_go() {
+        let [mut far, mut near] = secured(BLOCKS_MAX);
+        let mut octets = vec![0; 64 << 10];
+        assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Nothing);
+        assert_eq!(send(&mut far, b"hello").unwrap(), Some(5));
+        wait_readable(&near);
+        assert_eq!(near.unread(), None, "records are no octets");
+        assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Octets(5));
+        assert_eq!(&octets[..5], b"hello");
+        far.end();
+        wait_readable(&near);
+        assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Closed);
+    }
+
+    /// More than a socket takes: what was taken arrives, in order, as the other end reads.
+    #[test]
+    fn what_a_socket_has_no_room_for_leaves_later() {
+        let [mut far, mut near] = secured(BLOCKS_MAX);
+        let data: Vec<u8> = (0..64 << 20).map(|at| (at / 3 + at / 70_000) as u8).collect();
+        let mut taken = 0;
+        while let Some(sent) = send(&mut far, &data[taken..]).unwrap() {
+            taken += sent;
+        }
+        assert!(!far.drain().unwrap(), "its socket is full");
+        let (mut got, mut octets) = (Vec::new(), vec![0; 300 << 10]);
+        while got.len() < taken {
+            far.drain().unwrap();
+            match receive(&mut near, &mut octets).unwrap() {
+                Incoming::Octets(count) => got.extend_from_slice(&octets[..count]),
+                Incoming::Nothing => wait_readable(&near),
+                Incoming::Closed => panic!("it lives"),
+            }
+        }
+        assert!(far.drain().unwrap() && got == data[..taken]);
+    }
+
+    /// Octets that nobody sealed end the stream, and the peer hears why.
+    #[test]
+    fn forged_octets_are_an_error_with_an_alert() {
+        let [mut far, mut near] = secured(BLOCKS_MAX);
+        let mut forged = vec![23, 3, 3, 0, 32];
+        forged.resize(5 + 32, 9);
+        let mut raw = TcpStream::from(far.as_fd().try_clone_to_owned().unwrap());
+        raw.write_all(&forged).unwrap();
+        wait_readable(&near);
+        let mut octets = vec![0; 64 << 10];
+        let error = receive(&mut near, &mut octets).unwrap_err();
+        assert_eq!(error.to_string(), "a TLS record whose tag is wrong");
+        wait_readable(&far);
+        let error = receive(&mut far, &mut octets).unwrap_err();
+        assert!(error.to_string().contains("bad_record_mac"), "{error}");
+    }
+
+    #[test]
+    fn what_is_sent_is_sealed() {
+        let [mut far, near] = secured(BLOCKS_MAX);
+        send(&mut far, b"a secret that nobody hears").unwrap();
+        wait_readable(&near);
+        let mut raw = TcpStream::from(near.as_fd().try_clone_to_owned().unwrap());
+        let mut octets = [0; 26 + 22];
+        raw.read_exact(&mut octets).unwrap();
+        assert_eq!(octets[..5], [23, 3, 3, 0, 26 + 17]);
+        assert!(!octets.windows(6).any(|part| part == b"secret"));
+    }
+
+    #[test]
+    fn used_up_keys_end_the_stream() {
+        let [mut far, _near] = secured(100);
+        send(&mut far, &[0; 1000]).unwrap();
+        let error = send(&mut far, &[0; 1000]).unwrap_err();
+        assert!(error.to_string().contains("used up"), "{error}");
+    }
+}

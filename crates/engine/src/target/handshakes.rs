@@ -1,0 +1,297 @@
+//! Connections that are being secured: a thread of their own, of low priority, for all listeners.
+//!
+//! A handshake takes some hundred microseconds of a core, which established lanes would have to wait for if a reactor
+//! did it. Here they are interrupted for no longer than the scheduler wants. What is secured goes to its reactor.
+
+use super::order::{Newcomer, Order};
+use crate::mailbox::{Inbox, Outbox, mailbox};
+use crate::stream::{Stream, TlsStream};
+use roadtrain_proto::security::{SecuredAs, TlsKeys};
+use roadtrain_proto::target::TlsUse;
+use roadtrain_tls::{Acceptor, BLOCKS_MAX, CONTENT_TYPE_HANDSHAKE, Error, Handshake};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::RawFd;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tracing::{debug, info, warn};
+
+/// Handshakes under way at once; when one more comes the oldest ends. Each takes some 60 KiB.
+const UNDER_WAY_MAX: usize = 1024;
+/// Octets received at once.
+const RECEIVED_BYTES: usize = 4096;
+/// How much lower than others the thread's priority is, as nice(1) counts.
+const NICENESS: libc::c_int = 10;
+
+/// The keys of a target's hosts, as they are now.
+type SharedKeys = Arc<RwLock<TlsKeys>>;
+
+/// What the thread is told.
+pub(super) enum Wish {
+    /// Secure a connection, and give it to that reactor.
+    Secure { newcomer: Box<Newcomer>, tls: TlsUse, reactor: Outbox<Order> },
+    /// End the connection that has this ticket: others need its room.
+    Evict(u64),
+    /// End.
+    Stop,
+}
+
+/// The thread.
+pub(super) struct Handshakes {
+    wishes: Outbox<Wish>,
+    thread: Option<JoinHandle<()>>,
+    keys: SharedKeys,
+}
+
+impl Drop for Handshakes {
+    fn drop(&mut self) {
+        self.wishes.send(Wish::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Handshakes {
+    /// Hosts with one of `keys` are let in; each has `timeout` for it.
+    pub(super) fn start(keys: TlsKeys, timeout: Duration) -> io::Result<Self> {
+        let keys = SharedKeys::new(RwLock::new(keys));
+        let (wishes, inbox) = mailbox()?;
+        let known = keys.clone();
+        let acceptor = Acceptor::new(move |identity| Some(look_up(&known, identity)?.0));
+        let acceptor = acceptor.map_err(io::Error::other)?;
+        let mut desk =
+            Desk { inbox, acceptor, keys: keys.clone(), timeout, under_way: VecDeque::new() };
+        let body = move || {
+            // SAFETY: a plain system call; Linux changes the calling thread alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+            desk.run();
+        };
+        let thread = thread::Builder::new().name("roadtrain-tls".into()).spawn(body)?;
+        Ok(Handshakes { wishes, thread: Some(thread), keys })
+    }
+
+    /// From the next handshake on.
+    pub(super) fn set_keys(&self, keys: TlsKeys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    pub(super) fn wishes(&self) -> Outbox<Wish> {
+        self.wishes.clone()
+    }
+}
+
+fn look_up(
+    keys: &SharedKeys,
+    identity: &str,
+) -> Option<(roadtrain_proto::security::TlsPsk, SecuredAs)> {
+    keys.read().unwrap_or_else(PoisonError::into_inner).look_up(identity)
+}
+
+/// A connection that is being secured.
+struct UnderWay {
+    newcomer: Box<Newcomer>,
+    tls: TlsUse,
+    reactor: Outbox<Order>,
+    /// `None` until its first octet has come.
+    handshake: Option<Handshake>,
+    /// What the socket had no room for.
+    unsent: Vec<u8>,
+    until: Instant,
+}
+
+/// What is to become of a connection.
+enum Next {
+    Wait,
+    /// It is plain, which its listener allows.
+    Plain,
+    Secured,
+    /// It ends, without anybody's being to blame.
+    Gone,
+}
+
+struct Desk {
+    inbox: Inbox<Wish>,
+    acceptor: Acceptor,
+    keys: SharedKeys,
+    timeout: Duration,
+    /// By age.
+    under_way: VecDeque<UnderWay>,
+}
+
+impl Desk {
+    fn run(&mut self) {
+        loop {
+            self.wait();
+            self.inbox.acknowledge();
+            while let Some(wish) = self.inbox.take() {
+                match wish {
+                    Wish::Secure { newcomer, tls, reactor } => self.begin(newcomer, tls, reactor),
+                    Wish::Evict(ticket) => {
+                        self.under_way.retain(|c| c.newcomer.ticket.number != ticket)
+                    }
+                    Wish::Stop => return,
+                }
+            }
+            for _ in 0..self.under_way.len() {
+                let Some(connection) = self.under_way.pop_front() else { break };
+                self.go_on(connection);
+            }
+        }
+    }
+
+    /// Waits for a wish, for octets, or until the oldest has no time left.
+    fn wait(&self) {
+        let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut polls = vec![poll(self.inbox.fd(), libc::POLLIN)];
+        polls.extend(self.under_way.iter().map(|connection| {
+            let out = if connection.unsent.is_empty() { 0 } else { libc::POLLOUT };
+            poll(connection.fd(), libc::POLLIN | out)
+        }));
+        let left = |c: &UnderWay| c.until.saturating_duration_since(Instant::now());
+        let left = self.under_way.front().map(left);
+        let timeout = left.map_or(-1, |left| left.as_millis() as libc::c_int + 1);
+        // SAFETY: `polls` is a valid array of that length.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
+    }
+
+    fn begin(&mut self, newcomer: Box<Newcomer>, tls: TlsUse, reactor: Outbox<Order>) {
+        if self.under_way.len() == UNDER_WAY_MAX
+            && let Some(oldest) = self.under_way.pop_front()
+        {
+            info!(peer = %oldest.newcomer.peer, "TLS handshake ended: others need its room");
+        }
+        let (until, unsent) = (Instant::now() + self.timeout, Vec::new());
+        let connection = UnderWay { newcomer, tls, reactor, handshake: None, unsent, until };
+        self.under_way.push_back(connection);
+    }
+
+    fn go_on(&mut self, mut connection: UnderWay) {
+        let peer = connection.newcomer.peer;
+        match connection.advance(&self.acceptor) {
+            Ok(Next::Wait) if connection.until > Instant::now() => {
+                self.under_way.push_back(connection);
+            }
+            Ok(Next::Wait) => info!(%peer, "TLS handshake: no end of it in time"),
+            Ok(Next::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
+            Ok(Next::Plain) => connection.give(),
+            Ok(Next::Secured) => self.secured(connection),
+            Err(error) => {
+                warn!(%peer, "TLS handshake: this target refuses the host: {error}");
+                connection.refuse(&error);
+            }
+        }
+    }
+
+    fn secured(&self, mut connection: UnderWay) {
+        let peer = connection.newcomer.peer;
+        let keys = connection.handshake.take().map(|handshake| handshake.keys(BLOCKS_MAX));
+        let Some(Ok(keys)) = keys.inspect(|keys| {
+            keys.as_ref().inspect_err(|error| warn!(%peer, "TLS handshake: {error}")).ok();
+        }) else {
+            return;
+        };
+        // Whose key it is may have changed meanwhile: then it is nobody's.
+        let Some((_, secured_as)) = look_up(&self.keys, &keys.identity) else { return };
+        debug!(%peer, host = secured_as.hostnqn, suite = ?keys.suite, "secured");
+        connection.newcomer.secured_as = Some(secured_as);
+        connection.secure(keys);
+    }
+}
+
+impl UnderWay {
+    fn fd(&self) -> RawFd {
+        self.newcomer.stream.fd()
+    }
+
+    fn advance(&mut self, acceptor: &Acceptor) -> Result<Next, Error> {
+        if self.handshake.is_none() {
+            let mut first = [0];
+            match self.receive(&mut first, libc::MSG_PEEK) {
+                Ok(0) => return Ok(Next::Gone),
+                Ok(_) if self.tls == TlsUse::Allowed && first != [CONTENT_TYPE_HANDSHAKE] => {
+                    return Ok(Next::Plain);
+                }
+                Ok(_) => self.handshake = Some(acceptor.accept()?),
+                Err(error) => return Ok(of_socket(&error)),
+            }
+        }
+        let Some(mut handshake) = self.handshake.take() else { return Ok(Next::Gone) };
+        let next = self.shake(&mut handshake);
+        self.handshake = Some(handshake);
+        next
+    }
+
+    fn shake(&mut self, handshake: &mut Handshake) -> Result<Next, Error> {
+        let mut octets = [0; RECEIVED_BYTES];
+        while !handshake.is_done() {
+            match self.receive(&mut octets, 0) {
+                Ok(0) => return Ok(Next::Gone),
+                Ok(got) => {
+                    let done = handshake.receive(&octets[..got]);
+                    self.unsent.append(handshake.outgoing());
+                    done?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Ok(of_socket(&error)),
+            }
+        }
+        match self.send() {
+            Err(error) => Ok(of_socket(&error)),
+            Ok(()) if handshake.is_done() && self.unsent.is_empty() => Ok(Next::Secured),
+            Ok(()) => Ok(Next::Wait),
+        }
+    }
+
+    fn receive(&self, octets: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
+        let (data, length) = (octets.as_mut_ptr().cast(), octets.len());
+        // SAFETY: the octets are writable.
+        let got = unsafe { libc::recv(self.fd(), data, length, libc::MSG_DONTWAIT | flags) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            let (data, length) = (self.unsent.as_ptr().cast(), self.unsent.len());
+            // SAFETY: the octets are readable.
+            let sent = unsafe { libc::send(self.fd(), data, length, flags) };
+            match usize::try_from(sent) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the peer hear that it is refused, and closes the connection.
+    fn refuse(mut self, error: &Error) {
+        if self.unsent.is_empty() {
+            self.unsent.extend([0x15, 3, 3, 0, 2, 2, error.alert()]);
+        }
+        let _ = self.send();
+        self.newcomer.stream.end();
+    }
+
+    fn secure(mut self, keys: roadtrain_tls::Keys) {
+        let Stream::Plain(socket) = self.newcomer.stream else { return };
+        self.newcomer.stream = Stream::Tls(Box::new(TlsStream::new(socket, keys)));
+        self.give();
+    }
+
+    fn give(self) {
+        self.reactor.send(Order::Adopt(self.newcomer));
+    }
+}
+
+/// A connection whose socket has nothing for us, or nothing any more.
+fn of_socket(error: &io::Error) -> Next {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => Next::Wait,
+        _ => Next::Gone,
+    }
+}

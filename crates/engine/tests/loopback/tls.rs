@@ -1,0 +1,185 @@
+//! TLS at both ends: what is let in, what is refused, and that data is the same.
+
+use crate::harness::*;
+use crate::proxy::{Fate, Proxy};
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, HostConfig, HostTls, LinkState};
+use roadtrain_engine::target::{Export, Server, ServerConfig, TlsConfig, TlsUse};
+use roadtrain_proto::security::{Hash, TlsKey, TlsKeys};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Configured PSKs for each suite.
+fn key(hash: Hash, fill: u8) -> TlsKey {
+    TlsKey::new(Some(hash), &vec![fill; hash.bytes()]).unwrap()
+}
+
+fn keys(key: TlsKey) -> TlsKeys {
+    TlsKeys([(HOST_NQN.to_owned(), key)].into())
+}
+
+fn secured(exports: Vec<Export>, tls: TlsUse, key: TlsKey) -> ServerConfig {
+    ServerConfig { tls: Some(TlsConfig { tls, keys: keys(key) }), ..server_config(exports) }
+}
+
+fn host(address: SocketAddr, key: TlsKey) -> HostConfig {
+    HostConfig { tls: Some(HostTls::new(key)), ..host_config(address) }
+}
+
+fn required(exports: Vec<Export>, key: TlsKey) -> Server {
+    Server::start(secured(exports, TlsUse::Required, key)).unwrap()
+}
+
+/// Writes and reads of all sizes, by way of capsules, R2Ts and receives into place.
+fn data_passes(client: &Client) {
+    for (seed, length) in (1..).zip([512, 4096, 16 << 10, 20 << 10, 128 << 10, 1 << 20]) {
+        let slba = seed * 2048;
+        client.write(1, slba, pattern(length, seed), false).unwrap();
+        let got = client.read(1, slba, Buffer::alloc(length)).unwrap();
+        assert!(*got == *pattern(length, seed), "{length} octets");
+    }
+    client.flush(1).unwrap();
+}
+
+#[test]
+fn data_passes_in_both_suites() {
+    let directory = tempfile::tempdir().unwrap();
+    for hash in [Hash::Sha256, Hash::Sha384] {
+        for export in [memory(1, 32 * MIB, 512), file(1, &directory, 32 * MIB, 512)] {
+            let server = required(vec![export], key(hash, 7));
+            let mut config = host(address(&server), key(hash, 7));
+            config.lanes = 2;
+            let client = Client::connect(config).unwrap();
+            data_passes(&client);
+            drop(client);
+            assert_nothing_left(&server);
+        }
+    }
+}
+
+#[test]
+fn who_has_another_key_is_refused_and_hears_it() {
+    for hash in [Hash::Sha256, Hash::Sha384] {
+        let server = required(vec![memory(1, MIB, 512)], key(hash, 7));
+        let error =
+            Client::connect(host(address(&server), key(hash, 8))).err().unwrap().to_string();
+        assert!(
+            error.contains("decrypt_error") && error.contains("refuses this host's key"),
+            "{error}"
+        );
+        let mut other = host(address(&server), key(hash, 7));
+        other.host_nqn = "nqn.2024-01.test:other".to_owned();
+        let error = Client::connect(other).err().unwrap().to_string();
+        assert!(error.contains("decrypt_error"), "{error}");
+        assert_nothing_left(&server);
+    }
+}
+
+#[test]
+fn nobody_falls_back() {
+    let key = || key(Hash::Sha256, 7);
+    let server = required(vec![memory(1, MIB, 512)], key());
+    let error = Client::connect(host_config(address(&server))).err().unwrap().to_string();
+    assert!(error.contains("127.0.0.1"), "a plain host, and TLS is required: {error}");
+    let plain = serve(vec![memory(1, MIB, 512)]);
+    let error = Client::connect(host(address(&plain), key())).err().unwrap().to_string();
+    assert!(error.contains("TLS handshake"), "a host with TLS, and a target without: {error}");
+    assert_nothing_left(&server);
+    assert_nothing_left(&plain);
+}
+
+#[test]
+fn where_it_is_allowed_the_first_octet_tells() {
+    let key = || key(Hash::Sha256, 7);
+    let config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Allowed, key());
+    let server = Server::start(config).unwrap();
+    let plain = Client::connect(host_config(address(&server))).unwrap();
+    let secured = Client::connect(host(address(&server), key())).unwrap();
+    data_passes(&plain);
+    data_passes(&secured);
+    let wrong = Client::connect(host(address(&server), self::key(Hash::Sha256, 8)));
+    assert!(wrong.is_err(), "and no host with TLS ends up without");
+}
+
+/// A host with a new key is let in, one with the old key is not, and nobody who is there notices.
+#[test]
+fn keys_change_while_hosts_are_connected() {
+    let (old, new) = (|| key(Hash::Sha256, 7), || key(Hash::Sha384, 8));
+    let server = required(vec![memory(1, 32 * MIB, 512)], old());
+    let client = Client::connect(host(address(&server), old())).unwrap();
+    server.set_tls_keys(keys(new()));
+    data_passes(&client);
+    assert!(Client::connect(host(address(&server), old())).is_err());
+    data_passes(&Client::connect(host(address(&server), new())).unwrap());
+}
+
+/// When keys are used up all connections are made anew, and requests do not notice.
+#[test]
+fn connections_are_renewed_before_their_keys_are_used_up() {
+    const ROUNDS: u64 = 40;
+    let key = || key(Hash::Sha256, 7);
+    let server = required(vec![memory(1, 32 * MIB, 512)], key());
+    let mut config = host(address(&server), key());
+    // A MiB each way.
+    config.tls = Some(HostTls { key: key(), blocks_max: (1 << 20) / 16 });
+    let client = Client::connect(config).unwrap();
+    let before = client.view().link();
+    for seed in 0..ROUNDS {
+        client.write(1, 0, pattern(128 << 10, seed), false).unwrap();
+        let got = client.read(1, 0, Buffer::alloc(128 << 10)).unwrap();
+        assert!(*got == *pattern(128 << 10, seed), "round {seed}");
+    }
+    let link = client.view().link();
+    assert_eq!(link.state, LinkState::Connected);
+    assert!(link.since > before.since, "the connection is another one: {before:?} {link:?}");
+}
+
+/// Without any digest: what the network changes does not get past TLS.
+#[test]
+fn flipped_bits_and_cuts_lose_nothing() {
+    let key = || key(Hash::Sha256, 7);
+    let server = required(vec![memory(1, 32 * MIB, 512)], key());
+    let flips = (0..4).map(|n| Fate::Flip(900_000 + 7777 * n));
+    let cuts = (0..12).map(|n| Fate::Cut(300 + 77_777 * n));
+    let proxy = Proxy::new(address(&server), flips.chain(cuts).collect());
+    let mut config = host(proxy.address, key());
+    config.connect_timeout = LONG;
+    let client = (0..20).find_map(|_| Client::connect(config.clone()).ok()).expect("connected");
+    for seed in 0..60 {
+        client.write(1, seed * 256, pattern(128 << 10, seed), false).unwrap();
+    }
+    for seed in 0..60 {
+        let got = client.read(1, seed * 256, Buffer::alloc(128 << 10)).unwrap();
+        assert!(*got == *pattern(128 << 10, seed), "block {seed}");
+    }
+    assert!(proxy.strikes() >= 5, "only {} connections were struck", proxy.strikes());
+}
+
+/// Connections that say nothing, or nonsense, or stop in the middle: others get in meanwhile, and nothing is left.
+#[test]
+fn hostile_handshakes_are_nobody_elses_trouble() {
+    let key = || key(Hash::Sha256, 7);
+    let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
+    config.connect_timeout = Duration::from_secs(3);
+    let server = Server::start(config).unwrap();
+    let begin = |octets: &[u8]| {
+        let mut socket = TcpStream::connect(address(&server)).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.write_all(octets).unwrap();
+        socket
+    };
+    let silent: Vec<TcpStream> = (0..50).map(|_| begin(&[])).collect();
+    let half: Vec<TcpStream> = (0..50).map(|_| begin(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc])).collect();
+    data_passes(&Client::connect(host(address(&server), key())).unwrap());
+    for nonsense in [&[0; 128][..], b"GET / HTTP/1.1\r\n\r\n", &[0x16, 3, 1, 0, 4, 0xff, 0, 0, 0]] {
+        let mut answer = Vec::new();
+        let mut socket = begin(nonsense);
+        let _ = socket.read_to_end(&mut answer); // reset, if octets of ours were unread
+        assert_eq!(answer.first(), Some(&0x15), "an alert for {nonsense:?}: {answer:?}");
+    }
+    for mut socket in silent.into_iter().chain(half) {
+        assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0, "ended when its time was over");
+    }
+    assert_nothing_left(&server);
+}

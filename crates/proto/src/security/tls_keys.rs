@@ -1,0 +1,82 @@
+//! The TLS keys of a target: which of them an identity names.
+
+use super::tls_key::{Derivation, IdentityVersion, TlsKey, TlsPsk};
+use std::collections::BTreeMap;
+
+/// Whom a stream was secured with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecuredAs {
+    /// The host.
+    pub hostnqn: String,
+    /// The subsystem that it wants to connect to.
+    pub subnqn: String,
+}
+
+/// Configured PSKs by the NQN of their host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsKeys(pub BTreeMap<String, TlsKey>);
+
+impl TlsKeys {
+    /// The PSK that an identity names, and whose it is. The digest in an identity of version 1 says which of the two
+    /// derivations the host has, if the key has a hash; else, and with version 0, it is taken to have the right one.
+    #[must_use]
+    pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+        let (version, names) = match identity.split_at_checked(5)? {
+            ("NVMe0", rest) => (IdentityVersion::V0, rest),
+            ("NVMe1", rest) => (IdentityVersion::V1, rest),
+            _ => return None,
+        };
+        let mut words = names.split(' ').skip(1);
+        let (hostnqn, subnqn) = (words.next()?, words.next()?);
+        let key = self.0.get(hostnqn)?;
+        let psk = |compat| key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat });
+        let psk = [false, true].into_iter().map(psk).find(|psk| psk.identity == identity)?;
+        Some((psk, SecuredAs { hostnqn: hostnqn.to_owned(), subnqn: subnqn.to_owned() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::security::Hash;
+
+    #[test]
+    fn an_identity_names_one_key() {
+        let key = TlsKey::new(Some(Hash::Sha256), &[7; 32]).unwrap();
+        let keys = TlsKeys([("nqn.host".to_owned(), key.clone())].into());
+        for (version, compat) in [
+            (IdentityVersion::V1, false),
+            (IdentityVersion::V1, true),
+            (IdentityVersion::V0, false),
+        ] {
+            let psk = key.tls_psk_by("nqn.host", "nqn.subsystem", Derivation { version, compat });
+            let (found, whose) = keys.look_up(&psk.identity).unwrap();
+            assert_eq!(found, psk);
+            let of = SecuredAs { hostnqn: "nqn.host".into(), subnqn: "nqn.subsystem".into() };
+            assert_eq!(whose, of);
+            let other = TlsKey::new(Some(Hash::Sha256), &[8; 32]).unwrap();
+            let keys = TlsKeys([("nqn.host".to_owned(), other)].into());
+            let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
+            assert_ne!(
+                found,
+                Some(psk),
+                "a PSK of version 0 has the same identity, and is another one"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_identity_names_nothing() {
+        let key = TlsKey::new(None, &[7; 32]).unwrap();
+        let whole = key.tls_psk("nqn.host", "nqn.subsystem").identity;
+        let keys = TlsKeys([("nqn.host".to_owned(), key)].into());
+        for end in 0..whole.len() {
+            assert_eq!(keys.look_up(&whole[..end]), None, "{}", &whole[..end]);
+        }
+        for other in
+            [format!("{whole} "), whole.replace("1R01", "1G01"), whole.replace("R01", "R02")]
+        {
+            assert_eq!(keys.look_up(&other), None, "{other}");
+        }
+    }
+}
