@@ -28,6 +28,8 @@ const FULL: u32 = 900;
 const ROOM: u32 = 600;
 /// A move to relieve a core has to make the fuller of the two that much less busy.
 const GAIN: u32 = 150;
+/// Work away from the core of its packets costs that many percent.
+const FAR: u32 = 130;
 /// Reports that have to say so in a row before something moves.
 const REPORTS: u32 = 2;
 /// One look in so many is enough to say that packets come in on another core.
@@ -239,12 +241,16 @@ impl Flows {
         (known.away >= REPORTS).then_some((known.reactor, known.home?))
     }
 
-    /// A connection at the home of `id` that has its own home here, and may come. Neither core gets much more to do.
+    /// A connection at the home of `id` that has its own home here, and may come. Neither core gets much more to do, nor
+    /// is one full by it.
     fn exchange(&self, now: Instant, id: u64, (here, home): (usize, usize)) -> Option<u64> {
         let load = self.known.get(&id)?.load;
+        let most = FULL.max(self.busy(home) + 1).max(self.busy(here) + 1);
+        let after = |at: usize, comes: u32, goes: u32| (self.busy(at) + comes).saturating_sub(goes);
         let fits = |(other, known): (&u64, &Known)| {
             let is_other = self.is_away(*other) == Some((home, here)) && known.may_move(now);
-            (is_other && known.load.abs_diff(load) < GAIN).then_some(*other)
+            let fuller = after(home, load, known.load).max(after(here, known.load, load));
+            (is_other && known.load.abs_diff(load) < GAIN && fuller < most).then_some(*other)
         };
         self.known.iter().find_map(fits)
     }
@@ -264,13 +270,14 @@ impl Flows {
             let others = (0..busy.len()).filter(is_other);
             let Some(to) = others.min_by_key(|&other| busy[other]) else { break };
             let load = |id: u64| self.known.get(&id).map_or(0, |known| known.load);
+            let comes = |id: u64| self.known.get(&id).map_or(0, |known| known.load_at(to));
             let (here, there) = (busy[reactor], busy[to]);
-            let fuller = |id: &u64| here.saturating_sub(load(*id)).max(there + load(*id));
+            let fuller = |id: &u64| here.saturating_sub(load(*id)).max(there + comes(*id));
             let best = movable.iter().copied().min_by_key(fuller);
             let Some(best) = best.filter(|best| fuller(best) < here) else { break };
             movable.retain(|&id| id != best);
             busy[reactor] = here.saturating_sub(load(best));
-            busy[to] += load(best);
+            busy[to] += comes(best);
             plan.push(Move { id: best, to });
         }
         let fullest = plan.iter().map(|planned| busy[planned.to]).chain([busy[reactor]]).max();
@@ -315,6 +322,14 @@ impl Known {
     /// Between two reactors. One that has ended there is nowhere after a while.
     fn is_under_way(&self, now: Instant) -> bool {
         self.is_moving && self.moved.is_some_and(|last| now.since(last.at) < UNDER_WAY)
+    }
+
+    /// The share that it would take of another core.
+    fn load_at(&self, to: usize) -> u32 {
+        if self.home == Some(self.reactor) && self.home != Some(to) {
+            return self.load * FAR / 100;
+        }
+        self.load
     }
 
     fn may_move(&self, now: Instant) -> bool {
