@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 SECONDS_EACH=${SECONDS_EACH:-3}
 roadtrain=target/release/roadtrain
-nqn=nqn.2026-11.org.example:demo
+nqn=nqn.2025-01.io.example:demo
 port=${PORT:-4420}
 work=$(mktemp -d)
 export ROADTRAIN_RUNTIME_DIR=$work/run

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-const NQN: &str = "nqn.2026-11.org.example:tsockets";
+const NQN: &str = "nqn.2025-01.io.example:tsockets";
 
 /// `roadtrain COMMAND`, with a driver of TSockets in it.
 fn program(command: &str) -> Command {

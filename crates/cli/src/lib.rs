@@ -15,7 +15,7 @@
 //! let file = r#"
 //!     address = "127.0.0.1"
 //!     [[subsystem]]
-//!     nqn = "nqn.2026-11.org.example:disk"
+//!     nqn = "nqn.2025-01.io.example:disk"
 //!     [[subsystem.namespace]]
 //!     nsid = 1
 //!     kind = "mem"

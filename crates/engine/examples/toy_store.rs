@@ -1,6 +1,6 @@
 //! A store of one's own: whatever is below it, with every octet changed on its way.
 //!
-//!     cargo run --example toy_store -- 127.0.0.1:4420 nqn.2026-11.org.example:disk /tmp/disk
+//!     cargo run --example toy_store -- 127.0.0.1:4420 nqn.2025-01.io.example:disk /tmp/disk
 //!
 //! docs/internals/how-to-add-a-store.md explains it.
 

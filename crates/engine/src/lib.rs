@@ -18,14 +18,14 @@
 //! use roadtrain_engine::host::{Client, HostConfig};
 //! use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 //!
-//! let nqn = "nqn.2026-11.org.example:disk";
+//! let nqn = "nqn.2025-01.io.example:disk";
 //! let kind = StoreKind::Memory { size: 1 << 20 };
 //! let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
 //! let namespaces = vec![Export::new(1, store)];
 //! let subsystem = Subsystem { namespaces, ..Subsystem::new(nqn) };
 //! let server = Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![subsystem]))?;
 //!
-//! let host_nqn = "nqn.2026-11.org.example:host";
+//! let host_nqn = "nqn.2025-01.io.example:host";
 //! let client = Client::connect(HostConfig::new(server.addresses()[0], nqn, host_nqn, [7; 16]))?;
 //! let mut block = Buffer::alloc(512);
 //! block.fill(0x42);

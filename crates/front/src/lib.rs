@@ -20,8 +20,8 @@
 //! use std::net::SocketAddr;
 //!
 //! let target: SocketAddr = "192.0.2.7:4420".parse()?;
-//! let host_nqn = "nqn.2026-11.org.example:host";
-//! let config = HostConfig::new(target, "nqn.2026-11.org.example:disk", host_nqn, [7; 16]);
+//! let host_nqn = "nqn.2025-01.io.example:host";
+//! let config = HostConfig::new(target, "nqn.2025-01.io.example:disk", host_nqn, [7; 16]);
 //! let nbd = NbdConfig::new(1, "nbd:unix:/run/disk.sock".parse()?);
 //! let attachment = Box::new(NbdAttachment::start(config, &nbd)?);
 //! println!("{}", attachment.devices()[0].names[0]);

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Handshakes under way at once; when one more comes the oldest ends. Each takes some 60 KiB.
+/// Handshakes under way at once; when one more comes the oldest ends.
 const UNDER_WAY_MAX: usize = 1024;
 /// Octets received at once.
 const RECEIVED_BYTES: usize = 4096;
