@@ -5,8 +5,10 @@ mod common;
 
 use common::show;
 use common::{BLOCK, Delivery, Pair, Setup, pattern};
-use roadtrain_wire::pdu::{CommonHeader, Digests, PduType, flag};
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_wire::fabrics::{Authentication, fctype};
+use roadtrain_wire::pdu::{CapsuleCmd, CommonHeader, Digests, PduType, flag};
+use roadtrain_wire::sqe::{SGL_OFFSET, SGL_TRANSPORT, Sqe, opcode};
 use roadtrain_wire::status::Status;
 
 const DELIVERIES: [Delivery; 6] = [
@@ -121,6 +123,23 @@ fn a_write_by_r2t_is_cut_at_maxh2cdata() {
     H2cData cid 0x800 8192+8192 (pdo 24 plen 8216)
     H2cData cid 0x800 16384+4096 LAST (pdo 24 plen 4120)
     ");
+}
+
+/// Linux's target never asks for the data of an Authentication Send, and waits for it for ever.
+#[test]
+fn data_of_fabrics_commands_is_in_their_capsules() {
+    let setup = Setup { in_capsule_bytes: 0, ..Setup::default() };
+    for (length, pdu_bytes) in [(72, 72 + 72), (8192, 72 + 8192), (8193, 72)] {
+        let mut pair = Pair::connected(setup);
+        let sqe = Authentication::of_nvme(length).emit(fctype::AUTHENTICATION_SEND);
+        pair.host.submit(pair.now, &sqe, Data::Out(length), pattern(length, 7));
+        let from_host = pair.host.send(pair.now);
+        let ch: &CommonHeader = show::at(&from_host);
+        assert_eq!(ch.plen.get(), pdu_bytes, "{length} octets");
+        let capsule: &CapsuleCmd = show::at(&from_host);
+        let kind = if pdu_bytes > 72 { SGL_OFFSET } else { SGL_TRANSPORT };
+        assert_eq!((capsule.sqe.sgl.kind, capsule.sqe.sgl.length.get()), (kind, length));
+    }
 }
 
 #[test]

@@ -15,6 +15,8 @@ pub mod fctype {
     pub const DISCONNECT: u8 = 0x08;
 }
 
+/// Octets of data that the capsule of a fabrics command may carry over TCP, on every queue.
+pub const FABRICS_IN_CAPSULE_BYTES: u32 = 8192;
 /// Octets of a Connect command's data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
 /// CNTLID by which a host asks for any controller (dynamic controller model).

@@ -15,11 +15,12 @@ use crate::policy::{
 use crate::time::Instant;
 use crate::view::view;
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::FABRICS_IN_CAPSULE_BYTES;
 use roadtrain_wire::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
     PduType, R2t, TermReq, alignment_bytes, flag,
 };
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::ops::Range;
 
@@ -254,7 +255,7 @@ impl Qpair {
                 slot.sqe.set_transport(length);
                 (false, 0)
             }
-            Data::Out(length) if length <= in_capsule_bytes || is_connect(sqe) => {
+            Data::Out(length) if length <= in_capsule_bytes_max(sqe, in_capsule_bytes) => {
                 slot.sqe.set_in_capsule(length);
                 (true, length)
             }
@@ -671,7 +672,11 @@ impl Qpair {
     }
 }
 
-fn is_connect(sqe: &Sqe) -> bool {
-    use roadtrain_wire::{fabrics::fctype, sqe::opcode};
-    sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT
+/// Octets of data that the command's capsule may carry: those of fabrics commands go in it always, even before a
+/// controller has said what else may. Linux's target never asks for the data of an Authentication Send.
+fn in_capsule_bytes_max(sqe: &Sqe, agreed: u32) -> u32 {
+    match sqe.opcode {
+        opcode::FABRICS => agreed.max(FABRICS_IN_CAPSULE_BYTES),
+        _ => agreed,
+    }
 }
