@@ -25,7 +25,7 @@ const ORDERS: &[(&str, &[&str])] = &[
         &[
             "digest spin stats pulse stream platform transports",
             "tuning",
-            "gather connection | ether",
+            "shared_core gather connection | ether",
             "host/api host/counters host/stopping host/link/error host/view \
              | target/health target/tickets target/listeners target/flushes target/powers target/error",
             "host/name host/address host/ether/address host/config host/error \

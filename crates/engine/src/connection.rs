@@ -2,9 +2,11 @@
 
 use crate::gather::{Gather, Sent};
 use crate::memory::HugeMemory;
+use crate::shared_core::SharedCore;
 use crate::stats::LaneStats;
 use crate::stream::{Incoming, Stream};
 use crate::tuning::RX_BUFFER_BYTES;
+use roadtrain_proto::policy::Batcher;
 use roadtrain_wire::pdu::HEADER_BYTES_MAX;
 use std::io;
 
@@ -121,12 +123,14 @@ pub(crate) struct Connection {
     /// A caravan that the socket had no room for.
     blocked: Option<Box<Gather>>,
     receive_again: ReceiveAgain,
+    shared_core: SharedCore,
     pub(crate) stats: LaneStats,
 }
 
 impl Connection {
     pub(crate) fn new(stream: Stream) -> Self {
         Connection {
+            shared_core: SharedCore::of(&stream),
             stream,
             kept: Vec::new(),
             blocked: None,
@@ -188,6 +192,14 @@ impl Connection {
         self.kept.clear();
         let more = self.receive_again.received(self.stream.is_full(got, room + direct_max));
         Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
+    }
+
+    /// After a receive that brought something: tells when it has changed whether both ends share a core.
+    #[inline]
+    pub(crate) fn tell_shared_core(&mut self, batcher: &mut Batcher) {
+        if let Some(shares) = self.shared_core.received(&self.stream) {
+            batcher.set_shares_core(shares);
+        }
     }
 
     /// Keeps octets for the next receive.

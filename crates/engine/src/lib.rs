@@ -50,6 +50,7 @@ mod per_io;
 pub mod platform;
 pub mod pulse;
 mod reactor;
+mod shared_core;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;

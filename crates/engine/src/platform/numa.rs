@@ -63,6 +63,12 @@ pub(crate) fn current_core() -> Option<usize> {
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
+/// Whether the calling thread runs on `core`, and may run on no other one.
+pub(crate) fn is_only_core(core: usize) -> bool {
+    let is_here = current_core() == Some(core);
+    is_here && sched_getaffinity(None).is_ok_and(|set| set.count() == 1)
+}
+
 /// Lets the calling thread run on these cores only.
 ///
 /// # Errors
@@ -98,9 +104,9 @@ mod tests {
         let affinity = Affinity { cpus: Cpus::from_iter([cpu]), node: None };
         let seen = thread::spawn(move || {
             bind_thread(&affinity);
-            allowed()
+            (allowed(), is_only_core(cpu), is_only_core(cpu + 1))
         });
-        assert_eq!(seen.join().unwrap(), Cpus::from_iter([cpu]));
+        assert_eq!(seen.join().unwrap(), (Cpus::from_iter([cpu]), true, false));
     }
 
     #[test]

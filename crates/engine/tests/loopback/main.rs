@@ -20,6 +20,7 @@ mod peer;
 mod proxy;
 mod queue;
 mod scarce;
+mod shared_core;
 #[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;
 mod ssd;

@@ -71,6 +71,8 @@ pub struct Auto {
     share: u32,
     /// Commands in flight from which on nothing is split.
     whole: u32,
+    /// The peer works only while this end does not: parts would only cost sends.
+    shares_core: bool,
     limits: Limits,
 }
 
@@ -79,7 +81,7 @@ impl Auto {
     #[must_use]
     pub fn new(of_device: bool) -> Self {
         let whole = if of_device { WHOLE_OF_DEVICE } else { WHOLE };
-        Auto { peak: Peak::default(), share: 1, whole, limits: WIDE }
+        Auto { peak: Peak::default(), share: 1, whole, shares_core: false, limits: WIDE }
     }
 }
 
@@ -113,7 +115,8 @@ impl BatchPolicy for Auto {
         if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
-        let full = self.share.min(self.limits.count_max);
+        let share = if self.shares_core { COUNT_MAX } else { self.share };
+        let full = share.min(self.limits.count_max);
         if backlog.requests >= full || backlog.data_bytes >= self.limits.bytes_max {
             return Doorbell::Ring(Cause::Size);
         }
@@ -134,6 +137,10 @@ impl BatchPolicy for Auto {
 
     fn set_yielding(&mut self, yielding: bool) {
         self.limits = if yielding { YIELDING } else { WIDE };
+    }
+
+    fn set_shares_core(&mut self, shares: bool) {
+        self.shares_core = shares;
     }
 }
 
@@ -185,6 +192,23 @@ mod tests {
         assert_eq!(shares(2), [2, 1, 2, 4, 8, COUNT_MAX, COUNT_MAX]);
         assert_eq!(shares(8), [2, 4, 8, 32, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
         assert_eq!(shares(32), [8, 32, COUNT_MAX, COUNT_MAX, COUNT_MAX, COUNT_MAX, COUNT_MAX]);
+    }
+
+    #[test]
+    fn nothing_is_split_where_both_ends_share_a_core() {
+        let mut auto = Auto::new(false);
+        let backlog = |requests| Backlog { requests, in_flight: 8, ..Backlog::default() };
+        let rings = |auto: &mut Auto, requests| {
+            auto.on_enqueue(at(0), &backlog(requests), &command()) == Doorbell::Ring(Cause::Size)
+        };
+        assert!(rings(&mut auto, 2));
+        auto.set_shares_core(true);
+        assert!(!rings(&mut auto, 7));
+        assert!(rings(&mut auto, COUNT_MAX));
+        auto.set_yielding(true);
+        assert!(rings(&mut auto, YIELDING.count_max), "beside an express lane");
+        auto.set_shares_core(false);
+        assert!(rings(&mut auto, 2));
     }
 
     #[test]

@@ -178,6 +178,11 @@ impl Batcher {
         self.policy.set_yielding(yielding);
     }
 
+    /// Whether both ends of the lane share a core.
+    pub fn set_shares_core(&mut self, shares: bool) {
+        self.policy.set_shares_core(shares);
+    }
+
     /// How many commands are in flight now.
     pub fn set_in_flight(&mut self, in_flight: u32) {
         self.in_flight = in_flight;

@@ -85,6 +85,8 @@ pub trait BatchPolicy {
     fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
     /// Whether sends are to be short, for the sake of latency-critical requests in another lane.
     fn set_yielding(&mut self, _: bool) {}
+    /// Whether both ends of the lane share a core, so that only one of them works at a time.
+    fn set_shares_core(&mut self, _: bool) {}
     /// Whether all that waits had better stay for a moment while more arrives that will add to it.
     fn gathers(&self, _: &Backlog) -> bool {
         false
@@ -252,6 +254,10 @@ impl BatchPolicy for Policy {
 
     fn set_yielding(&mut self, yielding: bool) {
         each!(self, p => p.set_yielding(yielding))
+    }
+
+    fn set_shares_core(&mut self, shares: bool) {
+        each!(self, p => p.set_shares_core(shares))
     }
 
     fn gathers(&self, backlog: &Backlog) -> bool {

@@ -90,6 +90,12 @@ impl Costs {
         }
     }
 
+    /// Whether ends find out that they share a core: where the peer is at an address of this machine, which no link
+    /// leads to.
+    pub fn tells_one_core(&self) -> bool {
+        self.one_core && self.trip <= REFERENCE.trip
+    }
+
     /// From one end's last turn to the other's first, where both share a core that stays awake.
     pub fn switch(&self) -> Duration {
         self.wake_up_min / 4

@@ -128,6 +128,22 @@ fn depths_with_ssd() {
     assert_table!(table_of_depths(&compare_depths(SSD, &BEHIND_WITH_SSD)));
 }
 
+/// Both ends on one core: only one of them works at a time, so parts would only cost sends.
+#[test]
+fn depths_on_one_core() {
+    let mut table = String::from(HEAD);
+    for depth in DEPTHS {
+        let load = Load::depth(depth);
+        let comparison = Comparison::run_on_one_core(&load, Store::Memory, &MEASURED);
+        let rows = comparison.rows(&format!("depth {depth}"));
+        let of = |policy| comparison.of(policy).iops(&MEASURED);
+        let ratio = of(AUTO) / of(NONE);
+        write!(table, "\n{rows}auto does {ratio:.2} of none\n").expect("a string");
+        assert!(ratio >= 0.97, "depth {depth}: {ratio:.3}");
+    }
+    assert_table!(table);
+}
+
 /// Many lanes share the two cores: `auto` comes up to the best policy however they share the load.
 #[test]
 fn lanes() {

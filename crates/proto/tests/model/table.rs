@@ -1,6 +1,6 @@
 //! The policies side by side under one load, as a table.
 
-use super::costs::REFERENCE;
+use super::costs::{Costs, REFERENCE};
 use super::cpu::Work;
 use super::load::{Load, Operations};
 use super::run::{Outcome, Scenario};
@@ -46,11 +46,27 @@ impl Comparison {
         Self::run_lanes(1, load, store, measured)
     }
 
+    /// The same with both ends on one core.
+    pub fn run_on_one_core(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
+        let costs = Costs { one_core: true, ..REFERENCE };
+        Self::run_with(costs, 1, load, store, measured)
+    }
+
     /// The same over so many lanes, each with that load.
     pub fn run_lanes(lanes: usize, load: &Load, store: Store, measured: &Range<Instant>) -> Self {
+        Self::run_with(REFERENCE, lanes, load, store, measured)
+    }
+
+    fn run_with(
+        costs: Costs,
+        lanes: usize,
+        load: &Load,
+        store: Store,
+        measured: &Range<Instant>,
+    ) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            let (costs, operations) = (REFERENCE, Operations::Reads);
+            let operations = Operations::Reads;
             (name, Scenario { costs, policy, lanes, load, operations, store, measured }.run())
         });
         let comparison = Comparison { outcomes: outcomes.collect() };

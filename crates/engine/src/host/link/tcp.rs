@@ -77,6 +77,7 @@ impl Transport for TcpLink {
             Received::Nothing => Ok((Heard::default(), None)),
             Received::Closed => Err(LinkError::Closed),
             Received::Octets { direct, buffered, more } => {
+                self.connection.tell_shared_core(self.qpair.batcher());
                 if let Some(place) = place {
                     // SAFETY: just received there.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };

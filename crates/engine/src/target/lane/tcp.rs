@@ -212,6 +212,7 @@ impl TargetLane {
             Received::Nothing => Ok((Heard::default(), None)),
             Received::Closed => Err(LaneError::Closed),
             Received::Octets { direct, buffered, more } => {
+                tcp.connection.tell_shared_core(tcp.qpair.batcher());
                 if let Some(place) = place {
                     // SAFETY: just received there.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };

@@ -1,0 +1,76 @@
+//! Policies hear whether both ends of a lane share a core.
+
+use crate::harness::*;
+use crate::skipped::skipped;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::Client;
+use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::policy::{
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role,
+};
+use roadtrain_proto::time::Instant;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// More than an end needs to find out.
+const REQUESTS: usize = 4096;
+
+/// What the ends of a pair were told last: host, target.
+type Told = [AtomicBool; 2];
+
+static ON_ONE: Told = [const { AtomicBool::new(false) }; 2];
+static ON_TWO: Told = [const { AtomicBool::new(false) }; 2];
+
+/// Sends at once, and notes what it is told.
+struct Listening(&'static AtomicBool);
+
+impl BatchPolicy for Listening {
+    fn on_enqueue(&mut self, _: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
+        Doorbell::Ring(Cause::Drained)
+    }
+
+    fn limits(&self, _: Freight) -> Limits {
+        PolicyConfig::none().limits
+    }
+
+    fn set_shares_core(&mut self, shares: bool) {
+        self.0.store(shares, Relaxed);
+    }
+}
+
+fn listening(told: &'static Told, role: Role) -> Box<dyn BatchPolicy + Send> {
+    Box::new(Listening(&told[usize::from(role == Role::Target)]))
+}
+
+/// A host and a target on these cores.
+fn pair(policy: PolicyConfig, host: usize, target: usize) -> (Server, Client) {
+    let config = server_config(vec![memory(1, MIB, 512)]);
+    let server = Server::start(ServerConfig { policy, cores: vec![target], ..config }).unwrap();
+    let mut config = host_config(address(&server));
+    (config.policy, config.cores, config.lanes) = (policy, vec![host], 1);
+    let client = Client::connect(config).unwrap();
+    (server, client)
+}
+
+#[test]
+fn ends_on_one_core_are_told_and_others_are_not() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    let (one, other) = (cores.next().expect("we run somewhere"), cores.next());
+
+    let policy = PolicyConfig::custom(|role| listening(&ON_ONE, role));
+    let (_server, client) = pair(policy, one, one);
+    for _ in 0..REQUESTS {
+        client.read(1, 0, Buffer::alloc(512)).unwrap();
+    }
+    assert!(ON_ONE.iter().all(|told| told.load(Relaxed)), "{ON_ONE:?}");
+
+    let Some(other) = other else { return skipped("ends on two cores: there is one") };
+    let policy = PolicyConfig::custom(|role| listening(&ON_TWO, role));
+    let (_server, client) = pair(policy, one, other);
+    for _ in 0..REQUESTS {
+        client.read(1, 0, Buffer::alloc(512)).unwrap();
+        assert!(!ON_TWO.iter().any(|told| told.load(Relaxed)), "{ON_TWO:?}");
+    }
+}
