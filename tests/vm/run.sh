@@ -17,6 +17,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/run-vhost.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-numa.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$here/run-security.sh"
 build_roadtrain
 "$here/vm.sh" prepare || exit 1
 run_tests "${1-}"
