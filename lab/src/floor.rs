@@ -7,6 +7,7 @@
 //! Sockets, buffers and prefetching are tuned by `engine::tuning`, like the product's.
 
 mod args;
+mod cipher;
 mod host;
 mod inbox;
 mod link;
@@ -17,6 +18,7 @@ mod sizes;
 mod target;
 
 pub(crate) use args::{Args, Direction, parse_bytes};
+pub(crate) use cipher::{Cipher, Sealing};
 pub(crate) use host::Random;
 pub(crate) use memory::Memory;
 pub(crate) use result::{FloorResult, LatencyUs, Probe, Sample};
@@ -59,6 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<FloorResult> {
         });
         let outcome = host.join().expect("the host does not panic")?;
         let counts = target.join().expect("the target does not panic")?;
-        Ok(FloorResult::new(args, &outcome, &counts))
+        let sealing = args.seal.map(|cipher| Sealing::measure(cipher, args)).transpose()?;
+        Ok(FloorResult { sealing, ..FloorResult::new(args, &outcome, &counts) })
     })
 }

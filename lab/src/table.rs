@@ -9,6 +9,7 @@ mod plan;
 mod render;
 mod result;
 mod serve;
+mod tls;
 
 use render::markdown;
 use result::Table;
@@ -64,7 +65,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let rows: Vec<Row> = plan::rows().into_iter().filter(|row| wanted(&row.id)).collect();
     if args.list {
         rows.iter().for_each(|row| println!("{}", row.id));
-        ["cores", "connections", "idle"]
+        ["cores", "connections", "tls", "idle"]
             .into_iter()
             .filter(|part| wanted(part))
             .for_each(|part| println!("{part}"));
@@ -76,6 +77,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let mut runs: Vec<Runs> = rows.into_iter().map(|row| Runs::new(row, &args)).collect();
     let mut cores = wanted("cores").then(cores::Runs::new);
     let mut connections = wanted("connections").then(connections::Runs::default);
+    let mut tls = (wanted("tls") && !args.floor_only).then(tls::Runs::default);
     for round in 0..args.rounds {
         for run in &mut runs {
             eprintln!("round {}/{}: {}", round + 1, args.rounds, run.row.id);
@@ -83,6 +85,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         }
         cores.iter_mut().for_each(|cores| cores.round(&args));
         connections.iter_mut().for_each(|connections| connections.round(&args));
+        tls.iter_mut().for_each(|tls| tls.round(&args));
     }
     let checks = if args.floor_only || !wanted("idle") {
         Vec::new()
@@ -97,6 +100,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         rows: runs.into_iter().map(Runs::finish).collect(),
         cores: cores.map(cores::Runs::finish).unwrap_or_default(),
         connections: connections.map(connections::Runs::finish).unwrap_or_default(),
+        tls: tls.map(tls::Runs::finish).unwrap_or_default(),
         checks,
     };
     print!("{}", markdown(&table));

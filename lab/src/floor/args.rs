@@ -1,5 +1,6 @@
 //! What the floor can be asked for.
 
+use super::cipher::Cipher;
 use clap::ValueEnum;
 use roadtrain_engine::tuning;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub(crate) struct Args {
     /// Leave received data where it arrived (a real target or host cannot): what the copy costs
     #[arg(long)]
     pub(crate) no_copy: bool,
+    /// Measure afterwards what this cipher takes for the octets alone, in records as long as the sends make them
+    #[arg(long, value_enum, value_name = "CIPHER")]
+    pub(crate) seal: Option<Cipher>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

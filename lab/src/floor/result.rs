@@ -1,6 +1,7 @@
 //! What a run of the floor reports.
 
 use super::args::{Args, Direction};
+use super::cipher::Sealing;
 use super::target::Counts;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,9 @@ pub(crate) struct FloorResult {
     pub(crate) receives_per_io: f64,
     pub(crate) syscalls_per_io: f64,
     pub(crate) context_switches_per_io: f64,
+    /// What sealing all of it would add, if asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sealing: Option<Sealing>,
 }
 
 impl FloorResult {
@@ -137,6 +141,7 @@ impl FloorResult {
             syscalls_per_io: ratio(host.syscalls, host.requests)
                 + ratio(target.syscalls, target.requests),
             context_switches_per_io: switches as f64 / requests,
+            sealing: None,
         }
     }
 }
@@ -182,6 +187,8 @@ impl fmt::Display for FloorResult {
             self.answers_per_send,
             self.syscalls_per_io,
             self.context_switches_per_io,
-        )
+        )?;
+        let Some(Sealing { cipher, host_us, target_us }) = self.sealing else { return Ok(()) };
+        writeln!(f, "  {cipher:?} alone, CPU-us/IO: host {host_us:.2}, target {target_us:.2}")
     }
 }

@@ -1,7 +1,7 @@
 //! The table as Markdown that also reads well on a terminal.
 
 use super::plan::{Group, Metric};
-use super::result::{Check, ConnectionRow, CoreRow, Least, RowResult, Table};
+use super::result::{Check, ConnectionRow, CoreRow, Least, Most, RowResult, Table, TlsRow};
 use crate::grid::{self, Grid, optional, pair, strings};
 use crate::measure::Measure;
 use std::fmt::Write;
@@ -34,6 +34,10 @@ pub(crate) fn markdown(table: &Table) -> String {
     if !table.connections.is_empty() {
         out.push_str("\n### Many connections: 4 KiB random reads, 1,024 in flight in all\n\n");
         grid::write(&mut out, &connections(&table.connections));
+    }
+    if !table.tls.is_empty() {
+        out.push_str("\n### TLS: with it, without it, and what AES-128-GCM alone takes\n\n");
+        grid::write(&mut out, &tls(&table.tls));
     }
     if !table.checks.is_empty() {
         out.push_str("\n### At rest\n\n");
@@ -303,6 +307,45 @@ fn connections(rows: &[ConnectionRow]) -> Grid {
             show(product, |m| optional(m.fairness, 3)),
             show(product, |m| optional(kib(m), 1)),
             row.error.clone().unwrap_or(goals),
+        ]);
+    }
+    grid
+}
+
+/// What TLS costs.
+fn tls(rows: &[TlsRow]) -> Grid {
+    let heading = [
+        "load",
+        "plain kIOPS",
+        "TLS kIOPS",
+        "plain mean us",
+        "TLS mean us",
+        "plain CPU-us/IO host + target",
+        "cipher alone",
+        "TLS CPU-us/IO host + target",
+        "goal",
+    ];
+    let mut grid = vec![strings(&heading)];
+    for row in rows {
+        let (plain, tls) = (row.plain.as_ref(), row.tls.as_ref());
+        let kiops = |m: &Measure| format!("{:.1}", m.iops / 1e3);
+        let mean = |m: &Measure| format!("{:.1}", m.latency_us_mean);
+        let of_limit = row.of_limit.map(|Least { value, bound }| {
+            format!("of the limit {value:.2} (>= {bound}) {}", verdict(value >= bound))
+        });
+        let added = row.added_us.map(|Most { value, bound }| {
+            format!("{value:.1} us over plain (<= {bound}) {}", verdict(value <= bound))
+        });
+        grid.push(vec![
+            row.title.clone(),
+            show(plain, kiops),
+            show(tls, kiops),
+            show(plain, mean),
+            show(tls, mean),
+            show(plain, cpu),
+            pair(row.cipher_host_us, row.cipher_target_us, 2),
+            show(tls, cpu),
+            row.error.clone().or(of_limit).or(added).unwrap_or_default(),
         ]);
     }
     grid

@@ -19,6 +19,8 @@ pub(crate) struct Table {
     pub(crate) cores: Vec<CoreRow>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) connections: Vec<ConnectionRow>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tls: Vec<TlsRow>,
     pub(crate) checks: Vec<Check>,
 }
 
@@ -50,6 +52,31 @@ pub(crate) struct ConnectionRow {
     pub(crate) fairness: Option<Least>,
     /// Why the product has no figures.
     pub(crate) error: Option<String>,
+}
+
+/// What TLS costs: medians over the rounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TlsRow {
+    pub(crate) title: String,
+    pub(crate) plain: Option<Measure>,
+    pub(crate) tls: Option<Measure>,
+    /// What the cipher alone takes for a request and its answer, at each end.
+    pub(crate) cipher_host_us: Option<f64>,
+    pub(crate) cipher_target_us: Option<f64>,
+    /// Throughput of that of plain whose CPU time is longer by the cipher's.
+    pub(crate) of_limit: Option<Least>,
+    /// Mean latency over plain's, in microseconds.
+    pub(crate) added_us: Option<Most>,
+    /// Why a run has no figures.
+    pub(crate) error: Option<String>,
+}
+
+impl TlsRow {
+    /// Whether each of its bounds is kept.
+    pub(super) fn passes(&self) -> impl Iterator<Item = bool> {
+        let of_limit = self.of_limit.map(|Least { value, bound }| value >= bound);
+        of_limit.into_iter().chain(self.added_us.map(|Most { value, bound }| value <= bound))
+    }
 }
 
 impl ConnectionRow {
@@ -189,8 +216,10 @@ impl Table {
         let goals = self.rows.iter().flat_map(|row| &row.goals).map(|goal| goal.pass);
         let cores = self.cores.iter().flat_map(CoreRow::passes);
         let connections = self.connections.iter().flat_map(ConnectionRow::passes);
+        let tls = self.tls.iter().flat_map(TlsRow::passes);
         let checks = self.checks.iter().map(|check| check.pass);
-        let passes: Vec<bool> = goals.chain(cores).chain(connections).chain(checks).collect();
+        let parts = goals.chain(cores).chain(connections).chain(tls);
+        let passes: Vec<bool> = parts.chain(checks).collect();
         (passes.iter().filter(|&&pass| pass).count(), passes.len())
     }
 }

@@ -4,6 +4,7 @@
 //! A stream keeps a record that has not come as a whole, and what its socket had no room for.
 
 use super::Incoming;
+use crate::tuning::{self, CACHE_LINE_BYTES};
 use roadtrain_tls::{Keys, Opener, RECORD_BYTES_MAX, Sealer};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -13,6 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const SEALED_BYTES: usize = 256 << 10;
 /// Octets received at once.
 const RECEIVED_BYTES: usize = 512 << 10;
+/// Pieces ahead of the one that is sealed whose octets are fetched: a header and its data. Reads of 4 KiB from a large
+/// memory gain 13 % of their throughput.
+const LOOK_AHEAD: usize = 2;
+/// Cache lines of a piece that are fetched: 4 KiB. Of longer ones the processor fetches the rest by itself.
+const PREFETCH_LINES_MAX: usize = 64;
 /// Places of a receive: one for payload, and the buffer after it.
 const PLACES_MAX: usize = 2;
 
@@ -145,9 +151,14 @@ impl TlsStream {
                     break;
                 }
             }
-            // SAFETY: readable by this function's contract; no piece is empty and without a place.
-            let octets = pieces.iter().map(|piece| unsafe {
-                std::slice::from_raw_parts(piece.iov_base.cast::<u8>().cast_const(), piece.iov_len)
+            let octets = pieces.iter().enumerate().map(|(at, piece)| {
+                if let Some(later) = pieces.get(at + LOOK_AHEAD) {
+                    let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
+                    tuning::prefetch_read(later.iov_base.cast(), lines);
+                }
+                let start = piece.iov_base.cast::<u8>().cast_const();
+                // SAFETY: readable by this function's contract; no piece is empty and without a place.
+                unsafe { std::slice::from_raw_parts(start, piece.iov_len) }
             });
             let sealed = self.sealer.seal(octets, length, &mut scratch.sealed).map_err(wrong)?;
             self.send_sealed(&scratch.sealed[..sealed])?;
