@@ -6,7 +6,9 @@ set -eu
 
 THEN=:
 . /job/target.sh
-echo 'file *nvme*auth* +p' >/sys/kernel/debug/dynamic_debug/control
+for said in authenticated mismatch failure1 'no ctrl'; do
+    echo "file *nvme*auth* format '$said' +p" >/sys/kernel/debug/dynamic_debug/control
+done
 
 # host NAME HASH GROUP: may connect
 host() {

@@ -90,6 +90,97 @@ test_kernel_target_authenticates() {
     kernel_target_authenticates $SOME
 }
 
+# tls_guest: the kernel that has TLS, with tlshd; Debian's next release changes, and may not be there
+tls_guest() {
+    tls_kernel=${TLS_KERNEL:-forky}
+    "$here/vm.sh" prepare -k "$tls_kernel" >prepare.log 2>&1 || skip "no guest of Debian $tls_kernel: $(tail -n 1 prepare.log)"
+}
+
+# tls_keys: share/256.tls, 384.tls, wrong.tls and new.tls
+tls_keys() {
+    mkdir -p share
+    (umask 077 && "$ROADTRAIN" keys tls >share/256.tls && "$ROADTRAIN" keys tls --hmac sha384 >share/384.tls &&
+        "$ROADTRAIN" keys tls >share/wrong.tls && "$ROADTRAIN" keys tls >share/new.tls)
+}
+
+# Both suites, discovery, what is refused; then the target is killed and comes back, and then its key changes.
+test_kernel_host_tls() {
+    tls_guest
+    tls_keys
+    cp share/256.tls now.tls
+    port=$(free_port) nqn=nqn.2026-11.test:e2e
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace "file:$work/disk.img,size=64MiB" \
+        --tls required --tls-key "nqn.2026-11.test:256=$work/now.tls" \
+        --tls-key "nqn.2026-11.test:384=$work/share/384.tls" --print-config >target.toml
+    serve_configured
+    background guest.log "$here/vm.sh" run -k "$tls_kernel" -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
+        "$here/guest-tls-host.sh"
+    local vm=$pid
+    until_file share/restart "$vm"
+    grep -q 'refuses the host: no key for the identity' target.log || fail 'a wrong key'
+    grep -q 'does not begin with TLS' target.log || fail 'without TLS'
+    kill -KILL "$target"
+    ended "$target" 5
+    serve_configured
+    touch share/restarted
+    until_file share/rekey "$vm"
+    cp share/new.tls new && chmod 600 new && mv new now.tls
+    kill -HUP "$target"
+    until_line target.log reloaded "$target"
+    touch share/rekeyed
+    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+}
+
+# The same with our host and the kernel's target.
+test_kernel_target_tls() {
+    tls_guest
+    tls_keys
+    port=$(free_port) nqn=nqn.2024-01.test:kernel
+    background kernel.log "$here/vm.sh" run -t 300 -k "$tls_kernel" -f "$port:4420" -e SIZE=64 -e "NQN=$nqn" \
+        -s "$work/share" "$here/guest-tls-target.sh"
+    local vm=$pid suite hosts=nqn.2026-11.test
+    until_line kernel.log '^READY TLS' "$vm" 120
+    # as HOST KEY COMMAND [OPTIONS]: to the kernel's target over TLS
+    as() {
+        "$ROADTRAIN" "$3" -t tcp -a 127.0.0.1 -s "$port" -q "$hosts:$1" --tls --tls-key "share/$2.tls" "${@:4}"
+    }
+    # order WHAT: has the guest do it
+    order() {
+        touch "share/$1"
+        for _ in $(seq 200); do [ -e "share/$1" ] || return 0; sleep 0.1; done
+        fail "the guest does not: $1"
+    }
+    for suite in 256 384; do
+        as $suite $suite discover --json >discover.json
+        holds discover.json '[.. | .tls? // empty] | any(. == "required")'
+        for options in '--bs 4k --lanes 2' '--bs 256k --hdr-digest --data-digest'; do
+            # shellcheck disable=SC2086
+            as $suite $suite bench -n "$nqn" --rw randrw --depth 8 --seconds 0.5 --verify --json $options >bench.json
+            holds bench.json '.errors == 0 and .blocks_checked > 0'
+        done
+    done
+    refused 'TLS handshake' as 256 wrong identify -n "$nqn"
+    refused . "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -q $hosts:256
+    attach -q $hosts:256 --tls --tls-key share/256.tls --reconnect-delay 1
+    qemu-io -f raw -c 'write -P 7 1M 64k' "$uri"
+    order away
+    background io.log qemu-io -f raw -c 'read -P 7 1M 64k' -c 'write -P 8 2M 64k' "$uri"
+    local io=$pid
+    sleep 1
+    alive "$io" || fail 'a request did not wait for the target'
+    order back
+    ended "$io" 60
+    wait "$io" || { cat io.log; fail 'after the target came back'; }
+    qemu-io -f raw -c 'read -P 8 2M 64k' "$uri"
+    order rekey
+    qemu-io -f raw -c 'read -P 8 2M 64k' "$uri"
+    refused 'TLS handshake' as 256 256 identify -n "$nqn"
+    as 256 new identify -n "$nqn" >identify.log
+    as 384 384 identify -n "$nqn" >identify.log
+    touch share/end
+    wait "$vm" || { cat kernel.log; fail 'the guest is not content'; }
+}
+
 # Minutes, so only when they are named.
 case ${1-} in
 *_in_all_groups*)

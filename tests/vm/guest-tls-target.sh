@@ -1,0 +1,42 @@
+# shellcheck shell=bash disable=SC1091,SC2016,SC2034,SC2086
+# Runs in the guest: the kernel's target, over TLS only, for the hosts nqn.2026-11.test:256 and :384, whose keys are
+# /share/256.tls and 384.tls. What else it does is asked for by files in /share: away, back, rekey (the key of the
+# first host becomes /share/new.tls), end. Each goes away when it is done.
+. /job/tls.sh
+set -eu
+
+tls_up
+DISCOVERY=nqn.2014-08.org.nvmexpress.discovery
+# key NAME HOST: into the keyring
+key() {
+    local subsystem
+    for subsystem in "$NQN" $DISCOVERY; do
+        HOSTNQN=nqn.2026-11.test:$2 tls_key $subsystem "$(cat /share/$1.tls)" >/dev/null
+    done
+}
+key 256 256
+key 384 384
+SETUP='echo tls1.3 >$port/addr_tsas; echo required >$port/addr_treq'
+THEN=:
+. /job/target.sh
+echo 0 >nvmet/subsystems/$NQN/attr_allow_any_host
+for suite in 256 384; do
+    mkdir nvmet/hosts/nqn.2026-11.test:$suite
+    ln -s /sys/kernel/config/nvmet/hosts/nqn.2026-11.test:$suite nvmet/subsystems/$NQN/allowed_hosts/
+done
+echo READY TLS
+dmesg -n 1
+until [ -e /share/end ]; do
+    for order in away back rekey; do
+        [ -e /share/$order ] || continue
+        case $order in
+        away) rm $port/subsystems/$NQN ;;
+        back) ln -s /sys/kernel/config/nvmet/subsystems/$NQN $port/subsystems/ ;;
+        rekey) keyctl clear %:.nvme && key new 256 && key 384 384 ;;
+        esac
+        rm /share/$order
+    done
+    sleep 0.1
+done
+dmesg | grep nvme | tail -n 20
+grep -c 'succeeded' /tmp/tlshd.log
