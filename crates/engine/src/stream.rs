@@ -6,8 +6,10 @@
 
 mod tls;
 
+use rustix::buffer::Buffer;
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags};
+pub(crate) use rustix::net::RecvFlags;
+use rustix::net::{self, SendAncillaryBuffer, SendFlags};
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -66,7 +68,11 @@ impl Stream {
         // SAFETY: the places are writable by this function's contract.
         unsafe {
             match (self, &*places) {
-                (Stream::Plain(socket), [place]) => receive_into(socket.as_fd(), place),
+                (Stream::Plain(socket), [place]) => {
+                    let start = place.iov_base.cast::<MaybeUninit<u8>>();
+                    let octets = from_raw_parts_mut(start, place.iov_len);
+                    receive_octets(socket.as_fd(), octets, RecvFlags::empty())
+                }
                 (Stream::Plain(socket), _) => receive(socket.as_raw_fd(), &mut message_of(places)),
                 (Stream::Tls(tls), _) => tls.receive(places),
             }
@@ -93,24 +99,19 @@ impl Stream {
             // SAFETY: the pieces are readable by this function's contract.
             Stream::Tls(tls) => return unsafe { tls.send(pieces) },
         };
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // SAFETY: the pieces are readable by this function's contract, and an `IoSlice` is an iovec.
-        let sent = unsafe {
+        unsafe {
             match pieces {
-                [piece] => {
-                    net::send(socket, from_raw_parts(piece.iov_base.cast(), piece.iov_len), flags)
-                }
+                [piece] => send_octets(
+                    socket.as_fd(),
+                    from_raw_parts(piece.iov_base.cast(), piece.iov_len),
+                ),
                 _ => {
                     let slices = from_raw_parts(pieces.as_ptr().cast(), pieces.len());
-                    net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)
+                    let mut ancillary = SendAncillaryBuffer::default();
+                    taken(net::sendmsg(socket, slices, &mut ancillary, SEND_FLAGS))
                 }
             }
-        };
-        match sent {
-            Ok(sent) => Ok(Some(sent)),
-            Err(Errno::AGAIN) => Ok(None),
-            Err(Errno::INTR) => Ok(Some(0)),
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -149,11 +150,8 @@ impl Stream {
         let mut unwanted = Vec::new();
         for _ in 0..DISCARD_CALLS_MAX {
             unwanted.resize(DISCARD_BYTES, 0u8);
-            let iov_base: *mut libc::c_void = unwanted.as_mut_ptr().cast();
-            // SAFETY: the vector is ours, and has room for so many.
-            let got =
-                unsafe { libc::recv(self.fd(), iov_base, unwanted.len(), libc::MSG_DONTWAIT) };
-            if got <= 0 {
+            let got = receive_octets(self.as_fd(), &mut unwanted[..], RecvFlags::empty());
+            if !matches!(got, Ok(Incoming::Octets(_))) {
                 return;
             }
         }
@@ -170,20 +168,37 @@ impl Stream {
     }
 }
 
-/// The kernel has less to do with one place than with a message, and there is no point where the thread may be
-/// cancelled: 70 instructions less in user space.
-///
-/// # Safety
-/// The place is writable.
+/// What is sent never waits, and a peer that has gone is an error, not a signal.
+const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+/// One receive call into one place, without waiting. The kernel has less to do than with a message, and there is no
+/// point where the thread may be cancelled: 70 instructions less in user space.
 #[inline]
-unsafe fn receive_into(socket: BorrowedFd<'_>, place: &libc::iovec) -> io::Result<Incoming> {
-    let start = place.iov_base.cast::<MaybeUninit<u8>>();
-    // SAFETY: by this function's contract.
-    let octets = unsafe { from_raw_parts_mut(start, place.iov_len) };
-    match net::recv(socket, octets, RecvFlags::DONTWAIT) {
+pub(crate) fn receive_octets(
+    socket: BorrowedFd<'_>,
+    octets: impl Buffer<u8>,
+    flags: RecvFlags,
+) -> io::Result<Incoming> {
+    match net::recv(socket, octets, RecvFlags::DONTWAIT | flags) {
         Ok((_, 0)) => Ok(Incoming::Closed),
         Ok((_, got)) => Ok(Incoming::Octets(got)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Incoming::Nothing),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One send call from one place, without waiting: how many octets it took; `None` when there is no room.
+#[inline]
+pub(crate) fn send_octets(socket: BorrowedFd<'_>, octets: &[u8]) -> io::Result<Option<usize>> {
+    taken(net::send(socket, octets, SEND_FLAGS))
+}
+
+#[inline]
+fn taken(sent: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
+    match sent {
+        Ok(sent) => Ok(Some(sent)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(Errno::INTR) => Ok(Some(0)),
         Err(error) => Err(error.into()),
     }
 }

@@ -43,6 +43,9 @@ pub const PREFETCH_LINES: usize = 4;
 /// not need: cubic is up to 8 % faster and steadier.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
+/// How nice threads are that compute for long, as nice(1) counts.
+const NICENESS: i32 = 10;
+
 /// Sets up an established TCP connection (or a listener whose connections inherit it) for data.
 ///
 /// No Nagle delay (with it: 34 k IOPS instead of a million) and [`CONGESTION_CONTROL`] where the
@@ -95,6 +98,12 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
     let socket = SockRef::from(socket);
     socket.set_tcp_keepalive(&probes)?;
     socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
+}
+
+/// Lets reactors go first from now on: this thread, and it alone on Linux, computes for long. Without it the thread
+/// would be as eager as they are.
+pub(crate) fn give_way() {
+    let _ = rustix::process::setpriority_process(None, NICENESS);
 }
 
 /// Makes the calling thread's timers exact. Otherwise the kernel may be 50 us late to save wake-ups

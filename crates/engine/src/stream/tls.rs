@@ -3,12 +3,12 @@
 //! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its own.
 //! A stream keeps a record that has not come as a whole, and what its socket had no room for.
 
-use super::Incoming;
+use super::{Incoming, RecvFlags, send_octets};
 use crate::tuning::{self, CACHE_LINE_BYTES};
 use roadtrain_tls::{Keys, Opener, RECORD_BYTES_MAX, Sealer};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Octets sealed at once, and so in one send: what the caches hold while the kernel copies it.
 const SEALED_BYTES: usize = 256 << 10;
@@ -103,12 +103,8 @@ impl TlsStream {
         buffer[..kept].copy_from_slice(&self.kept);
         // Never more than fits its places: what is opened is shorter than what is sealed.
         let free = &mut buffer[kept..room.min(RECEIVED_BYTES)];
-        // SAFETY: the buffer is writable.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        let mut place = libc::iovec { iov_base: free.as_mut_ptr().cast(), iov_len: free.len() };
-        (message.msg_iov, message.msg_iovlen) = (&raw mut place, 1);
-        // SAFETY: the message names the free part of the buffer alone.
-        let incoming = unsafe { super::receive(self.socket.as_raw_fd(), &mut message) }?;
+        let incoming =
+            super::receive_octets(self.socket.as_fd(), &mut free[..], RecvFlags::empty())?;
         let got = match incoming {
             Incoming::Octets(got) => got,
             Incoming::Nothing if kept > 0 => 0,
@@ -170,7 +166,7 @@ impl TlsStream {
     fn send_sealed(&mut self, mut sealed: &[u8]) -> io::Result<()> {
         debug_assert!(self.unsent.is_empty(), "records leave in their order");
         while !sealed.is_empty() {
-            match self.send_some(sealed)? {
+            match send_octets(self.as_fd(), sealed)? {
                 Some(sent) => sealed = &sealed[sent..],
                 None => {
                     self.unsent.extend_from_slice(sealed);
@@ -184,7 +180,7 @@ impl TlsStream {
 
     pub(super) fn drain(&mut self) -> io::Result<bool> {
         while self.sent < self.unsent.len() {
-            match self.send_some(&self.unsent[self.sent..])? {
+            match send_octets(self.as_fd(), &self.unsent[self.sent..])? {
                 Some(sent) => self.sent += sent,
                 None => return Ok(false),
             }
@@ -196,22 +192,6 @@ impl TlsStream {
         Ok(true)
     }
 
-    fn send_some(&self, octets: &[u8]) -> io::Result<Option<usize>> {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let (data, length) = (octets.as_ptr().cast(), octets.len());
-        // SAFETY: the octets are readable.
-        let sent = unsafe { libc::send(self.socket.as_raw_fd(), data, length, flags) };
-        if sent >= 0 {
-            return Ok(Some(sent as usize));
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            ErrorKind::WouldBlock => Ok(None),
-            ErrorKind::Interrupted => Ok(Some(0)),
-            _ => Err(error),
-        }
-    }
-
     /// Says that nothing more comes, if a record is not cut off by that.
     pub(super) fn close_notify(&mut self) {
         self.alert(0);
@@ -220,7 +200,7 @@ impl TlsStream {
     fn alert(&mut self, code: u8) {
         if let (true, Ok(record)) = (self.unsent.is_empty(), self.sealer.alert(code)) {
             // A socket without room for it is about to be closed, which says the same.
-            let _ = self.send_some(&record);
+            let _ = send_octets(self.as_fd(), &record);
         }
     }
 }

@@ -5,13 +5,14 @@
 
 use super::order::{Newcomer, Order};
 use crate::mailbox::{Inbox, Outbox, mailbox};
-use crate::stream::{Stream, TlsStream};
+use crate::stream::{Incoming, RecvFlags, Stream, TlsStream, receive_octets, send_octets};
+use crate::tuning;
 use roadtrain_proto::security::{SecuredAs, TlsKeys};
 use roadtrain_proto::target::TlsUse;
 use roadtrain_tls::{Acceptor, BLOCKS_MAX, CONTENT_TYPE_HANDSHAKE, Error, Handshake};
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
-use std::os::fd::RawFd;
+use std::io;
+use std::os::fd::{AsFd, RawFd};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,8 +22,6 @@ use tracing::{debug, info, warn};
 const UNDER_WAY_MAX: usize = 1024;
 /// Octets received at once.
 const RECEIVED_BYTES: usize = 4096;
-/// How much lower than others the thread's priority is, as nice(1) counts.
-const NICENESS: libc::c_int = 10;
 
 /// The keys of a target's hosts, as they are now.
 type SharedKeys = Arc<RwLock<TlsKeys>>;
@@ -64,8 +63,7 @@ impl Handshakes {
         let mut desk =
             Desk { inbox, acceptor, keys: keys.clone(), timeout, under_way: VecDeque::new() };
         let body = move || {
-            // SAFETY: a plain system call; Linux changes the calling thread alone.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+            tuning::give_way();
             desk.run();
         };
         let thread = thread::Builder::new().name("roadtrain-tls".into()).spawn(body)?;
@@ -208,13 +206,15 @@ impl UnderWay {
     fn advance(&mut self, acceptor: &Acceptor) -> Result<Next, Error> {
         if self.handshake.is_none() {
             let mut first = [0];
-            match self.receive(&mut first, libc::MSG_PEEK) {
-                Ok(0) => return Ok(Next::Gone),
-                Ok(_) if self.tls == TlsUse::Allowed && first != [CONTENT_TYPE_HANDSHAKE] => {
+            match self.receive(&mut first, RecvFlags::PEEK) {
+                Ok(Incoming::Nothing) => return Ok(Next::Wait),
+                Ok(Incoming::Octets(_))
+                    if self.tls == TlsUse::Allowed && first != [CONTENT_TYPE_HANDSHAKE] =>
+                {
                     return Ok(Next::Plain);
                 }
-                Ok(_) => self.handshake = Some(acceptor.accept()?),
-                Err(error) => return Ok(of_socket(&error)),
+                Ok(Incoming::Octets(_)) => self.handshake = Some(acceptor.accept()?),
+                Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
             }
         }
         let Some(mut handshake) = self.handshake.take() else { return Ok(Next::Gone) };
@@ -226,43 +226,33 @@ impl UnderWay {
     fn shake(&mut self, handshake: &mut Handshake) -> Result<Next, Error> {
         let mut octets = [0; RECEIVED_BYTES];
         while !handshake.is_done() {
-            match self.receive(&mut octets, 0) {
-                Ok(0) => return Ok(Next::Gone),
-                Ok(got) => {
+            match self.receive(&mut octets, RecvFlags::empty()) {
+                Ok(Incoming::Nothing) => break,
+                Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
+                Ok(Incoming::Octets(got)) => {
                     let done = handshake.receive(&octets[..got]);
                     self.unsent.append(handshake.outgoing());
                     done?;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Ok(of_socket(&error)),
             }
         }
         match self.send() {
-            Err(error) => Ok(of_socket(&error)),
+            Err(_) => Ok(Next::Gone),
             Ok(()) if handshake.is_done() && self.unsent.is_empty() => Ok(Next::Secured),
             Ok(()) => Ok(Next::Wait),
         }
     }
 
-    fn receive(&self, octets: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
-        let (data, length) = (octets.as_mut_ptr().cast(), octets.len());
-        // SAFETY: the octets are writable.
-        let got = unsafe { libc::recv(self.fd(), data, length, libc::MSG_DONTWAIT | flags) };
-        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    fn receive(&self, octets: &mut [u8], flags: RecvFlags) -> io::Result<Incoming> {
+        receive_octets(self.newcomer.stream.as_fd(), octets, flags)
     }
 
+    /// Sends what there is room for.
     fn send(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            let (data, length) = (self.unsent.as_ptr().cast(), self.unsent.len());
-            // SAFETY: the octets are readable.
-            let sent = unsafe { libc::send(self.fd(), data, length, flags) };
-            match usize::try_from(sent) {
-                Ok(sent) => drop(self.unsent.drain(..sent)),
-                Err(_) => match io::Error::last_os_error() {
-                    error if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                    error => return Err(error),
-                },
+            match send_octets(self.newcomer.stream.as_fd(), &self.unsent)? {
+                Some(sent) => drop(self.unsent.drain(..sent)),
+                None => break,
             }
         }
         Ok(())
@@ -285,13 +275,5 @@ impl UnderWay {
 
     fn give(self) {
         self.reactor.send(Order::Adopt(self.newcomer));
-    }
-}
-
-/// A connection whose socket has nothing for us, or nothing any more.
-fn of_socket(error: &io::Error) -> Next {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::Interrupted => Next::Wait,
-        _ => Next::Gone,
     }
 }

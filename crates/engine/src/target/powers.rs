@@ -2,14 +2,12 @@
 //! other things to do. Sources take turns, so that one with many connections does not keep others waiting. A
 //! connection has one under way at most, so the limits of connections are limits of these as well.
 
+use crate::tuning;
 use roadtrain_proto::security::dhchap::Work;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-
-/// How nice the thread is: reactors go first.
-const NICENESS: i32 = 10;
 
 /// Work, and where the host is that has caused it.
 type Job = (String, Work);
@@ -23,8 +21,7 @@ impl Powers {
     pub(super) fn start(done: impl Fn() + Send + 'static) -> io::Result<Self> {
         let (jobs, inbox) = channel();
         let run = move || {
-            // Without it the thread is as eager as the reactors.
-            let _ = rustix::process::setpriority_process(None, NICENESS);
+            tuning::give_way();
             compute_all(&inbox, done);
         };
         thread::Builder::new().name("roadtrain-auth".into()).spawn(run)?;

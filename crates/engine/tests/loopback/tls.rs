@@ -130,8 +130,9 @@ fn connections_are_renewed_before_their_keys_are_used_up() {
         let got = client.read(1, 0, Buffer::alloc(128 << 10)).unwrap();
         assert!(*got == *pattern(128 << 10, seed), "round {seed}");
     }
+    // The last round may have used up the keys again.
+    eventually("it is connected", || client.view().link().state == LinkState::Connected);
     let link = client.view().link();
-    assert_eq!(link.state, LinkState::Connected);
     assert!(link.since > before.since, "the connection is another one: {before:?} {link:?}");
 }
 

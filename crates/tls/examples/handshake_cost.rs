@@ -1,0 +1,96 @@
+//! How long a handshake with pre-shared keys takes at each end, and a power in each group of DH-HMAC-CHAP.
+//!
+//!     cargo run --release -p roadtrain-tls --example handshake_cost
+
+use roadtrain_proto::security::dhchap::{Controller, Group, Host, Offer, Parties, Progress, Work};
+use roadtrain_proto::security::{Hash, Secret, Suite, TlsPsk};
+use roadtrain_tls::{Acceptor, Error, Handshake};
+use std::mem::take;
+use std::time::{Duration, Instant};
+
+const HANDSHAKES: usize = 1001;
+const POWERS: usize = 21;
+
+fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = work();
+    *sum += begun.elapsed();
+    done
+}
+
+fn median(mut all: Vec<Duration>) -> f64 {
+    all.sort_unstable();
+    all[all.len() / 2].as_secs_f64() * 1e6
+}
+
+/// At the host and at the target, until both have their keys.
+fn handshake(acceptor: &Acceptor, psk: &TlsPsk) -> Result<[Duration; 2], Error> {
+    let (mut at_host, mut at_target) = (Duration::ZERO, Duration::ZERO);
+    let mut host = timed(&mut at_host, || Handshake::connect(psk.clone()))?;
+    let mut target = timed(&mut at_target, || acceptor.accept())?;
+    while !(host.is_done() && target.is_done()) {
+        let octets = take(host.outgoing());
+        timed(&mut at_target, || target.receive(&octets))?;
+        let octets = take(target.outgoing());
+        timed(&mut at_host, || host.receive(&octets))?;
+    }
+    timed(&mut at_host, || host.keys(u64::MAX))?;
+    timed(&mut at_target, || target.keys(u64::MAX))?;
+    Ok([at_host, at_target])
+}
+
+fn handshakes(suite: Suite) -> Result<(), Error> {
+    let psk = match suite {
+        Suite::Aes128GcmSha256 => Secret::new(&[7; 32]),
+        Suite::Aes256GcmSha384 => Secret::new(&[7; 48]),
+    };
+    let psk = TlsPsk { identity: "someone".into(), psk, suite };
+    let known = psk.clone();
+    let acceptor = Acceptor::new(move |_| Some(known.clone()))?;
+    let all: Result<Vec<_>, Error> = (0..HANDSHAKES).map(|_| handshake(&acceptor, &psk)).collect();
+    let all = all?;
+    let end = |at: usize| median(all.iter().map(|ends| ends[at]).collect());
+    println!("{suite:?}: host {:.0} us, target {:.0} us", end(0), end(1));
+    Ok(())
+}
+
+/// The two powers that a controller has computed: its public value, and the secret of both.
+fn powers(group: Group) -> [Duration; 2] {
+    let secret = Some(Secret::new(&[7; 32]));
+    let (hostnqn, subnqn) = ("nqn.x:host".to_owned(), "nqn.x:subsystem".to_owned());
+    let parties = Parties { hostnqn, subnqn, host_key: secret, controller_key: None };
+    let offer = Offer { hashes: vec![Hash::Sha256], groups: vec![group] };
+    let mut random = |place: &mut [u8]| place.fill(0xa5);
+    let mut controller = Controller::new(parties.clone(), offer.clone());
+    let mut host = Host::new(parties, offer, 1);
+    let compute = |work: Work| {
+        let mut time = Duration::ZERO;
+        timed(&mut time, || work.compute());
+        time
+    };
+    let Progress::Compute(work) = controller.send(&host.negotiate(), &mut random) else {
+        unreachable!("a group has powers")
+    };
+    let public = compute(work);
+    controller.resume();
+    let challenged = host.challenge(&controller.receive(), &mut random).expect("a challenge");
+    challenged.work().expect("a group has powers").compute();
+    let reply = host.reply(&challenged, &mut random).expect("a reply");
+    let Progress::Compute(work) = controller.send(&reply, &mut random) else {
+        unreachable!("a group has powers")
+    };
+    [public, compute(work)]
+}
+
+fn main() -> Result<(), Error> {
+    println!("TLS 1.3 handshakes, the median of {HANDSHAKES}:");
+    handshakes(Suite::Aes128GcmSha256)?;
+    handshakes(Suite::Aes256GcmSha384)?;
+    println!("powers of an authentication at the target, the median of {POWERS}:");
+    for group in &Group::ALL[1..] {
+        let all: Vec<_> = (0..POWERS).map(|_| powers(*group)).collect();
+        let of = |at: usize| median(all.iter().map(|both| both[at]).collect());
+        println!("{group}: public value {:.0} us, secret {:.0} us", of(0), of(1));
+    }
+    Ok(())
+}
