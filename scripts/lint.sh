@@ -1,5 +1,6 @@
 #!/bin/bash
-# All checks that need no run of the program: format, clippy, documentation, layers, sizes, shell.
+# All checks that need no run of the program: format, clippy, documentation, layers, sizes, dependencies,
+# shell.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +25,8 @@ step conformance
 cargo xtask conformance
 step documents
 cargo xtask docs
+step dependencies
+cargo xtask dependencies
 step shell
 # 2034, 2154: the tests share variables with their harness, file by file.
 git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning --exclude=SC2034,SC2154
