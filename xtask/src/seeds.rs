@@ -2,7 +2,7 @@
 
 use crate::capture::{self, Recorded};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -17,6 +17,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         let pdus = capture::pdus(&name);
         written += write_pdus(&corpus, &name, &pdus)?;
         written += write_streams(&corpus, &name, &pdus)?;
+        written += write_authentications(&corpus, &name, &pdus)?;
     }
     written += write_nbd(&corpus)?;
     println!("seeds: {written} files in {}", corpus.display());
@@ -67,6 +68,40 @@ fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> 
         save(corpus, target, &format!("{name}-{connection}"), octets)?;
     }
     Ok(streams.len())
+}
+
+/// The messages of an authentication that each end received on one connection, in one file: the target's own octets
+/// (role, T_ID), then each message with its length. The controller is asked for its answer after each.
+fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
+    const RECEIVES: u16 = 1 << 15;
+    let mut sessions: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
+    let mut asked = BTreeSet::new();
+    for pdu in pdus {
+        let (kind, pdo) = (pdu.octets[0], usize::from(pdu.octets[3]));
+        let is_fabrics = kind == 4 && pdu.octets[8] == 0x7f;
+        let message = match (kind, is_fabrics.then(|| pdu.octets[12])) {
+            (4, Some(5)) => &pdu.octets[pdo..],
+            (4, Some(6)) => {
+                asked.insert((pdu.connection, pdu.octets[10..12].to_vec()));
+                continue;
+            }
+            (7, _) if asked.remove(&(pdu.connection, pdu.octets[8..10].to_vec())) => {
+                &pdu.octets[pdo..]
+            }
+            _ => continue,
+        };
+        let end = message.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+        let message = &message[..end.max(16).min(message.len())];
+        let session = sessions.entry((pdu.connection, pdu.from_host));
+        let role = u8::from(!pdu.from_host);
+        let session = session.or_insert_with(|| vec![role, message[4], message[5]]);
+        session.extend((message.len() as u16 | RECEIVES).to_le_bytes());
+        session.extend_from_slice(message);
+    }
+    for ((connection, from_host), octets) in &sessions {
+        save(corpus, "auth", &format!("{name}-{connection}-{from_host}"), octets)?;
+    }
+    Ok(sessions.len())
 }
 
 /// An NBD client from its flags to DISC: structured replies, a meta context, GO and a request of each kind.

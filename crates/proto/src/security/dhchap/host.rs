@@ -214,7 +214,8 @@ impl Host {
             return Err(payload("HL"));
         }
         let response = take(&mut rest, self.hash.bytes()).ok_or(payload("length"))?;
-        let Some(expected) = self.expected.take() else { return Ok(None) };
+        // It stays: a second try without a response is no better than the first.
+        let Some(expected) = &self.expected else { return Ok(None) };
         let failed = |what| Err(HostError::Refuses(Explanation::Failed, what));
         if m.rvalid != 1 {
             return failed("it has sent no response");
