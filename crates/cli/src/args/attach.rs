@@ -43,6 +43,10 @@ pub struct FrontArgs {
     /// wait [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub buffers: Option<u64>,
+    /// nbd: listen for clients from elsewhere, too, over TCP: without TLS and authentication, so whoever can
+    /// connect has the disk. Without this only the loopback is listened on.
+    #[arg(long)]
+    pub nbd_insecure: bool,
     /// ublk: take over a device that another process has left in use; fail when there is none.
     #[arg(long)]
     pub recover: bool,

@@ -6,7 +6,7 @@ use crate::units::show_bytes;
 use roadtrain_engine::host::HostConfig;
 use roadtrain_front::attachment::{AttachError, Attachment};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
-use roadtrain_front::nbd::{BUFFER_BYTES_MIN, NbdAttachment, NbdConfig};
+use roadtrain_front::nbd::{BUFFER_BYTES_MIN, Clients, NbdAttachment, NbdConfig};
 use roadtrain_front::spec::{FrontKind, FrontSpec};
 use roadtrain_front::ublk::{UblkAttachment, UblkConfig};
 use roadtrain_front::vhost_user::{VhostUserAttachment, VhostUserConfig};
@@ -27,10 +27,11 @@ pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
 
 /// Each option and the front-ends that have it.
 fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
-    let all: [(&str, bool, &[FrontKind]); 4] = [
+    let all: [(&str, bool, &[FrontKind]); 5] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
         ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
         ("--buffers", options.buffers.is_some(), &[FrontKind::Nbd]),
+        ("--nbd-insecure", options.nbd_insecure, &[FrontKind::Nbd]),
         ("--recover", options.recover, &[FrontKind::Ublk]),
     ];
     for (option, given, kinds) in all {
@@ -58,7 +59,9 @@ pub(super) fn start(
             let buffer_bytes_max =
                 options.buffers.map(|bytes| nbd_buffers(bytes, &host)).transpose()?;
             let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
-            let config = NbdConfig { buffer_bytes_max, ..NbdConfig::new(nsid, address.clone()) };
+            let clients = if options.nbd_insecure { Clients::Anyone } else { Clients::Local };
+            let config = NbdConfig::new(nsid, address.clone());
+            let config = NbdConfig { clients, buffer_bytes_max, ..config };
             Box::new(NbdAttachment::start(host, &config)?)
         }
         FrontSpec::Fuse(mountpoint) => {
@@ -141,6 +144,8 @@ mod tests {
             ("--as fuse:/m --fuse-uring on", true),
             ("--as ublk --fuse-uring off", false),
             ("--as ublk --loop", false),
+            ("--as nbd:tcp:h:1 --nbd-insecure", true),
+            ("--as ublk --nbd-insecure", false),
             ("--as ublk:0 --recover", true),
             ("--as nbd:unix:/a --recover", false),
             ("--as vhost-user:/v --loop", false),

@@ -3,6 +3,7 @@
 use super::address::NbdAddress;
 use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
+use super::listener::Clients;
 use super::server::{BUFFER_BYTES_MAX, NbdServer};
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, Nothing};
@@ -16,6 +17,8 @@ pub struct NbdConfig {
     pub nsid: u32,
     /// Where NBD clients are to connect.
     pub address: NbdAddress,
+    /// Who they may be, over TCP.
+    pub clients: Clients,
     /// Octets of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at
     /// least. `None`: [`BUFFER_BYTES_MAX`] for each.
     pub buffer_bytes_max: Option<usize>,
@@ -25,7 +28,7 @@ impl NbdConfig {
     /// Namespace `nsid` at `address`, everything else by default.
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
-        NbdConfig { nsid, address, buffer_bytes_max: None }
+        NbdConfig { nsid, address, clients: Clients::Local, buffer_bytes_max: None }
     }
 }
 
@@ -47,7 +50,7 @@ impl NbdAttachment {
     pub fn start(host: HostConfig, config: &NbdConfig) -> Result<Self, AttachError> {
         let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
-            match endpoint.get_or_insert_with(|| listen(&config.address, config.nsid, view)) {
+            match endpoint.get_or_insert_with(|| listen(config, view)) {
                 Ok(endpoint) => {
                     let share = config.buffer_bytes_max.map(|bytes| bytes / reactor.count);
                     let server =
@@ -103,10 +106,11 @@ impl Attachment for NbdAttachment {
     }
 }
 
-fn listen(address: &NbdAddress, nsid: u32, view: &ControllerView) -> Result<Endpoint, AttachError> {
-    let info = ExportInfo::from(DiskInfo::of(&view.info(), nsid)?);
+fn listen(config: &NbdConfig, view: &ControllerView) -> Result<Endpoint, AttachError> {
+    let info = ExportInfo::from(DiskInfo::of(&view.info(), config.nsid)?);
     let what = "cannot serve NBD".to_owned();
-    Endpoint::bind(address, info).map_err(|source| AttachError::Show { what, source })
+    let endpoint = Endpoint::bind(&config.address, config.clients, info);
+    endpoint.map_err(|source| AttachError::Show { what, source })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::address::NbdAddress;
 use super::export::{Export, ExportInfo};
-use super::listener::Listener;
+use super::listener::{Clients, Listener};
 use socket2::Socket;
 use std::io;
 use std::os::fd::RawFd;
@@ -26,10 +26,11 @@ impl Endpoint {
     /// that a dead server left is replaced.
     ///
     /// # Errors
-    /// `InvalidInput` if `info` makes no sense, `AddrInUse` if a live server has the address.
-    pub fn bind(address: &NbdAddress, info: ExportInfo) -> io::Result<Self> {
+    /// `InvalidInput` if `info` makes no sense, `AddrInUse` if a live server has the address, `Unsupported` if others
+    /// than those `clients` could connect.
+    pub fn bind(address: &NbdAddress, clients: Clients, info: ExportInfo) -> io::Result<Self> {
         let export = Arc::new(Export::new(info)?);
-        let listener = Listener::bind(address)?;
+        let listener = Listener::bind(address, clients)?;
         let (servers, connections) = (AtomicU32::new(0), AtomicU32::new(0));
         Ok(Endpoint(Arc::new(Shared { listener, export, servers, connections })))
     }

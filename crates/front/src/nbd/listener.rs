@@ -12,6 +12,20 @@ use std::path::{Path, PathBuf};
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
+/// Why a server does not listen.
+const NOT_LOCAL: &str = "NBD has neither TLS nor authentication here, so whoever could connect would have the disk: \
+    use a Unix socket, the loopback, or --nbd-insecure if everybody on the network may have it";
+
+/// Whose connections a server takes over TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clients {
+    /// Those of this machine: it listens on the loopback only.
+    #[default]
+    Local,
+    /// Everybody's who can reach it.
+    Anyone,
+}
+
 /// A listening socket; its file, if it has one, goes with it.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -25,10 +39,11 @@ impl Listener {
     ///
     /// # Errors
     /// `AddrInUse` when a live server has the address, or its path is a file of another kind.
-    pub(crate) fn bind(address: &NbdAddress) -> io::Result<Self> {
+    /// `Unsupported` when clients could come from elsewhere that should not.
+    pub(crate) fn bind(address: &NbdAddress, clients: Clients) -> io::Result<Self> {
         let listener = match address {
             NbdAddress::Unix(path) => Self::bind_unix(path),
-            NbdAddress::Tcp { host, port } => Self::bind_tcp(host, *port),
+            NbdAddress::Tcp { host, port } => Self::bind_tcp(host, *port, clients),
         };
         listener.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }
@@ -51,9 +66,13 @@ impl Listener {
         Self::listen(socket, NbdAddress::Unix(path.to_owned()), file)
     }
 
-    fn bind_tcp(host: &str, port: u16) -> io::Result<Self> {
+    fn bind_tcp(host: &str, port: u16, clients: Clients) -> io::Result<Self> {
         let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in (host, port).to_socket_addrs()? {
+            if clients == Clients::Local && !address.ip().to_canonical().is_loopback() {
+                error = io::Error::new(ErrorKind::Unsupported, NOT_LOCAL);
+                continue;
+            }
             match Self::bind_tcp_address(address) {
                 Ok(listener) => return Ok(listener),
                 Err(failed) => error = failed,
@@ -178,9 +197,9 @@ mod tests {
     fn the_socket_file_goes_with_the_listener() {
         let directory = tempfile::tempdir().unwrap();
         let address = unix(&directory);
-        let listener = Listener::bind(&address).unwrap();
+        let listener = Listener::bind(&address, Clients::Local).unwrap();
         assert!(listener.accept().unwrap().is_none());
-        let error = Listener::bind(&address).unwrap_err();
+        let error = Listener::bind(&address, Clients::Local).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!(error.to_string().contains("another server listens there"), "{error}");
         drop(listener);
@@ -193,14 +212,14 @@ mod tests {
         let path = directory.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        Listener::bind(&unix(&directory)).unwrap();
+        Listener::bind(&unix(&directory), Clients::Local).unwrap();
     }
 
     #[test]
     fn other_files_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("a.sock"), "precious").unwrap();
-        let error = Listener::bind(&unix(&directory)).unwrap_err();
+        let error = Listener::bind(&unix(&directory), Clients::Local).unwrap_err();
         assert!(error.to_string().contains("not a socket"), "{error}");
         assert_eq!(std::fs::read(directory.path().join("a.sock")).unwrap(), b"precious");
     }
@@ -208,7 +227,7 @@ mod tests {
     #[test]
     fn a_replaced_file_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let listener = Listener::bind(&unix(&directory)).unwrap();
+        let listener = Listener::bind(&unix(&directory), Clients::Local).unwrap();
         let path = directory.path().join("a.sock");
         // Made before the old one goes, so that the inode differs.
         std::fs::write(directory.path().join("new"), "").unwrap();
@@ -219,9 +238,34 @@ mod tests {
 
     #[test]
     fn a_chosen_port_is_told() {
-        let listener = Listener::bind(&"nbd:tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = "nbd:tcp:127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind(&address, Clients::Local).unwrap();
         let NbdAddress::Tcp { host, port } = listener.address() else { panic!("not TCP") };
         assert_eq!(host, "127.0.0.1");
         assert_ne!(*port, 0);
+    }
+
+    /// Nobody gets the disk from elsewhere, unless that was asked for.
+    #[test]
+    fn only_the_loopback_is_listened_on() {
+        let bind = |text: &str, clients| {
+            let bound = Listener::bind(&text.parse().unwrap(), clients);
+            bound.map(drop).map_err(|error| (error.kind(), error.to_string()))
+        };
+        for text in ["nbd:tcp:0.0.0.0:0", "nbd:tcp:[::]:0", "nbd:tcp:192.0.2.1:0"] {
+            let (kind, message) = bind(text, Clients::Local).unwrap_err();
+            assert_eq!(kind, ErrorKind::Unsupported);
+            assert!(
+                message.contains("Unix socket") && message.contains("--nbd-insecure"),
+                "{message}"
+            );
+        }
+        for (text, clients) in [
+            ("nbd:tcp:127.0.0.1:0", Clients::Local),
+            ("nbd:tcp:localhost:0", Clients::Local),
+            ("nbd:tcp:0.0.0.0:0", Clients::Anyone),
+        ] {
+            assert_eq!(bind(text, clients), Ok(()), "{text}");
+        }
     }
 }

@@ -36,6 +36,7 @@ pub use address::{AddressError, NBD_PORT, NbdAddress};
 pub use attach::{NbdAttachment, NbdConfig};
 pub use endpoint::Endpoint;
 pub use export::{Export, ExportInfo};
+pub use listener::Clients;
 pub(crate) use listener::Listener;
 pub use reply_queue::ReplyQueue;
 pub use server::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, NbdServer};

@@ -9,6 +9,7 @@ use super::address::NbdAddress;
 use super::connection::{Connection, Jobs, Owner, Waits};
 use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
+use super::listener::Clients;
 use super::session::Close;
 use crate::disk::Watch;
 use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
@@ -62,12 +63,12 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// A server with an address of its own; see [`Endpoint::bind`].
+    /// A server for clients of this machine with an address of its own; see [`Endpoint::bind`].
     ///
     /// # Errors
     /// Those of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        Ok(NbdServer::new(Endpoint::bind(address, info)?, lane))
+        Ok(NbdServer::new(Endpoint::bind(address, Clients::Local, info)?, lane))
     }
 
     /// The same over `lanes` lanes of the reactor, from the given one on, by client.
