@@ -3,6 +3,7 @@
 
 pub mod nodes;
 
+use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -167,6 +168,20 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
         }
         Ok(NonNull::new_unchecked(base))
     }
+}
+
+/// Keeps this process's memory out of core dumps, and from debuggers of its user, from now on: there are keys in it.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_secret() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Whether it is kept out.
+#[must_use]
+pub fn is_kept_secret() -> bool {
+    dumpable_behavior().is_ok_and(|now| now == DumpableBehavior::NotDumpable)
 }
 
 #[cfg(test)]

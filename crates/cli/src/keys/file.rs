@@ -1,6 +1,7 @@
 //! Files with keys: one line each.
 
 use crate::failure::{Failure, Outcome};
+use roadtrain_engine::memory;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -17,6 +18,8 @@ const FORMS: [&str; 2] = ["NVMeTLSkey-1:", "DHHC-1:"];
 /// # Errors
 /// The file cannot be read, or has not one line.
 pub(crate) fn line(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
+    // Before the first octet of a key is in memory.
+    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
     if is_key(argument) {
         eprintln!(
             "roadtrain: {option}: others can see a key that is on the command line; put it into a file"
@@ -57,4 +60,20 @@ fn read(from: impl Read) -> io::Result<Zeroizing<String>> {
     from.take(FILE_BYTES_MAX as u64).read_to_end(&mut octets)?;
     let text = std::str::from_utf8(&octets).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(Zeroizing::new(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neither a core dump nor a debugger of the same user gets a key.
+    #[test]
+    fn memory_with_keys_is_not_dumped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        std::fs::write(&path, "# a comment\n\nDHHC-1:00:not-checked-here:\n").unwrap();
+        let key = line("--key", path.to_str().unwrap()).unwrap();
+        assert_eq!(*key, "DHHC-1:00:not-checked-here:");
+        assert!(memory::is_kept_secret());
+    }
 }
