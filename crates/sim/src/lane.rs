@@ -77,7 +77,8 @@ impl<E: TargetEnd> Lane<E> {
                 Reaction::Wait => {}
             }
         };
-        (status, self.session.authenticates())
+        // Hosts here do not begin again.
+        (status, self.session.authenticates(Instant(u64::MAX)))
     }
 
     /// The namespaces of its subsystem are others.

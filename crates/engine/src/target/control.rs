@@ -6,10 +6,11 @@ use super::listeners::{self, ListenSocket, Opened};
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::order::Order;
-use super::powers::{self, Powers};
+use super::powers::Powers;
 use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
+use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// Random octets of an authentication: exponent, challenge and sequence number.
@@ -50,6 +52,8 @@ pub(super) struct Control {
     resized: Sender<Weak<OpenStore>>,
     /// Computes what authentications need; not there before the first one.
     powers: Mutex<Option<Powers>>,
+    /// What a host has for an authentication that it begins again.
+    authentication_time: Duration,
     reactors: OnceLock<Vec<Outbox<Order>>>,
     /// When the first keep-alive timer runs out.
     timer: AtomicU64,
@@ -89,6 +93,7 @@ impl Control {
         target: Target,
         stores: Stores,
         exports: TargetConfig<Export>,
+        authentication_time: Duration,
     ) -> io::Result<Arc<Self>> {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
         let control = Arc::new(Control {
@@ -96,6 +101,7 @@ impl Control {
             exports: Mutex::new(exports),
             resized,
             powers: Mutex::new(None),
+            authentication_time,
             reactors: OnceLock::new(),
             timer: AtomicU64::new(NEVER),
             watched: AtomicU64::new(NEVER),
@@ -216,7 +222,7 @@ impl Control {
             return self.connect(now, session, port, sqe, data);
         };
         if request == Request::Authentication && connected.asked.is_some() {
-            return self.authenticate(session, port, sqe, data, page);
+            return self.authenticate(now, session, port, sqe, data, page);
         }
         let (cntlid, qid) = (connected.cntlid, connected.qid);
         let mut state = self.lock();
@@ -240,6 +246,7 @@ impl Control {
     /// A command of the authentication that the host was asked for.
     fn authenticate(
         &self,
+        now: Instant,
         session: &mut Session,
         port: Port<'_>,
         sqe: &Sqe,
@@ -274,7 +281,7 @@ impl Control {
             let (host, why) = (host_name(&connected.hostnqn), explanation.text());
             warn!(peer = port.peer, host, subsystem = %connected.subnqn, qid = connected.qid, field, "not authenticated: {why}");
         }
-        let ends = session.authenticates();
+        let ends = session.authenticates(now + self.authentication_time);
         if !was_live && session.state() == Stage::Live {
             let host = host_name(&connected.hostnqn);
             info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");
@@ -284,18 +291,15 @@ impl Control {
                 Answer { completion: Some((status, 0)), ends, ..Answer::default() }
             }
             Reaction::Wait => Answer { postponed: true, ..Answer::default() },
-            Reaction::Compute(work) => match self.powers() {
-                Ok(powers) => {
-                    powers.iter().for_each(|p| p.compute(powers::source(port.peer), work.clone()));
-                    Answer { postponed: true, ..Answer::default() }
-                }
+            Reaction::Compute(work) => match self.compute(port.peer, work) {
+                Ok(()) => Answer { postponed: true, ..Answer::default() },
                 Err(error) => failed(error),
             },
         }
     }
 
-    /// The thread that computes powers, which is there from the first authentication on.
-    fn powers(&self) -> io::Result<MutexGuard<'_, Option<Powers>>> {
+    /// Has powers computed, by a thread that is there from the first authentication on.
+    fn compute(&self, peer: &str, work: Work) -> io::Result<()> {
         let mut powers = self.powers.lock().unwrap_or_else(PoisonError::into_inner);
         if powers.is_none() {
             let reactors: Vec<_> = self.reactors.get().into_iter().flatten().cloned().collect();
@@ -307,7 +311,15 @@ impl Control {
             };
             *powers = Some(Powers::start(done)?);
         }
-        Ok(powers)
+        let Some(powers) = &*powers else { return Ok(()) };
+        powers.compute(peer.into(), work).map_err(io::Error::other)
+    }
+
+    /// No authentication waits for powers.
+    #[cfg(test)]
+    pub(super) fn is_power_idle(&self) -> bool {
+        let powers = self.powers.lock().unwrap_or_else(PoisonError::into_inner);
+        powers.as_ref().is_none_or(Powers::is_idle)
     }
 
     fn connect(

@@ -1,16 +1,20 @@
 //! Connections that are being secured: a thread of their own, of low priority, for all listeners.
 //!
-//! A handshake takes some hundred microseconds of a core, which established lanes would have to wait for if a reactor
+//! A handshake takes a tenth of a millisecond of a core, which established lanes would have to wait for if a reactor
 //! did it. Here they are interrupted for no longer than the scheduler wants. What is secured goes to its reactor.
+//!
+//! Sources take turns, and the one with the most handshakes makes room when there is none: so a flood from one address
+//! neither ends nor delays the handshakes of others.
 
 use super::order::{Newcomer, Order};
+use super::sources::Source;
 use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::stream::{Incoming, RecvFlags, Stream, TlsStream, receive_octets, send_octets};
 use crate::tuning;
 use roadtrain_proto::security::{SecuredAs, TlsKeys};
 use roadtrain_proto::target::TlsUse;
 use roadtrain_tls::{Acceptor, BLOCKS_MAX, CONTENT_TYPE_HANDSHAKE, Error, Handshake};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Handshakes under way at once; when one more comes the oldest ends.
+/// Handshakes under way at once; when one more comes the oldest of the source that has most ends.
 const UNDER_WAY_MAX: usize = 1024;
 /// Octets received at once.
 const RECEIVED_BYTES: usize = 4096;
@@ -61,7 +65,7 @@ impl Handshakes {
         let acceptor = Acceptor::new(move |identity| Some(look_up(&known, identity)?.0));
         let acceptor = acceptor.map_err(io::Error::other)?;
         let mut desk =
-            Desk { inbox, acceptor, keys: keys.clone(), timeout, under_way: VecDeque::new() };
+            Desk { inbox, acceptor, keys: keys.clone(), timeout, under_way: UnderWays::default() };
         let body = move || {
             tuning::give_way();
             desk.run();
@@ -89,6 +93,7 @@ fn look_up(
 
 /// A connection that is being secured.
 struct UnderWay {
+    source: Source,
     newcomer: Box<Newcomer>,
     tls: TlsUse,
     reactor: Outbox<Order>,
@@ -114,64 +119,75 @@ struct Desk {
     acceptor: Acceptor,
     keys: SharedKeys,
     timeout: Duration,
-    /// By age.
-    under_way: VecDeque<UnderWay>,
+    under_way: UnderWays<UnderWay>,
 }
 
 impl Desk {
     fn run(&mut self) {
         loop {
-            self.wait();
+            let ready = self.wait();
             self.inbox.acknowledge();
             while let Some(wish) = self.inbox.take() {
                 match wish {
                     Wish::Secure { newcomer, tls, reactor } => self.begin(newcomer, tls, reactor),
                     Wish::Evict(ticket) => {
-                        self.under_way.retain(|c| c.newcomer.ticket.number != ticket)
+                        self.under_way.by_age.retain(|_, c| c.newcomer.ticket.number != ticket)
                     }
                     Wish::Stop => return,
                 }
             }
-            for _ in 0..self.under_way.len() {
-                let Some(connection) = self.under_way.pop_front() else { break };
-                self.go_on(connection);
+            self.end_overdue();
+            for number in self.under_way.turn(&ready) {
+                let Some(connection) = self.under_way.by_age.remove(&number) else { continue };
+                self.go_on(number, connection);
             }
         }
     }
 
-    /// Waits for a wish, for octets, or until the oldest has no time left.
-    fn wait(&self) {
+    /// Waits for a wish, for octets, or until the oldest has no time left. Which connections have something, by age.
+    fn wait(&self) -> Vec<u64> {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polls = vec![poll(self.inbox.fd(), libc::POLLIN)];
-        polls.extend(self.under_way.iter().map(|connection| {
+        polls.extend(self.under_way.by_age.values().map(|connection| {
             let out = if connection.unsent.is_empty() { 0 } else { libc::POLLOUT };
             poll(connection.fd(), libc::POLLIN | out)
         }));
         let left = |c: &UnderWay| c.until.saturating_duration_since(Instant::now());
-        let left = self.under_way.front().map(left);
+        let left = self.under_way.by_age.values().next().map(left);
         let timeout = left.map_or(-1, |left| left.as_millis() as libc::c_int + 1);
         // SAFETY: `polls` is a valid array of that length.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
+        let numbers = self.under_way.by_age.keys().zip(&polls[1..]);
+        numbers.filter(|(_, poll)| poll.revents != 0).map(|(number, _)| *number).collect()
     }
 
     fn begin(&mut self, newcomer: Box<Newcomer>, tls: TlsUse, reactor: Outbox<Order>) {
-        if self.under_way.len() == UNDER_WAY_MAX
-            && let Some(oldest) = self.under_way.pop_front()
+        if self.under_way.by_age.len() >= UNDER_WAY_MAX
+            && let Some(ended) = self.under_way.make_room()
         {
-            info!(peer = %oldest.newcomer.peer, "TLS handshake ended: others need its room");
+            info!(peer = %ended.newcomer.peer, "TLS handshake ended: others need its room");
         }
+        let source = newcomer.peer.into();
         let (until, unsent) = (Instant::now() + self.timeout, Vec::new());
-        let connection = UnderWay { newcomer, tls, reactor, handshake: None, unsent, until };
-        self.under_way.push_back(connection);
+        let connection =
+            UnderWay { source, newcomer, tls, reactor, handshake: None, unsent, until };
+        self.under_way.enter(connection);
     }
 
-    fn go_on(&mut self, mut connection: UnderWay) {
+    fn end_overdue(&mut self) {
+        let now = Instant::now();
+        while let Some(oldest) = self.under_way.by_age.first_entry()
+            && oldest.get().until <= now
+        {
+            let peer = oldest.remove().newcomer.peer;
+            info!(%peer, "TLS handshake: no end of it in time");
+        }
+    }
+
+    fn go_on(&mut self, number: u64, mut connection: UnderWay) {
         let peer = connection.newcomer.peer;
         match connection.advance(&self.acceptor) {
-            Ok(Next::Wait) if connection.until > Instant::now() => {
-                self.under_way.push_back(connection);
-            }
-            Ok(Next::Wait) => info!(%peer, "TLS handshake: no end of it in time"),
+            Ok(Next::Wait) => _ = self.under_way.by_age.insert(number, connection),
             Ok(Next::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
             Ok(Next::Plain) => connection.give(),
             Ok(Next::Secured) => self.secured(connection),
@@ -195,6 +211,55 @@ impl Desk {
         debug!(%peer, host = secured_as.hostnqn, suite = ?keys.suite, "secured");
         connection.newcomer.secured_as = Some(secured_as);
         connection.secure(keys);
+    }
+}
+
+/// Handshakes under way.
+struct UnderWays<T> {
+    by_age: BTreeMap<u64, T>,
+    next: u64,
+}
+
+impl<T> Default for UnderWays<T> {
+    fn default() -> Self {
+        UnderWays { by_age: BTreeMap::new(), next: 0 }
+    }
+}
+
+/// What comes from somewhere.
+trait Sourced {
+    fn source(&self) -> &Source;
+}
+
+impl Sourced for UnderWay {
+    fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+impl<T: Sourced> UnderWays<T> {
+    fn enter(&mut self, connection: T) {
+        self.by_age.insert(self.next, connection);
+        self.next += 1;
+    }
+
+    /// Takes the oldest of the source that has most.
+    fn make_room(&mut self) -> Option<T> {
+        let mut counts: HashMap<&Source, (usize, u64)> = HashMap::new();
+        for (number, connection) in &self.by_age {
+            counts.entry(connection.source()).or_insert((0, *number)).0 += 1;
+        }
+        let (_, number) = counts.into_values().max_by_key(|(count, _)| *count)?;
+        self.by_age.remove(&number)
+    }
+
+    /// Of those `ready`, the first of each source.
+    fn turn(&self, ready: &[u64]) -> Vec<u64> {
+        let mut seen = HashSet::new();
+        let mut is_first = |number: &&u64| {
+            self.by_age.get(number).is_some_and(|connection| seen.insert(connection.source()))
+        };
+        ready.iter().filter(|number| is_first(number)).copied().collect()
     }
 }
 
@@ -275,5 +340,44 @@ impl UnderWay {
 
     fn give(self) {
         self.reactor.send(Order::Adopt(self.newcomer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Sourced for Source {
+        fn source(&self) -> &Source {
+            self
+        }
+    }
+
+    fn under_way(peers: &[&str]) -> UnderWays<Source> {
+        let mut under_way = UnderWays::default();
+        peers.iter().for_each(|peer| under_way.enter(Source::from(*peer)));
+        under_way
+    }
+
+    #[test]
+    fn who_has_most_makes_room() {
+        let mut under_way =
+            under_way(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2", "10.0.0.2:2", "10.0.0.2:3"]);
+        let mut left = || {
+            under_way.make_room();
+            under_way.by_age.keys().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(left(), [0, 2, 3, 4], "the oldest of the second");
+        left();
+        assert_eq!(left().len(), 2);
+        assert!(left().len() == 1 && left().is_empty() && left().is_empty());
+    }
+
+    #[test]
+    fn each_source_has_one_turn() {
+        let under_way = under_way(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.1:3"]);
+        assert_eq!(under_way.turn(&[0, 1, 2, 3]), [0, 2]);
+        assert_eq!(under_way.turn(&[1, 3]), [1]);
+        assert_eq!(under_way.turn(&[7]), [0; 0], "it was ended meanwhile");
     }
 }

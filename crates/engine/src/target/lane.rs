@@ -134,7 +134,8 @@ impl TargetLane {
     }
 
     pub(super) fn deadline(&mut self) -> Option<Instant> {
-        self.transport.deadline().into_iter().chain(self.execution.deadline()).min()
+        let own = [self.transport.deadline(), self.execution.deadline(), self.session.deadline()];
+        own.into_iter().flatten().min()
     }
 
     pub(super) fn stats(&self) -> LaneStats {
@@ -232,6 +233,11 @@ impl TargetLane {
         self.flush(shared)?;
         let (execution, mut env) = self.parts(shared);
         execution.end_turn(&mut env);
+        if self.session.deadline().is_some_and(|deadline| deadline <= shared.now) {
+            return Err(LaneError::Ended(
+                "it has begun to authenticate again, and did not end in time",
+            ));
+        }
         match self.transport.is_over(shared.now) {
             Some(why) => Err(LaneError::Ended(why)),
             None => Ok(()),

@@ -1,6 +1,8 @@
 //! The target: reactors that serve lanes, and the control plane they share.
 
 #[cfg(test)]
+mod authentication_tests;
+#[cfg(test)]
 mod connection_limit_tests;
 mod control;
 mod error;
@@ -26,6 +28,7 @@ mod order;
 mod powers;
 mod reactor;
 mod server;
+mod sources;
 mod stores;
 mod tasks;
 #[cfg(test)]

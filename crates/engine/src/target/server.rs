@@ -102,7 +102,7 @@ pub struct ServerConfig {
     pub waiting: Waiting,
     /// How many connections over TCP there may be; fewer when this process may not have the descriptors.
     pub connections: ConnectionLimits,
-    /// A connection ends that has not connected a queue by then.
+    /// A connection ends that has not connected a queue by then, or that takes so long to authenticate again.
     pub connect_timeout: Duration,
     /// While other connections wait for buffers, one ends that has had a buffer for so long for a command whose
     /// data does not come or whose answer is not taken. Time in the store does not count.
@@ -201,7 +201,8 @@ impl Server {
         drop(near);
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         let system = |source| ServerError::System { what: "thread", source };
-        let control = Control::new(target, prepared.stores(), exports).map_err(system)?;
+        let control = Control::new(target, prepared.stores(), exports, config.connect_timeout);
+        let control = control.map_err(system)?;
         let health = Arc::<Health>::default();
         let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, config.connect_timeout);
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
@@ -361,6 +362,12 @@ impl Server {
     #[cfg(test)]
     pub(super) fn move_lanes(&self, from: usize, to: usize) {
         self.reactors.0[from].0.send(Order::Move(to));
+    }
+
+    /// No authentication waits for powers.
+    #[cfg(test)]
+    pub(super) fn is_power_idle(&self) -> bool {
+        self.control.is_power_idle()
     }
 
     /// Has a reactor do something.

@@ -151,7 +151,7 @@ fn commands_that_fail_do_not_need_the_control_plane() {
 pub(super) struct Queue(TcpStream);
 
 impl Queue {
-    fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
+    pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
         let mut socket = TcpStream::connect(server.addresses()[0]).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.write_all(&raw::icreq()).unwrap();
@@ -175,6 +175,37 @@ impl Queue {
 
     pub(super) fn send(&mut self, pdu: &[u8]) {
         self.0.write_all(pdu).unwrap();
+    }
+
+    pub(super) fn command(&mut self, cid: u16, sqe: Sqe, data: &[u8]) {
+        self.send(&raw::command(cid, sqe, data, raw::PLAIN));
+    }
+
+    /// Whether a flush is executed.
+    pub(super) fn flushes(&mut self) -> bool {
+        self.send(&raw::flush(8));
+        self.completion() == (8, Status::SUCCESS)
+    }
+
+    /// All data of a command that succeeds, which may come in several PDUs.
+    pub(super) fn data(&mut self, length: u32) -> Vec<u8> {
+        let mut data = Vec::new();
+        loop {
+            let mut head = [0; 24];
+            self.0.read_exact(&mut head).unwrap();
+            if head[0] == 5 {
+                assert_eq!(data.len(), length as usize);
+                return data;
+            }
+            assert_eq!(head[0], 7, "C2HData");
+            let plen = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+            let mut rest = vec![0; plen - head.len()];
+            self.0.read_exact(&mut rest).unwrap();
+            data.extend(&rest[usize::from(head[3]) - head.len()..]);
+            if head[1] & 8 != 0 {
+                return data; // SUCCESS
+            }
+        }
     }
 
     fn read(&mut self, cid: u16, flags: u32) {

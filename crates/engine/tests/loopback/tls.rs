@@ -6,7 +6,8 @@ use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, HostTls, LinkState};
 use roadtrain_engine::target::{Export, Server, ServerConfig, TlsConfig, TlsUse};
 use roadtrain_proto::security::{Hash, TlsKey, TlsKeys};
-use std::io::{Read, Write};
+use socket2::{Domain, Socket, Type};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -183,4 +184,33 @@ fn hostile_handshakes_are_nobody_elses_trouble() {
         assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0, "ended when its time was over");
     }
     assert_nothing_left(&server);
+}
+
+/// A flood from one address: half-open handshakes, more than there may be. Who
+/// was there before, from elsewhere, stays, and others get in.
+#[test]
+fn a_flood_from_one_address_ends_its_own_handshakes_only() {
+    /// More than may be under way.
+    const FLOOD: usize = 1100;
+    let key = || key(Hash::Sha256, 7);
+    let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
+    config.connect_timeout = LONG;
+    let server = Server::start(config).unwrap();
+    let from = |source: &str| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let any: SocketAddr = format!("{source}:0").parse().unwrap();
+        socket.bind(&any.into()).unwrap();
+        socket.connect(&address(&server).into()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        let mut socket: TcpStream = socket.into();
+        socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]).unwrap();
+        socket
+    };
+    let honest = from("127.0.0.1");
+    let mut flood: Vec<TcpStream> = (0..FLOOD).map(|_| from("127.0.0.2")).collect();
+    assert_eq!(flood[0].read(&mut [0; 16]).unwrap_or(0), 0, "it has made room");
+    data_passes(&Client::connect(host(address(&server), key())).unwrap());
+    honest.set_nonblocking(true).unwrap();
+    let still_there = (&honest).read(&mut [0; 16]).map_err(|error| error.kind());
+    assert_eq!(still_there, Err(ErrorKind::WouldBlock));
 }

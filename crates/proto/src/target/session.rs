@@ -42,6 +42,8 @@ pub struct Session {
     connected: Option<Connected>,
     /// The proof that its host is asked for.
     authenticator: Option<Box<Authenticator>>,
+    /// Its host was authenticated, has begun again, and has to end it by then.
+    proves_by: Option<Instant>,
     /// The controller as stores know it.
     user: Option<Arc<User>>,
     /// Of the host, known even when the controller is gone.
@@ -95,6 +97,7 @@ impl Session {
             secured_as: None,
             connected: None,
             authenticator: None,
+            proves_by: None,
             user: None,
             presence: None,
             given_up_by: None,
@@ -167,9 +170,13 @@ impl Session {
     }
 
     /// An authentication has gone on: whether the connection ends, as the host is not who it says. One that was
-    /// authenticated before, and begins again, ends at once; another is to hear why.
-    pub fn authenticates(&mut self) -> bool {
+    /// authenticated before, and begins again, ends at once, or at `until`; another is to hear why.
+    pub fn authenticates(&mut self, until: Instant) -> bool {
         let Some(authenticator) = &self.authenticator else { return false };
+        self.proves_by = match (self.state, authenticator.verdict()) {
+            (State::Live, None) => Some(self.proves_by.unwrap_or(until)),
+            _ => None,
+        };
         let has_failed = authenticator.verdict() == Some(Verdict::Failed);
         let ends = has_failed || (authenticator.has_refused() && self.state == State::Live);
         if authenticator.verdict() == Some(Verdict::Authenticated) {
@@ -178,6 +185,12 @@ impl Session {
             self.quiesce();
         }
         ends
+    }
+
+    /// When an authentication that the host has begun again is to be over.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.proves_by
     }
 
     /// The controller shuts down: nothing more is executed.

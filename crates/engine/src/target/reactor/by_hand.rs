@@ -16,6 +16,7 @@ use roadtrain_proto::target::{Target, TargetConfig};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) struct HandTarget {
     reactor: Reactor,
@@ -38,7 +39,8 @@ impl HandTarget {
         let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
-        let control = Control::new(target, prepared.stores(), exports).unwrap();
+        let control =
+            Control::new(target, prepared.stores(), exports, Duration::from_secs(10)).unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
         let parts = Parts {

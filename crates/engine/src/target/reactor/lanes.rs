@@ -340,6 +340,8 @@ impl Lanes {
         if self.stopping {
             return self.close(id.0);
         }
+        // What its commands waited for may have been told to all while it was on its way.
+        self.use_lane(id.0, TargetLane::connect_again);
         self.set_ready(id.0);
         self.end_turn(id.0);
     }
