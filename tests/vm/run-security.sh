@@ -181,6 +181,21 @@ test_kernel_target_tls() {
     wait "$vm" || { cat kernel.log; fail 'the guest is not content'; }
 }
 
+# The commands that docs/guide/security.md has for a Linux host, as they stand there, in a guest that has both ends.
+test_kernel_host_by_the_guide() {
+    tls_guest
+    mkdir -p share/lib
+    awk '/^## / {here = /in five commands$/ && /Linux/} here && sub(/^    /, "") {
+            while (sub(/\\$/, "")) {line = $0; getline; sub(/^ +/, ""); $0 = line $0}
+            print
+        }' "$top/docs/guide/security.md" >share/commands
+    [ "$(wc -l <share/commands)" = 5 ] || fail "not five commands: $(cat share/commands)"
+    cp "$ROADTRAIN" share/roadtrain
+    # shellcheck disable=SC2046
+    cp -L $(ldd "$ROADTRAIN" | grep -o '/[^ ]*') share/lib
+    "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-guide.sh"
+}
+
 # Minutes, so only when they are named.
 case ${1-} in
 *_in_all_groups*)

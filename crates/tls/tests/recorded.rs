@@ -42,13 +42,16 @@ fn text(name: &str, kind: &str) -> String {
 /// What was sent over one connection: by the host, by the target.
 type Connection = [Vec<u8>; 2];
 
+/// Payloads of one direction by sequence number.
+type Payloads<'a> = BTreeMap<u32, &'a [u8]>;
+
 /// The connections of a recording, in the order of their SYNs. A stream ends where packets are missing.
 fn connections(name: &str) -> Vec<Connection> {
     const SYN: u8 = 2;
     let pcap = std::fs::read(file(name, "pcap")).expect("a readable recording");
     let u16_at = |at: usize| u16::from_be_bytes([pcap[at], pcap[at + 1]]);
-    // Ports of host and target, and each direction's payloads by sequence number.
-    let mut found: Vec<([u16; 2], [BTreeMap<u32, &[u8]>; 2])> = Vec::new();
+    // Ports of host and target, and what each has sent.
+    let mut found: Vec<([u16; 2], [Payloads<'_>; 2])> = Vec::new();
     let mut at = 24;
     while at < pcap.len() {
         let stored = u32::from_le_bytes(pcap[at + 8..at + 12].try_into().expect("4 octets"));
@@ -76,7 +79,7 @@ fn connections(name: &str) -> Vec<Connection> {
     found.into_iter().map(|(_, streams)| streams.map(|stream| joined(&stream))).collect()
 }
 
-fn joined(payloads: &BTreeMap<u32, &[u8]>) -> Vec<u8> {
+fn joined(payloads: &Payloads<'_>) -> Vec<u8> {
     let mut stream = Vec::new();
     let Some((&first, _)) = payloads.first_key_value() else { return stream };
     while let Some(payload) = payloads.get(&first.wrapping_add(stream.len() as u32))
@@ -170,8 +173,13 @@ fn secrets(name: &str, connection: &Connection) -> [TrafficSecret; 2] {
     })
 }
 
-/// What the records of one direction hold, and how long they and it are.
-fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, Vec<(usize, usize)>) {
+/// How long records with data are: they, and the data.
+type RecordLengths = Vec<(usize, usize)>;
+/// Names and lengths of PDUs.
+type Pdus = Vec<(String, usize)>;
+
+/// What the records of one direction hold.
+fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, RecordLengths) {
     let fresh = || Opener::new(secret.clone(), BLOCKS_MAX, is_host).unwrap();
     let (mut data, mut lengths, mut opener) = (Vec::new(), Vec::new(), None);
     for record in records(stream).into_iter().filter(|record| record[0] == DATA) {
@@ -197,7 +205,7 @@ fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, Vec<(
 }
 
 /// Names and lengths of the PDUs that lie in a stream.
-fn pdus(mut stream: &[u8]) -> Vec<(String, usize)> {
+fn pdus(mut stream: &[u8]) -> Pdus {
     let mut pdus = Vec::new();
     while let Some(&[kind, _, _, _, length @ ..]) = stream.first_chunk::<8>() {
         let length = u32::from_le_bytes(length) as usize;
@@ -219,11 +227,7 @@ fn pdus(mut stream: &[u8]) -> Vec<(String, usize)> {
 }
 
 /// What the listing says of one direction of a connection: records with data, PDUs.
-fn listed(
-    name: &str,
-    connection: usize,
-    from_host: bool,
-) -> (Vec<(usize, usize)>, Vec<(String, usize)>) {
+fn listed(name: &str, connection: usize, from_host: bool) -> (RecordLengths, Pdus) {
     let begin = format!("{connection} {} ", if from_host { "H>C" } else { "C>H" });
     let bracketed = |word: &str| word.trim_matches(['[', ']']).parse::<usize>().expect("a number");
     let (mut records, mut pdus) = (Vec::new(), Vec::new());
