@@ -62,4 +62,22 @@ refused 'no key' 'qid 0: no key' $port
 refused 'the wrong key of the target' 'qid 0: controller authentication failed' $port --dhchap-secret="$host" \
     --dhchap-ctrl-secret="$(cat /share/wrong.host)"
 works 'the right ones again' 2 $port --dhchap-secret="$host" --dhchap-ctrl-secret="$controller"
+
+# Written to sysfs, a key is used at once, on both queues, while the controller lives on.
+dmesg -c >/dev/null
+connect $port --dhchap-secret="$host"
+read_back || fail 'data'
+dmesg -c >/dev/null
+cntlid=$(cat /sys/class/nvme/nvme0/cntlid)
+echo "$host" >/sys/class/nvme/nvme0/dhchap_secret
+proofs() { dmesg | grep -c 'qid [01] auth_type 1 auth_id 3' || true; } # Success1 of a queue
+for _ in $(seq 100); do
+    [ "$(proofs)" -lt 2 ] || break
+    sleep 0.1
+done
+[ "$(proofs)" = 2 ] && ! dmesg | grep -q 'authentication failed' || fail 'not authenticated again'
+read_back || fail 'data after that'
+[ "$(cat /sys/class/nvme/nvme0/cntlid)" = "$cntlid" ] && ! dmesg | grep -q 'error recovery' || fail 'connected anew'
+nvme disconnect -n "$NQN" >/dev/null
+echo "ok: again, $(now)"
 exit $failed
