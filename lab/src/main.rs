@@ -6,6 +6,7 @@ mod command;
 mod cores;
 mod ether;
 mod eval;
+mod first;
 mod floor;
 mod floor_ether;
 mod floor_fuse;
@@ -45,6 +46,8 @@ struct Cli {
 enum Command {
     /// Move an NVMe/TCP workload's bytes over a bare TCP socket: the physical limit
     Floor(floor::Args),
+    /// The first request after a time of idleness, by the product and over a bare socket
+    First(first::Args),
     /// The limit of the Ethernet transport: the same frames, without a protocol (as root)
     FloorEther(floor_ether::Args),
     /// The limit of the FUSE front-end, and how close the product comes (as root, with fio)
@@ -77,6 +80,7 @@ enum Command {
 fn main() -> anyhow::Result<ExitCode> {
     let done = match Cli::parse().command {
         Command::Floor(args) => floor::main(&args),
+        Command::First(args) => first::main(&args),
         Command::FloorEther(args) => floor_ether::main(&args),
         Command::FloorFuse(args) => floor_fuse::main(&args),
         Command::Table(args) => table::main(args),

@@ -108,7 +108,7 @@ fn both(setup: &Setup) -> String {
     add("batch-level", setup.batch_level);
     add("batch-interval-ms", setup.batch_interval_ms);
     match setup.waiting {
-        Waiting::Sleep => {}
+        Waiting::Sleep => text += "--no-spin ",
         Waiting::SpinUs(us) => text += &format!("--spin-us {us} "),
         Waiting::BusyPoll => text += "--busy-poll ",
     }

@@ -350,11 +350,7 @@ impl ServeConfig {
         within("limits.buffers", limits.buffers, 4 << 20, 1 << 46)?;
         self.batching.check().map_err(|e| format!("[batching]: {e}"))?;
         within("waiting.spin_us", self.waiting.spin_us.map(u64::from), 0, 100_000)?;
-        if self.waiting.busy_poll && self.waiting.spin_us.is_some() {
-            return Err(
-                "waiting.spin_us means nothing with busy_poll: leave one of them out".into()
-            );
-        }
+        self.waiting.check()?;
         if in_capsule.is_some_and(|bytes| bytes % 16 != 0) {
             return Err("limits.in_capsule_bytes must be a multiple of 16".into());
         }
@@ -569,6 +565,8 @@ mod tests {
             ),
             (&format!("{head}[batching]\ncaravan_requests = 4\n"), "policy auto"),
             (&format!("{head}[waiting]\nbusy_poll = true\nspin_us = 20\n"), "busy_poll"),
+            (&format!("{head}[waiting]\nno_spin = true\nspin_us = 20\n"), "no_spin"),
+            (&format!("{head}[waiting]\nno_spin = true\nbusy_poll = true\n"), "no_spin"),
             (&format!("{head}[batching]\nbatch_levle = 4\n"), "batch_levle"),
         ] {
             let error = ServeConfig::parse(text).expect_err(text);

@@ -107,6 +107,7 @@ fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
     let mut config = HostConfig::new(target.address(), NQN, "nqn.x:host", [7; 16]);
     (config.policy, config.lanes, config.queue_entries) = (policy, lanes, queue_entries);
     (config.keep_alive, config.timeout) = (Duration::ZERO, Duration::from_secs(60));
+    config.waiting = Waiting::Sleep;
     let for_thread = config.clone();
     let connecting = std::thread::spawn(move || Connected::new(&for_thread));
     while !connecting.is_finished() {

@@ -1,4 +1,24 @@
-//! Spin-then-sleep that adapts: spinning is worth its core only while it usually catches something.
+//! How a reactor waits: spinning is worth its core only while it usually catches something.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `adaptive` | the default: each wait's decision, from what the other two say |
+//! | `cost` | what a sleep costs, which bounds every spin |
+//! | `budget` | what spinning may still cost, beside what it has saved |
+//! | `trials` | whether spinning saves CPU time, by doing both |
+//! | `contention` | whether other threads want the core |
+//! | `meter` | what was learnt, for other threads to read |
+
+mod adaptive;
+mod budget;
+mod contention;
+mod cost;
+mod meter;
+mod trials;
+
+pub use adaptive::{Adaptive, Learnt};
+pub use meter::Meter;
+pub use trials::Reading;
 
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
@@ -9,8 +29,10 @@ const PAUSE_MAX: u32 = 1024;
 /// How a reactor waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Waiting {
-    /// Asleep whenever there is nothing to do.
+    /// Polls at most as long as a sleep would cost, where that saves CPU time.
     #[default]
+    Adaptive,
+    /// Asleep whenever there is nothing to do.
     Sleep,
     /// Polls that long before it sleeps, while that pays.
     Spin(Duration),
@@ -18,7 +40,8 @@ pub enum Waiting {
     BusyPoll,
 }
 
-/// Decides, each time there is nothing to do, whether to look again or to sleep.
+/// Decides, each time there is nothing to do, whether to look again or to sleep, as it was configured. What learns
+/// is [`Adaptive`].
 #[derive(Debug)]
 pub struct Spinner {
     waiting: Waiting,
@@ -52,7 +75,7 @@ impl Spinner {
     /// an answer is under way.
     pub fn spin_again(&mut self, now: Instant, expecting: bool) -> bool {
         match self.waiting {
-            Waiting::Sleep => false,
+            Waiting::Sleep | Waiting::Adaptive => false,
             Waiting::BusyPoll => true,
             Waiting::Spin(limit) => self.spin(now, limit, expecting),
         }

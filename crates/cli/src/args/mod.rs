@@ -246,6 +246,8 @@ mod tests {
             "bench --depth 0",
             "bench -a h -n nqn.x:y --namespace mem:1GiB",
             "bench --busy-poll --spin-us 20",
+            "bench --no-spin --spin-us 20",
+            "bench --busy-poll --no-spin",
             "bench --mode queue",
             "bench --threads 0",
             "bench --threads 4 --depth 2",

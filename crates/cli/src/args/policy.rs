@@ -294,21 +294,46 @@ fn as_keys(text: &str) -> String {
 #[command(next_help_heading = "Waiting")]
 pub struct WaitArgs {
     /// Never sleep: shortest latency, burns every core used.
-    #[arg(long, conflicts_with = "spin_us")]
+    #[arg(long, conflicts_with_all = ["spin_us", "no_spin"])]
     pub busy_poll: bool,
-    /// Poll so many microseconds before sleeping, while that pays (20 is a good value).
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    /// Poll so many microseconds before sleeping, while that pays [default: as long as it saves CPU time].
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=100_000),
+        conflicts_with = "no_spin")]
     pub spin_us: Option<u32>,
+    /// Sleep at once whenever there is nothing to do.
+    #[arg(long)]
+    pub no_spin: bool,
 }
 
 impl WaitArgs {
+    /// What options that exclude each other say on the command line, for a file.
+    ///
+    /// # Errors
+    /// Two of them.
+    pub fn check(&self) -> Result<(), String> {
+        let given = [
+            ("busy_poll", self.busy_poll),
+            ("spin_us", self.spin_us.is_some()),
+            ("no_spin", self.no_spin),
+        ];
+        let given: Vec<&str> = given.iter().filter(|(_, is)| *is).map(|(key, _)| *key).collect();
+        match given[..] {
+            [one, other, ..] => {
+                Err(format!("waiting.{one} and waiting.{other} exclude each other: leave one out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the engine is told.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         match (self.busy_poll, self.spin_us) {
+            _ if self.no_spin => Waiting::Sleep,
             (true, _) => Waiting::BusyPoll,
             (false, Some(us @ 1..)) => Waiting::Spin(Duration::from_micros(us.into())),
-            _ => Waiting::Sleep,
+            (false, Some(0)) => Waiting::Sleep,
+            (false, None) => Waiting::Adaptive,
         }
     }
 }
@@ -407,8 +432,9 @@ mod tests {
 
     #[test]
     fn waiting_follows_the_flags() {
-        let waits = |busy_poll, spin_us| WaitArgs { busy_poll, spin_us }.waiting();
-        assert_eq!(waits(false, None), Waiting::Sleep);
+        let waits = |busy_poll, spin_us| WaitArgs { busy_poll, spin_us, no_spin: false }.waiting();
+        assert_eq!(waits(false, None), Waiting::Adaptive);
+        assert_eq!(WaitArgs { no_spin: true, ..WaitArgs::default() }.waiting(), Waiting::Sleep);
         assert_eq!(waits(false, Some(0)), Waiting::Sleep);
         assert_eq!(waits(false, Some(20)), Waiting::Spin(Duration::from_micros(20)));
         assert_eq!(waits(true, None), Waiting::BusyPoll);

@@ -54,7 +54,7 @@ pub struct ServeArgs {
         "queue_size", "tls", "tls_keys", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
-        "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us"])]
+        "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us", "no_spin"])]
     pub config: Option<PathBuf>,
     /// Check the configuration and end.
     #[arg(long, conflicts_with = "print_config")]

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
 use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
+use crate::status::waiting::WaitReport;
 use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
 use serde_json::json;
@@ -183,6 +184,7 @@ impl Kept {
             data_bytes: sum.data_bytes,
             errors: sum.errors,
             in_flight: sum.in_flight.into(),
+            waiting: self.view.waiting().into_iter().map(WaitReport::from).collect(),
             recent: self.rates(Instant::now(), sum),
         }
     }

@@ -197,6 +197,9 @@ fn arguments(args: &BenchArgs, key: Option<(&str, String)>) -> Vec<String> {
     if args.wait.busy_poll {
         words.push("--busy-poll".to_owned());
     }
+    if args.wait.no_spin {
+        words.push("--no-spin".to_owned());
+    }
     words
 }
 

@@ -9,6 +9,7 @@ use crate::namespace::NamespaceSpec;
 use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
+use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
@@ -165,6 +166,7 @@ impl Served {
             buffer_bytes: usage.buffer_bytes,
             requests: stats.requests,
             data_bytes: stats.data_bytes,
+            waiting: self.server.waiting().into_iter().map(WaitReport::from).collect(),
         };
         let (config, controllers) = self.server.view();
         let exports = self.server.exports();

@@ -2,6 +2,7 @@
 
 pub(crate) mod report;
 pub(crate) mod target;
+pub(crate) mod waiting;
 
 use crate::args::{GlobalArgs, StatusArgs};
 use crate::control::{Call, socket};

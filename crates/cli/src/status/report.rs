@@ -1,5 +1,6 @@
 //! The state of an attachment, as its process tells it and as it is shown.
 
+use super::waiting::{self, WaitReport};
 use crate::output::columns;
 use crate::registry::Entry;
 use crate::units::show_bytes;
@@ -81,6 +82,9 @@ pub(crate) struct Inside {
     pub errors: u64,
     /// Requests that have no answer yet.
     pub in_flight: u64,
+    /// What its reactors have learnt of waiting.
+    #[serde(default)]
+    pub waiting: Vec<WaitReport>,
     /// What was done of late: in the last 10 s, or since the look before when that is watched.
     pub recent: Rates,
 }
@@ -184,6 +188,9 @@ impl Report {
         line("lanes", format!("{lanes}, policy {}, class {}", inside.policy, inside.class));
         line("load", inside.load());
         line("total", inside.total());
+        if let Some(waiting) = waiting::text(&inside.waiting) {
+            line("waiting", waiting);
+        }
         let rows: Vec<Vec<String>> = inside.devices.iter().map(DeviceReport::cells).collect();
         let devices = columns(&["  nsid", "size", "block", "access", "device"], &rows);
         let rows: Vec<Vec<String>> = inside.links.iter().map(LinkReport::cells).collect();
@@ -321,6 +328,7 @@ mod tests {
                 data_bytes: 4096,
                 errors: 1,
                 in_flight: 3,
+                waiting: vec![WaitReport { sleep_cost_us: 12.0, spin_bound_us: 24.0, caught: 0.5 }],
                 recent: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0 },
             }),
         }
@@ -334,6 +342,7 @@ mod tests {
             "  error    cannot reach 192.0.2.7:4420\n",
             "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
+            "  waiting  a sleep costs 12 us, spins up to 24 us and catches 50 %\n",
             "  1     1 GiB  4096   read-write  /dev/x\n",
             "  eth1  1     02:00:00:00:00:01  up     31 us  1000    0.10 %\n",
         ] {
@@ -346,6 +355,7 @@ mod tests {
         let json = serde_json::to_value(report()).unwrap();
         assert_eq!(json["state"], "reconnecting");
         assert_eq!(json["recent"]["iops"], 50.0);
+        assert_eq!(json["waiting"][0]["spin_bound_us"], 24.0);
         assert_eq!(json["devices"][0]["bytes"], 1u64 << 30);
         let back: Report = serde_json::from_value(json).unwrap();
         assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);

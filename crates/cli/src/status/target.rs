@@ -1,5 +1,6 @@
 //! The state of a target, as its process tells it and as it is shown.
 
+use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
 use crate::registry::TargetEntry;
@@ -65,7 +66,7 @@ pub(crate) struct Inside {
 }
 
 /// What a target does.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Traffic {
     /// Since it can be used.
     pub uptime_seconds: f64,
@@ -79,6 +80,9 @@ pub(crate) struct Traffic {
     pub requests: u64,
     /// Octets of their data.
     pub data_bytes: u64,
+    /// What its reactors have learnt of waiting.
+    #[serde(default)]
+    pub waiting: Vec<WaitReport>,
 }
 
 /// A lane.
@@ -207,6 +211,9 @@ impl TargetReport {
             format!("{connections} connections, {in_stores} in stores, {buffers} of buffers"),
         );
         line("total", format!("{requests} requests, {}", show_bytes(*data_bytes)));
+        if let Some(waiting) = waiting::text(&traffic.waiting) {
+            line("waiting", waiting);
+        }
         for subsystem in subsystems {
             text.push_str(&subsystem.text());
         }

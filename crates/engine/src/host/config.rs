@@ -104,7 +104,7 @@ impl HostConfig {
             digests: Digests::default(),
             policy: PolicyConfig::auto(),
             class: Class::Normal,
-            waiting: Waiting::Sleep,
+            waiting: Waiting::default(),
             keep_alive: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),

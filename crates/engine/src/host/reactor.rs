@@ -16,7 +16,7 @@ use crate::mailbox::{Inbox, Outbox};
 use crate::reactor::event::{self, mark};
 use crate::reactor::{self, Core, List, Pollable, RxBuffers, Table};
 use crate::ring::{Ring, RingCqe, UserData};
-use crate::spin::Waiting;
+use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
@@ -72,6 +72,8 @@ pub(crate) struct Parts {
     pub(crate) class: Class,
     pub(crate) io_timeout: Option<Duration>,
     pub(crate) waiting: Waiting,
+    /// Where it shows what it learns of waiting.
+    pub(crate) meter: Arc<Meter>,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
     pub(crate) inbox: Inbox<Order>,
@@ -140,7 +142,7 @@ impl Reactor {
             completions: VecDeque::new(),
         };
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting)?,
+            core: Core::new(parts.inbox, parts.waiting, parts.meter)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             numbers: parts.lanes,
@@ -191,7 +193,7 @@ impl Reactor {
             event::COMMAND => {
                 self.commands -= 1;
                 self.answers.push_back((cqe.user_data & KEY_MASK, cqe.result));
-                self.core.spinner.worked();
+                self.core.waits.worked();
             }
             event::LANE_IN if self.lanes.polled(data) => {
                 self.lanes.note(List::Ready, data.index);
@@ -298,7 +300,7 @@ impl Reactor {
             let next = if heard.more { List::Ready } else { List::Idle };
             self.lanes.note(next, index);
             if heard.something {
-                self.core.spinner.worked();
+                self.core.waits.worked();
             }
             while let Some(octets) = rest {
                 rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
@@ -438,6 +440,14 @@ impl reactor::Reactor for Running<'_> {
         lanes.indices().for_each(|index| _ = lanes.note(List::Ready, index));
     }
 
+    fn lanes(&self) -> usize {
+        self.reactor.lanes.len()
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.reactor.lanes.iter().map(HostLane::stats).fold(LaneStats::default(), |a, b| a + b)
+    }
+
     fn set_now(&mut self, now: Instant) {
         self.reactor.shared.now = now;
     }
@@ -545,7 +555,7 @@ impl Turn for TurnView<'_> {
         }
         // What is the reactor's is counted with its first lane.
         let sends = stats.sends + reactor.shared.ports.calls();
-        LaneStats { waits: reactor.core.waits, sends, ..stats }
+        LaneStats { waits: reactor.core.waits.sleeps, sends, ..stats }
     }
 
     fn stop(&mut self) {

@@ -8,6 +8,7 @@ use super::ether::Ports;
 use super::reactor::{Order, Parts, Reactor, Report};
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Affinity, numa};
+use crate::spin::Meter;
 use crate::tuning;
 use std::io;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub(super) fn spawn(
     front: Box<dyn Front + Send>,
     reports: Outbox<Report>,
     reactors: usize,
-    counters: Arc<[LaneCounters]>,
+    (counters, meter): (Arc<[LaneCounters]>, Arc<Meter>),
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
@@ -73,6 +74,7 @@ pub(super) fn spawn(
         class: config.class,
         io_timeout: config.io_timeout,
         waiting: config.waiting,
+        meter,
         ports,
         inbox,
         reports: reports.clone(),

@@ -2,6 +2,7 @@
 
 use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading};
 use crate::platform::Affinity;
+use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -13,6 +14,7 @@ pub struct ControllerView {
     link: Arc<Mutex<LinkReport>>,
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
+    pub(super) meters: Arc<[Arc<Meter>]>,
     lost: Arc<Mutex<Vec<String>>>,
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -24,6 +26,7 @@ impl ControllerView {
             info: Arc::new(Mutex::new(info)),
             link: Arc::new(Mutex::new(link)),
             counters: (0..lanes).map(|_| LaneCounters::default()).collect(),
+            meters: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
             lost: Arc::default(),
             failure: Arc::default(),
@@ -46,6 +49,12 @@ impl ControllerView {
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReading> {
         self.counters.iter().map(LaneCounters::read).collect()
+    }
+
+    /// What the reactors have learnt of waiting.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Learnt> {
+        self.meters.iter().map(|meter| meter.read()).collect()
     }
 
     /// The lanes' parts of links, where they have no connections of their own.

@@ -1,17 +1,24 @@
 //! How a reactor goes from turn to turn: when it checks its ring, when it spins, when it sleeps.
 
 use super::event::{self, mark};
+use super::waits::Waits;
 use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::Inbox;
 use crate::ring::{Ring, RingCqe, UserData};
-use crate::spin::{Spinner, Waiting};
+use crate::spin::{Meter, Waiting};
+use crate::stats::LaneStats;
+
 use roadtrain_proto::time::Instant;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Busy turns between two checks of the ring.
 const TURNS_PER_CHECK: u32 = 16;
+
+/// Most lanes that are checked directly while it is not told to spin: each takes a system call.
+const LANES_MAX: usize = 16;
 
 /// Where lanes receive. It is the reactor's, so that an idle connection holds no memory.
 pub(crate) struct RxBuffers {
@@ -22,9 +29,7 @@ pub(crate) struct RxBuffers {
 
 /// What every reactor has.
 pub(crate) struct Core<M> {
-    pub(crate) spinner: Spinner,
-    /// How often it has slept.
-    pub(crate) waits: u64,
+    pub(crate) waits: Waits,
     inbox: Inbox<M>,
     /// With who runs it.
     rx: Option<RxBuffers>,
@@ -32,9 +37,9 @@ pub(crate) struct Core<M> {
 
 impl<M> Core<M> {
     /// On the thread that will run it.
-    pub(crate) fn new(inbox: Inbox<M>, waiting: Waiting) -> io::Result<Self> {
+    pub(crate) fn new(inbox: Inbox<M>, waiting: Waiting, meter: Arc<Meter>) -> io::Result<Self> {
         let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
-        Ok(Core { spinner: Spinner::new(waiting), waits: 0, inbox, rx: Some(rx) })
+        Ok(Core { waits: Waits::new(waiting, meter), inbox, rx: Some(rx) })
     }
 }
 
@@ -67,6 +72,12 @@ pub(crate) trait Reactor {
 
     /// While it spins lanes are checked directly, not through the ring.
     fn check_lanes(&mut self);
+
+    /// How many lanes that takes.
+    fn lanes(&self) -> usize;
+
+    /// What its lanes have done since it began.
+    fn stats(&self) -> LaneStats;
 
     fn set_now(&mut self, now: Instant);
 
@@ -108,29 +119,50 @@ pub(crate) fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) 
 
 /// Submits to the ring, sleeps if there is nothing to do, and handles what has completed.
 fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
-    let has_work = reactor.has_work();
-    let expects = !has_work && reactor.expects();
-    let spins = !has_work && reactor.core().0.spinner.spin_again(clock::now(), expects);
-    if !spins {
-        reactor.poll_lanes(has_work);
+    if reactor.has_work() {
+        reactor.poll_lanes(true);
+        reactor.core().1.submit_and_wait(0, None)?;
+        handle_completions(reactor);
+        return Ok(());
     }
-    let may_sleep = !has_work && !spins;
-    let deadline = if may_sleep { reactor.deadline() } else { None };
-    let timeout = deadline.map(|deadline| deadline.since(clock::now()));
-    if may_sleep && timeout != Some(Duration::ZERO) {
+    let (spins, due) = spins(reactor);
+    if spins {
+        reactor.core().1.submit_and_wait(0, None)?;
+        handle_completions(reactor);
+        reactor.check_lanes();
+        return Ok(());
+    }
+    reactor.poll_lanes(false);
+    let timeout = due.map(|due| due.since(clock::now()));
+    if timeout == Some(Duration::ZERO) {
+        reactor.core().1.submit_and_wait(0, None)?;
+    } else {
         reactor.poll_ports();
         let (core, ring) = reactor.core();
-        core.waits += 1;
-        ring.submit_and_sleep(timeout)?;
-        reactor.set_now(clock::now()); // for what has completed
-    } else {
-        reactor.core().1.submit_and_wait(0, None)?;
+        core.waits.sleep(|| ring.submit_and_sleep(timeout))?;
+        let now = clock::now();
+        core.waits.woke(now);
+        reactor.set_now(now); // for what has completed
     }
     handle_completions(reactor);
-    if spins {
-        reactor.check_lanes();
-    }
     Ok(())
+}
+
+/// There is nothing to do: whether to look again at once, and until when to sleep otherwise.
+fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
+    let expects = reactor.expects();
+    if reactor.core().0.waits.wants_reading() {
+        let stats = reactor.stats();
+        reactor.core().0.waits.review(&stats);
+    }
+    let is_cheap = reactor.lanes() <= LANES_MAX;
+    let asks = reactor.core().0.waits.asks_when_due();
+    let due = asks.then(|| reactor.deadline());
+    let soon = due.flatten();
+    if reactor.core().0.waits.spin_again(clock::now(), expects, soon, is_cheap) {
+        return (true, None);
+    }
+    (false, due.unwrap_or_else(|| reactor.deadline()))
 }
 
 /// Waits until it is done with what the ring still has, but not for longer than `limit`.
@@ -150,6 +182,7 @@ pub(crate) fn finish<R: Reactor>(
 
 fn handle_completions<R: Reactor>(reactor: &mut R) {
     while let Some(cqe) = reactor.core().1.next_completion() {
+        reactor.core().0.waits.worked();
         let data = UserData::unpack(cqe.user_data);
         if data.kind != event::INBOX {
             reactor.completed(&data, cqe);

@@ -22,7 +22,7 @@ use crate::mailbox::{Inbox, Outbox};
 use crate::reactor::event;
 use crate::reactor::{self, Core, List, RxBuffers};
 use crate::ring::{Ring, RingCqe, UserData};
-use crate::spin::Waiting;
+use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
 use accept::Listeners;
 use frames::{Frames, Hosts};
@@ -89,6 +89,8 @@ pub(super) struct Parts {
     pub(super) transfer_timeout: Duration,
     pub(super) buffer_idle: Duration,
     pub(super) waiting: Waiting,
+    /// Where it shows what it learns of waiting.
+    pub(super) meter: Arc<Meter>,
 }
 
 impl Reactor {
@@ -108,7 +110,7 @@ impl Reactor {
         };
         let hosts = Hosts::new(parts.pool_bytes);
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting)?,
+            core: Core::new(parts.inbox, parts.waiting, parts.meter)?,
             lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
             frames,
             listeners: Listeners::new(parts.tickets, parts.handshakes),
@@ -185,6 +187,14 @@ impl reactor::Reactor for Reactor {
         self.lanes.table.indices().for_each(|index| self.lanes.set_ready(index));
     }
 
+    fn lanes(&self) -> usize {
+        self.lanes.table.len()
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.lanes.stats()
+    }
+
     fn set_now(&mut self, now: Instant) {
         self.lanes.shared.now = now;
     }
@@ -241,7 +251,7 @@ impl reactor::Reactor for Reactor {
             Order::Stats(reply) => {
                 let sum = lanes.stats();
                 let sends = sum.sends + frames::port_sends(lanes);
-                let _ = reply.try_send(LaneStats { waits: self.core.waits, sends, ..sum });
+                let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
             }
             Order::Drops(reply) => {
                 let _ = reply.try_send(frames.drops);
@@ -283,14 +293,14 @@ impl reactor::Reactor for Reactor {
         lanes.expire_timed();
         lanes.send_answers();
         if lanes.receive_ready(rx) || frames.has_more {
-            core.spinner.worked();
+            core.waits.worked();
         }
         // After all that has come is heard: nobody is ended whose Connect is here.
         lanes.check_newcomers();
         timers.check_transfers(lanes);
         lanes.feed_starved(&mut rx.own);
         timers.check_pool(lanes);
-        moves.check(lanes, peers);
+        moves.check(lanes, peers, core.waits.spun());
         frames::flush_ports(lanes);
     }
 }

@@ -19,7 +19,7 @@ use crate::machine;
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Affinity, Placement, Threads, files, memory_nodes, numa, target_affinities};
 use crate::pulse::Pulse;
-use crate::spin::Waiting;
+use crate::spin::{Learnt, Meter, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
@@ -128,7 +128,7 @@ impl ServerConfig {
             cores: Vec::new(),
             placement: Placement::default(),
             pool_bytes: 256 << 20,
-            waiting: Waiting::Sleep,
+            waiting: Waiting::default(),
             connections: ConnectionLimits { all: CONNECTIONS, per_address: CONNECTIONS / 4 },
             connect_timeout: CONNECT_TIMEOUT,
             transfer_timeout: TRANSFER_TIMEOUT,
@@ -142,7 +142,7 @@ type Handle = (Outbox<Order>, JoinHandle<()>);
 
 /// All reactors, also while not all of them have begun: dropping them ends them.
 #[derive(Default)]
-struct Reactors(Vec<Handle>);
+struct Reactors(Vec<Handle>, Vec<Arc<Meter>>);
 
 impl Drop for Reactors {
     fn drop(&mut self) {
@@ -312,6 +312,12 @@ impl Server {
         self.ask(Order::Stats).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
+    /// What the reactors have learnt of waiting.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Learnt> {
+        self.reactors.1.iter().map(|meter| meter.read()).collect()
+    }
+
     /// What all reactors hold now.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -464,6 +470,7 @@ fn spawn(
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
     for (number, (affinity, (inbox, orders))) in affinities.into_iter().zip(mailboxes).enumerate() {
+        let meter = Arc::<Meter>::default();
         let parts = Parts {
             number,
             ether: ports.take(number),
@@ -481,6 +488,7 @@ fn spawn(
             },
             pool_bytes: config.pool_bytes / count,
             waiting: config.waiting,
+            meter: meter.clone(),
             connect_timeout: config.connect_timeout,
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,
@@ -492,6 +500,7 @@ fn spawn(
         let body = move || run(&affinity, parts, &begun, warden);
         let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
         reactors.0.push((orders, thread));
+        reactors.1.push(meter);
         beginnings.push(beginning);
     }
     for beginning in beginnings {

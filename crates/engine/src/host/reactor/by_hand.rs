@@ -75,6 +75,7 @@ impl HandHost {
             class: Class::Normal,
             io_timeout: config.io_timeout,
             waiting: config.waiting,
+            meter: Default::default(),
             ports: Ports::default(),
             inbox,
             reports,

@@ -96,7 +96,7 @@ impl Reactor {
                     break;
                 }
                 self.frames.came = true;
-                self.core.spinner.worked();
+                self.core.waits.worked();
                 self.frames.gathering.heard();
                 self.run_front(front);
                 self.shared.ports.flush();

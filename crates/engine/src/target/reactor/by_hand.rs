@@ -3,8 +3,8 @@
 use super::{Balance, Parts, Reactor};
 use crate::clock;
 use crate::mailbox::mailbox;
-use crate::reactor::{self, RxBuffers};
-use crate::spin::{Spinner, Waiting};
+use crate::reactor::{self, RxBuffers, Waits};
+use crate::spin::Waiting;
 use crate::target::control::Control;
 use crate::target::ether::EtherPorts;
 use crate::target::listeners::{self, Opened};
@@ -63,6 +63,7 @@ impl HandTarget {
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,
             waiting: Waiting::BusyPoll,
+            meter: Arc::default(),
         };
         let mut reactor = Reactor::new(parts).unwrap();
         control.listen(sockets);
@@ -76,7 +77,7 @@ impl HandTarget {
     }
 
     pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
-        self.reactor.core.spinner = Spinner::new(waiting);
+        self.reactor.core.waits = Waits::new(waiting, Arc::default());
     }
 
     /// Its connections.

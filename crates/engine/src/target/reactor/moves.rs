@@ -43,6 +43,8 @@ pub(in crate::target) struct Balance {
     loads: CoreLoads,
     /// Of the cores, by reactor.
     busy: Vec<u32>,
+    /// Of that, what reactors only spin for.
+    spun: Vec<u32>,
     read_at: Instant,
     /// Reactors never sleep: how busy a core is says nothing.
     is_polled: bool,
@@ -54,6 +56,7 @@ impl Balance {
             flows: Flows::new(cores.clone()),
             loads: CoreLoads::default(),
             busy: vec![0; cores.len()],
+            spun: vec![0; cores.len()],
             read_at: Instant::default(),
             cores,
             is_polled,
@@ -74,8 +77,8 @@ impl Balance {
         if now >= self.read_at && !self.is_polled {
             self.read_at = now + REPORT_EVERY;
             self.loads.read();
-            for (busy, core) in self.busy.iter_mut().zip(&self.cores) {
-                *busy = core.map_or(0, |core| self.loads.busy(core));
+            for ((busy, core), spun) in self.busy.iter_mut().zip(&self.cores).zip(&self.spun) {
+                *busy = core.map_or(0, |core| self.loads.busy(core).saturating_sub(*spun));
             }
         }
     }
@@ -103,6 +106,7 @@ pub(super) struct Moves {
     report_at: Instant,
     reported: Instant,
     cpu_ns: u64,
+    spun: Duration,
     /// Where looking goes on.
     next: u32,
     leaving: Vec<Leaving>,
@@ -121,8 +125,8 @@ impl Moves {
         self.leaving.iter().map(|leaving| leaving.until).min()
     }
 
-    /// Once a turn.
-    pub(super) fn check(&mut self, lanes: &mut Lanes, peers: &Peers) {
+    /// Once a turn, of a reactor that has spun for so long.
+    pub(super) fn check(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
         if peers.all.len() < 2 {
             return;
         }
@@ -136,7 +140,7 @@ impl Moves {
         }
         if now >= self.report_at {
             self.report_at = now + REPORT_EVERY;
-            self.report(lanes, peers);
+            self.report(lanes, peers, spun);
         }
     }
 
@@ -148,16 +152,19 @@ impl Moves {
         }
     }
 
-    fn report(&mut self, lanes: &mut Lanes, peers: &Peers) {
+    fn report(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
         let now = lanes.shared.now;
         let cpu_ns = tuning::thread_cpu_ns();
         let time = now.since(self.reported).as_nanos().max(1) as u64;
-        let own = (cpu_ns - self.cpu_ns).saturating_mul(WHOLE.into()) / time;
-        (self.reported, self.cpu_ns) = (now, cpu_ns);
+        let part = |ns: u64| (ns.saturating_mul(WHOLE.into()) / time).min(WHOLE.into()) as u32;
+        let spun_ns = spun.saturating_sub(self.spun).as_nanos() as u64;
+        let own = part((cpu_ns - self.cpu_ns).saturating_sub(spun_ns));
+        (self.reported, self.cpu_ns, self.spun) = (now, cpu_ns, spun);
         let mut balance = peers.balance();
+        balance.spun[peers.number] = part(spun_ns);
         balance.read_loads(now);
         let core = balance.core(peers.number);
-        let own = if balance.is_polled { 0 } else { own.min(WHOLE.into()) as u32 };
+        let own = if balance.is_polled { 0 } else { own };
         let flows: Vec<_> = lanes.table.iter_mut().filter_map(|lane| lane.report(core)).collect();
         let Balance { flows: decides, busy, .. } = &mut *balance;
         let moves = decides.report(now, peers.number, (own, busy), &flows);

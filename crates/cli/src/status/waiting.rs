@@ -1,0 +1,61 @@
+//! What reactors have learnt of waiting, as it is shown.
+
+use roadtrain_engine::spin::Learnt;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a reactor has learnt of waiting. All zero: it does not learn, or has seen too little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WaitReport {
+    /// CPU time of a sleep and its wake-up, microseconds.
+    pub sleep_cost_us: f64,
+    /// How long it spins at most before it sleeps, microseconds; 0: it sleeps at once.
+    pub spin_bound_us: f64,
+    /// The share of spins that catch something, of late.
+    pub caught: f64,
+}
+
+impl From<Learnt> for WaitReport {
+    fn from(learnt: Learnt) -> Self {
+        let us = |time: Duration| time.as_nanos() as f64 / 1e3;
+        WaitReport {
+            sleep_cost_us: us(learnt.sleep_cost),
+            spin_bound_us: us(learnt.spin_bound),
+            caught: learnt.caught,
+        }
+    }
+}
+
+impl WaitReport {
+    fn text(&self) -> String {
+        let WaitReport { sleep_cost_us, spin_bound_us, caught } = self;
+        let spins = match *spin_bound_us {
+            0.0 => "sleeps at once".to_owned(),
+            bound => format!("spins up to {bound:.0} us and catches {:.0} %", caught * 100.0),
+        };
+        format!("a sleep costs {sleep_cost_us:.0} us, {spins}")
+    }
+}
+
+/// Reactors one after the other, as text; nothing where nothing is known.
+pub(crate) fn text(reports: &[WaitReport]) -> Option<String> {
+    let known = reports.iter().filter(|report| report.sleep_cost_us > 0.0);
+    let known: Vec<String> = known.map(WaitReport::text).collect();
+    (!known.is_empty()).then(|| known.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_what_was_learnt() {
+        let asleep = WaitReport { sleep_cost_us: 12.3, ..WaitReport::default() };
+        let spinning = WaitReport { spin_bound_us: 24.6, caught: 0.987, ..asleep };
+        assert_eq!(
+            text(&[asleep, WaitReport::default(), spinning]).unwrap(),
+            "a sleep costs 12 us, sleeps at once; a sleep costs 12 us, spins up to 25 us and catches 99 %"
+        );
+        assert_eq!(text(&[WaitReport::default()]), None);
+    }
+}

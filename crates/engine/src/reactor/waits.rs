@@ -1,0 +1,136 @@
+//! How a reactor decides to spin or to sleep: it asks the machines of `spin`, and reads the thread's counters for them.
+
+use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
+use crate::stats::LaneStats;
+use crate::tuning::thread_cpu_ns;
+use roadtrain_proto::time::Instant;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long this thread has run and has waited to run, as the kernel counts.
+const SCHEDULING: &str = "/proc/thread-self/schedstat";
+
+/// A reactor's waits.
+pub(crate) struct Waits {
+    /// How often it has slept.
+    pub(crate) sleeps: u64,
+    how: How,
+}
+
+enum How {
+    Fixed(Spinner),
+    Learning { adaptive: Box<Adaptive>, scheduling: Option<File>, meter: Arc<Meter> },
+}
+
+impl Waits {
+    /// On the thread that waits.
+    pub(crate) fn new(waiting: Waiting, meter: Arc<Meter>) -> Self {
+        let how = match waiting {
+            Waiting::Adaptive => How::Learning {
+                adaptive: Box::default(),
+                scheduling: File::open(SCHEDULING).ok(),
+                meter,
+            },
+            fixed => How::Fixed(Spinner::new(fixed)),
+        };
+        Waits { sleeps: 0, how }
+    }
+
+    /// Something was there to do.
+    #[inline]
+    pub(crate) fn worked(&mut self) {
+        match &mut self.how {
+            How::Fixed(spinner) => spinner.worked(),
+            How::Learning { adaptive, .. } => adaptive.worked(),
+        }
+    }
+
+    /// Whether it matters to [`spin_again`](Self::spin_again) when something is to be done.
+    pub(super) fn asks_when_due(&self) -> bool {
+        matches!(&self.how, How::Learning { adaptive, .. } if !adaptive.is_spinning())
+    }
+
+    /// Nothing is there to do: whether to look again at once instead of sleeping. `expects`: an answer is under way;
+    /// `due`: something is to be done then; `is_cheap`: looking is.
+    pub(super) fn spin_again(
+        &mut self,
+        now: Instant,
+        expects: bool,
+        due: Option<Instant>,
+        is_cheap: bool,
+    ) -> bool {
+        match &mut self.how {
+            How::Fixed(spinner) => spinner.spin_again(now, expects),
+            How::Learning { adaptive, .. } => is_cheap && adaptive.spin_again(now, expects, due),
+        }
+    }
+
+    /// Sleeps.
+    pub(super) fn sleep(&mut self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.sleeps += 1;
+        let How::Learning { adaptive, .. } = &mut self.how else { return sleep() };
+        if !adaptive.samples_sleep() {
+            return sleep();
+        }
+        let before = thread_cpu_ns();
+        sleep()?;
+        adaptive.slept(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
+        Ok(())
+    }
+
+    /// Time for which it has spun by its own decision: no work, though the core was busy.
+    pub(crate) fn spun(&self) -> Duration {
+        match &self.how {
+            How::Fixed(_) => Duration::ZERO,
+            How::Learning { adaptive, .. } => adaptive.spun(),
+        }
+    }
+
+    /// A sleep is over.
+    pub(super) fn woke(&mut self, now: Instant) {
+        if let How::Learning { adaptive, .. } = &mut self.how {
+            adaptive.woke(now);
+        }
+    }
+
+    /// Whether it is time for [`review`](Self::review).
+    pub(super) fn wants_reading(&self) -> bool {
+        matches!(&self.how, How::Learning { adaptive, .. } if adaptive.wants_reading())
+    }
+
+    /// Lanes have done so much since it began.
+    pub(super) fn review(&mut self, stats: &LaneStats) {
+        let How::Learning { adaptive, scheduling, meter } = &mut self.how else { return };
+        adaptive.review(Reading {
+            cpu_ns: thread_cpu_ns(),
+            queued_ns: scheduling.as_ref().and_then(queued_ns).unwrap_or_default(),
+            requests: stats.requests,
+            data_bytes: stats.data_bytes,
+        });
+        meter.write(&adaptive.learnt());
+    }
+}
+
+/// The second of its numbers.
+fn queued_ns(scheduling: &File) -> Option<u64> {
+    let mut text = [0; 80];
+    let length = scheduling.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    text.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_how_long_a_thread_has_waited_to_run() {
+        let Ok(file) = File::open(SCHEDULING) else {
+            return crate::skipped::skipped("this kernel has no schedstat");
+        };
+        assert!(queued_ns(&file).is_some());
+    }
+}
