@@ -1,11 +1,14 @@
 //! A stream of octets to a peer: what connections need of a socket, whatever secures it.
 //!
-//! Plain TCP is one, TLS in user space another: a match per call, none per octet. So nothing here is asked of a socket
+//! Plain TCP is one, TLS by the kernel or in user space the others: a match per call, none per octet. So nothing here is asked of a socket
 //! that a TLS socket cannot do: octets that are not wanted are read, not truncated; nothing is peeked at; how much is
 //! unread is told only where it can be known.
 
+mod kernel_tls;
 mod tls;
 
+use kernel_tls::KernelTls;
+use roadtrain_tls::Keys;
 use rustix::buffer::Buffer;
 use rustix::io::Errno;
 pub(crate) use rustix::net::RecvFlags;
@@ -14,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
-pub(crate) use tls::TlsStream;
+use tls::TlsStream;
 
 /// Octets read at once, and in all, of what a peer had sent before its connection ended.
 const DISCARD_BYTES: usize = 64 << 10;
@@ -35,7 +38,9 @@ pub(crate) enum Incoming {
 pub(crate) enum Stream {
     /// TCP.
     Plain(OwnedFd),
-    /// Records of TLS over TCP.
+    /// Records of TLS over TCP, which the kernel seals and opens.
+    KernelTls(Box<KernelTls>),
+    /// The same in user space.
     Tls(Box<TlsStream>),
 }
 
@@ -43,12 +48,30 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Stream::Plain(socket) => socket.as_fd(),
+            Stream::KernelTls(tls) => tls.as_fd(),
             Stream::Tls(tls) => tls.as_fd(),
         }
     }
 }
 
 impl Stream {
+    /// A socket whose handshake has made `keys`: the kernel does the rest where it can.
+    pub(crate) fn secured(socket: OwnedFd, keys: Keys) -> io::Result<Stream> {
+        Ok(match KernelTls::new(socket, &keys)? {
+            Ok(tls) => Stream::KernelTls(Box::new(tls)),
+            Err(socket) => Stream::Tls(Box::new(TlsStream::new(socket, keys))),
+        })
+    }
+
+    /// Who seals and opens its records, if there are any.
+    pub(crate) fn records(&self) -> &'static str {
+        match self {
+            Stream::Plain(_) => "none",
+            Stream::KernelTls(_) => "kernel",
+            Stream::Tls(_) => "user space",
+        }
+    }
+
     /// Whether octets are as the peer has sent them when they are received, and count as soon as they are there.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Stream::Plain(_))
@@ -74,6 +97,7 @@ impl Stream {
                     receive_octets(socket.as_fd(), octets, RecvFlags::empty())
                 }
                 (Stream::Plain(socket), _) => receive(socket.as_raw_fd(), &mut message_of(places)),
+                (Stream::KernelTls(tls), _) => tls.receive(places),
                 (Stream::Tls(tls), _) => tls.receive(places),
             }
         }
@@ -84,6 +108,7 @@ impl Stream {
     pub(crate) fn is_full(&self, got: usize, room: usize) -> bool {
         match self {
             Stream::Plain(_) => got == room,
+            Stream::KernelTls(tls) => tls.is_full(),
             Stream::Tls(tls) => tls.is_full(),
         }
     }
@@ -94,23 +119,19 @@ impl Stream {
     /// They name readable memory.
     #[inline]
     pub(crate) unsafe fn send(&mut self, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
-        let socket = match self {
-            Stream::Plain(socket) => &*socket,
-            // SAFETY: the pieces are readable by this function's contract.
-            Stream::Tls(tls) => return unsafe { tls.send(pieces) },
-        };
-        // SAFETY: the pieces are readable by this function's contract, and an `IoSlice` is an iovec.
+        // SAFETY: the pieces are readable by this function's contract.
         unsafe {
-            match pieces {
-                [piece] => send_octets(
-                    socket.as_fd(),
-                    from_raw_parts(piece.iov_base.cast(), piece.iov_len),
-                ),
-                _ => {
-                    let slices = from_raw_parts(pieces.as_ptr().cast(), pieces.len());
-                    let mut ancillary = SendAncillaryBuffer::default();
-                    taken(net::sendmsg(socket, slices, &mut ancillary, SEND_FLAGS))
+            match self {
+                Stream::Plain(socket) => send(socket.as_fd(), pieces),
+                Stream::KernelTls(tls) => {
+                    if !tls.prepare()? {
+                        return Ok(None);
+                    }
+                    let sent = send(tls.as_fd(), pieces)?;
+                    tls.sent(sent.unwrap_or(0))?;
+                    Ok(sent)
                 }
+                Stream::Tls(tls) => tls.send(pieces),
             }
         }
     }
@@ -119,7 +140,7 @@ impl Stream {
     #[inline]
     pub(crate) fn drain(&mut self) -> io::Result<bool> {
         match self {
-            Stream::Plain(_) => Ok(true),
+            Stream::Plain(_) | Stream::KernelTls(_) => Ok(true),
             Stream::Tls(tls) => tls.drain(),
         }
     }
@@ -142,8 +163,10 @@ impl Stream {
     /// The orderly end: what was sent still reaches the peer. Closing with octets unread would reset the connection
     /// and take the last of it along, so they are read.
     pub(crate) fn end(&mut self) {
-        if let Stream::Tls(tls) = self {
-            tls.close_notify();
+        match self {
+            Stream::Plain(_) => {}
+            Stream::KernelTls(tls) => tls.close_notify(),
+            Stream::Tls(tls) => tls.close_notify(),
         }
         // SAFETY: plain system call on our own descriptor.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
@@ -184,6 +207,23 @@ pub(crate) fn receive_octets(
         Ok((_, got)) => Ok(Incoming::Octets(got)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Incoming::Nothing),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// # Safety
+/// The pieces name readable memory.
+#[inline]
+unsafe fn send(socket: BorrowedFd<'_>, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
+    // SAFETY: by this function's contract, and an `IoSlice` is an iovec.
+    unsafe {
+        match pieces {
+            [piece] => send_octets(socket, from_raw_parts(piece.iov_base.cast(), piece.iov_len)),
+            _ => {
+                let slices = from_raw_parts(pieces.as_ptr().cast(), pieces.len());
+                let mut ancillary = SendAncillaryBuffer::default();
+                taken(net::sendmsg(socket, slices, &mut ancillary, SEND_FLAGS))
+            }
+        }
     }
 }
 

@@ -16,12 +16,15 @@ mod record;
 mod schedule;
 mod seal;
 mod suite;
+mod told;
 
 pub use error::Error;
 pub use handshake::{Acceptor, FATAL_DECRYPT_ERROR, HANDSHAKE_BYTES_MAX, Handshake, Keys};
 pub use open::{Opened, Opener};
 pub use record::{
-    BLOCKS_MAX, CONTENT_BYTES_MAX, CONTENT_TYPE_HANDSHAKE, RECORD_BYTES_MAX, sealed_bytes,
+    BLOCKS_MAX, CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE,
+    RECORD_BYTES_MAX, sealed_bytes,
 };
 pub use schedule::TrafficSecret;
 pub use seal::Sealer;
+pub use told::{KEY_UPDATE_MESSAGE, Told, told};

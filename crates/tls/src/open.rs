@@ -3,16 +3,13 @@
 use crate::Error;
 use crate::cipher::Direction;
 use crate::record::{
-    CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES,
-    TAG_BYTES, blocks, record_bytes,
+    CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, HEADER_BYTES, TAG_BYTES, blocks, record_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
+use crate::told::told;
 
 /// Records without data that may follow each other.
 const IDLE_MAX: u32 = 32;
-const CLOSE_NOTIFY: u8 = 0;
-const KEY_UPDATE: u8 = 24;
-const NEW_SESSION_TICKET: u8 = 4;
 
 /// What [`Opener::open`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +101,12 @@ impl Opener {
         Ok(Opener { secret, key, blocks_left: blocks_max, blocks_max, idle: 0, is_host })
     }
 
+    /// What the records are sealed with; for a record layer other than this one.
+    #[must_use]
+    pub fn secret(&self) -> &TrafficSecret {
+        &self.secret
+    }
+
     /// Opens the whole records that `sealed` begins with. Their data goes to `places`, which have room for it if they
     /// are as long as `sealed`. Octets after the data may be overwritten.
     ///
@@ -177,53 +180,14 @@ impl Opener {
                 return Ok(content.len());
             }
         }
-        match kind {
-            CONTENT_TYPE_ALERT => self.alert(&content, opened)?,
-            CONTENT_TYPE_HANDSHAKE => self.handshake(&content, opened)?,
-            _ => return Err(Error::Record { what: "type", value: kind.into() }),
+        let told = told(kind, &content, self.is_host)?;
+        if told.updated {
+            self.secret = self.secret.next()?;
+            self.key = self.secret.key(Direction::Open)?;
+            self.blocks_left = self.blocks_max;
         }
+        opened.closed |= told.closed;
+        opened.update |= told.asked;
         Ok(0)
-    }
-
-    fn alert(&mut self, content: &[u8], opened: &mut Opened) -> Result<(), Error> {
-        match *content {
-            [_, CLOSE_NOTIFY] => {
-                opened.closed = true;
-                Ok(())
-            }
-            [_, code] => Err(Error::Alert(code)),
-            _ => Err(Error::Record { what: "alert's length", value: content.len() as u32 }),
-        }
-    }
-
-    /// Messages after the handshake; each lies in one record.
-    fn handshake(&mut self, mut content: &[u8], opened: &mut Opened) -> Result<(), Error> {
-        let wrong = |what, value: usize| Err(Error::Record { what, value: value as u32 });
-        if content.is_empty() {
-            return wrong("handshake message's length", 0);
-        }
-        while let Some((&[kind, length_2, length_1, length_0], rest)) = content.split_first_chunk()
-        {
-            let length = u32::from_be_bytes([0, length_2, length_1, length_0]) as usize;
-            let Some((message, rest)) = rest.split_at_checked(length) else {
-                return wrong("handshake message's length", length);
-            };
-            content = rest;
-            match (kind, message) {
-                // What comes after it has another key, so it ends its record.
-                (KEY_UPDATE, &[asks @ (0 | 1)]) if content.is_empty() => {
-                    self.secret = self.secret.next()?;
-                    self.key = self.secret.key(Direction::Open)?;
-                    self.blocks_left = self.blocks_max;
-                    opened.update |= asks == 1;
-                }
-                (NEW_SESSION_TICKET, _) if self.is_host => {}
-                _ => return wrong("handshake message", kind.into()),
-            }
-        }
-        match content.len() {
-            0 => Ok(()),
-            rest => wrong("handshake message's length", rest),
-        }
     }
 }

@@ -20,10 +20,12 @@ pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 /// Records of TLS 1.3 say the version of TLS 1.2.
 pub(crate) const LEGACY_VERSION: u16 = 0x0303;
 
-pub(crate) const CONTENT_TYPE_ALERT: u8 = 21;
+/// The type of records that say why a connection ends.
+pub const CONTENT_TYPE_ALERT: u8 = 21;
 /// The first octet of a connection that begins with a handshake.
 pub const CONTENT_TYPE_HANDSHAKE: u8 = 22;
-pub(crate) const CONTENT_TYPE_DATA: u8 = 23;
+/// The type of records with data.
+pub const CONTENT_TYPE_DATA: u8 = 23;
 
 /// Blocks of AES that one key may take: 2^24.5 records of full length (RFC 8446, 5.5), some 390 GB.
 pub const BLOCKS_MAX: u64 = 24_296_004_000;
@@ -67,4 +69,54 @@ pub(crate) fn record_bytes(input: &[u8]) -> Result<Option<usize>, Error> {
         return wrong("length", length);
     }
     Ok(Some(HEADER_BYTES + usize::from(length)))
+}
+
+/// Where records end in a stream that is received in parts.
+#[derive(Debug, Default)]
+pub(crate) struct RecordEnd {
+    header: [u8; HEADER_BYTES],
+    /// Octets of the header that have come.
+    filled: usize,
+    /// Octets of the record after its header that have not.
+    rest: usize,
+}
+
+impl RecordEnd {
+    /// Octets to the end of the header, or to the end of the record; never none.
+    pub(crate) fn left(&self) -> usize {
+        if self.filled < HEADER_BYTES { HEADER_BYTES - self.filled } else { self.rest }
+    }
+
+    pub(crate) fn advance(&mut self, mut octets: &[u8]) {
+        while !octets.is_empty() {
+            let (now, later) = octets.split_at(self.left().min(octets.len()));
+            octets = later;
+            if self.filled < HEADER_BYTES {
+                self.header[self.filled..][..now.len()].copy_from_slice(now);
+                self.filled += now.len();
+                self.rest = u16::from_be_bytes([self.header[3], self.header[4]]).into();
+            } else {
+                self.rest -= now.len();
+            }
+            if self.filled == HEADER_BYTES && self.rest == 0 {
+                self.filled = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_end_where_their_headers_say() {
+        let mut end = RecordEnd::default();
+        let mut lefts = Vec::new();
+        for part in [&[22, 3, 3][..], &[0, 4], &[1, 2, 3], &[4, 20, 3, 3, 0], &[0], &[23]] {
+            end.advance(part);
+            lefts.push(end.left());
+        }
+        assert_eq!(lefts, [2, 4, 1, 1, 5, 4]);
+    }
 }

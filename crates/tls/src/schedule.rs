@@ -56,7 +56,10 @@ impl TrafficSecret {
     }
 
     /// The secret after a KeyUpdate.
-    pub(crate) fn next(&self) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn next(&self) -> Result<Self, Error> {
         let secret = self.expand("traffic upd", self.suite.hash().bytes())?;
         Ok(TrafficSecret { suite: self.suite, secret })
     }
@@ -67,6 +70,27 @@ impl TrafficSecret {
         let mut iv = Zeroizing::new([0; IV_BYTES]);
         iv.copy_from_slice(&self.expand("iv", IV_BYTES)?);
         Ok(RecordKey { cipher: Cipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
+    }
+
+    /// The key of its records as Linux takes it: `struct tls12_crypto_info_aes_gcm_128` or `_256` of linux/tls.h, for
+    /// `setsockopt(SOL_TLS, TLS_TX or TLS_RX)`.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn for_linux(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        const TLS_1_3_VERSION: u16 = 0x0304;
+        const SALT_BYTES: usize = 4;
+        let cipher: u16 = match self.suite {
+            Suite::Aes128GcmSha256 => 51,
+            Suite::Aes256GcmSha384 => 52,
+        };
+        let key = self.expand("key", suite::key_bytes(self.suite))?;
+        let iv = self.expand("iv", IV_BYTES)?;
+        let (salt, iv) = iv.split_at(SALT_BYTES);
+        let first_record = 0u64.to_be_bytes();
+        let head = [TLS_1_3_VERSION.to_ne_bytes(), cipher.to_ne_bytes()].concat();
+        // Allocated once as a whole, so that no copy of the key is left behind.
+        Ok(Zeroizing::new([&head[..], iv, &key, salt, &first_record].concat()))
     }
 
     /// HKDF-Expand-Label without a context.

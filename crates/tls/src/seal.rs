@@ -7,13 +7,12 @@ use crate::record::{
     OVERHEAD_BYTES, TAG_BYTES, blocks, header, sealed_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
+use crate::told::KEY_UPDATE_MESSAGE;
 
 /// Fatal, in an alert.
 const FATAL: u8 = 2;
 const WARNING: u8 = 1;
 const CLOSE_NOTIFY: u8 = 0;
-/// A KeyUpdate that asks for none in return.
-const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
 /// One direction of a connection: what we send.
 pub struct Sealer {
@@ -36,10 +35,16 @@ impl Sealer {
         Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: false })
     }
 
+    /// What the records are sealed with; for a record layer other than this one.
+    #[must_use]
+    pub fn secret(&self) -> &TrafficSecret {
+        &self.secret
+    }
+
     /// Octets that [`Sealer::seal`] writes for `length` octets of data.
     #[must_use]
     pub fn sealed_bytes(&self, length: usize) -> usize {
-        let update = if self.update_due { KEY_UPDATE.len() + OVERHEAD_BYTES } else { 0 };
+        let update = if self.update_due { KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES } else { 0 };
         update + sealed_bytes(length)
     }
 
@@ -113,12 +118,12 @@ impl Sealer {
         if !self.update_due {
             return Ok(0);
         }
-        let record = &mut out[..KEY_UPDATE.len() + OVERHEAD_BYTES];
-        self.message(&KEY_UPDATE, CONTENT_TYPE_HANDSHAKE, record)?;
+        let record = &mut out[..KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES];
+        self.message(&KEY_UPDATE_MESSAGE, CONTENT_TYPE_HANDSHAKE, record)?;
         self.secret = self.secret.next()?;
         self.key = self.secret.key(Direction::Seal)?;
         (self.blocks_left, self.update_due) = (self.blocks_max, false);
-        Ok(KEY_UPDATE.len() + OVERHEAD_BYTES)
+        Ok(KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES)
     }
 
     /// Seals a whole message that is no data.

@@ -57,7 +57,7 @@ impl AsFd for TlsStream {
     }
 }
 
-fn wrong(error: roadtrain_tls::Error) -> io::Error {
+pub(super) fn wrong(error: roadtrain_tls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 

@@ -9,7 +9,7 @@
 use super::order::{Newcomer, Order};
 use super::sources::Source;
 use crate::mailbox::{Inbox, Outbox, mailbox};
-use crate::stream::{Incoming, RecvFlags, Stream, TlsStream, receive_octets, send_octets};
+use crate::stream::{Incoming, RecvFlags, Stream, receive_octets, send_octets};
 use crate::tuning;
 use roadtrain_proto::security::{SecuredAs, TlsKeys};
 use roadtrain_proto::target::TlsUse;
@@ -291,7 +291,8 @@ impl UnderWay {
     fn shake(&mut self, handshake: &mut Handshake) -> Result<Next, Error> {
         let mut octets = [0; RECEIVED_BYTES];
         while !handshake.is_done() {
-            match self.receive(&mut octets, RecvFlags::empty()) {
+            let wanted = handshake.wanted().min(RECEIVED_BYTES);
+            match self.receive(&mut octets[..wanted], RecvFlags::empty()) {
                 Ok(Incoming::Nothing) => break,
                 Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
                 Ok(Incoming::Octets(got)) => {
@@ -334,8 +335,15 @@ impl UnderWay {
 
     fn secure(mut self, keys: roadtrain_tls::Keys) {
         let Stream::Plain(socket) = self.newcomer.stream else { return };
-        self.newcomer.stream = Stream::Tls(Box::new(TlsStream::new(socket, keys)));
-        self.give();
+        let peer = self.newcomer.peer;
+        match Stream::secured(socket, keys) {
+            Ok(stream) => {
+                debug!(%peer, records = stream.records(), "records");
+                self.newcomer.stream = stream;
+                self.give();
+            }
+            Err(error) => warn!(%peer, "the kernel does not take the keys of TLS: {error}"),
+        }
     }
 
     fn give(self) {

@@ -4,7 +4,7 @@ mod library;
 
 use crate::hello::identities;
 use crate::open::Opener;
-use crate::record::CONTENT_TYPE_HANDSHAKE;
+use crate::record::{CONTENT_TYPE_HANDSHAKE, RecordEnd};
 use crate::schedule::TrafficSecret;
 use crate::seal::Sealer;
 use crate::{Error, suite};
@@ -40,6 +40,10 @@ pub struct Keys {
     pub suite: Suite,
     /// Octets after the handshake that have come with it.
     pub rest: Vec<u8>,
+    /// Blocks of AES that each of the two keys takes.
+    pub blocks_max: u64,
+    /// Whether we are the host.
+    pub is_host: bool,
 }
 
 /// Which key an identity has.
@@ -165,6 +169,7 @@ pub struct Handshake {
     pipes: Pipes,
     side: Side,
     received: usize,
+    record: RecordEnd,
     is_done: bool,
     /// Something that only a peer could understand that has gone on with the handshake.
     has_sent: bool,
@@ -186,7 +191,15 @@ impl Handshake {
 
     fn new(library: Connection, side: Side) -> Self {
         let pipes = Pipes::new(library);
-        Handshake { pipes, side, received: 0, is_done: false, has_sent: false }
+        let record = RecordEnd::default();
+        Handshake { pipes, side, received: 0, record, is_done: false, has_sent: false }
+    }
+
+    /// Octets to the end of the header or of the record that comes, which are to be received next. Who receives no more
+    /// has none that come after the handshake.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.record.left()
     }
 
     /// Goes on with what the peer has sent.
@@ -201,6 +214,7 @@ impl Handshake {
             return Err(Error::Plain);
         }
         self.received += octets.len();
+        self.record.advance(octets);
         if !self.is_done && self.received > HANDSHAKE_BYTES_MAX {
             return Err(Error::TooLong);
         }
@@ -286,6 +300,8 @@ impl Handshake {
             identity: psk.identity,
             suite,
             rest: self.pipes.take_rest(),
+            blocks_max,
+            is_host,
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::tcp::wait_writable;
 use super::wait_readable;
 use crate::host::link::LinkError;
-use crate::stream::{Stream, TlsStream};
+use crate::stream::Stream;
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_tls::Handshake;
 use std::io::{self, ErrorKind, Read, Write};
@@ -27,12 +27,13 @@ pub(super) fn secure(
         send(&mut socket, &std::mem::take(handshake.outgoing()), deadline)?;
         if handshake.is_done() {
             let keys = handshake.keys(blocks_max).map_err(LinkError::Tls)?;
-            return Ok(Stream::Tls(Box::new(TlsStream::new(socket.into(), keys))));
+            return Ok(Stream::secured(socket.into(), keys)?);
         }
         if !wait_readable(&[socket.as_raw_fd()], left(deadline)?)? {
             continue;
         }
-        let got = match socket.read(&mut octets) {
+        let wanted = handshake.wanted().min(RECEIVED_BYTES);
+        let got = match socket.read(&mut octets[..wanted]) {
             Ok(got) => got,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             Err(error) => return Err(error.into()),

@@ -1,0 +1,72 @@
+//! What a peer says in records that hold no data: alerts, and messages after the handshake.
+
+use crate::Error;
+use crate::record::{CONTENT_TYPE_ALERT, CONTENT_TYPE_HANDSHAKE};
+
+const CLOSE_NOTIFY: u8 = 0;
+const KEY_UPDATE: u8 = 24;
+const NEW_SESSION_TICKET: u8 = 4;
+/// A KeyUpdate that asks for none in return.
+pub const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+
+/// What a record without data says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The peer sends nothing more.
+    pub closed: bool,
+    /// The peer's next record has another key.
+    pub updated: bool,
+    /// The peer wants our next data with another key.
+    pub asked: bool,
+}
+
+/// Reads a record of type `kind`. Tickets may come to hosts, which do not want them.
+///
+/// # Errors
+/// A peer's fatal alert, or what no peer may say.
+pub fn told(kind: u8, content: &[u8], is_host: bool) -> Result<Told, Error> {
+    match kind {
+        CONTENT_TYPE_ALERT => alert(content),
+        CONTENT_TYPE_HANDSHAKE => handshake(content, is_host),
+        _ => wrong("type", kind.into()),
+    }
+}
+
+fn wrong<T>(what: &'static str, value: usize) -> Result<T, Error> {
+    Err(Error::Record { what, value: value as u32 })
+}
+
+fn alert(content: &[u8]) -> Result<Told, Error> {
+    match *content {
+        [_, CLOSE_NOTIFY] => Ok(Told { closed: true, ..Told::default() }),
+        [_, code] => Err(Error::Alert(code)),
+        _ => wrong("alert's length", content.len()),
+    }
+}
+
+/// Messages after the handshake; each lies in one record.
+fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
+    let mut told = Told::default();
+    if content.is_empty() {
+        return wrong("handshake message's length", 0);
+    }
+    while let Some((&[kind, length_2, length_1, length_0], rest)) = content.split_first_chunk() {
+        let length = u32::from_be_bytes([0, length_2, length_1, length_0]) as usize;
+        let Some((message, rest)) = rest.split_at_checked(length) else {
+            return wrong("handshake message's length", length);
+        };
+        content = rest;
+        match (kind, message) {
+            // What comes after it has another key, so it ends its record.
+            (KEY_UPDATE, &[asks @ (0 | 1)]) if content.is_empty() => {
+                (told.updated, told.asked) = (true, asks == 1);
+            }
+            (NEW_SESSION_TICKET, _) if is_host => {}
+            _ => return wrong("handshake message", kind.into()),
+        }
+    }
+    match content.len() {
+        0 => Ok(told),
+        rest => wrong("handshake message's length", rest),
+    }
+}
