@@ -196,6 +196,17 @@ test_kernel_host_by_the_guide() {
     "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-guide.sh"
 }
 
+# Both ends are ours, and their records the kernel's: outside of the guest it may have no TLS.
+test_tls_records_by_the_kernel() {
+    tls_guest
+    tls_keys
+    mkdir -p share/lib
+    cp "$ROADTRAIN" share/roadtrain
+    # shellcheck disable=SC2046
+    cp -L $(ldd "$ROADTRAIN" | grep -o '/[^ ]*') share/lib
+    "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-kernel-tls.sh"
+}
+
 # Minutes, so only when they are named.
 case ${1-} in
 *_in_all_groups*)

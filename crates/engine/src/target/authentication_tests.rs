@@ -129,7 +129,7 @@ fn a_lane_that_moves_while_its_powers_are_computed_goes_on() {
         prover.begin(Group::Ffdhe8192);
         eventually("it has come", || receives() > before);
         let (go_on, wait) = channel::<()>();
-        let from = usize::from(server.moves() % 2 == 0);
+        let from = usize::from(server.moves().is_multiple_of(2));
         server.call(from, move || _ = wait.recv_timeout(LONG));
         server.move_lanes(from, 1 - from);
         eventually("it is computed", || server.is_power_idle());
