@@ -195,9 +195,44 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// How often an interval for a median may miss it.
+const DOUBT: f64 = 0.1;
+
+/// Between which of these values the median of what they are a sample of lies, whatever its distribution: nine times in
+/// ten or more. `None` when there are too few to say so (fewer than five).
+pub(crate) fn interval(values: &[f64]) -> Option<(f64, f64)> {
+    let mut values: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // Each value is below the median as often as above it: the chance that at most `left` are.
+    let mut ways = 1.0;
+    let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
+    let mut left = None;
+    for below in 0..count / 2 {
+        if 2.0 * chance > DOUBT {
+            break;
+        }
+        left = Some(below);
+        ways *= (count - below) as f64 / (below + 1) as f64;
+        chance += ways * 0.5_f64.powi(i32::try_from(count).ok()?);
+    }
+    left.map(|left| (values[left], values[count - 1 - left]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn intervals() {
+        let of = |count: u32| interval(&(1..=count).map(f64::from).collect::<Vec<_>>());
+        assert_eq!(of(4), None, "all four are on one side once in eight times");
+        assert_eq!(of(5), Some((1.0, 5.0)));
+        assert_eq!(of(7), Some((1.0, 7.0)));
+        assert_eq!(of(8), Some((2.0, 7.0)));
+        assert_eq!(of(20), Some((6.0, 15.0)));
+        assert_eq!(interval(&[f64::NAN, 1.0, 2.0, 3.0, 4.0]), None);
+    }
 
     #[test]
     fn medians() {

@@ -255,8 +255,8 @@ fn bars(out: &mut String, bars: &[Bar], data: &Data) {
     if bars.is_empty() {
         return;
     }
-    let (kept, all) = judge::score(bars, data);
-    writeln!(out, "<p class=\"lead\">{kept} of {all} bars kept.</p>").expect("a string takes all");
+    let kept = judge::told(bars, data);
+    writeln!(out, "<p class=\"lead\">{kept} bars kept.</p>").expect("a string takes all");
     grid(out, &tables::matrix(bars, data));
     out.push_str("<details><summary>All bars</summary>\n");
     grid(out, &tables::bars(bars, data));

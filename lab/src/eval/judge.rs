@@ -3,7 +3,7 @@
 use super::metric::Metric;
 use super::plan::{Bar, Claim, Figure, Limit, Pair, Pick, Point, Test};
 use super::result::Data;
-use crate::measure::median;
+use crate::measure::{interval, median};
 
 /// What a claim has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,10 @@ pub(crate) struct BarResult {
     pub(crate) to: Option<f64>,
     /// The ratio, or the difference.
     pub(crate) value: Option<f64>,
+    /// Its figure is within, or at least the rounds leave open whether it is.
     pub(crate) pass: bool,
+    /// It is left open: the figure is beyond the bar, and its interval is not.
+    pub(crate) open: bool,
 }
 
 /// An effect within this of nothing is chance.
@@ -76,6 +79,16 @@ impl Limit {
             Self::AtMost(_) => data.value(metric, &pair.of),
             _ => data.ratio(metric, pair),
         }
+    }
+
+    /// Whether the rounds leave open that the bar is kept: it lies within the interval of their median.
+    fn is_open(self, data: &Data, metric: Metric, pair: &Pair) -> bool {
+        let rounds = match self {
+            Self::Above(_) => data.compared(metric, pair, |of, to| of - to),
+            Self::AtMost(_) => return false,
+            _ => data.compared(metric, pair, |of, to| of / to),
+        };
+        interval(&rounds).is_some_and(|(least, most)| self.holds(least) || self.holds(most))
     }
 
     fn show(self, value: f64) -> String {
@@ -221,21 +234,24 @@ pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
     if let Limit::AtMost(_) = bar.limit {
         let of = value(&bar.of);
         let pass = of.is_some_and(|value| bar.limit.holds(value));
-        return BarResult { best: None, of, to: None, value: of, pass };
+        return BarResult { best: None, of, to: None, value: of, pass, open: false };
     }
     let known = bar.among.iter().filter_map(|point| Some((*point, value(point)?)));
     let best = match bar.limit {
         Limit::Min(_) => known.max_by(|a, b| a.1.total_cmp(&b.1)),
         _ => known.min_by(|a, b| a.1.total_cmp(&b.1)),
     };
-    let reached =
-        best.and_then(|(to, _)| bar.limit.value(data, bar.metric, &Pair { of: bar.of, to }));
+    let pair = best.map(|(to, _)| Pair { of: bar.of, to });
+    let reached = pair.and_then(|pair| bar.limit.value(data, bar.metric, &pair));
+    let is_within = reached.is_some_and(|value| bar.limit.holds(value));
+    let open = !is_within && pair.is_some_and(|pair| bar.limit.is_open(data, bar.metric, &pair));
     BarResult {
         best: best.map(|(point, _)| point),
         of: value(&bar.of),
         to: best.map(|(_, value)| value),
         value: reached,
-        pass: reached.is_some_and(|value| bar.limit.holds(value)),
+        pass: is_within || open,
+        open,
     }
 }
 
@@ -261,6 +277,15 @@ pub(crate) fn count(verdicts: &[Verdict]) -> String {
 /// Bars kept and bars in all.
 pub(crate) fn score(bars: &[Bar], data: &Data) -> (usize, usize) {
     (bars.iter().filter(|b| bar(b, data).pass).count(), bars.len())
+}
+
+/// The same in words. A bar is missed when the rounds exclude that it is kept.
+pub(crate) fn told(bars: &[Bar], data: &Data) -> String {
+    let (kept, all) = score(bars, data);
+    match bars.iter().filter(|b| bar(b, data).open).count() {
+        0 => format!("{kept} of {all}"),
+        open => format!("{kept} of {all} (~{open})"),
+    }
 }
 
 /// The missed bar whose figure is farthest from it, as a share of the bar.
@@ -395,6 +420,31 @@ mod tests {
         assert_eq!(measured(true).measured, "x0.50");
         assert_eq!(measured(false).measured, "x5.00");
         assert_eq!(measured(false).verdict, Verdict::Reproduced);
+    }
+
+    #[test]
+    fn a_bar_is_missed_when_the_rounds_exclude_it() {
+        let result = |auto: &[f64]| {
+            let none = vec![100.0; auto.len()];
+            let evaluation = evaluation(&[(LOAD, AUTO, auto), (LOAD, NONE, &none)]);
+            let bars = [Bar {
+                row: String::new(),
+                column: String::new(),
+                metric: Metric::Iops,
+                of: Point::new(LOAD, AUTO),
+                among: vec![Point::new(LOAD, NONE)],
+                limit: Limit::Min(0.97),
+            }];
+            let data = Data::new(&evaluation);
+            let result = bar(&bars[0], &data);
+            (result.pass, result.open, told(&bars, &data))
+        };
+        assert_eq!(result(&[99.0; 5]), (true, false, "1 of 1".into()));
+        assert_eq!(result(&[90.0, 91.0, 92.0, 93.0, 94.0]), (false, false, "0 of 1".into()));
+        assert_eq!(result(&[90.0, 91.0, 92.0, 93.0, 98.0]), (true, true, "1 of 1 (~1)".into()));
+        assert!(!result(&[90.0, 91.0, 98.0, 90.0]).0, "too few rounds to excuse it");
+        let eight = [90.0, 91.0, 92.0, 93.0, 93.0, 93.0, 93.0, 98.0];
+        assert!(!result(&eight).0, "one in eight is chance");
     }
 
     #[test]

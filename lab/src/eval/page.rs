@@ -18,10 +18,17 @@ pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
     )
     .expect("a string takes all");
     claims(&mut out, figures, data);
+    out.push_str(HOW_GOALS);
     goals(&mut out, figures, data);
     points(&mut out, figures, data);
     out
 }
+
+/// What the marks in the goals' tables are.
+const HOW_GOALS: &str = "\nA bar is **missed** when the rounds exclude that it is kept: it lies outside of the \
+    interval that has the median of the rounds' ratios nine times in ten. ~ marks what is beyond its bar, though \
+    the rounds do not exclude that it is kept; it counts as kept, and (~n) is how many of these there are. With \
+    fewer than five rounds the median alone decides.\n";
 
 /// Goals by how far they were missed, and how the claims came out by publication.
 pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> String {
@@ -38,10 +45,10 @@ pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> String {
             machines.len() - 1
         });
         for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
-            let (kept, all) = judge::score(&figure.bars, &data);
+            let kept = judge::told(&figure.bars, &data);
             let farthest = judge::farthest(&figure.bars, &data);
             let farthest = farthest.map_or_else(String::new, |bar| tables::missed(bar, &data));
-            lines.push(vec![figure.title.to_owned(), format!("{kept} of {all}"), farthest]);
+            lines.push(vec![figure.title.to_owned(), kept, farthest]);
             machines[known].1.push(figure.title);
         }
         verdicts.extend(judge::verdicts(figures, &data));
@@ -78,13 +85,9 @@ fn claims(out: &mut String, figures: &[Figure], data: &Data) {
 
 fn goals(out: &mut String, figures: &[Figure], data: &Data) {
     for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
-        let (kept, all) = judge::score(&figure.bars, data);
-        writeln!(
-            out,
-            "\n### Goal: {}\n\n{} {kept} of {all} bars kept.\n",
-            figure.title, figure.how
-        )
-        .expect("a string takes all");
+        let kept = judge::told(&figure.bars, data);
+        writeln!(out, "\n### Goal: {}\n\n{} {kept} bars kept.\n", figure.title, figure.how)
+            .expect("a string takes all");
         grid::write_plain(out, &tables::matrix(&figure.bars, data));
         if judge::missed(&figure.bars, data) && !figure.why.is_empty() {
             writeln!(out, "\nWhat is missed: {}", figure.why).expect("a string takes all");
@@ -120,8 +123,8 @@ pub(crate) fn summary(figures: &[Figure], data: &Data) -> String {
             .expect("a string takes all");
         }
         if !figure.bars.is_empty() {
-            let (kept, all) = judge::score(&figure.bars, data);
-            writeln!(out, "{:<18} {kept} of {all} bars kept: {}", figure.id, figure.title)
+            let kept = judge::told(&figure.bars, data);
+            writeln!(out, "{:<18} {kept} bars kept: {}", figure.id, figure.title)
                 .expect("a string takes all");
         }
     }

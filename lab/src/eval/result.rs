@@ -130,13 +130,20 @@ impl<'a> Data<'a> {
         pair: &Pair,
         f: impl Fn(f64, f64) -> f64,
     ) -> Option<f64> {
-        let (of, to) = (self.run(&pair.of)?, self.run(&pair.to)?);
-        median(
-            of.rounds
-                .iter()
-                .zip(&to.rounds)
-                .filter_map(|(of, to)| Some(f(metric.of(of.as_ref()?)?, metric.of(to.as_ref()?)?))),
-        )
+        median(self.compared(metric, pair, f))
+    }
+
+    /// What `f` makes of two points' figures in each round that has both.
+    pub(crate) fn compared(
+        &self,
+        metric: Metric,
+        pair: &Pair,
+        f: impl Fn(f64, f64) -> f64,
+    ) -> Vec<f64> {
+        let (Some(of), Some(to)) = (self.run(&pair.of), self.run(&pair.to)) else { return vec![] };
+        let rounds = of.rounds.iter().zip(&to.rounds);
+        let compare = |(of, to): (&Measure, &Measure)| Some(f(metric.of(of)?, metric.of(to)?));
+        rounds.filter_map(|(of, to)| compare((of.as_ref()?, to.as_ref()?))).collect()
     }
 
     /// The median of the rounds' ratios.

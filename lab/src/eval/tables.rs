@@ -73,7 +73,7 @@ pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
     for bar in bars {
         let result = judge::bar(bar, data);
         let show = |value: Option<f64>| value.map_or("-".into(), |v| bar.metric.show(v));
-        let mark = if result.pass { "" } else { "!" };
+        let mark = mark(&result);
         grid.push(vec![
             bar.row.clone(),
             bar.column.clone(),
@@ -83,7 +83,12 @@ pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
             result.best.map_or("-".into(), |point| point.side.to_string()),
             format!("{mark}{}", reached(bar.limit, &result)),
             bar.limit.to_string(),
-            if result.pass { "kept" } else { "!MISSED" }.to_owned(),
+            match (result.pass, result.open) {
+                (_, true) => "open",
+                (true, _) => "kept",
+                (false, _) => "!MISSED",
+            }
+            .to_owned(),
         ]);
     }
     grid
@@ -93,6 +98,15 @@ pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
 pub(crate) fn missed(bar: &Bar, data: &Data) -> String {
     let reached = reached(bar.limit, &judge::bar(bar, data));
     format!("{}, {}: {} {reached} ({})", bar.column, bar.row, bar.metric.title(), bar.limit)
+}
+
+/// Missed, or left open by the rounds.
+fn mark(result: &BarResult) -> &'static str {
+    match (result.pass, result.open) {
+        (_, true) => "~",
+        (true, _) => "",
+        (false, _) => "!",
+    }
 }
 
 fn reached(limit: Limit, result: &BarResult) -> String {
@@ -115,7 +129,7 @@ pub(crate) fn matrix(bars: &[Bar], data: &Data) -> Grid {
             let bar = bars.iter().find(|bar| bar.row == row && column(bar) == *wanted);
             bar.map_or_else(String::new, |bar| {
                 let result = judge::bar(bar, data);
-                let mark = if result.pass { "" } else { "!" };
+                let mark = mark(&result);
                 let who = result.best.filter(|_| bar.among.len() > 1);
                 let who = who.map_or_else(String::new, |best| format!(" {}", best.side));
                 format!("{mark}{}{who}", reached(bar.limit, &result))
