@@ -54,7 +54,7 @@ impl TlsSpec {
     /// # Errors
     /// A file that cannot be read, or has no key.
     pub(crate) fn config(&self) -> Outcome<TlsConfig> {
-        let named = |(host, file): (&String, &String)| Ok((host.clone(), key("--tls-key", file)?));
+        let named = |(host, file): (&String, &String)| Ok((host.clone(), keys("--tls-key", file)?));
         let keys = TlsKeys(self.keys.iter().map(named).collect::<Outcome<_>>()?);
         Ok(TlsConfig { tls: self.mode.into(), keys })
     }
@@ -65,7 +65,17 @@ impl TlsSpec {
 /// # Errors
 /// There is none.
 pub(crate) fn key(option: &str, argument: &str) -> Outcome<TlsKey> {
-    let line = file::line(option, argument)?;
+    parse(option, argument, &file::line(option, argument)?)
+}
+
+/// A host's key as a target has it, and another one that it may have while it is changed.
+fn keys(option: &str, argument: &str) -> Outcome<Vec<TlsKey>> {
+    let (line, former) = file::lines(option, argument)?;
+    let lines = [Some(line), former].into_iter().flatten();
+    lines.map(|line| parse(option, argument, &line)).collect()
+}
+
+fn parse(option: &str, argument: &str, line: &str) -> Outcome<TlsKey> {
     let wrong = |error| Failure::usage(format!("{option}: {}: {error}", file::name(argument)));
-    TlsKey::parse(&line).map_err(wrong)
+    TlsKey::parse(line).map_err(wrong)
 }

@@ -121,7 +121,8 @@ fn control(
     if plan.authenticates {
         // Powers would only take time.
         let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
-        config.authentication = Authentication { required: true, offer, keys };
+        config.authentication =
+            Authentication { required: true, offer, keys, ..Default::default() };
     }
     Control::new(now, &config).expect("the configuration is valid")
 }

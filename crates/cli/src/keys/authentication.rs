@@ -47,24 +47,38 @@ impl AuthenticationSpec {
         if !self.groups.is_empty() {
             offer.groups = self.groups.iter().map(|group| group.group()).collect();
         }
-        let mut keys = BTreeMap::new();
+        let (mut keys, mut former) = (BTreeMap::new(), BTreeMap::new());
         for HostSpec { nqn, dhchap_key, dhchap_ctrl_key, .. } in hosts {
-            let host = key(&format!("dhchap_key of host {nqn}"), dhchap_key.as_deref())?;
+            let what = format!("dhchap_key of host {nqn}");
+            let (host, other) = two_keys(&what, dhchap_key.as_deref())?;
+            former.extend(other.map(|other| (nqn.clone(), other)));
             let what = format!("dhchap_ctrl_key of host {nqn}");
             let controller = key(&what, dhchap_ctrl_key.as_deref())?;
             if host.is_some() {
                 keys.insert(nqn.clone(), Keys { host, controller });
             }
         }
-        Ok(Authentication { required: self.required, offer, keys })
+        let required = self.required;
+        Ok(Authentication { required, offer, keys, former, ..Authentication::default() })
     }
 }
 
 fn key(what: &str, file: Option<&str>) -> Outcome<Option<DhchapKey>> {
     let Some(file) = file else { return Ok(None) };
-    let line = file::line(what, file)?;
+    parse(what, file, &file::line(what, file)?).map(Some)
+}
+
+/// A host's key, and another one that it may have while it is changed.
+fn two_keys(what: &str, file: Option<&str>) -> Outcome<(Option<DhchapKey>, Option<DhchapKey>)> {
+    let Some(file) = file else { return Ok((None, None)) };
+    let (line, former) = file::lines(what, file)?;
+    let former = former.map(|line| parse(what, file, &line)).transpose()?;
+    Ok((Some(parse(what, file, &line)?), former))
+}
+
+fn parse(what: &str, file: &str, line: &str) -> Outcome<DhchapKey> {
     let wrong = |error| Failure::usage(format!("{what}: {}: {error}", file::name(file)));
-    DhchapKey::parse(&line).map(Some).map_err(wrong)
+    DhchapKey::parse(line).map_err(wrong)
 }
 
 /// The hosts that options `HOSTNQN=FILE` name, with their files.

@@ -12,27 +12,47 @@ const FILE_BYTES_MAX: usize = 4096;
 /// How written keys begin.
 const FORMS: [&str; 2] = ["NVMeTLSkey-1:", "DHHC-1:"];
 
+/// A key, and another one.
+pub(crate) type Lines = (Zeroizing<String>, Option<Zeroizing<String>>);
+
 /// The key's line, which is in the file `argument` or is the argument itself; `option` is who wants it. Empty lines
 /// of a file and those that begin with # do not count.
 ///
 /// # Errors
 /// The file cannot be read, or has not one line.
 pub(crate) fn line(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
+    let (line, former) = lines(option, argument)?;
+    match former {
+        None => Ok(line),
+        Some(_) => {
+            Err(Failure::usage(format!("{option}: {argument}: a file has one key, in one line")))
+        }
+    }
+}
+
+/// The same of a target, which may have a second line: a key that is good as well, while it is changed.
+///
+/// # Errors
+/// The file cannot be read, or has not one line or two.
+pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
     // Before the first octet of a key is in memory.
     memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
     if is_key(argument) {
         eprintln!(
             "roadtrain: {option}: others can see a key that is on the command line; put it into a file"
         );
-        return Ok(Zeroizing::new(argument.to_owned()));
+        return Ok((Zeroizing::new(argument.to_owned()), None));
     }
     let wrong = |error: io::Error| Failure::failed(format!("{option}: {argument}: {error}"));
     let text = if argument == "-" { read(io::stdin()) } else { open(argument) }.map_err(wrong)?;
     let is_content = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
     let mut lines = text.lines().filter(is_content);
-    match (lines.next(), lines.next()) {
-        (Some(line), None) => Ok(Zeroizing::new(line.trim().to_owned())),
-        _ => Err(Failure::usage(format!("{option}: {argument}: a file has one key, in one line"))),
+    let mut line = || lines.next().map(|line| Zeroizing::new(line.trim().to_owned()));
+    match (line(), line(), line()) {
+        (Some(line), former, None) => Ok((line, former)),
+        _ => Err(Failure::usage(format!(
+            "{option}: {argument}: a file has one key, in one line, or two while it is changed"
+        ))),
     }
 }
 

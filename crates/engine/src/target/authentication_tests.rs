@@ -31,6 +31,7 @@ fn serve(group: Group, connect_timeout: Duration) -> Server {
         required: true,
         offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Null, group] },
         keys: [(HOST.to_owned(), keys())].into(),
+        ..Authentication::default()
     };
     Server::start(config).unwrap()
 }

@@ -22,6 +22,7 @@ use roadtrain_system::random;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -338,6 +339,9 @@ impl Control {
             return Answer { completion, ..Answer::default() };
         };
         let mut state = self.lock();
+        if let Err(error) = state.target.admits_stream(session.secured_as(), data) {
+            return refused(port, &error);
+        }
         match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
             Verdict::Go => {}
             Verdict::Sweep(hostnqn, lost) => {
@@ -542,6 +546,13 @@ impl Control {
         let changes = self.switch(&exports, &next, looked)?;
         *exports = next;
         Ok(changes)
+    }
+
+    /// The hosts that have keys for TLS: those that have none any more end.
+    pub(super) fn set_tls_hosts(&self, hosts: BTreeSet<String>) {
+        let mut state = self.lock();
+        state.target.set_tls_hosts(hosts);
+        self.publish(state);
     }
 
     /// Hands sockets to the reactor that listens.

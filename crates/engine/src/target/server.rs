@@ -203,6 +203,8 @@ impl Server {
         let system = |source| ServerError::System { what: "thread", source };
         let control = Control::new(target, prepared.stores(), exports, config.connect_timeout);
         let control = control.map_err(system)?;
+        let hosts = config.tls.iter().flat_map(|tls| tls.keys.0.keys().cloned());
+        control.set_tls_hosts(hosts.collect());
         let health = Arc::<Health>::default();
         let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, config.connect_timeout);
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
@@ -250,11 +252,14 @@ impl Server {
         self.change(|_, _| true, |old| Ok(next(old)))
     }
 
-    /// Lets in the hosts with `keys`, and no others, from now on. Connections that there are live on. Nothing happens at a
-    /// target that was started without TLS.
+    /// Lets in the hosts with `keys`, and no others, from now on. Connections of hosts that have no key any more end,
+    /// others live on. Nothing happens at a target that was started without TLS.
     pub fn set_tls_keys(&self, keys: TlsKeys) {
         if let Some(handshakes) = &self.handshakes {
+            let hosts = keys.0.keys().cloned().collect();
             handshakes.set_keys(keys);
+            // Whoever was let in meanwhile with a key that is gone is refused at Connect.
+            self.control.set_tls_hosts(hosts);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, HostError, discover};
+use roadtrain_engine::host::{Client, HostConfig, HostError, LinkState, discover};
 use roadtrain_engine::target::{Server, ServerConfig};
 use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash};
@@ -21,7 +21,8 @@ fn both() -> Keys {
 }
 
 fn authentication(required: bool, offer: Offer) -> Authentication {
-    Authentication { required, offer, keys: BTreeMap::from([(HOST_NQN.to_owned(), both())]) }
+    let keys = BTreeMap::from([(HOST_NQN.to_owned(), both())]);
+    Authentication { required, offer, keys, ..Authentication::default() }
 }
 
 fn start(required: bool, offer: Offer, reactor_count: usize) -> Server {
@@ -138,4 +139,70 @@ fn many_hosts_authenticate_at_once() {
         }
     });
     assert_nothing_left(&server);
+}
+
+/// A key is changed in four steps, after each of which the host is let in: old, both, both, new. When its key goes the
+/// host is sent away; others stay.
+#[test]
+fn a_key_is_changed_while_the_host_has_one_or_the_other() {
+    const OTHER: &str = "nqn.2024-01.test:other";
+    let server = start(true, Offer::default(), 2);
+    let is_let_in = |octet| Client::connect(config(&server, host(octet))).is_ok();
+    let set = |keys: &[(&str, u8)], former: Option<u8>| {
+        let keys = keys.iter().map(|(nqn, octet)| ((*nqn).to_owned(), host(*octet)));
+        let former = former.map(|octet| (HOST_NQN.to_owned(), key(octet).unwrap()));
+        let authentication = Authentication {
+            keys: keys.collect(),
+            former: former.into_iter().collect(),
+            ..authentication(true, Offer::default())
+        };
+        let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
+        let listen = ["127.0.0.1:0".parse().unwrap()];
+        server.reconfigure(&listen, &subsystems, &authentication).unwrap();
+    };
+    assert!(is_let_in(1) && !is_let_in(5));
+    set(&[(HOST_NQN, 5), (OTHER, 7)], Some(1));
+    assert!(is_let_in(1) && is_let_in(5) && !is_let_in(7));
+    set(&[(HOST_NQN, 5), (OTHER, 7)], None);
+    assert!(!is_let_in(1) && is_let_in(5));
+    let stays = HostConfig { host_nqn: OTHER.to_owned(), ..config(&server, host(7)) };
+    let stays = Client::connect(stays).unwrap();
+    let goes = Client::connect(config(&server, host(5))).unwrap();
+    set(&[(OTHER, 7)], None);
+    eventually("it is sent away", || goes.view().link().state != LinkState::Connected);
+    stays.write(1, 0, pattern(4096, 3), false).unwrap();
+}
+
+fn host(octet: u8) -> Keys {
+    Keys { host: key(octet), controller: None }
+}
+
+/// One subsystem asks for keys, another does not.
+#[test]
+fn a_subsystem_may_require_what_others_do_not() {
+    let mut open = subsystem(vec![memory(1, MIB, 512)]);
+    open.nqn = "nqn.2024-01.test:open".to_owned();
+    let mut config = server_config(vec![memory(1, MIB, 512)]);
+    config.subsystems.push(open);
+    config.authentication = Authentication {
+        required_at: [NQN.to_owned()].into(),
+        tls_at: ["nqn.2024-01.test:secured".to_owned()].into(),
+        ..authentication(false, Offer::default())
+    };
+    let mut secured = subsystem(vec![memory(1, MIB, 512)]);
+    secured.nqn = "nqn.2024-01.test:secured".to_owned();
+    config.subsystems.push(secured);
+    let server = Server::start(config).unwrap();
+    let connect = |nqn: &str| {
+        Client::connect(HostConfig {
+            host_nqn: "nqn.2024-01.test:stranger".to_owned(),
+            subsystem_nqn: nqn.to_owned(),
+            ..self::config(&server, host(1))
+        })
+    };
+    assert!(connect("nqn.2024-01.test:open").is_ok());
+    let refused = connect(NQN).err().expect("it has no key");
+    assert!(matches!(refused, HostError::Authentication { .. }), "{refused}");
+    let refused = connect("nqn.2024-01.test:secured").err().expect("it needs TLS");
+    assert!(matches!(refused, HostError::Refused { .. }), "{refused}");
 }

@@ -17,7 +17,7 @@ fn key(hash: Hash, fill: u8) -> TlsKey {
 }
 
 fn keys(key: TlsKey) -> TlsKeys {
-    TlsKeys([(HOST_NQN.to_owned(), key)].into())
+    TlsKeys([(HOST_NQN.to_owned(), vec![key])].into())
 }
 
 fn secured(exports: Vec<Export>, tls: TlsUse, key: TlsKey) -> ServerConfig {
@@ -213,4 +213,21 @@ fn a_flood_from_one_address_ends_its_own_handshakes_only() {
     honest.set_nonblocking(true).unwrap();
     let still_there = (&honest).read(&mut [0; 16]).map_err(|error| error.kind());
     assert_eq!(still_there, Err(ErrorKind::WouldBlock));
+}
+
+/// While a key is changed both are good, and a host whose key goes is sent away.
+#[test]
+fn a_key_is_changed_side_by_side_and_taken_away() {
+    let [old, new] = [7, 8].map(|fill| key(Hash::Sha256, fill));
+    let server = required(vec![memory(1, 32 * MIB, 512)], old.clone());
+    let connect = |key: &TlsKey| Client::connect(host(address(&server), key.clone()));
+    let both = vec![new.clone(), old.clone()];
+    server.set_tls_keys(TlsKeys([(HOST_NQN.to_owned(), both)].into()));
+    data_passes(&connect(&old).unwrap());
+    let client = connect(&new).unwrap();
+    server.set_tls_keys(keys(new));
+    data_passes(&client);
+    assert!(connect(&old).is_err());
+    server.set_tls_keys(TlsKeys::default());
+    eventually("it is sent away", || client.view().link().state != LinkState::Connected);
 }

@@ -12,13 +12,14 @@ pub struct SecuredAs {
     pub subnqn: String,
 }
 
-/// Configured PSKs by the NQN of their host.
+/// Configured PSKs by the NQN of their host: one, or two while it is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsKeys(pub BTreeMap<String, TlsKey>);
+pub struct TlsKeys(pub BTreeMap<String, Vec<TlsKey>>);
 
 impl TlsKeys {
     /// The PSK that an identity names, and whose it is. The digest in an identity of version 1 says which of the two
-    /// derivations the host has, if the key has a hash; else, and with version 0, it is taken to have the right one.
+    /// derivations the host has, if the key has a hash; else, and with version 0, it is taken to have the right one. It also
+    /// says which of two keys; with version 0 that is the first of its suite.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let (version, names) = match identity.split_at_checked(5)? {
@@ -28,9 +29,12 @@ impl TlsKeys {
         };
         let mut words = names.split(' ').skip(1);
         let (hostnqn, subnqn) = (words.next()?, words.next()?);
-        let key = self.0.get(hostnqn)?;
-        let psk = |compat| key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat });
-        let psk = [false, true].into_iter().map(psk).find(|psk| psk.identity == identity)?;
+        let keys = self.0.get(hostnqn)?.iter();
+        let psks = keys.flat_map(|key| {
+            let psk = |compat| key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat });
+            [false, true].map(psk)
+        });
+        let psk = psks.into_iter().find(|psk| psk.identity == identity)?;
         Some((psk, SecuredAs { hostnqn: hostnqn.to_owned(), subnqn: subnqn.to_owned() }))
     }
 }
@@ -43,7 +47,7 @@ mod tests {
     #[test]
     fn an_identity_names_one_key() {
         let key = TlsKey::new(Some(Hash::Sha256), &[7; 32]).unwrap();
-        let keys = TlsKeys([("nqn.host".to_owned(), key.clone())].into());
+        let keys = TlsKeys([("nqn.host".to_owned(), vec![key.clone()])].into());
         for (version, compat) in [
             (IdentityVersion::V1, false),
             (IdentityVersion::V1, true),
@@ -55,7 +59,7 @@ mod tests {
             let of = SecuredAs { hostnqn: "nqn.host".into(), subnqn: "nqn.subsystem".into() };
             assert_eq!(whose, of);
             let other = TlsKey::new(Some(Hash::Sha256), &[8; 32]).unwrap();
-            let keys = TlsKeys([("nqn.host".to_owned(), other)].into());
+            let keys = TlsKeys([("nqn.host".to_owned(), vec![other])].into());
             let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
             assert_ne!(
                 found,
@@ -65,11 +69,24 @@ mod tests {
         }
     }
 
+    /// While a key is changed the host may have either.
+    #[test]
+    fn two_keys_are_good_side_by_side() {
+        let [new, old, other] =
+            [1, 2, 3].map(|fill| TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap());
+        let keys = TlsKeys([("nqn.host".to_owned(), vec![new.clone(), old.clone()])].into());
+        for (key, is_good) in [(new, true), (old, true), (other, false)] {
+            let psk = key.tls_psk("nqn.host", "nqn.subsystem");
+            let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
+            assert_eq!(found, is_good.then_some(psk));
+        }
+    }
+
     #[test]
     fn what_is_no_identity_names_nothing() {
         let key = TlsKey::new(None, &[7; 32]).unwrap();
         let whole = key.tls_psk("nqn.host", "nqn.subsystem").identity;
-        let keys = TlsKeys([("nqn.host".to_owned(), key)].into());
+        let keys = TlsKeys([("nqn.host".to_owned(), vec![key])].into());
         for end in 0..whole.len() {
             assert_eq!(keys.look_up(&whole[..end]), None, "{}", &whole[..end]);
         }

@@ -13,7 +13,7 @@ use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cross_reset::{ControllerInstance, IMMEDIATE};
 use roadtrain_wire::status::Status;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Everything a target exports, and everybody who uses it.
@@ -26,6 +26,8 @@ pub struct Target {
     /// Generation of the discovery log.
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
+    /// Those that have a key for TLS.
+    pub(super) tls_hosts: BTreeSet<String>,
     pub(super) started: Instant,
     /// No timer runs out earlier; reactors ask for it before they sleep, so it is kept.
     timer: Option<Instant>,
@@ -48,6 +50,7 @@ impl Target {
             controllers: BTreeMap::new(),
             genctr: 1,
             cntlid_last: 0,
+            tls_hosts: BTreeSet::new(),
             started: now,
             timer: None,
             outbox: VecDeque::new(),
@@ -220,7 +223,7 @@ impl Target {
         self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result });
     }
 
-    fn drop_controller(&mut self, cntlid: u16, reason: CloseReason) {
+    pub(super) fn drop_controller(&mut self, cntlid: u16, reason: CloseReason) {
         let Some(controller) = self.controllers.remove(&cntlid) else { return };
         if let Some(subsystem) = self.subsystems.get_mut(&controller.subnqn) {
             subsystem.detach(cntlid);
@@ -275,6 +278,7 @@ impl Target {
         let next = self.config.with(operations)?;
         // Who may stay is decided by the end, so that a host that is named again is not sent away.
         self.admit(&next);
+        self.end_keyless(&next.authentication);
         operations.iter().for_each(|operation| self.execute(operation));
         let listens_elsewhere = self.config.listeners != next.listeners;
         self.config = next;

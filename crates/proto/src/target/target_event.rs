@@ -31,6 +31,8 @@ pub enum CloseReason {
     SubsystemRemoved,
     /// The host may no longer use the subsystem.
     HostNotAllowed,
+    /// The host has no key any more.
+    KeyRemoved,
     /// The host has had the controller reset by another one.
     CrossControllerReset,
     /// The host has ended another connection of the controller, and comes again.

@@ -43,6 +43,8 @@ pub enum Progress {
 #[derive(Debug)]
 pub struct Controller {
     parties: Parties,
+    /// Another key that the host may have.
+    former: Option<Secret>,
     offer: Offer,
     state: State,
     transaction: Transaction,
@@ -75,6 +77,7 @@ impl Controller {
     pub fn new(parties: Parties, offer: Offer) -> Self {
         Controller {
             parties,
+            former: None,
             offer,
             state: State::Negotiate,
             transaction: Transaction { t_id: 0, hash: Hash::Sha256, group: Group::Null },
@@ -86,6 +89,11 @@ impl Controller {
             failure: None,
             told: Explanation::Failed,
         }
+    }
+
+    /// The host may also have that key, while its key is changed.
+    pub fn accept_also(&mut self, former: Option<Secret>) {
+        self.former = former;
     }
 
     /// Where it stands.
@@ -105,11 +113,13 @@ impl Controller {
         self.failure.take()
     }
 
-    /// What the next Negotiate is answered with; keys may have changed since the last one.
-    pub fn renew(&mut self, parties: Parties, offer: Offer) {
-        if matches!(self.state, State::Negotiate | State::Authenticated) {
+    /// What the next Negotiate is answered with, if one may come; keys may have changed since the last one.
+    pub fn renew(&mut self, parties: Parties, offer: Offer) -> bool {
+        let may_begin = matches!(self.state, State::Negotiate | State::Authenticated);
+        if may_begin {
             (self.parties, self.offer) = (parties, offer);
         }
+        may_begin
     }
 
     /// A message of the host.
@@ -272,8 +282,15 @@ impl Controller {
             return;
         }
         let (parties, key) = (&self.parties, key.as_ref());
-        let expected = self.transaction.response(Role::Host, parties, key, &self.challenge);
-        if !expected.is_some_and(|expected| expected.is(&self.reply.response)) {
+        let is_of = |parties: &Parties| {
+            let expected = self.transaction.response(Role::Host, parties, key, &self.challenge);
+            expected.is_some_and(|expected| expected.is(&self.reply.response))
+        };
+        let by_former = || {
+            let host_key = self.former.clone();
+            host_key.is_some() && is_of(&Parties { host_key, ..parties.clone() })
+        };
+        if !(is_of(parties) || by_former()) {
             let what = match parties.host_key {
                 Some(_) => "response: the host has another key",
                 None => "host: there is no key for it",
