@@ -45,7 +45,7 @@ fn queue(qid: u16) -> Connected {
 /// The host is asked for a proof.
 fn asked() -> Asked {
     let parties = Keys::default().parties(HOST, NQN);
-    Asked { parties, offer: Offer::default() }
+    Asked { parties, former: None, offer: Offer::default() }
 }
 
 /// A session that has gone through what leads to the state.
