@@ -2,8 +2,8 @@
 
 use crate::addresses::Addresses;
 use crate::args::{
-    EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, TlsMode, Transport,
-    WaitArgs,
+    EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, TlsAt, TlsMode,
+    Transport, WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
@@ -11,11 +11,11 @@ use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
 use crate::tls::TlsSpec;
 use crate::units::CoreList;
-use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem};
+use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
 use roadtrain_proto::target::{Authentication, Limits, TargetConfig};
 use roadtrain_wire::pdu::Digests;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -57,6 +57,9 @@ pub struct ServeConfig {
     /// Interfaces to listen on for frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether: Option<EtherSpec>,
+    /// More addresses to listen on, each with what it asks for.
+    #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<ListenerSpec>,
     /// Whom the target asks for authentication.
     #[serde(default, skip_serializing_if = "is_default")]
     pub authentication: AuthenticationSpec,
@@ -79,6 +82,20 @@ pub struct EtherSpec {
     pub frames: EtherArgs,
 }
 
+/// An address to listen on over TCP, with what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerSpec {
+    /// Address or name.
+    pub address: String,
+    /// TCP port; `None`: that of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Whether its connections are secured; `None`: as all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsMode>,
+}
+
 /// A host, and where its keys are. The keys themselves are never in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +108,10 @@ pub struct HostSpec {
     /// File with the key by which the target proves who it is to this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrl_key: Option<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_default(spec: &AuthenticationSpec) -> bool {
@@ -112,6 +133,12 @@ pub struct SubsystemSpec {
     /// NQNs of the hosts that may connect; `None`: any host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_hosts: Option<BTreeSet<String>>,
+    /// Hosts without a key for authentication are refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub require_auth: bool,
+    /// Connections without TLS are refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub require_tls: bool,
     /// Its namespaces.
     #[serde(default, rename = "namespace")]
     pub namespaces: Vec<NamespaceSpec>,
@@ -165,7 +192,14 @@ impl ServeConfig {
             cores,
             placement,
         } = args.export.clone();
-        let (interfaces, addresses) = sort(traddr, transport);
+        let (interfaces, mut addresses) = sort(traddr, transport);
+        let listeners = args.security.tls_at.iter().map(|TlsAt { address, tls }| {
+            let at = addresses.iter().position(|one| one == address);
+            let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
+            let address = addresses.remove(at);
+            Ok(ListenerSpec { address, port: None, tls: Some(*tls) })
+        });
+        let listeners = listeners.collect::<Result<_, String>>()?;
         let frames = args.ether;
         let interfaces = Addresses(interfaces);
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
@@ -175,6 +209,8 @@ impl ServeConfig {
             serial: None,
             model: None,
             allow_hosts,
+            require_auth: false,
+            require_tls: false,
             namespaces: number(namespaces),
         };
         let config = ServeConfig {
@@ -188,6 +224,7 @@ impl ServeConfig {
             limits: args.limits.clone(),
             tls: TlsSpec::from_args(&args.security)?,
             ether,
+            listeners,
             authentication: AuthenticationSpec::of(&args.security),
             hosts: authentication::hosts(&args.security)?,
             subsystems: vec![subsystem],
@@ -206,19 +243,24 @@ impl ServeConfig {
     /// Settings that a reload cannot change, compared.
     #[must_use]
     pub fn needs_restart(&self, new: &ServeConfig) -> bool {
+        let modes = (self.tls_modes(), new.tls_modes());
+        let changes =
+            |(at, mode): (&(String, u16), &TlsMode)| modes.1.get(at).is_some_and(|m| m != mode);
         let fixed = |c: &ServeConfig| {
             let (address, subsystems, hosts) = (Addresses::default(), Vec::new(), Vec::new());
             let authentication = AuthenticationSpec::default();
             let tls = Some(TlsSpec { mode: c.tls_mode(), ..TlsSpec::default() });
-            ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c.clone() }
+            let c = ServeConfig { listeners: Vec::new(), ..c.clone() };
+            ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c }
         };
-        fixed(self) != fixed(new)
+        fixed(self) != fixed(new) || modes.0.iter().any(changes)
     }
 
     fn check(&self) -> Result<(), String> {
         match &self.ether {
             Some(ether) => ether.check().map_err(|e| format!("[ether]: {e}"))?,
-            None => self.address.check("address")?,
+            None if self.listeners.is_empty() => self.address.check("address")?,
+            None => {}
         }
         if !self.address.is_empty() {
             self.address.check("address")?;
@@ -226,6 +268,7 @@ impl ServeConfig {
         self.check_limits()?;
         authentication::check(&self.authentication, &self.hosts)?;
         self.tls.as_ref().map_or(Ok(()), TlsSpec::check)?;
+        self.check_policy()?;
         if self.tls_mode() == TlsMode::Required && self.ether.is_some() {
             return Err(
                 "tls: there is no TLS over Ethernet, so it cannot be required beside it".into()
@@ -262,9 +305,9 @@ impl ServeConfig {
         let pool_bytes = asked.buffers.unwrap_or(POOL_BYTES);
         let ether =
             self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
-        let tls = self.tls.as_ref().filter(|tls| tls.mode != TlsMode::Off);
+        let (tls, tls_at) = (self.tls.as_ref().filter(|_| self.uses_tls()), self.tls_at()?);
         Ok(ServerConfig {
-            tls: tls.map(TlsSpec::config).transpose()?,
+            tls: tls.map(|tls| tls.config(tls_at)).transpose()?,
             ether: ether.transpose().map_err(Failure::usage)?,
             authentication: self.authentication()?,
             limits: Limits {
@@ -303,7 +346,84 @@ impl ServeConfig {
     /// # Errors
     /// A key that cannot be read, or is none.
     pub(crate) fn authentication(&self) -> Outcome<Authentication> {
-        self.authentication.read(&self.hosts)
+        let of = |is_so: fn(&SubsystemSpec) -> bool| {
+            self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
+        };
+        Ok(Authentication {
+            required_at: of(|subsystem| subsystem.require_auth),
+            tls_at: of(|subsystem| subsystem.require_tls),
+            ..self.authentication.read(&self.hosts)?
+        })
+    }
+
+    /// Whether some listener has TLS.
+    fn uses_tls(&self) -> bool {
+        self.tls_mode() != TlsMode::Off || self.tls_modes().values().any(|tls| *tls != TlsMode::Off)
+    }
+
+    /// What every address asks for, as it is written.
+    fn tls_modes(&self) -> BTreeMap<(String, u16), TlsMode> {
+        let plain = self.address.0.iter();
+        let plain = plain.map(|address| ((address.clone(), self.port), self.tls_mode()));
+        let own = self.listeners.iter().map(|one| {
+            let at = (one.address.clone(), one.port.unwrap_or(self.port));
+            (at, one.tls.unwrap_or(self.tls_mode()))
+        });
+        plain.chain(own).collect()
+    }
+
+    /// What addresses ask for that do not ask for what all do.
+    ///
+    /// # Errors
+    /// A name that stands for no address.
+    pub(crate) fn tls_at(&self) -> Outcome<BTreeMap<SocketAddr, TlsUse>> {
+        let own = self.listeners.iter().filter_map(|one| Some((one, one.tls?)));
+        let at = |(one, tls): (&ListenerSpec, TlsMode)| {
+            Ok((resolve(&one.address, one.port.unwrap_or(self.port))?, tls.into()))
+        };
+        own.map(at).collect()
+    }
+
+    /// "Any host" and "secure" exclude each other: who is to prove something has a key.
+    fn check_policy(&self) -> Result<(), String> {
+        let tls_keys = self.tls.as_ref().map(|tls| &tls.keys);
+        let has_tls_key = |host: &str| tls_keys.is_some_and(|keys| keys.contains_key(host));
+        let requires_tls = self.subsystems.iter().any(|subsystem| subsystem.require_tls);
+        if self.uses_tls() && tls_keys.is_none_or(BTreeMap::is_empty) {
+            return Err(
+                "tls: name the hosts and their keys: --tls-key HOSTNQN=FILE, [tls.keys]".into()
+            );
+        }
+        if requires_tls && !self.uses_tls() {
+            return Err("require_tls: no listener has TLS, so nobody could connect".into());
+        }
+        let has_key =
+            |host: &str| self.hosts.iter().any(|one| one.nqn == host && one.dhchap_key.is_some());
+        if self.subsystems.iter().any(|s| s.require_auth)
+            && !self.hosts.iter().any(|h| has_key(&h.nqn))
+        {
+            return Err(
+                "require_auth without a key lets nobody in: add a host with a dhchap_key".into()
+            );
+        }
+        let is_secure_only =
+            self.ether.is_none() && self.tls_modes().values().all(|m| *m == TlsMode::Required);
+        for subsystem in &self.subsystems {
+            let by_key = self.authentication.required || subsystem.require_auth;
+            let by_tls = is_secure_only || subsystem.require_tls;
+            for host in subsystem.allow_hosts.iter().flatten() {
+                let lacks = match host {
+                    host if by_key && !has_key(host) => "for authentication (dhchap_key)",
+                    host if by_tls && !has_tls_key(host) => "for TLS (tls.keys)",
+                    _ => continue,
+                };
+                let nqn = &subsystem.nqn;
+                return Err(format!(
+                    "subsystem {nqn}: it is secured, and host {host}, which may use it, has no key {lacks}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether connections over TCP are secured.
@@ -316,7 +436,10 @@ impl ServeConfig {
     /// # Errors
     /// A name that stands for no address.
     pub(crate) fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
-        self.address.0.iter().map(|address| resolve(address, self.port)).collect()
+        let plain = self.address.0.iter().map(|address| resolve(address, self.port));
+        let own = self.listeners.iter();
+        let own = own.map(|one| resolve(&one.address, one.port.unwrap_or(self.port)));
+        plain.chain(own).collect()
     }
 
     /// What clap checks on the command line must hold for a file, too.
@@ -600,6 +723,68 @@ mod tests {
             subsystem.namespaces,
             [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, store) }]
         );
+    }
+
+    /// Who is to prove something has a key, and each listener may ask for something else.
+    #[test]
+    fn any_host_and_secure_exclude_each_other() {
+        const KEYS: &str = "[tls.keys]\n\"nqn.x:h\" = \"h.tls\"\n[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
+        let file = |listeners: &str, subsystem: &str, keys: &str| {
+            let text =
+                format!("{listeners}\n{keys}\n[[subsystem]]\nnqn = \"nqn.x:y\"\n{subsystem}\n");
+            ServeConfig::parse(&text)
+        };
+        let plain = "[[listener]]\naddress = \"127.0.0.1\"\n";
+        let secure = "[[listener]]\naddress = \"127.0.0.2\"\nport = 4421\ntls = \"required\"\n";
+        let both = &format!("{plain}{secure}");
+        for (listeners, subsystem, keys, wrong) in [
+            (secure, "", "", Some("name the hosts and their keys")),
+            (both, "require_auth = true", "", Some("name the hosts and their keys")),
+            (plain, "require_auth = true", "", Some("without a key lets nobody in")),
+            (plain, "require_tls = true", KEYS, Some("no listener has TLS")),
+            (
+                secure,
+                "allow_hosts = [\"nqn.x:g\"]",
+                KEYS,
+                Some("nqn.x:g, which may use it, has no key for TLS"),
+            ),
+            (
+                plain,
+                "require_auth = true\nallow_hosts = [\"nqn.x:g\"]",
+                KEYS,
+                Some("for authentication"),
+            ),
+            (both, "allow_hosts = [\"nqn.x:g\"]", KEYS, None),
+            (
+                both,
+                "require_tls = true\nrequire_auth = true\nallow_hosts = [\"nqn.x:h\"]",
+                KEYS,
+                None,
+            ),
+            (secure, "", KEYS, None),
+        ] {
+            let parsed = file(listeners, subsystem, keys);
+            match wrong {
+                None => assert!(parsed.is_ok(), "{parsed:?}"),
+                Some(wrong) => assert!(parsed.as_ref().unwrap_err().contains(wrong), "{parsed:?}"),
+            }
+        }
+        let config = file(both, "", KEYS).unwrap();
+        let at = config.tls_at().unwrap();
+        assert_eq!(at, [("127.0.0.2:4421".parse().unwrap(), TlsUse::Required)].into());
+        assert_eq!(config.addresses().unwrap().len(), 2);
+        assert_eq!(
+            ServeConfig::parse(&config.to_toml()).unwrap(),
+            config,
+            "it is written as it is read"
+        );
+        let flags = flags(
+            "--namespace mem:4k -a ::1,::2 --tls required --tls-key nqn.x:h=f --tls-at ::1=off",
+        );
+        let at = flags.unwrap().tls_at().unwrap();
+        assert_eq!(at, [("[::1]:4420".parse().unwrap(), TlsUse::Off)].into());
+        let other = |tls| file(&secure.replace("required", tls), "", KEYS).unwrap();
+        assert!(other("required").needs_restart(&other("allowed")));
     }
 
     #[test]

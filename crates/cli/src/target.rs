@@ -64,7 +64,15 @@ fn call(args: &TargetArgs) -> Outcome<Call> {
             let NumberArgs { serial, model } = numbers;
             let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
             let (nqn, namespaces) = (named()?, number(namespaces));
-            let subsystem = SubsystemSpec { nqn, serial, model, allow_hosts, namespaces };
+            let subsystem = SubsystemSpec {
+                nqn,
+                serial,
+                model,
+                allow_hosts,
+                require_auth: false,
+                require_tls: false,
+                namespaces,
+            };
             Change::AddSubsystem { subsystem }
         }
         TargetCommand::RemoveSubsystem => Change::RemoveSubsystem { nqn: named()? },

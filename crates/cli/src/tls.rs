@@ -4,10 +4,11 @@ use crate::args::{SecurityArgs, TlsMode};
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use crate::keys::file;
-use roadtrain_engine::target::TlsConfig;
+use roadtrain_engine::target::{TlsConfig, TlsUse};
 use roadtrain_proto::security::{TlsKey, TlsKeys};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// How connections over TCP are secured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,19 +34,18 @@ impl TlsSpec {
                 return Err(format!("--tls-key: {} is there twice", key.host));
             }
         }
+        let is_somewhere = args.tls_at.iter().any(|at| at.tls != TlsMode::Off);
         match (args.tls, keys.is_empty()) {
+            (mode, _) if is_somewhere => Ok(Some(TlsSpec { mode, keys })),
             (TlsMode::Off, true) => Ok(None),
-            (TlsMode::Off, false) => Err("--tls-key needs --tls required or --tls allowed".into()),
+            (TlsMode::Off, false) => {
+                Err("--tls-key needs --tls required, --tls allowed or --tls-at".into())
+            }
             (mode, _) => Ok(Some(TlsSpec { mode, keys })),
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.mode != TlsMode::Off && self.keys.is_empty() {
-            return Err(
-                "tls: name the hosts and their keys: --tls-key HOSTNQN=FILE, [tls.keys]".into()
-            );
-        }
         self.keys.keys().try_for_each(|host| check_nqn(host))
     }
 
@@ -53,10 +53,10 @@ impl TlsSpec {
     ///
     /// # Errors
     /// A file that cannot be read, or has no key.
-    pub(crate) fn config(&self) -> Outcome<TlsConfig> {
+    pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> Outcome<TlsConfig> {
         let named = |(host, file): (&String, &String)| Ok((host.clone(), keys("--tls-key", file)?));
         let keys = TlsKeys(self.keys.iter().map(named).collect::<Outcome<_>>()?);
-        Ok(TlsConfig { tls: self.mode.into(), keys })
+        Ok(TlsConfig { tls: self.mode.into(), at, keys })
     }
 }
 

@@ -65,6 +65,8 @@ fn the_page_has_every_key_and_no_other() {
     let authentication = format!("{HEAD}[authentication]\nnonsense = 1\n");
     assert_eq!(on_page("authentication"), expected_keys(&authentication));
     assert_eq!(on_page("host"), expected_keys(&format!("{HEAD}[[host]]\nnonsense = 1\n")));
+    let listener = format!("{HEAD}[[listener]]\nnonsense = 1\n");
+    assert_eq!(on_page("listener"), expected_keys(&listener));
     let namespace = format!("{HEAD}[[subsystem.namespace]]\nnonsense = 1\n");
     assert_eq!(on_page("subsystem.namespace"), expected_keys(&namespace));
     assert_eq!(on_page("limits"), option_keys("Limits"));
@@ -102,6 +104,7 @@ fn file_with(row: &Row<'_>, line: &str) -> String {
             format!("{HEAD}[batching]\npolicy = \"{policy}\"\n{line}")
         }
         "ether" => format!("{HEAD}[ether]\ninterfaces = \"a\"\n{line}"),
+        "listener" => format!("{HEAD}[[listener]]\naddress = \"::2\"\n{line}"),
         section => format!("{HEAD}[{section}]\n{line}"),
     }
 }
@@ -153,9 +156,9 @@ fn server(row: &Row<'_>, line: &str) -> Option<String> {
 fn defaults_are_what_the_page_says() {
     let mut checked = 0;
     for row in rows().into_iter().filter(|row| cfg!(feature = "ether") || row.section != "ether") {
-        // The engine does not have the first, the second is what all others of its section go with, and the third
-        // needs the file of a key: `authentication.rs` has that.
-        if ["log_level", "policy", "required"].contains(&row.key) {
+        // The engine does not have the first, the second is what all others of its section go with, and the others
+        // need files of keys: `authentication.rs` and the tests of the configuration have those.
+        if ["log_level", "policy", "required", "require_auth", "require_tls"].contains(&row.key) {
             continue;
         }
         for default in row.default.split(';') {

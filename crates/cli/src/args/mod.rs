@@ -51,7 +51,7 @@ pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
-pub use tls::{HostKey, TlsMode};
+pub use tls::{HostKey, TlsAt, TlsMode};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 

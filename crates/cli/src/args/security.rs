@@ -1,6 +1,6 @@
 //! Whom a target believes.
 
-use super::tls::{HostKey, TlsMode};
+use super::tls::{HostKey, TlsAt, TlsMode};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
@@ -13,6 +13,9 @@ pub struct SecurityArgs {
     /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key.
     #[arg(long, value_name = "WHEN", default_value = "off")]
     pub tls: TlsMode,
+    /// The same for one of the addresses of --traddr (repeatable): ADDRESS=off, ADDRESS=allowed or ADDRESS=required.
+    #[arg(long = "tls-at", value_name = "ADDRESS=WHEN")]
+    pub tls_at: Vec<TlsAt>,
     /// A host that is let in with TLS, and the file with its key (repeatable).
     #[arg(long = "tls-key", value_name = "HOSTNQN=FILE")]
     pub tls_keys: Vec<HostKey>,

@@ -29,6 +29,28 @@ impl From<TlsMode> for TlsUse {
     }
 }
 
+/// A listener, and whether its connections are secured by TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsAt {
+    /// Its address or name, as it was given.
+    pub address: String,
+    /// Whether they are.
+    pub tls: TlsMode,
+}
+
+impl FromStr for TlsAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, mode) = text.split_once('=').unwrap_or_default();
+        let tls = TlsMode::from_str(mode, false);
+        match (address.is_empty(), tls) {
+            (false, Ok(tls)) => Ok(TlsAt { address: address.to_owned(), tls }),
+            _ => Err("write ADDRESS=off, ADDRESS=allowed or ADDRESS=required".to_owned()),
+        }
+    }
+}
+
 /// A host, and the file with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostKey {

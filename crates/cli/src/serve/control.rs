@@ -109,15 +109,18 @@ impl Served {
         hint.iter().for_each(|hint| warn!("{hint}"));
         let (listen, exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
         let authentication = new.authentication()?;
-        let keys = new.tls.as_ref().map(TlsSpec::config).transpose()?.map(|tls| tls.keys);
-        let changes = self.server.reconfigure(&listen, &exports, &authentication);
+        let tls_at = new.tls_at()?;
+        let read = |tls: &TlsSpec| tls.config(tls_at.clone());
+        let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
+        let changes = self.server.reconfigure(&listen, &exports, &authentication, &tls_at);
         let changes = changes.map_err(ServerError::from)?;
         self.server.set_tls_keys(keys.unwrap_or_default());
         info!(changes = changes.len(), "reloaded {}", file.display());
         let tls = Some(TlsSpec { mode: config.tls_mode(), ..new.tls.unwrap_or_default() });
-        let ServeConfig { address, port, subsystems, authentication, hosts, .. } = new;
+        let ServeConfig { address, port, listeners, subsystems, authentication, hosts, .. } = new;
         let old = config.clone();
-        *config = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
+        let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
+        *config = ServeConfig { listeners, ..new };
         self.write_listeners();
         Ok(Done { changes: changes.iter().map(Changed::from).collect(), hint })
     }
@@ -196,6 +199,13 @@ fn operation(
     let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
+        Change::AddSubsystem { subsystem: new } if new.require_auth || new.require_tls => {
+            let message = format!(
+                "subsystem {}: what it requires is said in the configuration file",
+                new.nqn
+            );
+            return Err(Refusal::new(Why::Invalid, message));
+        }
         Change::AddSubsystem { subsystem: new } => {
             let unfit = |e| Refusal::new(Why::Invalid, format!("subsystem {}: {e}", new.nqn));
             Operation::AddSubsystem(new.subsystem().map_err(unfit)?)

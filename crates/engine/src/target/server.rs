@@ -30,7 +30,7 @@ use roadtrain_proto::target::{
     Target, TargetConfig, TlsUse,
 };
 use roadtrain_wire::pdu::Digests;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
 pub struct TlsConfig {
     /// Whether listeners ask for it; fixed when the target starts.
     pub tls: TlsUse,
+    /// The same of those at these addresses.
+    pub at: BTreeMap<SocketAddr, TlsUse>,
     /// The keys of the hosts that are let in.
     pub keys: TlsKeys,
 }
@@ -180,12 +182,14 @@ impl Server {
     /// The first thing that cannot be had; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
         let tls = config.tls.as_ref().map(|tls| tls.tls).unwrap_or_default();
-        let nothing = TargetConfig::<Export> { tls, ..TargetConfig::default() };
+        let tls_at = config.tls.as_ref().map(|tls| tls.at.clone()).unwrap_or_default();
+        let nothing = TargetConfig::<Export> { tls, tls_at, ..TargetConfig::default() };
         let exports = TargetConfig {
             subsystems: config.subsystems.clone(),
             listeners: nothing.listeners_at(&config.listen),
             authentication: config.authentication.clone(),
             tls,
+            tls_at: nothing.tls_at.clone(),
             limits: config.limits,
             origin: machine::machine(),
         };
@@ -234,7 +238,8 @@ impl Server {
     }
 
     /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
-    /// Connections that have come at others, and hosts that are connected, live on.
+    /// Connections that have come at others, and hosts that are connected, live on. `tls_at` says what listeners that
+    /// come ask for, where that is not the same for all.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
@@ -243,8 +248,16 @@ impl Server {
         listen: &[SocketAddr],
         subsystems: &[Subsystem],
         authentication: &Authentication,
+        tls_at: &BTreeMap<SocketAddr, TlsUse>,
     ) -> Result<Vec<Operation>, ConfigError> {
+        if let Some((address, tls)) = tls_at.iter().find(|(_, tls)| **tls != TlsUse::Off)
+            && self.handshakes.is_none()
+        {
+            let (place, hint) = (Place::Listener(*address), "restart the target, which has no TLS");
+            return Err(ConfigError::invalid(place, "tls", format!("{tls:?}"), hint));
+        }
         let next = |old: &TargetConfig<Export>| {
+            let old = &TargetConfig { tls_at: tls_at.clone(), ..old.clone() };
             let (subsystems, listeners) = (subsystems.to_vec(), old.listeners_at(listen));
             let authentication = authentication.clone();
             TargetConfig { subsystems, listeners, authentication, ..old.clone() }

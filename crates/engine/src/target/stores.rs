@@ -212,6 +212,7 @@ impl Prepared {
             listeners,
             authentication: exports.authentication.clone(),
             tls: exports.tls,
+            tls_at: exports.tls_at.clone(),
             limits: exports.limits,
             origin: exports.origin,
         }

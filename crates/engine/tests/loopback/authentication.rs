@@ -121,7 +121,8 @@ fn keys_change_while_hosts_are_connected() {
     };
     let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
     let listen = ["127.0.0.1:0".parse().unwrap()];
-    let changes = server.reconfigure(&listen, &subsystems, &authentication).unwrap();
+    let changes =
+        server.reconfigure(&listen, &subsystems, &authentication, &BTreeMap::new()).unwrap();
     let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["authentication: other keys or requirements"]);
     client.write(1, 0, pattern(4096, 3), false).unwrap();
@@ -158,7 +159,7 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
         };
         let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
         let listen = ["127.0.0.1:0".parse().unwrap()];
-        server.reconfigure(&listen, &subsystems, &authentication).unwrap();
+        server.reconfigure(&listen, &subsystems, &authentication, &BTreeMap::new()).unwrap();
     };
     assert!(is_let_in(1) && !is_let_in(5));
     set(&[(HOST_NQN, 5), (OTHER, 7)], Some(1));

@@ -103,7 +103,10 @@ fn a_configuration_keeps_the_listeners_that_it_names() {
         ips.iter().map(|ip| format!("{ip}:0").parse().unwrap()).collect()
     };
     let set = |ips: &[&str]| {
-        server.reconfigure(&any(ips), &exports(), &Default::default()).unwrap().len()
+        server
+            .reconfigure(&any(ips), &exports(), &Default::default(), &Default::default())
+            .unwrap()
+            .len()
     };
     assert_eq!(set(&["127.0.0.1"]), 0);
     assert_eq!(set(&["127.0.0.2", "127.0.0.1"]), 1);

@@ -3,10 +3,13 @@
 use crate::harness::*;
 use crate::proxy::{Fate, Proxy};
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, HostTls, LinkState};
+use roadtrain_engine::host::{Client, HostConfig, HostTls, LinkState, discover};
 use roadtrain_engine::target::{Export, Server, ServerConfig, TlsConfig, TlsUse};
 use roadtrain_proto::security::{Hash, TlsKey, TlsKeys};
+use roadtrain_wire::discovery::{sectype, treq};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use socket2::{Domain, Socket, Type};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -21,7 +24,8 @@ fn keys(key: TlsKey) -> TlsKeys {
 }
 
 fn secured(exports: Vec<Export>, tls: TlsUse, key: TlsKey) -> ServerConfig {
-    ServerConfig { tls: Some(TlsConfig { tls, keys: keys(key) }), ..server_config(exports) }
+    let (keys, at) = (keys(key), BTreeMap::new());
+    ServerConfig { tls: Some(TlsConfig { tls, at, keys }), ..server_config(exports) }
 }
 
 fn host(address: SocketAddr, key: TlsKey) -> HostConfig {
@@ -230,4 +234,29 @@ fn a_key_is_changed_side_by_side_and_taken_away() {
     assert!(connect(&old).is_err());
     server.set_tls_keys(TlsKeys::default());
     eventually("it is sent away", || client.view().link().state != LinkState::Connected);
+}
+
+/// A listener with TLS beside one without, and the log that says which is which.
+#[test]
+fn listeners_with_and_without_it_are_beside_each_other() {
+    let key = || key(Hash::Sha256, 7);
+    let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
+    let plain: SocketAddr = "127.0.0.2:0".parse().unwrap();
+    config.listen.push(plain);
+    config.tls.as_mut().unwrap().at.insert(plain, TlsUse::Off);
+    let server = Server::start(config).unwrap();
+    let [secure, plain] = server.addresses()[..] else { panic!("two listeners") };
+    data_passes(&Client::connect(host(secure, key())).unwrap());
+    data_passes(&Client::connect(host_config(plain)).unwrap());
+    assert!(Client::connect(host_config(secure)).is_err());
+    assert!(Client::connect(host(plain, key())).is_err());
+    let subsystem_nqn = DISCOVERY_NQN.to_owned();
+    let config = HostConfig { subsystem_nqn, lanes: 0, ..host_config(plain) };
+    let (_, entries) = discover(&config).unwrap();
+    assert_eq!(entries.len(), 4);
+    for entry in entries {
+        let is_secure = entry.trsvcid() == secure.port().to_string();
+        let required = entry.treq & treq::SECURE_REQUIRED != 0;
+        assert_eq!((required, entry.tsas[0]), (is_secure, u8::from(is_secure) * sectype::TLS13));
+    }
 }

@@ -47,6 +47,8 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub authentication: Authentication,
     /// What listeners that come ask for ([`TargetConfig::listeners_at`]); fixed when the target starts.
     pub tls: TlsUse,
+    /// What those at these addresses ask for instead.
+    pub tls_at: BTreeMap<SocketAddr, TlsUse>,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
@@ -59,7 +61,8 @@ impl<N> Default for TargetConfig<N> {
         let (subsystems, listeners) = (Vec::new(), Vec::new());
         let (authentication, tls) = (Authentication::default(), TlsUse::Off);
         let limits = Limits::default();
-        TargetConfig { subsystems, listeners, authentication, tls, limits, origin: 0 }
+        let tls_at = BTreeMap::new();
+        TargetConfig { subsystems, listeners, authentication, tls, tls_at, limits, origin: 0 }
     }
 }
 
@@ -234,7 +237,8 @@ impl<N: Description> TargetConfig<N> {
             (1..=u16::MAX).filter(|id| self.listeners.iter().all(|l| l.portid != *id));
         let listener = |&address: &SocketAddr| {
             let at = there.iter().position(|listener| listener.address == address);
-            let new = || Some(Listener { portid: portids.next()?, address, tls: self.tls });
+            let tls = self.tls_at.get(&address).copied().unwrap_or(self.tls);
+            let new = || Some(Listener { portid: portids.next()?, address, tls });
             at.map(|at| there.remove(at)).or_else(new)
         };
         addresses.iter().filter_map(listener).collect()
