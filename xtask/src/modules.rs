@@ -27,7 +27,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "tuning",
             "shared_core gather connection | ether",
             "host/api host/counters host/stopping host/link/error host/view \
-             | target/health target/tickets target/listeners target/flushes target/powers target/error",
+             | target/health target/tickets target/listeners target/flushes target/powers target/sources target/error",
             "host/name host/address host/ether/address host/config host/error \
              | target/open_store target/namespace target/tasks target/export",
             "host/requests host/link host/lane host/ether \

@@ -4,7 +4,7 @@
 //! A stream keeps a record that has not come as a whole, and what its socket had no room for.
 
 use super::{Incoming, RecvFlags, send_octets};
-use crate::tuning::{self, CACHE_LINE_BYTES};
+use crate::memory::{CACHE_LINE_BYTES, prefetch};
 use roadtrain_tls::{Keys, Opener, RECORD_BYTES_MAX, Sealer};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -150,7 +150,7 @@ impl TlsStream {
             let octets = pieces.iter().enumerate().map(|(at, piece)| {
                 if let Some(later) = pieces.get(at + LOOK_AHEAD) {
                     let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
-                    tuning::prefetch_read(later.iov_base.cast(), lines);
+                    prefetch(later.iov_base.cast(), lines);
                 }
                 let start = piece.iov_base.cast::<u8>().cast_const();
                 // SAFETY: readable by this function's contract; no piece is empty and without a place.
