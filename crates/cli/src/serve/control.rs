@@ -1,7 +1,7 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
 use crate::addresses::Addresses;
-use crate::config::ServeConfig;
+use crate::config::{ServeConfig, SubsystemSpec};
 use crate::connect::resolve;
 use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
 use crate::failure::{Failure, Outcome};
@@ -13,7 +13,7 @@ use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
-    Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError,
+    Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError, Subsystem,
 };
 use roadtrain_proto::target::TargetConfig;
 use serde_json::json;
@@ -199,17 +199,7 @@ fn operation(
     let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
-        Change::AddSubsystem { subsystem: new } if new.require_auth || new.require_tls => {
-            let message = format!(
-                "subsystem {}: what it requires is said in the configuration file",
-                new.nqn
-            );
-            return Err(Refusal::new(Why::Invalid, message));
-        }
-        Change::AddSubsystem { subsystem: new } => {
-            let unfit = |e| Refusal::new(Why::Invalid, format!("subsystem {}: {e}", new.nqn));
-            Operation::AddSubsystem(new.subsystem().map_err(unfit)?)
-        }
+        Change::AddSubsystem { subsystem } => Operation::AddSubsystem(new_subsystem(&subsystem)?),
         Change::RemoveSubsystem { nqn } => Operation::RemoveSubsystem { nqn },
         Change::SetSubsystem { nqn, serial, model } => {
             let nqn = only(nqn)?;
@@ -255,6 +245,14 @@ fn operation(
             Operation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
         }
     })
+}
+
+fn new_subsystem(new: &SubsystemSpec) -> Result<Subsystem, Refusal> {
+    let unfit = |e| Refusal::new(Why::Invalid, format!("subsystem {}: {e}", new.nqn));
+    if new.require_auth || new.require_tls {
+        return Err(unfit("what it requires is said in the configuration file".to_owned()));
+    }
+    new.subsystem().map_err(unfit)
 }
 
 fn listener_to_come(
@@ -315,7 +313,6 @@ mod tests {
     use super::*;
     use crate::args::Cli;
     use clap::CommandFactory;
-    use roadtrain_engine::target::Subsystem;
     use roadtrain_proto::target::TlsUse;
     use serde_json::Value;
     use std::collections::BTreeSet;
