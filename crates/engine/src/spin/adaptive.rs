@@ -18,7 +18,7 @@ const HINT: u32 = 2;
 const WEIGHT: f64 = 1.0 / 64.0;
 
 /// Decides, each time there is nothing to do, whether to look again or to sleep. It spins in a wait at most for as
-/// long as a sleep would cost, only while its [`Budget`] allows it, and only where [`Trials`] say that it saves CPU
+/// long as a sleep would cost, only while its `Budget` allows it, and only where `Trials` say that it saves CPU
 /// time.
 #[derive(Debug)]
 pub struct Adaptive {
