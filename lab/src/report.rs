@@ -61,6 +61,7 @@ const MODES: &str = "reference-modes.json";
 const APPS: &str = "reference-apps.json";
 const ETHER: &str = "reference-ether.json";
 const ETHER_EVAL: &str = "reference-ether-eval.json";
+const TLS: &str = "reference-tls.json";
 const FUSE: &str = "reference-fuse.json";
 
 const fn section(
@@ -72,7 +73,7 @@ const fn section(
     Section { page, name, files, tell }
 }
 
-const SECTIONS: [Section; 13] = [
+const SECTIONS: [Section; 14] = [
     section(Page::Performance, "tcp", &[TABLE], Tell::One(table::short_of)),
     section(
         Page::Performance,
@@ -84,6 +85,7 @@ const SECTIONS: [Section; 13] = [
     section(Page::Performance, "ether", &[ETHER], Tell::One(ether::short_of)),
     section(Page::Performance, "fuse", &[FUSE], Tell::One(noted::page_of)),
     section(Page::Journal, "measured", &[TABLE], Tell::One(table::page_of)),
+    section(Page::Journal, "tls", &[TLS], Tell::One(table::page_of)),
     section(Page::Journal, "eval", &[EVAL], Tell::One(eval::page_of)),
     section(Page::Journal, "later", &[LATER], Tell::One(eval::page_of)),
     section(Page::Journal, "modes", &[MODES], Tell::One(eval::page_of)),
