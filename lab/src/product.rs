@@ -108,6 +108,7 @@ fn both(setup: &Setup) -> String {
     add("batch-level", setup.batch_level);
     add("batch-interval-ms", setup.batch_interval_ms);
     match setup.waiting {
+        Waiting::Default => {}
         Waiting::Sleep => text += "--no-spin ",
         Waiting::SpinUs(us) => text += &format!("--spin-us {us} "),
         Waiting::BusyPoll => text += "--busy-poll ",
@@ -326,11 +327,11 @@ mod tests {
              --seconds 0.5 --ramp 0.2 --rate 1234 --class latency \
              --stream rw=randwrite,bs=4096,depth=8,lane=shared --policy tyche --json \
              --namespace ssd:1024MiB,service-us=100,parallel=64 --target-cores 1 \
-             --target-policy tyche --batch-level 4"
+             --target-policy tyche --batch-level 4 --no-spin"
         );
         let i10 = Setup { doorbell_delay_us: Some(9), ..Setup::new("i10").limited(16, 65536) };
         let i10 = arguments(&load, &i10, &timing).join(" ");
-        let options = "--caravan-requests 16 --caravan-bytes 65536 --doorbell-delay-us 9";
+        let options = "--caravan-requests 16 --caravan-bytes 65536 --doorbell-delay-us 9 --no-spin";
         assert!(i10.ends_with(options), "{i10}");
     }
 
@@ -341,12 +342,13 @@ mod tests {
         assert_eq!(
             serve(&load, &setup, &CLOSED, "lan0,lan1").join(" "),
             "serve -t ether -a lan0,lan1 -n nqn.2026-11.io.roadtrain:bench --namespace \
-             mem:1024MiB --cores 1 --policy auto --no-data-batching"
+             mem:1024MiB --cores 1 --policy auto --no-spin --no-data-batching"
         );
         assert_eq!(
             against(&load, &setup, &CLOSED, "lan0,lan1").join(" "),
             "bench -t ether -a lan0,lan1 -n nqn.2026-11.io.roadtrain:bench --rw randread --bs 4096 \
-             --depth 8 --lanes 1 --cores 0 --seconds 1 --policy auto --json --no-data-batching"
+             --depth 8 --lanes 1 --cores 0 --seconds 1 --policy auto --json --no-spin \
+             --no-data-batching"
         );
     }
 

@@ -115,6 +115,8 @@ pub(crate) struct Load {
 /// How both ends wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Waiting {
+    /// As the product does when nothing is asked for.
+    Default,
     /// Asleep.
     Sleep,
     /// So many microseconds awake, then asleep.
@@ -235,7 +237,7 @@ impl Load {
     /// What has the floor move the same octets.
     pub(crate) fn floor(&self, rw: Direction, waiting: Waiting) -> floor::Args {
         let (spin_us, busy_poll) = match waiting {
-            Waiting::Sleep => (0, false),
+            Waiting::Default | Waiting::Sleep => (0, false),
             Waiting::SpinUs(us) => (us, false),
             Waiting::BusyPoll => (0, true),
         };
@@ -401,6 +403,7 @@ impl fmt::Display for Setup {
             write!(f, ", every {ms} ms")?;
         }
         match self.waiting {
+            Waiting::Default => f.write_str(", waiting by default")?,
             Waiting::Sleep => {}
             Waiting::SpinUs(us) => write!(f, ", spinning {us} us")?,
             Waiting::BusyPoll => f.write_str(", polling")?,

@@ -6,7 +6,7 @@ use crate::floor::{self, Cipher, Direction, Sealing};
 use crate::measure::{Measure, median};
 use crate::noise::quiet;
 use crate::product::{self, Timing};
-use crate::workload::{KIB, Load, Setup};
+use crate::workload::{KIB, Load, Setup, Waiting};
 
 /// Throughput of that of the limit.
 const OF_LIMIT_MIN: f64 = 0.85;
@@ -97,7 +97,7 @@ fn round(plan: &Plan, args: &Args) -> anyhow::Result<Round> {
     let &Plan { rw, bs, depth, .. } = plan;
     let timing = Timing { mib: 256, seconds: args.seconds, ramp_seconds: 0.3, rate: None };
     let reads_percent = if rw == Direction::Read { 100 } else { 0 };
-    let setup = Setup::new("auto");
+    let setup = Setup { waiting: Waiting::Default, ..Setup::new("auto") };
     let line = product::arguments(&Load::new(reads_percent, bs, depth), &setup, &timing);
     let secured = [&line[..], &["--tls".to_owned()]].concat();
     let run = |line: &[String]| quiet(args.retries, || product::run(&args.program, line));
