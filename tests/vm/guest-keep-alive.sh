@@ -4,14 +4,14 @@
 set -eu
 
 modprobe nvme-tcp
-nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 2 -k 5
+nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 2 -k 4
 for _ in $(seq 100); do [ ! -b /dev/nvme0n1 ] || break; sleep 0.1; done
 exec 3<>/dev/nvme0n1  # the first who opens it, and the last who closes it, would have it read
 cntlid=$(cat /sys/class/nvme/nvme0/cntlid)
 
 # only COMMAND...: nothing else, for three times the timeout
 only() {
-    local end=$(($(cut -d. -f1 /proc/uptime) + 16))
+    local end=$(($(cut -d. -f1 /proc/uptime) + 13))
     while [ "$(cut -d. -f1 /proc/uptime)" -lt $end ]; do
         "$@" || { echo "failed: $*"; dmesg | tail; return 1; }
     done
