@@ -14,14 +14,6 @@ as_host() {
     "$ROADTRAIN" "$1" -a 127.0.0.1 -s "$port" --tls --tls-key "$2" -q "$hostnqn" "${@:3}"
 }
 
-# refused TEXT COMMAND...: ends with status 3 and one line with that text
-refused() {
-    local rc=0
-    "${@:2}" >refused.out 2>refused.log || rc=$?
-    [ "$rc" = 3 ] || fail "status $rc: $(cat refused.log)"
-    [ "$(wc -l <refused.log)" = 1 ] && grep -q "$1" refused.log || fail "$(cat refused.log)"
-}
-
 test_tls_data_in_both_suites() {
     tls_keys
     local key

@@ -25,6 +25,14 @@ build_roadtrain() {
         cargo build --quiet --release "${packages[@]}" --manifest-path "$top/Cargo.toml"
 }
 
+# refused TEXT COMMAND...: ends with status 3 and one line with that text
+refused() {
+    local rc=0
+    "${@:2}" >refused.out 2>refused.log || rc=$?
+    [ "$rc" = 3 ] || fail "status $rc: $(cat refused.log)"
+    [ "$(wc -l <refused.log)" = 1 ] && grep -qE "$1" refused.log || fail "$(cat refused.log)"
+}
+
 skip() {
     echo "SKIPPED: $*"
     exit $SKIPPED

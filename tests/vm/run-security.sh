@@ -18,14 +18,6 @@ auth_keys() {
     (umask 077 && "$ROADTRAIN" keys dhchap --hash sha256 >share/wrong.host)
 }
 
-# refused TEXT COMMAND...: ends with status 3 and one line with that text
-refused() {
-    local rc=0
-    "${@:2}" >refused.out 2>refused.log || rc=$?
-    [ "$rc" = 3 ] || fail "status $rc: $(cat refused.log)"
-    [ "$(wc -l <refused.log)" = 1 ] && grep -qE "$1" refused.log || fail "$(cat refused.log)"
-}
-
 # kernel_host_authenticates HASH:GROUP...: the kernel's host to a target of ours for each, which allows only that
 kernel_host_authenticates() {
     local each targets=()
@@ -192,9 +184,7 @@ test_kernel_host_by_the_guide() {
             print
         }' "$top/docs/guide/security.md" >share/commands
     [ "$(wc -l <share/commands)" = 5 ] || fail "not five commands: $(cat share/commands)"
-    cp "$ROADTRAIN" share/roadtrain
-    # shellcheck disable=SC2046
-    cp -L $(ldd "$ROADTRAIN" | grep -o '/[^ ]*') share/lib
+    share_program
     "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-guide.sh"
 }
 
@@ -202,10 +192,7 @@ test_kernel_host_by_the_guide() {
 test_tls_records_by_the_kernel() {
     tls_guest
     tls_keys
-    mkdir -p share/lib
-    cp "$ROADTRAIN" share/roadtrain
-    # shellcheck disable=SC2046
-    cp -L $(ldd "$ROADTRAIN" | grep -o '/[^ ]*') share/lib
+    share_program
     "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-kernel-tls.sh"
 }
 

@@ -4,10 +4,7 @@
 # In the first kernel that has the driver as it comes. UBLK_KERNEL=newest for one that resizes devices,
 # =stable, after `vm.sh prepare-ublk`, for one of the first with the driver.
 test_kernel_ublk() {
-    mkdir -p share/lib
-    cp "$ROADTRAIN" share/roadtrain
+    share_program
     cp "$EXERCISE" share/exercise # loads nothing else
-    # shellcheck disable=SC2046
-    cp -L $(ldd "$ROADTRAIN" | grep -o '/[^ ]*') share/lib
     "$here/vm.sh" run -k "${UBLK_KERNEL:-backports}" -s "$work/share" "$here/guest-ublk.sh"
 }

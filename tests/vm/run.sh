@@ -19,6 +19,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/run-numa.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-security.sh"
+
+# share_program: our program and the libraries that it loads, for a guest's /share
+share_program() {
+    mkdir -p share/lib
+    cp "$ROADTRAIN" share/roadtrain
+    # shellcheck disable=SC2046
+    cp -L $(ldd "$ROADTRAIN" | grep -o '/[^ ]*') share/lib
+}
+
 build_roadtrain
 "$here/vm.sh" prepare || exit 1
 run_tests "${1-}"

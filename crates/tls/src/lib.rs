@@ -23,8 +23,8 @@ pub use handshake::{Acceptor, FATAL_DECRYPT_ERROR, HANDSHAKE_BYTES_MAX, Handshak
 pub use open::{Opened, Opener};
 pub use record::{
     BLOCKS_MAX, CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE,
-    RECORD_BYTES_MAX, sealed_bytes,
+    RECORD_BYTES_MAX, sealed_blocks, sealed_bytes,
 };
 pub use schedule::TrafficSecret;
 pub use seal::Sealer;
-pub use told::{KEY_UPDATE_MESSAGE, Told, told};
+pub use told::{IDLE_MAX, KEY_UPDATE_MESSAGE, Told, alert_message, told};

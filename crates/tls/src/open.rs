@@ -6,10 +6,7 @@ use crate::record::{
     CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, HEADER_BYTES, TAG_BYTES, blocks, record_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::told;
-
-/// Records without data that may follow each other.
-const IDLE_MAX: u32 = 32;
+use crate::told::{IDLE_MAX, told};
 
 /// What [`Opener::open`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -41,6 +41,13 @@ pub(crate) fn blocks(content: usize) -> u64 {
     (content as u64).div_ceil(16) + 2
 }
 
+/// Blocks of AES that `length` octets of data take in records that are as long as they can be.
+#[must_use]
+pub fn sealed_blocks(length: usize) -> u64 {
+    let (whole, rest) = (length / CONTENT_BYTES_MAX, length % CONTENT_BYTES_MAX);
+    whole as u64 * blocks(CONTENT_BYTES_MAX) + if rest > 0 { blocks(rest) } else { 0 }
+}
+
 /// The header of a record whose content, type and padding are `inner` octets.
 pub(crate) fn header(inner: usize) -> [u8; HEADER_BYTES] {
     let [version_1, version_0] = LEGACY_VERSION.to_be_bytes();

@@ -7,12 +7,7 @@ use crate::record::{
     OVERHEAD_BYTES, TAG_BYTES, blocks, header, sealed_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::KEY_UPDATE_MESSAGE;
-
-/// Fatal, in an alert.
-const FATAL: u8 = 2;
-const WARNING: u8 = 1;
-const CLOSE_NOTIFY: u8 = 0;
+use crate::told::{KEY_UPDATE_MESSAGE, alert_message};
 
 /// One direction of a connection: what we send.
 pub struct Sealer {
@@ -103,9 +98,8 @@ impl Sealer {
     /// # Errors
     /// The library's, or the key is used up.
     pub fn alert(&mut self, code: u8) -> Result<Vec<u8>, Error> {
-        let level = if code == CLOSE_NOTIFY { WARNING } else { FATAL };
         let mut out = vec![0; 2 + OVERHEAD_BYTES];
-        self.message(&[level, code], CONTENT_TYPE_ALERT, &mut out)?;
+        self.message(&alert_message(code), CONTENT_TYPE_ALERT, &mut out)?;
         Ok(out)
     }
 

@@ -3,11 +3,21 @@
 use crate::Error;
 use crate::record::{CONTENT_TYPE_ALERT, CONTENT_TYPE_HANDSHAKE};
 
+/// Records without data that may follow each other.
+pub const IDLE_MAX: u32 = 32;
 const CLOSE_NOTIFY: u8 = 0;
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
 /// A KeyUpdate that asks for none in return.
 pub const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+
+/// The alert that says why we end the connection; 0: in order.
+#[must_use]
+pub fn alert_message(code: u8) -> [u8; 2] {
+    [if code == CLOSE_NOTIFY { WARNING } else { FATAL }, code]
+}
 
 /// What a record without data says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

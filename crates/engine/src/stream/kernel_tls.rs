@@ -5,8 +5,8 @@
 use super::tls::wrong;
 use super::{Incoming, message_of};
 use roadtrain_tls::{
-    CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error,
-    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, told,
+    CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, IDLE_MAX,
+    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, sealed_blocks, told,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,17 +20,6 @@ const TLS_TX: libc::c_int = 1;
 const TLS_RX: libc::c_int = 2;
 const TLS_SET_RECORD_TYPE: libc::c_int = 1;
 const TLS_GET_RECORD_TYPE: libc::c_int = 2;
-/// Octets of a block of AES.
-const BLOCK_BYTES: u64 = 16;
-/// Blocks that a record takes beside its content's: for its last one, its tag and its header.
-const RECORD_BLOCKS: u64 = 3;
-
-/// Records without data that may follow each other.
-const IDLE_MAX: u32 = 32;
-/// Of alerts.
-const WARNING: u8 = 1;
-const FATAL: u8 = 2;
-const CLOSE_NOTIFY: u8 = 0;
 
 /// Of a control message with one octet.
 // SAFETY: it computes.
@@ -63,15 +52,15 @@ impl Half {
     fn update(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.secret = self.secret.next().map_err(wrong)?;
         self.blocks_left = self.blocks_max;
-        self.install(socket)
+        let refused =
+            |error| io::Error::other(format!("the kernel takes no next TLS key: {error}"));
+        self.install(socket).map_err(refused)
     }
 
     /// So many octets were sealed or opened, in as few records as they can be.
     fn count(&mut self, octets: usize) -> io::Result<()> {
-        let records = octets.div_ceil(CONTENT_BYTES_MAX) as u64;
-        let blocks = octets as u64 / BLOCK_BYTES + records * RECORD_BLOCKS;
-        let left = self.blocks_left.checked_sub(blocks).ok_or_else(|| wrong(Error::UsedUp))?;
-        self.blocks_left = left;
+        let left = self.blocks_left.checked_sub(sealed_blocks(octets));
+        self.blocks_left = left.ok_or_else(|| wrong(Error::UsedUp))?;
         Ok(())
     }
 }
@@ -155,8 +144,7 @@ impl KernelTls {
             // SAFETY: by this function's contract.
             let (incoming, kind) = match unsafe { self.receive_records(places) } {
                 Err(error) if error.raw_os_error() == Some(libc::EBADMSG) => {
-                    self.send_message(CONTENT_TYPE_ALERT, &[FATAL, Error::Tag.alert()]);
-                    return Err(wrong(Error::Tag));
+                    return Err(self.refuse(Error::Tag));
                 }
                 received => received?,
             };
@@ -172,7 +160,7 @@ impl KernelTls {
             // SAFETY: the kernel has written so many octets there.
             self.told(kind, &unsafe { copied(places, got) })?;
         }
-        Err(wrong(Error::Idle))
+        Err(self.refuse(Error::Idle))
     }
 
     /// One call: octets of records of one type.
@@ -201,7 +189,7 @@ impl KernelTls {
 
     /// The peer has sent a record that is no data.
     fn told(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
-        let told = told(kind, content, self.is_host).map_err(wrong)?;
+        let told = told(kind, content, self.is_host).map_err(|error| self.refuse(error))?;
         if told.updated {
             self.receives.update(self.socket.as_fd())?;
         }
@@ -229,7 +217,13 @@ impl KernelTls {
 
     /// Says that nothing more comes.
     pub(super) fn close_notify(&self) {
-        self.send_message(CONTENT_TYPE_ALERT, &[WARNING, CLOSE_NOTIFY]);
+        self.send_message(CONTENT_TYPE_ALERT, &alert_message(0));
+    }
+
+    /// Lets the peer hear what it did.
+    fn refuse(&self, error: Error) -> io::Error {
+        self.send_message(CONTENT_TYPE_ALERT, &alert_message(error.alert()));
+        wrong(error)
     }
 
     /// Sends a record that is no data, if the socket has room for it: whether it had.
