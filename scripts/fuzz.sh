@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs a fuzz target, or all of them, for some seconds each: fuzz.sh TARGET|all [SECONDS]
 # Works with a stable compiler: the coverage flags are those that cargo-fuzz would set. First inputs come
-# from the recordings in tests/traces; what is found stays in fuzz/corpus and fuzz/artifacts.
+# from the recordings in tests/traces and from fuzz/src/inputs.rs; what is found stays in fuzz/corpus and
+# fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${1:?"usage: fuzz.sh TARGET|all [SECONDS]"} seconds=${2:-60}

@@ -8,15 +8,13 @@ step() { echo "== $*"; }
 
 step format
 cargo fmt --all --check
-for outside in fuzz lab; do cargo fmt --manifest-path $outside/Cargo.toml --check; done
+cargo fmt --manifest-path fuzz/Cargo.toml --check
 step clippy
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 # Without Ethernet: front has nothing of it, engine is checked on the way.
 cargo clippy -p roadtrain-engine -p roadtrain --no-default-features --quiet -- -D warnings
-cargo clippy --manifest-path lab/Cargo.toml --all-targets --quiet -- -D warnings
 step documentation
 RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
-RUSTDOCFLAGS='-D warnings' cargo doc --manifest-path lab/Cargo.toml --no-deps --document-private-items --quiet
 step layers
 cargo xtask layers
 step size

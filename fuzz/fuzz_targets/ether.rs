@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_wire::ether::setup::{Join, Offer, Query, with_nqn};
 use roadtrain_wire::ether::{
-    FRAME_HEADER_BYTES, FrameHeader, RECORDS_MAX, Record, Records, VERSION, flags, parse, seal,
+    FRAME_HEADER_BYTES, FrameHeader, RECORDS_MAX, Record, Records, VERSION, flags, parse, set_hcrc,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
     header.version = VERSION;
     header.kind = header.kind % 10 + 1;
     header.flags = (header.flags.get() & !flags::CRC).into();
-    seal(&mut header);
+    set_hcrc(&mut header);
     check(&[header.as_bytes(), body].concat());
     check_body(body);
 });

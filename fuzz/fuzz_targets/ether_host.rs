@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::ether::{Cursor, PIECE_BYTES, assert_right, frame, links};
+use roadtrain_fuzz::cursor::Cursor;
+use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
 use roadtrain_fuzz::policy;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::ether::frame_writer::MemoryWriter;

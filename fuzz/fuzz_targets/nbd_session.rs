@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_front::disk::DiskInfo;
-use roadtrain_front::nbd::{Event, Export, ExportInfo, ReplyQueue, Session};
+use roadtrain_front::nbd::{Close, Event, Export, ExportInfo, PeerMisbehaved, ReplyQueue, Session};
 use roadtrain_wire::nbd::Command;
 use std::sync::Arc;
 
@@ -36,10 +36,11 @@ fn export(read_only: bool) -> Arc<Export> {
     Arc::new(Export::new(info).expect("a valid export"))
 }
 
-/// What is handed out and how many octets are answered, with the input in portions of `step`.
-fn play(input: &[u8], step: usize, read_only: bool) -> (Vec<Event>, usize) {
+/// What is handed out and how many octets are answered, with the input in portions of `step`. With TLS it ends where
+/// that begins: whether octets after it are refused at once depends on when they come.
+fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<Event>, usize) {
     let mut out = ReplyQueue::default();
-    let mut session = Session::new(export(read_only), &mut out);
+    let mut session = Session::new(export(read_only), tls, &mut out);
     let (mut from, mut events) = (0, Vec::new());
     let mut to = 0;
     while to < input.len() {
@@ -50,11 +51,17 @@ fn play(input: &[u8], step: usize, read_only: bool) -> (Vec<Event>, usize) {
             match event {
                 Event::More => break,
                 Event::Handled => assert!(used > 0, "no progress"),
+                Event::StartTls
+                | Event::Close(Close::PeerMisbehaved(PeerMisbehaved::BeforeTls(_))) => {
+                    assert!(tls);
+                    return (events, out.header_bytes());
+                }
                 Event::Close(_) => {
                     events.push(event);
                     return (events, out.header_bytes());
                 }
                 Event::Request(request) => {
+                    assert!(!tls, "nothing is served in the clear");
                     if request.command != Command::FLUSH {
                         assert!(request.offset + u64::from(request.length) <= BYTES);
                         assert!(request.length > 0);
@@ -74,6 +81,6 @@ fn play(input: &[u8], step: usize, read_only: bool) -> (Vec<Event>, usize) {
 
 fuzz_target!(|input: &[u8]| {
     let Some((first, input)) = input.split_first() else { return };
-    let (read_only, step) = (first & 1 == 1, usize::from(first >> 1) + 1);
-    assert_eq!(play(input, step, read_only), play(input, input.len().max(1), read_only));
+    let (kind, step) = ((first & 1 == 1, first & 2 == 2), usize::from(first >> 2) + 1);
+    assert_eq!(play(input, step, kind), play(input, input.len().max(1), kind));
 });

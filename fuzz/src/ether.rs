@@ -1,5 +1,6 @@
 //! Lanes over Ethernet: frames as the octets of an input say, and what is to be right of those sent.
 
+use crate::cursor::Cursor;
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
 use roadtrain_proto::ether::frame_writer::MemoryFrame;
 use roadtrain_proto::ether::links::Links;
@@ -23,36 +24,19 @@ pub const PIECE_BYTES: u16 = 1408;
 /// First SEQ of either end: soon after it the numbers begin anew.
 const FIRST: u32 = u32::MAX - 20;
 const FRAME_BYTES: u16 = 1500;
-const LINKS: u8 = 2;
-
-/// The octets of an input, one after the other; zeroes behind its end.
-pub struct Cursor<'a>(pub &'a [u8]);
-
-impl Cursor<'_> {
-    /// Whether there are no more.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// An octet.
-    pub fn octet(&mut self) -> u8 {
-        self.0.split_off_first().copied().unwrap_or_default()
-    }
-
-    /// A number that is most often small, also below zero.
-    fn number(&mut self) -> u32 {
-        match self.octet() {
-            0x7f => u32::from_le_bytes([0; 4].map(|_| self.octet())),
-            octet => i32::from(octet.cast_signed()).cast_unsigned(),
-        }
-    }
-}
+/// Links of a lane.
+pub const LINKS: u8 = 2;
 
 /// An end's links.
 #[must_use]
 pub fn links<R: Copy>() -> Links<R> {
-    let mut links = Links::new(TOKEN, PEER_TOKEN, 7);
+    links_of(TOKEN, PEER_TOKEN)
+}
+
+/// The links of an end with these tokens, its own first.
+#[must_use]
+pub fn links_of<R: Copy>(token: u64, peer_token: u64) -> Links<R> {
+    let mut links = Links::new(token, peer_token, 7);
     for link in 0..LINKS {
         let config = ChannelConfig {
             link,

@@ -1,6 +1,13 @@
 //! What the fuzz targets share.
 
+pub mod auth;
+mod between;
+pub mod cursor;
 pub mod ether;
+mod inputs;
+mod reached;
+pub mod sealed;
+pub mod tls;
 
 use roadtrain_proto::framing::{Framer, Step};
 use roadtrain_proto::manifest::Manifest;

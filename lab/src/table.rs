@@ -10,6 +10,7 @@ mod render;
 mod result;
 mod serve;
 mod tls;
+mod waiting;
 
 use render::markdown;
 use result::Table;
@@ -65,7 +66,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let rows: Vec<Row> = plan::rows().into_iter().filter(|row| wanted(&row.id)).collect();
     if args.list {
         rows.iter().for_each(|row| println!("{}", row.id));
-        ["cores", "connections", "tls", "idle"]
+        ["cores", "connections", "tls", "waiting", "idle"]
             .into_iter()
             .filter(|part| wanted(part))
             .for_each(|part| println!("{part}"));
@@ -78,6 +79,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let mut cores = wanted("cores").then(cores::Runs::new);
     let mut connections = wanted("connections").then(connections::Runs::default);
     let mut tls = (wanted("tls") && !args.floor_only).then(tls::Runs::default);
+    let mut waiting = (wanted("waiting") && !args.floor_only).then(waiting::Runs::default);
     for round in 0..args.rounds {
         for run in &mut runs {
             eprintln!("round {}/{}: {}", round + 1, args.rounds, run.row.id);
@@ -86,6 +88,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         cores.iter_mut().for_each(|cores| cores.round(&args));
         connections.iter_mut().for_each(|connections| connections.round(&args));
         tls.iter_mut().for_each(|tls| tls.round(&args));
+        waiting.iter_mut().for_each(|waiting| waiting.round(&args));
     }
     let checks = if args.floor_only || !wanted("idle") {
         Vec::new()
@@ -101,6 +104,7 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         cores: cores.map(cores::Runs::finish).unwrap_or_default(),
         connections: connections.map(connections::Runs::finish).unwrap_or_default(),
         tls: tls.map(tls::Runs::finish).unwrap_or_default(),
+        waiting: waiting.map(waiting::Runs::finish).unwrap_or_default(),
         checks,
     };
     print!("{}", markdown(&table));

@@ -89,8 +89,11 @@ test_ether_in_a_vlan() {
 test_ether_over_af_xdp() {
     grep -q '^XDP ' /proc/net/protocols || skip 'this kernel has no AF_XDP'
     ether_lab 2 1500
-    serve_ether --port-kind xdp --namespace mem:64MiB
-    bench_ether --port-kind xdp --rw randrw --bs 4k --depth 16 --seconds 2
+    (umask 077; "$ROADTRAIN" keys dhchap >host.key)
+    serve_ether --port-kind xdp --namespace mem:64MiB --dhchap-key "$ether_hostnqn=host.key"
+    bench_ether --port-kind xdp --rw randrw --bs 4k --depth 16 --seconds 1
+    bench_ether --port-kind xdp -q "$ether_hostnqn" --dhchap-secret host.key --seal required --rw randrw \
+        --bs 4k --depth 16 --seconds 1
     bench_ether --port-kind packet --rw randrw --bs 64k --depth 4 --seconds 1
 }
 
@@ -231,12 +234,14 @@ test_ether_port_of_the_target_comes_later() {
     verified_load_ends
 }
 
-# The same at the host, which has a link of its own to each interface of the target.
+# The same at the host, which has a link of its own to each interface of the target, with sealed frames: it is these
+# that say where the host is.
 test_ether_port_of_the_host_comes_later() {
     ether_lab 2 9000 300mbit
-    serve_ether --namespace mem:64MiB
+    (umask 077; "$ROADTRAIN" keys dhchap >host.key)
+    serve_ether --namespace mem:64MiB --dhchap-key "$ether_hostnqn=host.key"
     ip -n "rt-$lab-h" link del lan1
-    attach_ether "nbd:unix:$work/nbd.sock" --lanes 2
+    attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 -q "$ether_hostnqn" --dhchap-secret host.key --seal required
     verified_load
     local round
     until_links 'length == 1 and .[0].up and .[0].sent > 1000'

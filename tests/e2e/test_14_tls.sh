@@ -59,6 +59,42 @@ test_tls_refusals() {
     refused 'TLS handshake' as_host identify host.tls -n "$nqn"
 }
 
+# The key for authentication makes that for TLS, in both suites; wrong ones are refused, and nobody falls back.
+test_tls_concatenation() {
+    tls_keys
+    (umask 077 && "$ROADTRAIN" keys dhchap >host.key && "$ROADTRAIN" keys dhchap >target.key &&
+        "$ROADTRAIN" keys dhchap >wrong.key)
+    # concat COMMAND KEY [OPTIONS]: with an authentication that makes the key for TLS
+    concat() {
+        "$ROADTRAIN" "$1" -a 127.0.0.1 -s "$port" -n "$nqn" -q "$hostnqn" --concat --dhchap-secret "$2" "${@:3}"
+    }
+    local hash
+    for hash in sha384 sha256; do
+        [ $hash = sha384 ] || { kill "$target" && ended "$target" 10 && unset port; }
+        serve --namespace mem:64MiB --tls allowed --dhchap-key "$hostnqn=host.key" \
+            --dhchap-ctrl-key "$hostnqn=target.key" --dhchap-hash $hash
+        concat identify host.key >identify.log
+        concat bench host.key --dhchap-ctrl-secret target.key --rw randrw --bs 4k --depth 32 --lanes 2 \
+            --seconds 1 --verify --json >bench.json
+        holds bench.json '.errors == 0 and .blocks_checked > 0'
+    done
+    grep -q 'authenticated, to come again with TLS' target.log
+    refused 'the target refuses this host: authentication failed' concat identify wrong.key
+    refused 'this host refuses the target: authentication failed' concat identify host.key \
+        --dhchap-ctrl-secret wrong.key
+    hostnqn=nqn.2026-11.test:other refused 'this host refuses the target: --concat is given' concat identify host.key
+    ! grep -q 'DHHC\|NVMeTLSkey' target.log || fail 'a key is in the log'
+    kill -KILL "$target" && ended "$target" 10
+    unset port
+    serve --namespace mem:64MiB --dhchap-key "$hostnqn=host.key"
+    refused 'the target refuses this host: one side wants a secure channel' concat identify host.key
+    "$ROADTRAIN" bench --concat --rw randrw --bs 4k --seconds 0.5 --verify --json >bench.json
+    holds bench.json '.errors == 0 and .blocks_checked > 0'
+    local rc=0
+    "$ROADTRAIN" identify -a 127.0.0.1 -n nqn.x:y --concat 2>error.log || rc=$?
+    [ "$rc" = 2 ] && grep -q 'needs --dhchap-secret' error.log
+}
+
 test_tls_command_lines() {
     tls_keys
     local rc=0
@@ -70,7 +106,7 @@ test_tls_command_lines() {
     [ "$rc" = 2 ] && grep -q 'needs --tls' error.log
     rc=0
     "$ROADTRAIN" identify -a 127.0.0.1 -n nqn.x:y --tls 2>error.log || rc=$?
-    [ "$rc" = 2 ] && grep -q 'needs --tls-key' error.log
+    [ "$rc" = 3 ] && grep -q 'needs --tls-key' error.log
     chmod 644 host.tls
     "$ROADTRAIN" identify -a 127.0.0.1 -s 1 -n nqn.x:y --tls --tls-key host.tls 2>error.log || true
     grep -q 'chmod 600 host.tls' error.log
@@ -94,21 +130,122 @@ test_tls_keys_are_reloaded() {
     as_host identify host.tls -n "$nqn" >identify.log
     refused "the target refuses this host's key" as_host identify old.tls -n "$nqn"
     nbdinfo "$uri" >/dev/null || fail 'who was connected is not served any more'
+    sed -i 's/^mode = "required"/mode = "allowed"/' target.toml
+    kill -HUP "$target"
+    until_line target.log "listener 127.0.0.1:$port: new connections may have TLS" "$target"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -q nqn.2026-11.test:other -n "$nqn" >identify.log
 }
 
-# Another TLS: its handshake ends, with the one cipher suite that the key is for.
+# session CODE PSK: session.pem, by which openssl has a PSK for that suite; its -psk is for AES-128 only
+session() {
+    printf '%s\n' 'asn1 = SEQUENCE:session' '[session]' 'version = INTEGER:1' 'tls = INTEGER:0x304' \
+        "suite = FORMAT:HEX,OCTETSTRING:$1" 'id = FORMAT:HEX,OCTETSTRING:00' \
+        "psk = FORMAT:HEX,OCTETSTRING:$2" >session.cnf
+    openssl asn1parse -genconf session.cnf -noout -out session.der
+    { echo '-----BEGIN SSL SESSION PARAMETERS-----' && base64 -w 64 session.der &&
+        echo '-----END SSL SESSION PARAMETERS-----'; } >session.pem
+}
+
+# Another TLS: its handshake ends, with the one cipher suite that the key is for. A wrong PSK, an identity that
+# nobody has and the other suite do not pass.
 test_tls_openssl_handshake() {
-    local line identity psk
+    local key suite code other identity psk text
     tls_keys
-    serve --namespace mem:64MiB --tls required --tls-key "$hostnqn=host.tls"
-    "$ROADTRAIN" keys show host.tls --hostnqn "$hostnqn" --subnqn "$nqn" --reveal >shown
-    { read -r identity && read -r psk; } <shown
-    for line in "$psk:ok" "$(printf '%064d' 7):refused"; do
-        { sleep 1; } | timeout 20 openssl s_client -connect "127.0.0.1:$port" -tls1_3 -psk "${line%%:*}" \
-            -psk_identity "$identity" -ciphersuites TLS_AES_128_GCM_SHA256 >openssl.log 2>&1 || true
-        case $line in
-        *:ok) grep -q 'Reused, TLSv1.3, Cipher is TLS_AES_128_GCM_SHA256' openssl.log || fail "$(tail -20 openssl.log)" ;;
-        *) grep -q 'alert number 51' openssl.log || fail "$(tail -20 openssl.log)" ;;
-        esac
+    # client PSK IDENTITY SUITE TEXT: what openssl then says
+    client() {
+        local with=(-psk "$1")
+        [ $key = host ] || { session $code "$1" && with=(-psk_session session.pem); }
+        { sleep 0.2; } | timeout 20 openssl s_client -connect "127.0.0.1:$port" -tls1_3 "${with[@]}" \
+            -psk_identity "$2" -ciphersuites "$3" >openssl.log 2>&1 || true
+        grep -q "$4" openssl.log || fail "$key: $(tail -20 openssl.log)"
+    }
+    for key in host wide; do
+        suite=TLS_AES_128_GCM_SHA256 code=1301 other=TLS_AES_256_GCM_SHA384
+        [ $key = host ] || { other=$suite suite=TLS_AES_256_GCM_SHA384 code=1302; }
+        unset port
+        serve --namespace mem:64MiB --tls required --tls-key "$hostnqn=$key.tls"
+        "$ROADTRAIN" keys show $key.tls --hostnqn "$hostnqn" --subnqn "$nqn" --reveal >shown
+        { read -r identity && read -r psk; } <shown
+        client "$psk" "$identity" $suite "Reused, TLSv1.3, Cipher is $suite"
+        text='alert number 51'
+        client "$(tr 0-9a-f 1-9a-f0 <<<"$psk")" "$identity" $suite "$text"
+        client "$psk" "${identity/:host/:other}" $suite "$text"
+        client "$psk" "${identity%?????}AAAA=" $suite "$text"
+        client "$psk" "$identity" $other 'Cipher is (NONE)'
+        kill "$target" && ended "$target" 10
     done
+}
+
+# recipe TITLE: commands of that section of the guide, but for those of other programs
+recipe() {
+    awk -v title="## $1" '/^## / {here = $0 == title} here && sub(/^    /, "") {
+            while (sub(/\\$/, "")) {line = $0; getline; sub(/^ +/, ""); $0 = line $0}
+            print
+        }' "$top/docs/guide/security.md" | grep '^(\?umask\|^roadtrain'
+}
+
+# The commands of the guide, as they stand there, in a network of their own that has its address.
+test_tls_recipes() {
+    [ "$(id -u)" = 0 ] || skip 'network namespaces need root'
+    local title command network=rt-guide-$$
+    ip netns add "$network" 2>/dev/null || skip 'no network namespaces here'
+    # shellcheck disable=SC2064
+    trap "ip netns del $network" EXIT
+    ip -n "$network" link set lo up
+    ip -n "$network" addr add 192.0.2.1/32 dev lo
+    mkdir bin
+    ln -s "$ROADTRAIN" bin/roadtrain
+    PATH=$work/bin:$PATH
+    (umask 077 && roadtrain keys dhchap >host.key)
+    for title in 'TLS between one target and one host' 'TLS with a key that authentication makes'; do
+        rm -f disk.sock
+        recipe "$title" | sed "s|/tmp/|$work/|" >commands
+        [ "$(wc -l <commands)" -ge 2 ] || fail "no commands: $title"
+        while read -r command; do
+            case $command in
+            'roadtrain serve '* | 'roadtrain attach '*)
+                background command.log ip netns exec "$network" bash -c "exec $command"
+                until_line command.log '^ready' "$pid"
+                ;;
+            *) bash -c "$command" ;;
+            esac
+        done <commands
+        qemu-io -f raw -c 'write -P 7 1M 64k' -c 'read -P 7 1M 64k' "nbd+unix:///?socket=$work/disk.sock" >io.log
+        # shellcheck disable=SC2046
+        end_all $(<.pids) && : >.pids
+    done
+}
+
+# A key of TLS and one of authentication are changed as the guide says: both are good in between, and who is
+# connected stays.
+test_tls_keys_are_changed_without_downtime() {
+    mkdir now
+    local which
+    for which in old new; do
+        (umask 077 && "$ROADTRAIN" keys tls >$which.tls && "$ROADTRAIN" keys dhchap >$which.key)
+    done
+    cp old.tls now/host.tls && cp old.key now/host.key
+    port=$(free_port) nqn=nqn.2026-11.test:e2e
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace mem:64MiB --tls required --require-auth \
+        --tls-key "$hostnqn=$work/now/host.tls" --dhchap-key "$hostnqn=$work/now/host.key" --print-config >target.toml
+    serve_configured
+    # with TLS SECRET: has the old or the new key of each
+    with() { as_host identify "$1.tls" --dhchap-secret "$2.key" -n "$nqn"; }
+    reload() { : >target.log; kill -HUP "$target"; until_line target.log reloaded "$target"; }
+    attach --tls --tls-key "$work/old.tls" --dhchap-secret "$work/old.key" -q "$hostnqn"
+    with old old >identify.log
+    refused "the target refuses this host's key" with new new
+    (umask 077 && cat new.tls old.tls >now/host.tls && cat new.key old.key >now/host.key)
+    reload
+    for which in 'old old' 'new new' 'old new' 'new old'; do
+        # shellcheck disable=SC2086
+        with $which >identify.log
+    done
+    cp new.tls now/host.tls && cp new.key now/host.key
+    reload
+    with new new >identify.log
+    refused "the target refuses this host's key" with old old
+    refused 'the target refuses this host: authentication failed' with new old
+    qemu-io -f raw -c 'write -P 7 1M 64k' -c 'read -P 7 1M 64k' "$uri" >io.log
+    ! grep -q 'connecting again' attach.log || fail 'who was connected was not let alone'
 }

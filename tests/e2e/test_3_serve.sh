@@ -127,6 +127,40 @@ test_serve_lets_an_express_lane_pass() {
     holds bench.json '.errors == 0 and (.lanes | length) == 2'
 }
 
+# io_queues: of the controllers, as the target tells.
+io_queues() {
+    ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status target0 --json |
+        jq -c '[.. | .io_queues? // empty]'
+}
+
+# Where latency-critical requests meet bulk in a lane the host connects one more queue, if it is allowed to and the
+# target grants one: every block is right.
+test_serve_express_connections() {
+    serve --namespace mem:256MiB
+    local mixed=(bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 2 --class latency
+        --stream 'rw=randrw,bs=4k,depth=200,class=bulk' --seconds 3 --verify --json)
+    express_queues '[2]'
+    express_queues '[1]' --no-express
+    kill -TERM "$target" && ended "$target" 5
+    serve --namespace mem:256MiB --max-queues 1
+    express_queues '[1]'
+}
+
+# express_queues QUEUES [OPTIONS]: the host has so many after a while, to its end
+express_queues() {
+    background bench.json "$ROADTRAIN" "${mixed[@]}" "${@:2}"
+    local host=$pid queues='' n
+    for ((n = 0; n < 60; n++)); do
+        alive "$host" || break
+        queues=$(io_queues)
+        [ "$queues" != "$1" ] || [ "$n" -lt 20 ] || break
+        sleep 0.05
+    done
+    [ "$queues" = "$1" ] || fail "queues $queues instead of $1"
+    wait "$host" || fail 'bench has failed'
+    holds bench.json '.errors == 0 and .blocks_checked > 0'
+}
+
 # Far more data in flight than buffers: it goes slower, and nothing fails.
 test_serve_runs_out_of_buffers() {
     serve --namespace "file:$work/disk.img,size=256MiB" --buffers 4MiB

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC1091,SC2086
 # Runs in the guest: the kernel's host connects to our target over TLS. What it asks for and answers passes through
-# /share: HOST.tls are keys, restart and rekey ask for what they say, restarted and rekeyed say that it is done.
+# /share: HOST.tls are keys, restart and rekey ask for what they say, restarted and rekeyed say that it is done. At
+# CONCAT_PORT a key for TLS is made by authenticating with sha384.host, and wanted; the target has sha384.target.
 . /job/tls.sh
 set -eu
 
@@ -79,6 +80,30 @@ dd if=/dev/nvme0n1 bs=64k count=1 iflag=direct 2>/dev/null | cmp - /tmp/data || 
 key new nqn.2026-11.test:256
 nvme reset /dev/nvme0 || fail reset
 live
+dd if=/dev/nvme0n1 bs=64k count=1 iflag=direct 2>/dev/null | cmp - /tmp/data || fail 'other data'
+nvme disconnect -n "$NQN" >/dev/null
+
+step 'authentication makes the key'
+keyctl clear %:.nvme
+PORT=$CONCAT_PORT
+refused 'authentication failed, error -129' --concat --dhchap-secret="$(cat /share/wrong.host)"
+refused 'secure concatenation is not supported' --dhchap-secret="$(cat /share/sha384.host)"
+connect -q nqn.2026-11.test:256 --concat --dhchap-secret="$(cat /share/sha384.host)" || fail "$(cat /tmp/connect.log)"
+block
+[ -n "$(cat /sys/class/nvme/nvme0/tls_key)" ] || fail 'not secured'
+verify 4k 1M
+dd if=/tmp/data of=/dev/nvme0n1 bs=64k count=1 oflag=direct 2>/dev/null
+nvme reset /dev/nvme0 || fail reset
+live
+dd if=/dev/nvme0n1 bs=64k count=1 iflag=direct 2>/dev/null | cmp - /tmp/data || fail 'other data'
+nvme disconnect -n "$NQN" >/dev/null
+
+# The kernel takes this key, and does not ask for the proof.
+step "with the target's key"
+connect -q nqn.2026-11.test:256 --concat --dhchap-secret="$(cat /share/sha384.host)" \
+    --dhchap-ctrl-secret="$(cat /share/sha384.target)" || fail "$(cat /tmp/connect.log)"
+block
+[ -n "$(cat /sys/class/nvme/nvme0/tls_key)" ] || fail 'not secured'
 dd if=/dev/nvme0n1 bs=64k count=1 iflag=direct 2>/dev/null | cmp - /tmp/data || fail 'other data'
 nvme disconnect -n "$NQN" >/dev/null
 grep -h -o 'AES-[0-9]*-GCM' /tmp/tlshd.log | sort | uniq -c

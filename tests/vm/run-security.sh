@@ -97,18 +97,28 @@ tls_keys() {
         "$ROADTRAIN" keys tls >share/wrong.tls && "$ROADTRAIN" keys tls >share/new.tls)
 }
 
-# Both suites, discovery, what is refused; then the target is killed and comes back, and then its key changes.
+# Both suites, discovery, what is refused; then the target is killed and comes back, and then its key changes. At the
+# end another target, with a subsystem that requires TLS, where the host makes its key by authenticating.
 test_kernel_host_tls() {
     tls_guest
     tls_keys
+    auth_keys
+    port=$(free_port) nqn=nqn.2026-11.test:e2e
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace mem:64MiB --tls allowed --dhchap-hash sha384 \
+        --dhchap-key "nqn.2026-11.test:256=share/sha384.host" \
+        --dhchap-ctrl-key "nqn.2026-11.test:256=share/sha384.target" --print-config >target.toml
+    sed -i '/^\[\[subsystem\]\]/a require_tls = true' target.toml
+    serve_configured
+    mv target.log concat.log
+    local concat=$port
     cp share/256.tls now.tls
     port=$(free_port) nqn=nqn.2026-11.test:e2e
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace "file:$work/disk.img,size=64MiB" \
         --tls required --tls-key "nqn.2026-11.test:256=$work/now.tls" \
         --tls-key "nqn.2026-11.test:384=$work/share/384.tls" --print-config >target.toml
     serve_configured
-    background guest.log "$here/vm.sh" run -k "$tls_kernel" -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
-        "$here/guest-tls-host.sh"
+    background guest.log "$here/vm.sh" run -k "$tls_kernel" -e "PORT=$port" -e "NQN=$nqn" -e "CONCAT_PORT=$concat" \
+        -s "$work/share" "$here/guest-tls-host.sh"
     local vm=$pid
     until_file share/restart "$vm"
     grep -q 'refuses the host: no key for the identity' target.log || fail 'a wrong key'
@@ -123,14 +133,18 @@ test_kernel_host_tls() {
     until_line target.log reloaded "$target"
     touch share/rekeyed
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+    grep -q 'authenticated, to come again with TLS' concat.log || fail 'no key was made'
+    ! grep -q 'DHHC\|NVMeTLSkey' concat.log target.log || fail 'a key is in the log'
 }
 
-# The same with our host and the kernel's target.
+# The same with our host and the kernel's target, which has another port for hosts that make their key.
 test_kernel_target_tls() {
     tls_guest
     tls_keys
-    port=$(free_port) nqn=nqn.2024-01.test:kernel
-    background kernel.log "$here/vm.sh" run -t 300 -k "$tls_kernel" -f "$port:4420" -e SIZE=64 -e "NQN=$nqn" \
+    auth_keys
+    local concat
+    port=$(free_port) concat=$(free_port) nqn=nqn.2024-01.test:kernel
+    background kernel.log "$here/vm.sh" run -t 300 -k "$tls_kernel" -f "$port:4420" -f "$concat:4421" -e SIZE=64 -e "NQN=$nqn" \
         -s "$work/share" "$here/guest-tls-target.sh"
     local vm=$pid suite options hosts=nqn.2026-11.test
     until_line kernel.log '^READY TLS' "$vm" 120
@@ -171,6 +185,21 @@ test_kernel_target_tls() {
     refused 'TLS handshake' as 256 256 identify -n "$nqn"
     as 256 new identify -n "$nqn" >identify.log
     as 384 384 identify -n "$nqn" >identify.log
+    # concatenates SUITE COMMAND KEY [OPTIONS]: makes the key by authenticating
+    concatenates() {
+        "$ROADTRAIN" "$2" -t tcp -a 127.0.0.1 -s "$concat" -n "$nqn" -q "$hosts:concat-$1" --concat \
+            --dhchap-secret "share/$3.host" "${@:4}"
+    }
+    for suite in 256 384; do
+        concatenates $suite bench sha$suite --rw randrw --bs 4k --lanes 2 --depth 8 --seconds 0.5 --verify --json >bench.json
+        holds bench.json '.errors == 0 and .blocks_checked > 0'
+    done
+    refused 'the target refuses this host: authentication failed|connection closed by the target' \
+        concatenates 256 identify wrong
+    # The kernel proves that it has its key, but makes no PSK for who asks for that.
+    refused 'TLS handshake: the target closed the connection' concatenates 256 identify sha256 \
+        --dhchap-ctrl-secret share/sha256.target
+    refused 'this host refuses the target' concatenates 256 identify sha256 --dhchap-ctrl-secret share/wrong.host
     touch share/end
     wait "$vm" || { cat kernel.log; fail 'the guest is not content'; }
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Workspaces whose crates are checked. The product is the first alone.
-const WORKSPACES: &[&str] = &["Cargo.toml", "fuzz/Cargo.toml", "lab/Cargo.toml"];
+/// Workspaces whose crates are checked: the product with its laboratory, and the fuzz targets.
+const WORKSPACES: &[&str] = &["Cargo.toml", "fuzz/Cargo.toml"];
 
 /// Licences that go together with ours, Apache-2.0.
 const LICENCES: &[&str] = &[
@@ -245,10 +245,14 @@ fn advisories(root: &Path) -> Result<()> {
     let database = database.or_else(|| home.map(|home| home.join("advisory-db")));
     let database = database.filter(|folder| folder.join("crates").is_dir());
     let has_audit = Command::new("cargo-audit").arg("--version").output().is_ok();
-    let Some(database) = database.filter(|_| has_audit) else {
+    if !has_audit {
+        println!("dependencies: advisories SKIPPED: cargo-audit is not installed");
+        return Ok(());
+    }
+    let Some(database) = database else {
         println!(
-            "dependencies: advisories SKIPPED: needs cargo-audit, and the database of \
-             https://github.com/rustsec/advisory-db in $ADVISORY_DB or ~/.cargo/advisory-db"
+            "dependencies: advisories SKIPPED: cargo-audit has no database; clone \
+             https://github.com/rustsec/advisory-db to ~/.cargo/advisory-db, or name its place in $ADVISORY_DB"
         );
         return Ok(());
     };

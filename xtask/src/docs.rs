@@ -59,8 +59,8 @@ fn unexplained(root: &Path) -> Result<Vec<String>> {
     let (manifest, page) = (read(&root.join("Cargo.toml"))?, read(&root.join(DEPENDENCIES))?);
     let (_, rest) = manifest.split_once("[workspace.dependencies]").unwrap_or_default();
     let ours = rest.split("\n[").next().unwrap_or_default();
-    let names = ours.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
-    let foreign = names.filter(|name| !name.starts_with("roadtrain-"));
+    let entries = ours.lines().filter_map(|line| line.split_once(" = "));
+    let foreign = entries.filter(|(_, what)| !what.contains("path = ")).map(|(name, _)| name);
     let unexplained = foreign.filter(|name| !page.contains(*name));
     Ok(unexplained.map(|name| format!("{DEPENDENCIES}: does not say what {name} is for")).collect())
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-wire", &[]),
     ("roadtrain-proto", &["wire"]),
-    ("roadtrain-sim", &["wire", "proto"]),
+    ("roadtrain-sim", &["wire", "proto", "tls"]),
     ("roadtrain-system", &["proto"]),
     ("roadtrain-store", &["wire", "proto", "system"]),
     ("roadtrain-tls", &["proto"]),
@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-front", &["wire", "proto", "engine"]),
     ("roadtrain", &["wire", "proto", "engine", "front"]),
     ("roadtrain-exercise", &["wire"]),
+    ("roadtrain-lab", &["wire", "proto", "store", "engine", "front"]),
     ("xtask", &[]),
 ];
 

@@ -6,6 +6,8 @@ mod capture;
 mod conformance;
 mod dependencies;
 mod docs;
+#[path = "../../fuzz/src/inputs.rs"]
+mod inputs;
 mod instructions;
 mod layers;
 mod modules;
@@ -24,7 +26,7 @@ const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dep
   docs         check that links and paths in the documents lead somewhere, and the length of lines
   dependencies check licences, origin and C code of all crates, and known faults if cargo-audit has its database
   instructions count what a request costs under callgrind, against xtask/instructions.txt (--write: into it)
-  seeds        write the fuzz targets' first inputs, cut from the recordings in tests/traces, to fuzz/corpus";
+  seeds        write the fuzz targets' first inputs, most of them cut from the recordings in tests/traces, to fuzz/corpus";
 
 fn main() -> ExitCode {
     match run(std::env::args().nth(1).as_deref()) {

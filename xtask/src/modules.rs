@@ -12,7 +12,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/proto/src",
         &[
-            "time error caravan framing view manifest security",
+            "time costs error caravan framing view manifest security",
             "policy",
             "host/slots host/qpair target/state target/qpair",
             "ether",
@@ -23,11 +23,11 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/engine/src",
         &[
-            "digest spin stats pulse stream platform transports",
+            "digest spin stats pulse stream platform transports sources",
             "tuning",
-            "shared_core gather connection | ether",
+            "shared_core gather connection handshakes clients | ether",
             "host/api host/counters host/stopping host/link/error host/view \
-             | target/health target/tickets target/listeners target/flushes target/powers target/sources target/error",
+             | target/health target/tickets target/listeners target/flushes target/powers target/error",
             "host/name host/address host/ether/address host/config host/error \
              | target/open_store target/namespace target/tasks target/export",
             "host/requests host/link host/lane host/ether \

@@ -1,6 +1,7 @@
-//! First inputs of the fuzz targets, cut from the recordings.
+//! First inputs of the fuzz targets: cut from the recordings, and those that they are checked with.
 
 use crate::capture::{self, Recorded};
+use crate::inputs;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,6 +21,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         written += write_authentications(&corpus, &name, &pdus)?;
     }
     written += write_nbd(&corpus)?;
+    written += write_fixed(&corpus)?;
     println!("seeds: {written} files in {}", corpus.display());
     Ok(())
 }
@@ -70,10 +72,9 @@ fn write_streams(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> 
     Ok(streams.len())
 }
 
-/// The messages of an authentication that each end received on one connection, in one file: the target's own octets
-/// (role, T_ID), then each message with its length. The controller is asked for its answer after each.
+/// The messages of an authentication that each end received on one connection, in one file: a plan with the T_ID of the
+/// recording, and the messages as somebody's who makes them up.
 fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result<usize> {
-    const RECEIVES: u16 = 1 << 15;
     let mut sessions: BTreeMap<(usize, bool), Vec<u8>> = BTreeMap::new();
     let mut asked = BTreeSet::new();
     for pdu in pdus {
@@ -93,15 +94,28 @@ fn write_authentications(corpus: &Path, name: &str, pdus: &[Recorded]) -> Result
         let end = message.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
         let message = &message[..end.max(16).min(message.len())];
         let session = sessions.entry((pdu.connection, pdu.from_host));
-        let role = u8::from(!pdu.from_host);
-        let session = session.or_insert_with(|| vec![role, message[4], message[5]]);
-        session.extend((message.len() as u16 | RECEIVES).to_le_bytes());
-        session.extend_from_slice(message);
+        let t_id = u16::from_le_bytes([message[4], message[5]]);
+        let plan = || inputs::auth_plan(inputs::GROUP | inputs::BOTH, 0, t_id).to_vec();
+        let receiver = if pdu.from_host { inputs::TARGET } else { 0 };
+        session.or_insert_with(plan).extend(inputs::make_up(receiver, message));
     }
     for ((connection, from_host), octets) in &sessions {
         save(corpus, "auth", &format!("{name}-{connection}-{from_host}"), octets)?;
     }
     Ok(sessions.len())
+}
+
+/// What the targets with somebody between two ends also run before anything else.
+fn write_fixed(corpus: &Path) -> Result<usize> {
+    let targets = [("auth", inputs::auth()), ("tls", inputs::tls()), ("sealed", inputs::sealed())];
+    let mut written = 0;
+    for (target, inputs) in targets {
+        for (name, octets, _) in &inputs {
+            save(corpus, target, name, octets)?;
+            written += 1;
+        }
+    }
+    Ok(written)
 }
 
 /// An NBD client from its flags to DISC: structured replies, a meta context, GO and a request of each kind.

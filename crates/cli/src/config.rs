@@ -1,5 +1,7 @@
 //! What `serve` exports: from flags or from a TOML file, in one shape.
 
+mod policy;
+
 use crate::addresses::Addresses;
 use crate::args::{
     EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, TlsAt, TlsMode,
@@ -243,17 +245,14 @@ impl ServeConfig {
     /// Settings that a reload cannot change, compared.
     #[must_use]
     pub fn needs_restart(&self, new: &ServeConfig) -> bool {
-        let modes = (self.tls_modes(), new.tls_modes());
-        let changes =
-            |(at, mode): (&(String, u16), &TlsMode)| modes.1.get(at).is_some_and(|m| m != mode);
         let fixed = |c: &ServeConfig| {
             let (address, subsystems, hosts) = (Addresses::default(), Vec::new(), Vec::new());
             let authentication = AuthenticationSpec::default();
-            let tls = Some(TlsSpec { mode: c.tls_mode(), ..TlsSpec::default() });
+            let tls = None;
             let c = ServeConfig { listeners: Vec::new(), ..c.clone() };
             ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c }
         };
-        fixed(self) != fixed(new) || modes.0.iter().any(changes)
+        fixed(self) != fixed(new)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -269,6 +268,12 @@ impl ServeConfig {
         authentication::check(&self.authentication, &self.hosts)?;
         self.tls.as_ref().map_or(Ok(()), TlsSpec::check)?;
         self.check_policy()?;
+        if self.requires_seal() && self.hosts.iter().all(|host| host.dhchap_key.is_none()) {
+            return Err(
+                "[ether]: seal required without a key lets nobody in: add a host with a dhchap_key"
+                    .into(),
+            );
+        }
         if self.tls_mode() == TlsMode::Required && self.ether.is_some() {
             return Err(
                 "tls: there is no TLS over Ethernet, so it cannot be required beside it".into()
@@ -306,8 +311,12 @@ impl ServeConfig {
         let ether =
             self.ether.as_ref().map(|ether| ether.frames.listen(ether.interfaces.0.clone()));
         let (tls, tls_at) = (self.tls.as_ref().filter(|_| self.uses_tls()), self.tls_at()?);
+        let tls = tls.map(|tls| tls.config(tls_at)).transpose()?;
+        if let Some(tls) = &tls {
+            self.check_keys(&tls.keys).map_err(Failure::usage)?;
+        }
         Ok(ServerConfig {
-            tls: tls.map(|tls| tls.config(tls_at)).transpose()?,
+            tls,
             ether: ether.transpose().map_err(Failure::usage)?,
             authentication: self.authentication()?,
             limits: Limits {
@@ -349,11 +358,18 @@ impl ServeConfig {
         let of = |is_so: fn(&SubsystemSpec) -> bool| {
             self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
         };
+        let read = self.authentication.read(&self.hosts)?;
         Ok(Authentication {
+            required: read.required || self.requires_seal(),
             required_at: of(|subsystem| subsystem.require_auth),
             tls_at: of(|subsystem| subsystem.require_tls),
-            ..self.authentication.read(&self.hosts)?
+            ..read
         })
+    }
+
+    /// Whether frames have to be sealed: then hosts have to authenticate.
+    fn requires_seal(&self) -> bool {
+        self.ether.as_ref().is_some_and(|ether| ether.frames.requires_seal())
     }
 
     /// Whether some listener has TLS.
@@ -382,48 +398,6 @@ impl ServeConfig {
             Ok((resolve(&one.address, one.port.unwrap_or(self.port))?, tls.into()))
         };
         own.map(at).collect()
-    }
-
-    /// "Any host" and "secure" exclude each other: who is to prove something has a key.
-    fn check_policy(&self) -> Result<(), String> {
-        let tls_keys = self.tls.as_ref().map(|tls| &tls.keys);
-        let has_tls_key = |host: &str| tls_keys.is_some_and(|keys| keys.contains_key(host));
-        let requires_tls = self.subsystems.iter().any(|subsystem| subsystem.require_tls);
-        if self.uses_tls() && tls_keys.is_none_or(BTreeMap::is_empty) {
-            return Err(
-                "tls: name the hosts and their keys: --tls-key HOSTNQN=FILE, [tls.keys]".into()
-            );
-        }
-        if requires_tls && !self.uses_tls() {
-            return Err("require_tls: no listener has TLS, so nobody could connect".into());
-        }
-        let has_key =
-            |host: &str| self.hosts.iter().any(|one| one.nqn == host && one.dhchap_key.is_some());
-        if self.subsystems.iter().any(|s| s.require_auth)
-            && !self.hosts.iter().any(|h| has_key(&h.nqn))
-        {
-            return Err(
-                "require_auth without a key lets nobody in: add a host with a dhchap_key".into()
-            );
-        }
-        let is_secure_only =
-            self.ether.is_none() && self.tls_modes().values().all(|m| *m == TlsMode::Required);
-        for subsystem in &self.subsystems {
-            let by_key = self.authentication.required || subsystem.require_auth;
-            let by_tls = is_secure_only || subsystem.require_tls;
-            for host in subsystem.allow_hosts.iter().flatten() {
-                let lacks = match host {
-                    host if by_key && !has_key(host) => "for authentication (dhchap_key)",
-                    host if by_tls && !has_tls_key(host) => "for TLS (tls.keys)",
-                    _ => continue,
-                };
-                let nqn = &subsystem.nqn;
-                return Err(format!(
-                    "subsystem {nqn}: it is secured, and host {host}, which may use it, has no key {lacks}"
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// Whether connections over TCP are secured.
@@ -728,6 +702,7 @@ mod tests {
     /// Who is to prove something has a key, and each listener may ask for something else.
     #[test]
     fn any_host_and_secure_exclude_each_other() {
+        const KEY: &str = "[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
         const KEYS: &str = "[tls.keys]\n\"nqn.x:h\" = \"h.tls\"\n[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
         let file = |listeners: &str, subsystem: &str, keys: &str| {
             let text =
@@ -737,6 +712,7 @@ mod tests {
         let plain = "[[listener]]\naddress = \"127.0.0.1\"\n";
         let secure = "[[listener]]\naddress = \"127.0.0.2\"\nport = 4421\ntls = \"required\"\n";
         let both = &format!("{plain}{secure}");
+        let allowed = &secure.replace("required", "allowed");
         for (listeners, subsystem, keys, wrong) in [
             (secure, "", "", Some("name the hosts and their keys")),
             (both, "require_auth = true", "", Some("name the hosts and their keys")),
@@ -762,6 +738,17 @@ mod tests {
                 None,
             ),
             (secure, "", KEYS, None),
+            // Its key for authentication makes one for TLS where plain connections are taken, too.
+            (allowed, "require_tls = true\nallow_hosts = [\"nqn.x:h\"]", KEY, None),
+            (secure, "", "[tls]\nkeyring = \".nvme\"\n", None),
+            (allowed, "", "", Some("name the hosts and their keys")),
+            (secure, "", KEY, Some("name the hosts and their keys")),
+            (
+                allowed,
+                "require_tls = true\nallow_hosts = [\"nqn.x:g\"]",
+                KEY,
+                Some("no key for TLS"),
+            ),
         ] {
             let parsed = file(listeners, subsystem, keys);
             match wrong {
@@ -784,7 +771,7 @@ mod tests {
         let at = flags.unwrap().tls_at().unwrap();
         assert_eq!(at, [("[::1]:4420".parse().unwrap(), TlsUse::Off)].into());
         let other = |tls| file(&secure.replace("required", tls), "", KEYS).unwrap();
-        assert!(other("required").needs_restart(&other("allowed")));
+        assert!(!other("required").needs_restart(&other("allowed")));
     }
 
     #[test]

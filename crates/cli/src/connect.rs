@@ -3,9 +3,11 @@
 use crate::args::{ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Transport, WaitArgs};
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
-use crate::keys::authentication;
+use crate::keys::{authentication, keyring};
 use crate::tls;
-use roadtrain_engine::host::{Address, EtherAddress, HostConfig, HostError, HostTls, TargetName};
+use roadtrain_engine::host::{
+    Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
+};
 use roadtrain_wire::pdu::Digests;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -74,6 +76,10 @@ fn address(portal: &Portal) -> Outcome<Address> {
 /// # Errors
 /// Options that make no sense.
 pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+    if portal.ether.requires_seal() && connect.keys.dhchap_secret.is_none() {
+        let text = "--seal required needs --dhchap-secret, the key of this host";
+        return Err(Failure::usage(text));
+    }
     config_at(address(portal)?, nqn, connect)
 }
 
@@ -89,19 +95,9 @@ pub(crate) fn config_at(
     check_nqn(nqn).map_err(Failure::usage)?;
     let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())?;
     let address = address.into();
-    let tls = match (&connect.tls_key, &address) {
-        _ if !connect.tls => None,
-        (None, _) => {
-            return Err(Failure::usage("--tls needs --tls-key FILE, the key of this host"));
-        }
-        (_, Address::Ether(_)) => {
-            return Err(Failure::usage("--tls: there is no TLS over Ethernet"));
-        }
-        (Some(file), _) => Some(HostTls::new(tls::key("--tls-key", file)?)),
-    };
     Ok(HostConfig {
         keys: authentication::of_host(&connect.keys)?,
-        tls,
+        tls: tls(connect, &address, (&host.nqn, nqn))?,
         digests: Digests { header: connect.hdgst, data: connect.ddgst },
         keep_alive: connect.keep_alive_tmo,
         connect_timeout: connect.connect_timeout,
@@ -110,6 +106,41 @@ pub(crate) fn config_at(
         io_timeout: Some(connect.io_timeout).filter(|timeout| !timeout.is_zero()),
         ..HostConfig::new(address, nqn, &host.nqn, host.id)
     })
+}
+
+/// How connections are secured, if they are.
+fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome<Option<HostTls>> {
+    let option = if connect.concat { "--concat" } else { "--tls" };
+    match (connect.tls || connect.concat, address, &connect.tls_key) {
+        (false, ..) => Ok(None),
+        (_, Address::Ether(_), _) => {
+            Err(Failure::usage(format!("{option}: there is no TLS over Ethernet")))
+        }
+        _ if connect.concat && connect.keys.dhchap_secret.is_none() => {
+            Err(Failure::usage("--concat needs --dhchap-secret FILE, the key of this host"))
+        }
+        _ if connect.concat => Ok(Some(HostTls::concatenated())),
+        (_, _, Some(file)) => {
+            Ok(Some(HostTls::new(HostKey::Configured(tls::key("--tls-key", file)?))))
+        }
+        (_, _, None) => {
+            let (keyring, identity) = (&connect.keyring, connect.tls_key_identity.as_deref());
+            let psk = match keyring {
+                Some(keyring) => keyring::psk(keyring, identity, names)?,
+                None => keyring::psk(keyring::DEFAULT, identity, names)
+                    .map_err(|failure| needs_key(&failure, names.1))?,
+            };
+            Ok(Some(HostTls::new(HostKey::Derived(psk))))
+        }
+    }
+}
+
+/// No key was named, and there is none where it is looked for then.
+fn needs_key(failure: &Failure, subnqn: &str) -> Failure {
+    Failure::connect(format!(
+        "this host does not connect to {subnqn}: --tls needs --tls-key FILE, the key of this host, or --keyring ({})",
+        failure.message
+    ))
 }
 
 /// Adds lanes to a configuration.
@@ -125,6 +156,7 @@ pub(crate) fn with_lanes(
         cores: lanes.cores.clone().unwrap_or_default().0,
         placement: lanes.placement.into(),
         queue_entries: lanes.queue_size,
+        express: !lanes.no_express,
         policy: policy.config(),
         waiting: wait.waiting(),
         ..config

@@ -144,7 +144,7 @@ fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
 fn identified(config: HostConfig) -> Outcome<Identified> {
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let mut admin = Admin::connect_patiently(&config)?;
-    let info = admin.information(1);
+    let info = admin.information(1, 0);
     admin.shut_down(config.timeout);
     Ok(Identified::new(&info?))
 }

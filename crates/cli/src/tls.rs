@@ -3,7 +3,7 @@
 use crate::args::{SecurityArgs, TlsMode};
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
-use crate::keys::file;
+use crate::keys::{file, keyring};
 use roadtrain_engine::target::{TlsConfig, TlsUse};
 use roadtrain_proto::security::{TlsKey, TlsKeys};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ use std::net::SocketAddr;
 pub struct TlsSpec {
     /// Whether they are.
     pub mode: TlsMode,
+    /// A keyring of the kernel, or a file like one, with keys of other hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keyring: Option<String>,
     /// Files with the keys of the hosts that are let in, by their NQN.
     pub keys: BTreeMap<String, String>,
 }
@@ -35,13 +38,18 @@ impl TlsSpec {
             }
         }
         let is_somewhere = args.tls_at.iter().any(|at| at.tls != TlsMode::Off);
-        match (args.tls, keys.is_empty()) {
-            (mode, _) if is_somewhere => Ok(Some(TlsSpec { mode, keys })),
-            (TlsMode::Off, true) => Ok(None),
-            (TlsMode::Off, false) => {
-                Err("--tls-key needs --tls required, --tls allowed or --tls-at".into())
+        let (mode, keyring) = (args.tls, args.keyring.clone());
+        let unused = match (keys.is_empty(), &keyring) {
+            (false, _) => Some("--tls-key"),
+            (_, Some(_)) => Some("--keyring"),
+            (true, None) => None,
+        };
+        match (mode, unused) {
+            (TlsMode::Off, None) if !is_somewhere => Ok(None),
+            (TlsMode::Off, Some(option)) if !is_somewhere => {
+                Err(format!("{option} needs --tls required, --tls allowed or --tls-at"))
             }
-            (mode, _) => Ok(Some(TlsSpec { mode, keys })),
+            _ => Ok(Some(TlsSpec { mode, keyring, keys })),
         }
     }
 
@@ -52,10 +60,12 @@ impl TlsSpec {
     /// With the keys that are in the files now.
     ///
     /// # Errors
-    /// A file that cannot be read, or has no key.
+    /// A file or keyring that cannot be read, or has no key.
     pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> Outcome<TlsConfig> {
         let named = |(host, file): (&String, &String)| Ok((host.clone(), keys("--tls-key", file)?));
-        let keys = TlsKeys(self.keys.iter().map(named).collect::<Outcome<_>>()?);
+        let configured = self.keys.iter().map(named).collect::<Outcome<_>>()?;
+        let keyring = self.keyring.as_deref().map(keyring::read).transpose()?.unwrap_or_default();
+        let keys = TlsKeys { configured, keyring };
         Ok(TlsConfig { tls: self.mode.into(), at, keys })
     }
 }

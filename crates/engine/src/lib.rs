@@ -39,11 +39,13 @@
 // What only Ethernet uses is checked for use where it is built.
 #![cfg_attr(not(feature = "ether"), allow(dead_code))]
 
+pub mod clients;
 mod connection;
 mod digest;
 #[cfg(feature = "ether")]
 pub mod ether;
 mod gather;
+mod handshakes;
 pub mod host;
 #[cfg(test)]
 mod per_io;
@@ -54,6 +56,7 @@ mod shared_core;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
+mod sources;
 pub mod spin;
 pub mod stats;
 mod stream;
@@ -63,5 +66,5 @@ pub mod tuning;
 
 /// Where blocks are kept.
 pub use roadtrain_store as store;
-pub use roadtrain_system::{buffer, clock, mailbox, memory, ring};
+pub use roadtrain_system::{buffer, clock, keyring, mailbox, memory, ring};
 use roadtrain_system::{machine, random};

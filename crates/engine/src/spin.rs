@@ -3,16 +3,16 @@
 //! | file | purpose |
 //! |---|---|
 //! | `adaptive` | the default: each wait's decision, from what the other two say |
-//! | `cost` | what a sleep costs, which bounds every spin |
 //! | `budget` | what spinning may still cost, beside what it has saved |
 //! | `trials` | whether spinning saves CPU time, by doing both |
 //! | `contention` | whether other threads want the core |
 //! | `meter` | what was learnt, for other threads to read |
+//!
+//! What a sleep costs, which bounds every spin, is a figure of [`roadtrain_proto::costs`].
 
 mod adaptive;
 mod budget;
 mod contention;
-mod cost;
 mod meter;
 mod trials;
 

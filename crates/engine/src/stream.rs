@@ -8,6 +8,7 @@ mod kernel_tls;
 mod tls;
 
 use kernel_tls::KernelTls;
+pub use roadtrain_tls::Incoming;
 use roadtrain_tls::Keys;
 use rustix::buffer::Buffer;
 use rustix::io::Errno;
@@ -22,17 +23,6 @@ use tls::TlsStream;
 /// Octets read at once, and in all, of what a peer had sent before its connection ended.
 const DISCARD_BYTES: usize = 64 << 10;
 const DISCARD_CALLS_MAX: u32 = 256;
-
-/// What a receive call brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Incoming {
-    /// So many octets.
-    Octets(usize),
-    /// Nothing now.
-    Nothing,
-    /// The peer has ended its half.
-    Closed,
-}
 
 /// A connected stream.
 pub(crate) enum Stream {
@@ -86,7 +76,7 @@ impl Stream {
     ///
     /// # Safety
     /// They name writable memory that nothing else uses meanwhile.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn receive(&mut self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
         // SAFETY: the places are writable by this function's contract.
         unsafe {
@@ -117,7 +107,7 @@ impl Stream {
     ///
     /// # Safety
     /// They name readable memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn send(&mut self, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
         // SAFETY: the pieces are readable by this function's contract.
         unsafe {
@@ -133,6 +123,14 @@ impl Stream {
                 }
                 Stream::Tls(tls) => tls.send(pieces),
             }
+        }
+    }
+
+    /// Whether some of what calls of [`Stream::send`] have taken waits for room.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Stream::Plain(_) | Stream::KernelTls(_) => false,
+            Stream::Tls(tls) => tls.has_unsent(),
         }
     }
 
@@ -168,6 +166,11 @@ impl Stream {
             Stream::KernelTls(tls) => tls.close_notify(),
             Stream::Tls(tls) => tls.close_notify(),
         }
+        self.end_half();
+    }
+
+    /// The same without a word of TLS.
+    pub(crate) fn end_half(&self) {
         // SAFETY: plain system call on our own descriptor.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
         let mut unwanted = Vec::new();

@@ -46,6 +46,12 @@ pub const CONGESTION_CONTROL: &str = "cubic";
 /// How nice threads are that compute for long, as nice(1) counts.
 const NICENESS: i32 = 10;
 
+/// For how long at once such a thread would like to have a core, in nanoseconds; the most that Linux takes.
+///
+/// Its scheduler lets a thread that wakes go before one with a longer slice (since 6.12). With the usual slice a
+/// reactor that wakes beside one that computes waits for up to 3 ms, with this one for 0.1 ms (99.9 %).
+const SLICE_NS: u64 = 100_000_000;
+
 /// Sets up an established TCP connection (or a listener whose connections inherit it) for data.
 ///
 /// No Nagle delay (with it: 34 k IOPS instead of a million) and [`CONGESTION_CONTROL`] where the
@@ -101,9 +107,32 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
 }
 
 /// Lets reactors go first from now on: this thread, and it alone on Linux, computes for long. Without it the thread
-/// would be as eager as they are.
+/// would be as eager as they are. Where it has a lower rank already it keeps that.
 pub(crate) fn give_way() {
-    let _ = rustix::process::setpriority_process(None, NICENESS);
+    let mut attributes = scheduling();
+    if attributes.sched_policy == libc::SCHED_IDLE as u32 {
+        return;
+    }
+    attributes.sched_policy = libc::SCHED_BATCH as u32;
+    attributes.sched_nice = attributes.sched_nice.max(NICENESS);
+    attributes.sched_runtime = SLICE_NS;
+    // SAFETY: the call reads `attributes`, whose size they hold; 0 is the calling thread.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if set != 0 {
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+    }
+}
+
+/// How the calling thread is scheduled.
+fn scheduling() -> libc::sched_attr {
+    // SAFETY: all zeroes are a valid value, and the call fills it, to the size that it is told.
+    unsafe {
+        let mut attributes: libc::sched_attr = mem::zeroed();
+        let size = mem::size_of::<libc::sched_attr>();
+        attributes.size = size as u32;
+        libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0);
+        attributes
+    }
 }
 
 /// Makes the calling thread's timers exact. Otherwise the kernel may be 50 us late to save wake-ups
@@ -214,6 +243,24 @@ mod tests {
             assert!(socket.keepalive().expect("an option of sockets"));
         }
         watch_peer(&listener, Duration::MAX / 2, Duration::MAX / 2).expect("as long as can be");
+    }
+
+    #[test]
+    fn a_thread_gives_way() {
+        std::thread::spawn(|| {
+            give_way();
+            let now = scheduling();
+            assert_eq!((now.sched_policy, now.sched_nice), (libc::SCHED_BATCH as u32, NICENESS));
+            // SAFETY: all zeroes are a valid value.
+            let idle = unsafe { mem::zeroed::<libc::sched_param>() };
+            // SAFETY: the call reads `idle`; 0 is the calling thread.
+            let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle) };
+            assert_eq!(set, 0);
+            give_way();
+            assert_eq!(scheduling().sched_policy, libc::SCHED_IDLE as u32);
+        })
+        .join()
+        .expect("no panic");
     }
 
     #[test]

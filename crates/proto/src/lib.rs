@@ -49,6 +49,7 @@
 )]
 
 pub mod caravan;
+pub mod costs;
 pub mod error;
 pub mod ether;
 pub mod framing;

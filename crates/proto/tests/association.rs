@@ -5,8 +5,8 @@ use roadtrain_proto::host::association::{Action, Association, Config, PathId, Re
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::security::Secret;
 use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::target::{
     NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig, Target, TargetConfig,
     TargetEvent,
@@ -68,6 +68,7 @@ impl Harness {
     fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             wants: Wants {
+                concatenates: false,
                 subsystem_nqn: NQN.into(),
                 host_nqn: "nqn.2026-11.test:host".into(),
                 host_id: [7; 16],
@@ -77,8 +78,10 @@ impl Harness {
                 class: Class::Normal,
                 sq_flow_control: false,
                 keys: Keys::default(),
+                seals: SealUse::Off,
             },
             lanes: LANES,
+            expresses: 2,
             reconnect_delay: FIRST,
             reconnect_delay_max: LONGEST,
             controller_loss_timeout: Some(LOSS),
@@ -126,6 +129,7 @@ impl Harness {
                 let random = Answer::Random(Secret::new(&vec![7; bytes]));
                 self.association.answer(self.now, PATH, Ok(random));
             }
+            Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("nobody is to"),
             Action::Ask { ask: Ask::Compute(work), .. } => {
                 work.compute();
                 self.association.answer(self.now, PATH, Ok(Answer::Computed));
@@ -151,6 +155,13 @@ impl Harness {
                 };
                 self.log.push(format!("reset ({why}), was live: {was_live}"));
                 self.association.reset(self.now, PATH);
+            }
+            Action::AttachExpress { lane, number, may_close, .. } => {
+                self.log.push(format!("express {number} of lane {lane}, closes {may_close}"));
+            }
+            Action::RefuseExpress { lane, why, .. } => {
+                let why = why.map(|failure| failure.to_string());
+                self.log.push(format!("no express of lane {lane}: {why:?}"));
             }
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::Finish => self.log.push("finish".into()),
@@ -581,4 +592,92 @@ fn failures_say_what_has_failed() {
     let status = Status::CONNECT_CONTROLLER_BUSY;
     let refused: Failure<&str> = Failure::Refused { qid: 0, status };
     assert_eq!(refused.to_string(), format!("Connect of queue 0 refused: {status}"));
+}
+
+// ---- Express connections ----
+
+fn lines(log: &[String]) -> Vec<&str> {
+    log.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn a_lane_gets_an_express_connection_while_the_others_work() {
+    let mut harness = Harness::live(|_| {});
+    harness.association.want_express(PATH, 1);
+    assert!(!harness.association.is_idle());
+    let log = harness.act();
+    assert_eq!(lines(&log), ["open 4", "Connect 4", "express 3 of lane 1, closes true"]);
+    harness.association.want_express(PATH, 1);
+    assert_eq!(lines(&harness.act()), ["no express of lane 1: None"], "it has one");
+    harness.association.want_express(PATH, 2);
+    let log = harness.act();
+    assert_eq!(lines(&log), ["open 5", "Connect 5", "express 4 of lane 2, closes true"]);
+    harness.association.want_express(PATH, 0);
+    assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "there are two at most");
+    let target = harness.target.as_mut().expect("it is there");
+    target.disconnect(harness.cntlid, 4);
+    harness.association.express_closed(PATH, 0, 3); // of another time
+    harness.association.want_express(PATH, 0);
+    assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "lane 1 has it");
+    harness.association.express_closed(PATH, 1, 3);
+    harness.association.want_express(PATH, 0);
+    assert_eq!(harness.act().last().map(String::as_str), Some("express 3 of lane 0, closes true"));
+}
+
+#[test]
+fn a_controller_without_queues_to_spare_gets_no_express_connection() {
+    let mut harness = Harness::live(|config| config.expresses = 0);
+    harness.association.want_express(PATH, 0);
+    assert_eq!(lines(&harness.act()), ["no express of lane 0: None"]);
+    assert!(harness.association.is_live() && harness.association.is_idle());
+}
+
+#[test]
+fn an_express_connection_that_cannot_be_made_harms_nobody() {
+    let mut harness = Harness::live(|_| {});
+    let target = harness.target.take();
+    harness.association.want_express(PATH, 0);
+    let log = harness.act();
+    let refusal = "no express of lane 0: Some(\"no connection: refused\")";
+    assert_eq!(lines(&log), ["open 4", refusal]);
+    assert!(harness.association.is_live());
+    harness.target = target;
+    // The target still knows a queue of that number: it refuses.
+    harness.association.want_express(PATH, 0);
+    harness.act();
+    harness.association.express_closed(PATH, 0, 3);
+    harness.association.want_express(PATH, 0);
+    let log = harness.act();
+    assert!(log.last().is_some_and(|line| line.contains("Connect of queue 4 refused")), "{log:?}");
+    assert!(harness.association.is_live());
+}
+
+#[test]
+fn an_express_connection_without_an_answer_harms_nobody() {
+    let mut harness = Harness::live(|config| config.wants.keep_alive = Duration::ZERO);
+    harness.association.want_express(PATH, 0);
+    let action = harness.association.poll(harness.now);
+    assert!(matches!(action, Some(Action::Ask { ask: Ask::Open { qid: 4, lane: 0, .. }, .. })));
+    let log = harness.act_when_due();
+    let refusal = "no express of lane 0: Some(\"connection: no answer in time\")";
+    assert_eq!(lines(&log), [refusal]);
+    assert!(harness.association.is_live());
+    harness.association.answer(harness.now, PATH, Err("late"));
+    harness.association.want_express(PATH, 0);
+    assert_eq!(lines(&harness.act())[..2], ["open 4", "Connect 4"]);
+}
+
+#[test]
+fn express_connections_are_lost_with_the_others() {
+    let mut harness = Harness::live(|_| {});
+    harness.association.want_express(PATH, 0);
+    harness.act();
+    harness.association.want_express(PATH, 1);
+    harness.association.lane_lost(harness.now, PATH, 3, "reset");
+    assert_eq!(harness.act()[0], "reset (lane 3: reset), was live: true");
+    let log = harness.act_when_due();
+    assert!(!log.iter().any(|line| line.contains("express")), "what was wanted is forgotten");
+    assert!(harness.association.is_live());
+    harness.association.want_express(PATH, 0);
+    assert_eq!(harness.act()[0], "open 4", "its number is free again");
 }

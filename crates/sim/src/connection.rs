@@ -3,6 +3,7 @@
 use crate::network::{Arrival, ConnId, End, Lost, Network};
 use crate::plan::Plan;
 use crate::transport::{Event, Hold, TargetEnd};
+use crate::wire::Wire;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{Data, Payload};
@@ -12,6 +13,7 @@ use roadtrain_wire::status::Status;
 
 /// The target's end of a connection.
 pub struct Connection {
+    wire: Wire,
     qpair: Qpair,
     /// Received, and not looked at.
     input: Vec<u8>,
@@ -27,8 +29,9 @@ pub struct Connection {
 impl Connection {
     /// Just accepted; with `placed` data goes straight into its place.
     #[must_use]
-    pub fn new(plan: &Plan, placed: bool) -> Self {
+    pub fn new(plan: &Plan, id: ConnId, placed: bool) -> Self {
         Connection {
+            wire: Wire::new(plan, id, End::Target),
             qpair: Qpair::new(plan.target),
             input: Vec::new(),
             offered: Vec::new(),
@@ -60,9 +63,9 @@ impl Connection {
 impl TargetEnd for Connection {
     type Network = Network;
 
-    fn take(&mut self, _now: Instant, arrival: Arrival, _hold: &mut Hold<'_>) -> Result<(), Lost> {
+    fn take(&mut self, now: Instant, arrival: Arrival, _hold: &mut Hold<'_>) -> Result<(), Lost> {
         let Arrival::Octets(octets) = arrival else { return Err(Lost) };
-        self.input.extend(octets);
+        self.input.extend(self.wire.receive(now, octets));
         Ok(())
     }
 
@@ -96,11 +99,11 @@ impl TargetEnd for Connection {
         }
     }
 
-    fn end_turn(&mut self, now: Instant, id: ConnId, network: &mut Network, hold: &mut Hold<'_>) {
+    fn end_turn(&mut self, now: Instant, _: ConnId, network: &mut Network, hold: &mut Hold<'_>) {
         self.qpair.batcher().expire(now);
         self.qpair.batcher().drained(now);
         loop {
-            let sent = network.send(now, id, End::Target, &self.outbox);
+            let sent = self.wire.send(now, network, &self.outbox);
             self.outbox.drain(..sent);
             if !self.outbox.is_empty() {
                 return;
@@ -132,11 +135,15 @@ impl TargetEnd for Connection {
         if orderly {
             self.end_turn(now, id, network, hold);
         }
-        network.close(now, id, End::Target, orderly);
+        self.wire.close(now, network, orderly);
     }
 
     fn is_blocked(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.is_empty() || self.wire.is_blocked()
+    }
+
+    fn ends(&mut self) -> bool {
+        self.wire.ends()
     }
 
     fn deadline(&mut self) -> Option<Instant> {

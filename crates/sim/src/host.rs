@@ -1,6 +1,7 @@
 //! The simulated host: an association and its lanes over the simulated network. What is to be done and when is decided
 //! by `roadtrain_proto::host`; here it is done.
 
+mod express;
 mod lane;
 
 use crate::load::Load;
@@ -11,6 +12,7 @@ use crate::transport::{HostEnd, Opening, Transport};
 use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
+use express::Express;
 use lane::Lane;
 use roadtrain_proto::host::association::{self, Action, Association, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
@@ -18,7 +20,7 @@ use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::security::Secret;
+use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
@@ -44,6 +46,12 @@ pub struct Past {
     pub kills: u64,
     /// Controllers that it has lost and had the target end.
     pub fenced: u64,
+    /// Express connections that were closed in order.
+    pub expresses: u64,
+    /// Express connections that were not to be had.
+    pub expresses_refused: u64,
+    /// Requests that took one.
+    pub expressed: u64,
 }
 
 impl AddAssign for Past {
@@ -55,6 +63,9 @@ impl AddAssign for Past {
         self.events += other.events;
         self.kills += other.kills;
         self.fenced += other.fenced;
+        self.expresses += other.expresses;
+        self.expresses_refused += other.expresses_refused;
+        self.expressed += other.expressed;
     }
 }
 
@@ -83,6 +94,8 @@ pub struct Host<T: Transport> {
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
     lanes: Vec<Lane<T::Host>>,
+    /// Their express connections.
+    expresses: Vec<Express<T::Host>>,
     /// Namespaces as the host knows them.
     pub namespaces: Vec<u32>,
     /// Counts.
@@ -102,6 +115,7 @@ impl<T: Transport> Host<T> {
             listening: None,
             lost: Vec::new(),
             lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
+            expresses: Vec::new(),
             plan: plan.clone(),
             rng,
             namespaces: Vec::new(),
@@ -112,7 +126,9 @@ impl<T: Transport> Host<T> {
     /// Its process dies: the kernel resets its connections, and nobody hears of its requests again. Another one begins
     /// at `until`.
     pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut Load, until: Instant) {
-        self.lanes.iter_mut().filter_map(|l| l.link.take()).for_each(|mut l| l.kill(now, network));
+        let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
+        let lanes = self.lanes.iter_mut().chain(expresses);
+        lanes.filter_map(|l| l.link.take()).for_each(|mut l| l.kill(now, network));
         let queues = std::mem::take(&mut self.queues);
         queues.into_values().for_each(|mut link| link.kill(now, network));
         network.forget(self.hostid);
@@ -143,6 +159,7 @@ impl<T: Transport> Host<T> {
             self.submit(now, number, load);
         }
         self.complete_failed(load)?;
+        self.review_expresses(now, network);
         self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
     }
@@ -189,12 +206,27 @@ impl<T: Transport> Host<T> {
                 self.association.lane_lost(now, PATH, number, Lost);
             }
         }
+        for at in (0..self.expresses.len()).rev() {
+            let Express { number, home, lane } = &mut self.expresses[at];
+            let (number, home) = (*number, *home);
+            let mut is_lost = lane.receive(now, network, load)?.is_err();
+            let mut overdue = Vec::new();
+            is_lost |= lane.check_overdue(now, |cid| overdue.push(cid));
+            self.past.aborts += overdue.len() as u64;
+            self.association.overdue(PATH, number, overdue);
+            if is_lost && self.lanes[home].express.is_closing() {
+                self.express_closed(now, network, at);
+            } else if is_lost {
+                lane.detach(now, network);
+                self.association.lane_lost(now, PATH, number, Lost);
+            }
+        }
         Ok(())
     }
 
     fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<Lost>) {
         match action {
-            Action::Ask { ask: Ask::Open { qid, entries }, .. } => {
+            Action::Ask { ask: Ask::Open { qid, entries, .. }, .. } => {
                 self.open(now, network, qid, entries);
             }
             Action::Ask { ask: Ask::Run { qid, command }, .. } => self.run(now, qid, command),
@@ -202,6 +234,11 @@ impl<T: Transport> Host<T> {
                 let octets: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
                 let random = Answer::Random(Secret::new(&octets));
                 self.association.answer(now, PATH, Ok(random));
+            }
+            Action::Ask { ask: Ask::Seal { qid, secret }, .. } => {
+                let link = self.queues.get_mut(&qid);
+                let sealed = link.map(|link| link.seal(&secret)).ok_or(Lost);
+                self.association.answer(now, PATH, sealed.map(|()| Answer::Sealed));
             }
             Action::Ask { ask: Ask::Compute(work), .. } => {
                 work.compute();
@@ -224,8 +261,17 @@ impl<T: Transport> Host<T> {
                     self.association.lane_lost(now, PATH, lane, Lost);
                 }
             }
+            Action::AttachExpress { lane, number, rules, stale, may_close, .. } => {
+                let what = (rules, stale, may_close);
+                self.attach_express(now, network, (lane, number), what);
+            }
+            Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
             Action::SetStale(stale) => {
-                self.lanes.iter_mut().for_each(|lane| lane.requests.set_stale(stale.clone()));
+                let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
+                self.lanes
+                    .iter_mut()
+                    .chain(expresses)
+                    .for_each(|lane| lane.requests.set_stale(stale.clone()));
             }
             Action::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
@@ -240,18 +286,24 @@ impl<T: Transport> Host<T> {
             Action::Fenced { fencing, .. } => {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
-            Action::Fail { lane } => {
-                self.past.surrenders += u64::from(lane.is_none());
-                for (number, of) in self.lanes.iter_mut().enumerate() {
-                    if lane.is_none_or(|lane| lane == number) {
-                        of.detach(now, network);
-                        of.requests.fail();
-                    }
-                }
-            }
+            Action::Fail { lane } => self.fail(now, network, lane),
             Action::Finish => {}
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
+            }
+        }
+    }
+
+    /// The requests of a lane or of all fail, and those of express connections likewise.
+    fn fail(&mut self, now: Instant, network: &mut T, lane: Option<usize>) {
+        self.past.surrenders += u64::from(lane.is_none());
+        let lanes = self.lanes.iter_mut().enumerate();
+        let expresses =
+            self.expresses.iter_mut().map(|express| (express.number, &mut express.lane));
+        for (number, of) in lanes.chain(expresses) {
+            if lane.is_none_or(|lane| lane == number) {
+                of.detach(now, network);
+                of.requests.fail();
             }
         }
     }
@@ -295,6 +347,7 @@ impl<T: Transport> Host<T> {
 
     fn end_connections(&mut self, now: Instant, network: &mut T, orderly: bool) {
         self.lanes.iter_mut().for_each(|lane| lane.detach(now, network));
+        self.lose_expresses(now, network);
         for mut link in std::mem::take(&mut self.queues).into_values() {
             link.close(now, network, orderly);
         }
@@ -304,7 +357,9 @@ impl<T: Transport> Host<T> {
 
     /// Requests that have failed without an answer.
     fn complete_failed(&mut self, load: &mut Load) -> Result<(), String> {
-        for Ended { request, status, .. } in self.lanes.iter_mut().flat_map(Lane::failed) {
+        let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
+        let lanes = self.lanes.iter_mut().chain(expresses);
+        for Ended { request, status, .. } in lanes.flat_map(Lane::failed) {
             load.complete(request.token, status, &request.buffer)?;
         }
         Ok(())
@@ -312,17 +367,18 @@ impl<T: Transport> Host<T> {
 
     /// New requests of a lane: one, or a burst, then a pause that makes up for it.
     fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
-        let lane = &mut self.lanes[number];
-        if now >= Instant(0) + self.plan.chaos || now < lane.next_at {
+        if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at {
             return;
         }
         let most = if self.rng.chance(70) { 1 } else { self.plan.depth as u64 };
         for _ in 0..self.rng.between(1, most) {
-            lane.next_at += self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
-            if lane.has_room(self.plan.depth) {
-                lane.requests.take(now, load.request(self.hostid[0]), lane.link.as_mut());
+            self.lanes[number].next_at +=
+                self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
+            if self.lanes[number].has_room() && self.outstanding(number) < self.plan.depth {
+                self.take(now, number, load);
             }
         }
+        let lane = &mut self.lanes[number];
         lane.next_at = lane.next_at.max(now + Duration::from_nanos(1));
     }
 
@@ -335,12 +391,14 @@ impl<T: Transport> Host<T> {
             next.into_iter().chain(lane.deadline())
         });
         let queues = self.queues.values_mut().filter_map(HostEnd::deadline);
-        lanes.chain(queues).chain(association).min()
+        let expresses = self.expresses.iter_mut().filter_map(|express| express.lane.deadline());
+        lanes.chain(expresses).chain(queues).chain(association).min()
     }
 
     /// Its ends of connections.
     pub fn links(&mut self) -> impl Iterator<Item = &mut T::Host> {
-        let lanes = self.lanes.iter_mut().filter_map(|lane| lane.link.as_mut());
+        let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
+        let lanes = self.lanes.iter_mut().chain(expresses).filter_map(|lane| lane.link.as_mut());
         lanes.chain(self.queues.values_mut())
     }
 
@@ -349,6 +407,7 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn is_settled(&self, namespaces: &[u32]) -> bool {
         self.lanes.iter().all(|lane| lane.link.is_some())
+            && self.expresses.is_empty() // which close when they are idle
             && self.association.is_idle()
             && self.listening.is_some()
             && self.namespaces == namespaces
@@ -370,15 +429,16 @@ impl<T: Transport> Host<T> {
     /// Commands that occupy slots, and requests that wait.
     #[must_use]
     pub fn held(&self) -> (u32, usize) {
-        let links = self.lanes.iter().filter_map(|lane| lane.link.as_ref());
-        let slots = links.map(Queue::in_flight).sum();
-        (slots, self.lanes.iter().map(Lane::waiting).sum())
+        let lanes = || self.lanes.iter().chain(self.expresses.iter().map(|express| &express.lane));
+        let slots = lanes().filter_map(|l| l.link.as_ref()).map(Queue::in_flight).sum();
+        (slots, lanes().map(Lane::waiting).sum())
     }
 }
 
 fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
     association::Config {
         wants: Wants {
+            concatenates: false,
             subsystem_nqn: NQN.into(),
             host_nqn: host_nqn(host_id),
             host_id,
@@ -388,8 +448,10 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
             class: Class::Normal,
             sq_flow_control: plan.sq_flow_control,
             keys: plan.keys(),
+            seals: if plan.ether.seals { SealUse::Required } else { SealUse::Off },
         },
         lanes: plan.lanes as u32,
+        expresses: plan.express_rules().map_or(0, |_| plan.lanes as u32),
         reconnect_delay: plan.reconnect_delay,
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,

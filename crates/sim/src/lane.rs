@@ -5,6 +5,7 @@ use crate::network::{Arrival, ConnId, Lost};
 use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::transport::{Event, Hold, TargetEnd};
+use roadtrain_proto::security::SealUse;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Request, Session, Settings};
 use roadtrain_proto::target::stability::Mark;
@@ -15,6 +16,7 @@ use roadtrain_wire::status::Status;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection.
 pub struct Lane<E> {
@@ -35,9 +37,10 @@ pub struct Lane<E> {
 impl<E: TargetEnd> Lane<E> {
     /// A connection just accepted.
     pub fn new(plan: &Plan, end: E) -> Self {
+        let seals = if plan.ether.seals { SealUse::Required } else { SealUse::Off };
         Lane {
             end,
-            session: Session::new(Settings::default()),
+            session: Session::new(Settings { seals, ..Settings::default() }),
             execution: Execution::default(),
             mark: None,
             namespaces: HashMap::new(),
@@ -61,6 +64,7 @@ impl<E: TargetEnd> Lane<E> {
     /// Executes one, powers included: its status, and whether the connection ends.
     pub fn authenticate(
         &mut self,
+        now: Instant,
         sqe: &Sqe,
         data: &[u8],
         page: &mut Vec<u8>,
@@ -77,8 +81,11 @@ impl<E: TargetEnd> Lane<E> {
                 Reaction::Wait => {}
             }
         };
-        // Hosts here do not begin again.
-        (status, self.session.authenticates(Instant(u64::MAX)))
+        if let Some(secret) = self.session.take_frame_secret() {
+            self.end.seal(&secret);
+        }
+        // Hosts here do not begin again, and nothing takes time.
+        (status, self.session.authenticates(now, Duration::MAX))
     }
 
     /// The namespaces of its subsystem are others.
@@ -130,6 +137,10 @@ impl<E: TargetEnd> Lane<E> {
             let admin = match event {
                 Event::Initialized => {
                     self.session.initialized();
+                    None
+                }
+                Event::Sealed => {
+                    self.session.sealed();
                     None
                 }
                 Event::Command(slot, sqe, payload) => {

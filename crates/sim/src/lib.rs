@@ -30,6 +30,7 @@ pub mod connection;
 pub mod disk;
 pub mod ether;
 pub mod execution;
+pub mod forger;
 pub mod history;
 pub mod host;
 pub mod lane;
@@ -39,8 +40,10 @@ pub mod network;
 pub mod plan;
 pub mod rng;
 pub mod scenario;
+pub mod secure;
 pub mod target;
 pub mod transport;
+pub mod wire;
 pub mod world;
 
 use network::Network;

@@ -2,7 +2,9 @@
 
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost, Network};
+use crate::plan::Plan;
 use crate::transport::{Completed, HostEnd};
+use crate::wire::Wire;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::manifest::Manifest;
@@ -12,8 +14,8 @@ use roadtrain_wire::sqe::Sqe;
 
 /// A connection.
 pub struct Link {
-    /// The connection.
-    pub conn: ConnId,
+    conn: ConnId,
+    wire: Wire,
     /// The queue pair.
     pub qpair: Qpair,
     inbox: Vec<u8>,
@@ -40,26 +42,25 @@ impl Queue<Request> for Link {
     }
 }
 
-/// How a host moves data.
-#[derive(Clone, Copy)]
-pub struct Handling {
-    /// Data is received straight into its place.
-    pub placed: bool,
-    /// Parts of a caravan.
-    pub caravan_parts: usize,
-}
-
 impl Link {
     /// Connects.
-    pub fn new(now: Instant, config: Config, network: &mut Network, handling: Handling) -> Self {
+    pub fn new(
+        now: Instant,
+        config: Config,
+        network: &mut Network,
+        plan: &Plan,
+        placed: bool,
+    ) -> Self {
+        let conn = network.connect(now);
         Link {
-            conn: network.connect(now),
+            conn,
+            wire: Wire::new(plan, conn, End::Host),
             qpair: Qpair::new(now, config),
             inbox: Vec::new(),
             outbox: Vec::new(),
             buffers: vec![Vec::new(); config.queue_entries.into()],
-            placed: handling.placed,
-            caravan_parts: handling.caravan_parts,
+            placed,
+            caravan_parts: plan.caravan_parts,
         }
     }
 
@@ -103,7 +104,7 @@ impl HostEnd for Link {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        self.qpair.batcher().deadline()
+        self.qpair.batcher().deadline().into_iter().chain(self.wire.deadline()).min()
     }
 
     fn run(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> Option<u16> {
@@ -124,6 +125,7 @@ impl HostEnd for Link {
     ) -> Result<(), Lost> {
         while let Some(arrival) = network.receive(now, self.conn, End::Host) {
             let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+            let octets = self.wire.receive(now, octets);
             let mut octets = &octets[..];
             while !octets.is_empty() {
                 let wanted = self.qpair.wanted().filter(|_| self.placed);
@@ -140,14 +142,14 @@ impl HostEnd for Link {
                 self.poll(now, completed)?;
             }
         }
-        Ok(())
+        if self.wire.ends() { Err(Lost) } else { Ok(()) }
     }
 
     fn end_turn(&mut self, now: Instant, network: &mut Network) {
         self.qpair.batcher().expire(now);
         self.qpair.batcher().drained(now);
         loop {
-            let sent = network.send(now, self.conn, End::Host, &self.outbox);
+            let sent = self.wire.send(now, network, &self.outbox);
             self.outbox.drain(..sent);
             let mut caravan = Manifest::with_room(self.caravan_parts);
             if !self.outbox.is_empty() || !self.qpair.poll_tx(&mut caravan) {
@@ -162,6 +164,6 @@ impl HostEnd for Link {
     }
 
     fn close(&mut self, now: Instant, network: &mut Network, orderly: bool) {
-        network.close(now, self.conn, End::Host, orderly);
+        self.wire.close(now, network, orderly);
     }
 }

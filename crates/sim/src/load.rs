@@ -4,6 +4,7 @@ use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::History;
 use crate::rng::Rng;
 use roadtrain_proto::host::bringup::NamespaceInfo;
+use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Addressed;
 use roadtrain_proto::policy::{Class, Urgency};
@@ -42,6 +43,28 @@ pub struct Request {
 impl Addressed for Request {
     fn nsid(&self) -> u32 {
         self.sqe.nsid.get()
+    }
+
+    fn bulk(&self) -> u32 {
+        self.traffic().bulk()
+    }
+}
+
+impl Request {
+    /// What it is to others on its lane.
+    pub fn traffic(&self) -> Traffic {
+        let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();
+        // Its buffer may be with its command.
+        let octets = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
+        match self.sqe.opcode {
+            opcode::READ => match Traffic::of(class, octets) {
+                Traffic::Plain => Traffic::Critical, // so that express connections have something to do
+                other => other,
+            },
+            // A namespace of the simulation has no large writes: any is bulk.
+            opcode::WRITE => Traffic::Bulk(octets),
+            _ => Traffic::Plain,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use roadtrain_sim::ether;
+use roadtrain_sim::plan::Plan;
 use roadtrain_sim::scenario;
 use roadtrain_sim::world::Failure;
 use std::process::ExitCode;
@@ -22,6 +23,9 @@ struct Options {
     /// Lanes go over Ethernet, not over TCP
     #[arg(long)]
     ethernet: bool,
+    /// Lanes open and close express connections all the time, in every scenario
+    #[arg(long, conflicts_with = "ethernet")]
+    mixing: bool,
 }
 
 fn names() -> Vec<&'static str> {
@@ -29,10 +33,20 @@ fn names() -> Vec<&'static str> {
 }
 
 /// How many requests the run of a seed had.
-fn run(seed: u64, name: &str, ethernet: bool) -> Result<u64, Failure> {
-    let run = if ethernet { ether::run_changed } else { roadtrain_sim::run_changed };
+fn run(seed: u64, name: &str, options: &Options) -> Result<u64, Failure> {
     let (_, change) = scenario::ALL.iter().find(|(known, _)| *known == name).expect("a scenario");
-    Ok(run(seed, *change)?.tally.submitted)
+    let sum = if options.ethernet {
+        ether::run_changed(seed, *change)?
+    } else if options.mixing {
+        let both = |plan: &mut Plan| {
+            change(plan);
+            scenario::mixing(plan);
+        };
+        roadtrain_sim::run_changed(seed, both)?
+    } else {
+        roadtrain_sim::run_changed(seed, *change)?
+    };
+    Ok(sum.tally.submitted)
 }
 
 fn main() -> ExitCode {
@@ -41,7 +55,7 @@ fn main() -> ExitCode {
     for name in &options.scenario {
         let (mut failed, mut requests) = (0, 0);
         for seed in options.first..options.first + options.seeds {
-            match run(seed, name, options.ethernet) {
+            match run(seed, name, &options) {
                 Ok(submitted) => requests += submitted,
                 Err(failure) => {
                     eprintln!("{name}: {failure}");

@@ -2,12 +2,15 @@
 //! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
 
 use crate::connection::Connection as TargetConnection;
+use crate::forger;
 use crate::host::Host;
-use crate::link::{Handling, Link};
+use crate::link::Link;
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use crate::target::Target;
 use crate::transport::{Opening, Transport};
+use crate::wire::TlsEnds;
+use crate::world::Summary;
 use core::time::Duration;
 use roadtrain_proto::host::qpair::Config;
 use roadtrain_proto::policy::PolicyConfig;
@@ -86,6 +89,10 @@ struct Pipe {
     dead: bool,
     /// The network loses everything, and nobody knows.
     swallows: bool,
+    /// Everything that was sent.
+    sent: Vec<u8>,
+    /// Somebody has changed it.
+    is_forged: bool,
 }
 
 impl Pipe {
@@ -146,14 +153,34 @@ pub struct Network {
     connections: BTreeMap<ConnId, Connection>,
     next_id: u32,
     held_until: Instant,
+    /// What the ends of connections have said, and how much of it was heard.
+    ledger: BTreeMap<(ConnId, bool), (Vec<u8>, usize)>,
+    /// An end is about to leave it.
+    leaving: Option<(ConnId, End)>,
+    /// Connections have TLS: somebody on the wire knows their records.
+    is_secured: bool,
+    /// How often octets under way were changed.
+    forged: u64,
+    /// Why ends of connections with TLS were over.
+    pub tls: TlsEnds,
 }
 
 impl Network {
     /// A network without connections.
     #[must_use]
     pub fn new(weather: Weather, rng: Rng) -> Self {
-        let held_until = Instant::default();
-        Network { weather, rng, connections: BTreeMap::new(), next_id: 0, held_until }
+        Network {
+            weather,
+            rng,
+            connections: BTreeMap::new(),
+            next_id: 0,
+            held_until: Instant::default(),
+            ledger: BTreeMap::new(),
+            leaving: None,
+            is_secured: false,
+            forged: 0,
+            tls: TlsEnds::default(),
+        }
     }
 
     fn delay(&mut self) -> Duration {
@@ -185,6 +212,9 @@ impl Network {
         let taken = octets.len().min(window.saturating_sub(pipe.octets));
         pipe.sender_blocked = taken < octets.len();
         pipe.octets += taken;
+        if self.is_secured {
+            pipe.sent.extend_from_slice(&octets[..taken]);
+        }
         let mut rest = &octets[..taken];
         while !rest.is_empty() {
             let piece = self.rng.between(1, self.weather.piece_bytes).min(rest.len() as u64);
@@ -332,7 +362,7 @@ impl Network {
         let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_OCTETS);
         let pieces =
             pipes.flat_map(|pipe| &mut pipe.flight).filter_map(|(_, arrival)| match arrival {
-                Arrival::Octets(octets) => Some(octets),
+                Arrival::Octets(octets) if !octets.is_empty() => Some(octets),
                 _ => None,
             });
         let mut pieces: Vec<&mut Vec<u8>> = pieces.collect();
@@ -342,6 +372,50 @@ impl Network {
         let piece = self.rng.below(pieces.len() as u64) as usize;
         let octet = self.rng.below(pieces[piece].len() as u64) as usize;
         pieces[piece][octet] ^= 1 << self.rng.below(8);
+        self.forged += 1;
+    }
+
+    /// Changes what is under way over a connection in one direction, in any way; each only once.
+    pub fn forge(&mut self) {
+        let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
+        let mut pipes: Vec<&mut Pipe> =
+            pipes.filter(|pipe| pipe.octets > 0 && !pipe.is_forged).collect();
+        if pipes.is_empty() {
+            return;
+        }
+        let number = self.rng.below(pipes.len() as u64) as usize;
+        let pipe = &mut *pipes[number];
+        let pieces = pipe.flight.iter_mut().filter_map(|(_, arrival)| match arrival {
+            Arrival::Octets(octets) => Some(octets),
+            _ => None,
+        });
+        if forger::forge(&mut self.rng, &pipe.sent, pipe.arrived, pieces.collect()) {
+            pipe.is_forged = true;
+            pipe.octets = pipe.flight.iter().map(|(_, arrival)| length(arrival)).sum();
+            self.forged += 1;
+        }
+    }
+
+    /// An end has said so much more.
+    pub fn said(&mut self, id: ConnId, from: End, data: &[u8]) {
+        self.ledger.entry((id, from == End::Host)).or_default().0.extend_from_slice(data);
+    }
+
+    /// An end has heard so much more: whether its peer has said that.
+    #[must_use]
+    pub fn heard(&mut self, id: ConnId, at: End, data: &[u8]) -> bool {
+        if data.is_empty() {
+            return true;
+        }
+        let (said, heard) = self.ledger.entry((id, at == End::Target)).or_default();
+        let is_next = said[*heard..].starts_with(data);
+        *heard += data.len();
+        is_next
+    }
+
+    /// Whether an end is to leave a connection now.
+    pub fn leaves(&mut self, id: ConnId, end: End) -> bool {
+        self.leaving.take_if(|leaving| *leaving == (id, end)).is_some()
     }
 
     /// A connection at random.
@@ -373,7 +447,7 @@ impl Transport for Network {
     }
 
     fn new(plan: &Plan, rng: Rng) -> Self {
-        Network::new(plan.weather, rng)
+        Network { is_secured: plan.tls, ..Network::new(plan.weather, rng) }
     }
 
     fn next_at(&self, _: End) -> Option<Instant> {
@@ -392,6 +466,7 @@ impl Transport for Network {
         match *fault {
             Fault::Hold { time } => return self.hold(now + time),
             Fault::Corrupt => return self.corrupt(),
+            Fault::Forge => return self.forge(),
             Fault::Unread { time } => {
                 return self.each(|network, conn| network.stall(conn, End::Target, now + time));
             }
@@ -413,8 +488,13 @@ impl Transport for Network {
             Fault::Stall { end, time } => self.stall(conn, end, now + time),
             Fault::Swallow => self.swallow(now, conn),
             Fault::ResetOne { end } => self.reset_one(now, conn, end),
+            Fault::Leave(end) => self.leaving = Some((conn, end)),
             _ => self.reset(now, conn),
         }
+    }
+
+    fn count(&self, summary: &mut Summary) {
+        (summary.forged, summary.tls) = (self.forged, self.tls);
     }
 
     fn has_host(&self, conn: ConnId) -> bool {
@@ -430,8 +510,7 @@ impl Transport for Network {
             ..plan.host
         };
         let placed = rng.chance(plan.placed_percent);
-        let handling = Handling { placed, caravan_parts: plan.caravan_parts };
-        Link::new(now, config, self, handling)
+        Link::new(now, config, self, plan, placed)
     }
 
     fn accept(&mut self, now: Instant) -> Option<ConnId> {
@@ -441,11 +520,11 @@ impl Transport for Network {
     fn target_end(
         &mut self,
         _now: Instant,
-        _id: ConnId,
+        id: ConnId,
         plan: &Plan,
         rng: &mut Rng,
     ) -> TargetConnection {
-        TargetConnection::new(plan, rng.chance(plan.placed_percent))
+        TargetConnection::new(plan, id, rng.chance(plan.placed_percent))
     }
 
     fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {

@@ -4,9 +4,11 @@ use crate::disk::Manners;
 use crate::ether::plan::Settings;
 use crate::network::{End, Weather};
 use crate::rng::Rng;
+use crate::secure::Security;
 use core::ops::Range;
 use core::time::Duration;
 use roadtrain_proto::caravan::Limits;
+use roadtrain_proto::host::express::Rules;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, Hash};
@@ -82,6 +84,13 @@ pub enum Fault {
         /// So many.
         frames: u32,
     },
+    /// Nothing that is sent over Ethernet arrives at an end for a while, but frames of the past, which somebody repeats.
+    Echo {
+        /// Which.
+        to: End,
+        /// How long.
+        time: Duration,
+    },
     /// Nothing arrives anywhere for a while.
     Hold {
         /// How long.
@@ -116,6 +125,8 @@ pub enum Fault {
     Partition,
     /// The network changes a bit: with both digests on, whatever it is must be found.
     Corrupt,
+    /// Somebody on the wire changes what is under way: octets are altered, left out, put in, or come again.
+    Forge,
     /// A namespace without data changes.
     Namespace,
     /// The disk does nothing for a while, as one whose path fails over.
@@ -141,6 +152,7 @@ impl Fault {
             | Fault::PowerLoss { time }
             | Fault::Cut { time, .. }
             | Fault::Deaf { time, .. }
+            | Fault::Echo { time, .. }
             | Fault::Narrow { time, .. } => time,
             Fault::Swallow => SWALLOWED,
             Fault::Flood { .. } => Duration::from_millis(25),
@@ -150,6 +162,7 @@ impl Fault {
             | Fault::Partition
             | Fault::Move
             | Fault::Corrupt
+            | Fault::Forge
             | Fault::Namespace
             | Fault::Resize => Duration::ZERO,
         }
@@ -196,6 +209,10 @@ pub struct Plan {
     pub sq_flow_control: bool,
     /// Hosts and target authenticate each other.
     pub authenticates: bool,
+    /// Connections are secured by TLS.
+    pub tls: bool,
+    /// How, if they are.
+    pub security: Security,
     /// Settings of the target's queue pairs.
     pub target: target::qpair::Config,
     /// Parts of a caravan (a PDU has one or two).
@@ -222,6 +239,8 @@ pub struct Plan {
     pub refusals: Vec<(Range<Instant>, Status)>,
     /// Lanes over Ethernet and their links; nothing over TCP.
     pub ether: Settings,
+    /// Lanes may have express connections.
+    pub express: Option<Rules>,
     /// Faults, in order of time.
     pub faults: Vec<(Instant, Fault)>,
     /// What the target does wrong, to see that it is found.
@@ -312,6 +331,8 @@ impl Plan {
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,
+            tls: false,
+            security: Security::new(rng.clone()),
             target,
             caravan_parts: rng.pick(&[2, 5, 64, 1000]),
             pool_bytes: 0,
@@ -334,10 +355,17 @@ impl Plan {
             io_timeout: Some(Duration::from_millis(60)),
             refusals: Vec::new(),
             ether: Settings::default(),
+            express: None,
             faults: faults(rng, chaos, host.digests),
             sabotage: None,
         }
         .with_host_faults(rng)
+    }
+
+    /// When lanes have express connections: not over Ethernet.
+    #[must_use]
+    pub fn express_rules(&self) -> Option<Rules> {
+        self.express.filter(|_| self.ether.links.is_empty())
     }
 
     /// What happens to hosts and to connections that nobody hears of.

@@ -4,13 +4,15 @@
 use crate::network::End;
 use crate::plan::{Fault, Plan, Sabotage};
 use core::time::Duration;
+use roadtrain_proto::host::express::Rules;
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::Digests;
 
 /// A change of a seed's plan.
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 15] = [
+pub const ALL: [(&str, Scenario); 19] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -26,6 +28,10 @@ pub const ALL: [(&str, Scenario); 15] = [
     ("unheard-stalling", unheard_stalling),
     ("resizing", resizing),
     ("starving", starving),
+    ("tls", tls),
+    ("forging", forging),
+    ("renewing", renewing),
+    ("mixing", mixing),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -174,4 +180,52 @@ pub fn starving(plan: &mut Plan) {
     (plan.hosts, plan.lanes, plan.depth) = (3, 4, 40);
     plan.keep_alive = Duration::from_secs(2);
     only(plan, 16, |_| Fault::Swallow);
+}
+
+/// Connections have TLS and hosts authenticate, whatever else a seed does. Somebody on the wire changes what is sent,
+/// and ends leave connections in order.
+pub fn tls(plan: &mut Plan) {
+    (plan.tls, plan.authenticates) = (true, true);
+    // Octets that somebody leaves out are missed by nobody but a timer.
+    plan.keep_alive = Duration::from_millis(100);
+    also(plan, 12, |part| match part % 3 {
+        0 => Fault::Forge,
+        1 => Fault::Leave(End::Target),
+        _ => Fault::Leave(End::Host),
+    });
+}
+
+/// Somebody on the wire changes what is sent all the time, and nothing else goes wrong.
+pub fn forging(plan: &mut Plan) {
+    plan.tls = true;
+    plan.keep_alive = Duration::from_millis(100);
+    plan.host.digests = Digests::default();
+    only(plan, 40, |_| Fault::Forge);
+}
+
+/// Keys of hosts are used up all the time, and nothing else goes wrong.
+pub fn renewing(plan: &mut Plan) {
+    (plan.tls, plan.controller_loss_timeout) = (true, None);
+    (plan.hosts, plan.lanes, plan.depth, plan.queue_entries) = (2, 1, 8, 8);
+    plan.host.queue_entries = 8;
+    // More than all requests of a lane have: some are answered before it is used up.
+    plan.security.blocks_max = [16_000, 1 << 30];
+    plan.security.talks_per_mille = 0;
+    plan.faults.clear();
+}
+
+/// Latency-critical requests and bulk meet in lanes, which open and close express connections all the time (over TCP).
+pub fn mixing(plan: &mut Plan) {
+    plan.pause /= 4;
+    plan.depth = plan.depth.max(8);
+    let depth = plan.depth as u64;
+    plan.express = Some(Rules {
+        bulk_octets: 1,
+        looks_every: Duration::from_micros(depth % 2 * 100),
+        opens_after: Duration::from_micros(depth % 3 * 200),
+        meetings: 1 + plan.depth as u32 % 2,
+        meets_within: Duration::from_millis(20),
+        closes_after: Duration::from_millis(2 + depth % 16),
+        refused_pause: Duration::from_millis(10),
+    });
 }

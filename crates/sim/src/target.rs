@@ -179,6 +179,7 @@ impl<T: Transport> Target<T> {
             execution.end_turn(&mut env);
             network.listen(conn, End::Target, lane.listens());
         }
+        self.end_ended(now, network);
         self.end_transfers(now, network);
     }
 
@@ -307,12 +308,22 @@ impl<T: Transport> Target<T> {
 
     /// Ends connections that have not connected a queue in time: nobody else would ever end them.
     fn end_newcomers(&mut self, now: Instant, network: &mut T) {
-        let is_newcomer = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, conn| {
-            lanes.get(&conn).is_some_and(|lane| lane.session.is_newcomer())
+        let take_spared = |lanes: &mut BTreeMap<ConnId, Lane<T::Target>>, conn| {
+            lanes.get_mut(&conn).and_then(|lane| lane.session.take_spared(now))
         };
-        while let Some(conn) = self.newcomers.overdue(now, |conn| is_newcomer(&self.lanes, conn)) {
+        while let Some(conn) =
+            self.newcomers.overdue(now, |conn| take_spared(&mut self.lanes, conn))
+        {
             self.close(now, network, conn, false);
         }
+    }
+
+    /// Ends lanes whose connections have ended by themselves.
+    fn end_ended(&mut self, now: Instant, network: &mut T) {
+        let has_ended =
+            |(&conn, lane): (&ConnId, &mut Lane<T::Target>)| lane.end.ends().then_some(conn);
+        let ended: Vec<ConnId> = self.lanes.iter_mut().filter_map(has_ended).collect();
+        ended.into_iter().for_each(|conn| self.close(now, network, conn, true));
     }
 
     /// Ends lanes whose hosts were asked for them and have not answered.
@@ -405,7 +416,7 @@ impl<T: Transport> Target<T> {
             }
             (None, Some(_)) if lane.is_asked(sqe) => {
                 let data = admin.data(buffer.as_deref()).to_vec();
-                let (status, ends) = lane.authenticate(sqe, &data, &mut page, &mut self.rng);
+                let (status, ends) = lane.authenticate(now, sqe, &data, &mut page, &mut self.rng);
                 fails = ends;
                 Some((status, 0))
             }

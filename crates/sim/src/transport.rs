@@ -13,6 +13,7 @@ use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::target::execution::Payload;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
@@ -35,6 +36,8 @@ pub struct Completed {
 pub enum Event {
     /// It is set up.
     Initialized,
+    /// From now on its frames are sealed.
+    Sealed,
     /// A command.
     Command(u16, Sqe, Payload<'static, crate::execution::Buffer>),
     /// The host cuts its data inside of blocks, from that octet on.
@@ -141,6 +144,10 @@ pub trait HostEnd: Queue<Request> {
         network: &mut Self::Network,
         completed: &mut Vec<Completed>,
     ) -> Result<(), Lost>;
+    /// From now on its frames are sealed.
+    fn seal(&mut self, _secret: &FrameSecret) {
+        unreachable!("nobody is to");
+    }
     /// The turn is over: sends what may be sent.
     fn end_turn(&mut self, now: Instant, network: &mut Self::Network);
     /// Ends the connection.
@@ -185,6 +192,10 @@ pub trait TargetEnd {
         hold: &mut Hold<'_>,
         orderly: bool,
     );
+    /// Whether it has ended by itself: told once.
+    fn ends(&mut self) -> bool {
+        false
+    }
     /// Nothing more is sent before the host takes something.
     fn is_blocked(&self) -> bool;
     /// When something is due.
@@ -223,6 +234,8 @@ pub trait TargetEnd {
     fn has_data_digest(&self) -> bool {
         false
     }
+    /// From now on its frames may be sealed with this.
+    fn seal(&mut self, _secret: &FrameSecret) {}
     /// So many commands are at the disk.
     fn set_in_store(&mut self, commands: u32);
 }

@@ -9,6 +9,7 @@ use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use crate::target::{Fence, Target};
 use crate::transport::Transport;
+use crate::wire::TlsEnds;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
@@ -83,6 +84,14 @@ pub struct Summary {
     pub made: u64,
     /// Octets that were no frame, or of no lane.
     pub foreign: u64,
+    /// How often octets under way were changed.
+    pub forged: u64,
+    /// Why ends of connections with TLS were over.
+    pub tls: TlsEnds,
+    /// Frames that sealed lanes have refused.
+    pub refused: u64,
+    /// Lanes that their hosts gave up because nothing but an echo came.
+    pub silent: u64,
     /// What has become of frames.
     pub fates: Fates,
     /// Moments at which something happened.
@@ -99,7 +108,11 @@ impl core::ops::AddAssign for Summary {
         self.overdue += other.overdue;
         self.made += other.made;
         self.foreign += other.foreign;
+        self.refused += other.refused;
+        self.silent += other.silent;
         self.fates += other.fates;
+        self.forged += other.forged;
+        self.tls += other.tls;
         self.moments += other.moments;
     }
 }
@@ -312,8 +325,13 @@ impl<T: Transport> World<T> {
         if tally.submitted != tally.succeeded + tally.failed {
             return Err(format!("requests do not add up: {tally:?}"));
         }
+        let Summary { forged, tls, .. } = self.summary();
+        if tls.refused > forged || tls.alerted > tls.refused {
+            return Err(format!("records were refused that nobody has changed: {forged}, {tls:?}"));
+        }
         // Without time limits only a fault ends an association.
         let is_limited = self.plan.io_timeout.is_some() || !self.plan.keep_alive.is_zero();
+        let is_limited = is_limited || self.plan.tls;
         let is_provoked = is_limited || self.plan.faults.iter().any(|(_, fault)| fault.ends());
         let past: Past = self.hosts.iter().map(|host| host.past).sum();
         if !is_provoked && past.associations > u64::from(self.plan.hosts) {

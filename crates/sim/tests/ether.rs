@@ -21,6 +21,36 @@ fn every_seed_ends_well() {
     assert!(sum.foreign > 1000, "{sum:?}");
 }
 
+/// Frames are sealed, and somebody who knows the format alters, forges and repeats them. In the clear one such frame
+/// ends a lane, or a block is torn.
+fn forging(plan: &mut Plan) {
+    (plan.authenticates, plan.ether.seals) = (true, true);
+    let flood = Fault::Flood { frames: 2000 };
+    plan.faults.extend((1..10).map(|n| (Instant(n * 20_000_000), flood)));
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+#[test]
+fn seeds_with_sealed_frames_and_a_forger_end_well() {
+    let Some(sum) = sum_of_seeds(25, |seed| run_changed(seed, forging)) else { return };
+    assert!(sum.tally.succeeded > 1000 && sum.made > 20, "{sum:?}");
+    assert!(sum.refused > 1000, "{sum:?}");
+}
+
+/// Nothing comes of the target but what somebody repeats of the past: hosts notice in time that it is silent.
+#[test]
+fn who_repeats_sealed_frames_hides_no_silence() {
+    let silence = |plan: &mut Plan| {
+        (plan.authenticates, plan.ether.seals, plan.hosts) = (true, true, 1);
+        (plan.io_timeout, plan.pool_bytes) = (None, 32 << 20);
+        (plan.keep_alive, plan.chaos) = (Duration::from_millis(100), Duration::from_millis(300));
+        let echo = Fault::Echo { to: End::Host, time: Duration::from_millis(900) };
+        plan.faults = vec![(Instant(200_000_000), echo)];
+    };
+    let Some(sum) = sum_of_seeds(20, |seed| run_changed(seed, silence)) else { return };
+    assert!(sum.silent >= 20 && sum.refused > 100, "{sum:?}");
+}
+
 /// The judge can say no: with some seed it says this.
 fn assert_found(expected: &str, change: impl Fn(&mut Plan)) {
     let failures = (0..500).filter_map(|seed| run_changed(seed, &change).err());

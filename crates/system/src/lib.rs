@@ -6,6 +6,7 @@
 //! | [`memory`] | memory from huge pages, on the NUMA nodes that a thread was told to use |
 //! | [`buffer`] | page-aligned buffers, and the pools that they come from |
 //! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
+//! | [`keyring`] | keys that the kernel keeps |
 //! | [`slab`] | places by index, used again and again |
 //! | [`clock`], [`random`], [`machine`] | the time, numbers that nobody can guess, which machine this is |
 //!
@@ -28,6 +29,7 @@
 
 pub mod buffer;
 pub mod clock;
+pub mod keyring;
 pub mod machine;
 pub mod mailbox;
 pub mod memory;

@@ -91,6 +91,20 @@ impl Cipher {
         Ok(())
     }
 
+    /// The next octets of the message, which are replaced.
+    pub(crate) fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), Error> {
+        let length = c_int::try_from(octets.len()).map_err(|_| Error::Library("length".into()))?;
+        let context = self.context.as_ptr();
+        let mut written = 0;
+        // SAFETY: a stream cipher writes as many octets as it reads, and may do so to where it has read them.
+        check(unsafe {
+            let place = octets.as_mut_ptr();
+            EVP_CipherUpdate(context, place, &raw mut written, place, length)
+        })?;
+        debug_assert_eq!(written, length);
+        Ok(())
+    }
+
     /// The tag of the message that was sealed.
     pub(crate) fn seal(&mut self, tag: &mut [u8; TAG_BYTES]) -> Result<(), Error> {
         debug_assert_eq!(self.direction, Direction::Seal);

@@ -43,6 +43,12 @@ pub enum Error {
     Library(String),
 }
 
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+}
+
 impl Error {
     /// The alert that tells the peer.
     #[must_use]

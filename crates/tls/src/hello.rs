@@ -89,4 +89,33 @@ mod tests {
             assert_eq!(identities(&whole[..end]), None, "cut at {end}");
         }
     }
+
+    /// An extension with these identities.
+    fn offer(identities: &[&[u8]]) -> Vec<u8> {
+        let mut list = Vec::new();
+        for identity in identities {
+            list.extend((identity.len() as u16).to_be_bytes());
+            list.extend(*identity);
+            list.extend([0; 4]);
+        }
+        let lengths = [list.len() as u16 + 2, list.len() as u16].map(u16::to_be_bytes);
+        [&[0, 41][..], lengths.as_flattened(), &list].concat()
+    }
+
+    /// Each that is looked at costs a derivation of keys.
+    #[test]
+    fn identities_have_a_number_and_a_length() {
+        let longest = [b'a'; IDENTITY_BYTES_MAX];
+        let longer = [b'a'; IDENTITY_BYTES_MAX + 1];
+        let cases: [(&[&[u8]], usize); 4] = [
+            (&[&b"a"[..]; IDENTITIES_MAX], IDENTITIES_MAX),
+            (&[&b"a"[..]; IDENTITIES_MAX + 1], IDENTITIES_MAX),
+            (&[&longest, b"b"], 2),
+            (&[&longer, b"b"], 1),
+        ];
+        for (offered, expected) in cases {
+            let hello = hello(&offer(offered));
+            assert_eq!(identities(&hello).map(|found| found.len()), Some(expected));
+        }
+    }
 }

@@ -1,30 +1,41 @@
-//! TLS 1.3 with pre-shared keys, as NVMe/TCP uses it: the handshake, and the records after it. No sockets, no clock.
+//! TLS 1.3: the handshake, and the records after it. No sockets, no clock. NVMe/TCP uses it with pre-shared keys; a
+//! server of another protocol may have a certificate instead.
 //!
 //! - [`Handshake`] is the library s2n-tls between two buffers. When it is done it gives the [`Keys`] of both
 //!   directions away and is not needed any more.
 //! - [`Sealer`] and [`Opener`] are the record layer: octets from many places become records in one buffer, and
 //!   records become octets at many places. The cipher's pass over them is the only copy.
+//! - [`Records`] are both of them above a socket that takes and brings octets in parts.
 //!
 //! What a peer sends is checked here: lengths, types, tags, the order of messages, and how much of it there may be.
 
 mod cipher;
 mod error;
+mod frame;
 mod handshake;
 mod hello;
+mod key_file;
 mod open;
 mod record;
+mod records;
 mod schedule;
 mod seal;
 mod suite;
 mod told;
 
 pub use error::Error;
-pub use handshake::{Acceptor, FATAL_DECRYPT_ERROR, HANDSHAKE_BYTES_MAX, Handshake, Keys};
+pub use frame::FrameCipher;
+pub use handshake::{
+    Acceptor, Certificates, FATAL_DECRYPT_ERROR, HANDSHAKE_BYTES_MAX, Handshake, Keys,
+};
+pub use key_file::{KEY_BYTES_MIN, KeyFileError, key_of, keys};
 pub use open::{Opened, Opener};
 pub use record::{
-    BLOCKS_MAX, CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE,
+    CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE,
     RECORD_BYTES_MAX, sealed_blocks, sealed_bytes,
 };
+pub use records::{Incoming, Records, Socket};
+pub use roadtrain_proto::security::BLOCKS_MAX;
 pub use schedule::TrafficSecret;
 pub use seal::Sealer;
 pub use told::{IDLE_MAX, KEY_UPDATE_MESSAGE, Told, alert_message, told};

@@ -27,9 +27,6 @@ pub const CONTENT_TYPE_HANDSHAKE: u8 = 22;
 /// The type of records with data.
 pub const CONTENT_TYPE_DATA: u8 = 23;
 
-/// Blocks of AES that one key may take: 2^24.5 records of full length (RFC 8446, 5.5), some 390 GB.
-pub const BLOCKS_MAX: u64 = 24_296_004_000;
-
 /// Octets that `length` octets of data take when they are sealed.
 #[must_use]
 pub fn sealed_bytes(length: usize) -> usize {

@@ -3,11 +3,11 @@
 use crate::Error;
 use crate::cipher::Direction;
 use crate::record::{
-    CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES,
-    OVERHEAD_BYTES, TAG_BYTES, blocks, header, sealed_bytes,
+    CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES, OVERHEAD_BYTES,
+    TAG_BYTES, blocks, header, sealed_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::{KEY_UPDATE_MESSAGE, alert_message};
+use crate::told::KEY_UPDATE_MESSAGE;
 
 /// One direction of a connection: what we send.
 pub struct Sealer {
@@ -16,8 +16,8 @@ pub struct Sealer {
     /// Blocks of AES that may still be sealed with the key.
     blocks_left: u64,
     blocks_max: u64,
-    /// The peer wants another key before our next data.
-    update_due: bool,
+    /// Another key is due before our next data; `Some(true)`: and the peer is asked for one.
+    update_due: Option<bool>,
 }
 
 impl Sealer {
@@ -27,7 +27,7 @@ impl Sealer {
     /// The library's.
     pub fn new(secret: TrafficSecret, blocks_max: u64) -> Result<Self, Error> {
         let key = secret.key(Direction::Seal)?;
-        Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: false })
+        Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: None })
     }
 
     /// What the records are sealed with; for a record layer other than this one.
@@ -39,7 +39,7 @@ impl Sealer {
     /// Octets that [`Sealer::seal`] writes for `length` octets of data.
     #[must_use]
     pub fn sealed_bytes(&self, length: usize) -> usize {
-        let update = if self.update_due { KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES } else { 0 };
+        let update = self.update_due.map_or(0, |_| KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES);
         update + sealed_bytes(length)
     }
 
@@ -67,7 +67,7 @@ impl Sealer {
         mut length: usize,
         out: &mut [u8],
     ) -> Result<usize, Error> {
-        let mut at = self.answer_update(out)?;
+        let mut at = self.begin_update(out)?;
         let mut piece: &[u8] = &[];
         while length > 0 {
             let content = length.min(CONTENT_BYTES_MAX);
@@ -93,31 +93,32 @@ impl Sealer {
         Ok(at)
     }
 
-    /// The alert that says why we end the connection; 0: in order.
+    /// A record of type `kind`: an alert, a message, or data that is empty or padded.
     ///
     /// # Errors
     /// The library's, or the key is used up.
-    pub fn alert(&mut self, code: u8) -> Result<Vec<u8>, Error> {
-        let mut out = vec![0; 2 + OVERHEAD_BYTES];
-        self.message(&alert_message(code), CONTENT_TYPE_ALERT, &mut out)?;
+    pub fn record(&mut self, kind: u8, content: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut out = vec![0; content.len() + OVERHEAD_BYTES];
+        self.message(content, kind, &mut out)?;
         Ok(out)
     }
 
-    /// The peer has asked for another key.
-    pub fn update(&mut self) {
-        self.update_due = true;
+    /// The next data is sealed with another key. With `asks` the peer is told to change its key as well.
+    pub fn update(&mut self, asks: bool) {
+        self.update_due = Some(asks || self.update_due == Some(true));
     }
 
-    fn answer_update(&mut self, out: &mut [u8]) -> Result<usize, Error> {
-        if !self.update_due {
-            return Ok(0);
-        }
-        let record = &mut out[..KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES];
-        self.message(&KEY_UPDATE_MESSAGE, CONTENT_TYPE_HANDSHAKE, record)?;
+    fn begin_update(&mut self, out: &mut [u8]) -> Result<usize, Error> {
+        let Some(asks) = self.update_due else { return Ok(0) };
+        let mut message = KEY_UPDATE_MESSAGE;
+        message[message.len() - 1] = asks.into();
+        let record = &mut out[..message.len() + OVERHEAD_BYTES];
+        let length = record.len();
+        self.message(&message, CONTENT_TYPE_HANDSHAKE, record)?;
         self.secret = self.secret.next()?;
         self.key = self.secret.key(Direction::Seal)?;
-        (self.blocks_left, self.update_due) = (self.blocks_max, false);
-        Ok(KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES)
+        (self.blocks_left, self.update_due) = (self.blocks_max, None);
+        Ok(length)
     }
 
     /// Seals a whole message that is no data.

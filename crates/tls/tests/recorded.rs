@@ -129,7 +129,7 @@ fn taken(
 fn recorded_hosts_are_taken_with_their_keys() {
     for (name, line) in CONFIGURED {
         let key = TlsKey::parse(line).unwrap();
-        let keys = TlsKeys([(HOSTNQN.to_owned(), vec![key])].into());
+        let keys = TlsKeys::from([(HOSTNQN.to_owned(), vec![key])]);
         for connection in secured(name) {
             let hello = hello(&connection);
             let known = keys.clone();

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
-    BLOCKS_MAX, Error, Opener, RECORD_BYTES_MAX, Sealer, TrafficSecret, sealed_bytes,
+    BLOCKS_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming,
+    Keys, Opened, Opener, RECORD_BYTES_MAX, Records, Sealer, Socket, TrafficSecret, alert_message,
+    sealed_bytes,
 };
 
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
@@ -27,6 +29,10 @@ fn seal(sealer: &mut Sealer, data: &[u8]) -> Vec<u8> {
     sealed
 }
 
+fn alert(sealer: &mut Sealer, code: u8) -> Vec<u8> {
+    sealer.record(CONTENT_TYPE_ALERT, &alert_message(code)).unwrap()
+}
+
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
@@ -47,7 +53,7 @@ fn a_record_of_rfc_8448() {
     assert_eq!(seal(&mut sealer, &data), sealed);
     // The next record in that session is the alert of its end.
     assert_eq!(
-        sealer.alert(0).unwrap(),
+        alert(&mut sealer, 0),
         hex("17 03 03 00 13 c9 87 27 60 65 56 66 b7 4d 7f f1 15 3e fd 6d b6 d0 b0 e3")
     );
     let mut opener = Opener::new(secret, BLOCKS_MAX, false).unwrap();
@@ -183,7 +189,7 @@ fn empty_records_are_few() {
     let mut opener = opener(SUITES[0]);
     let mut refused = false;
     for _ in 0..40 {
-        sealer.update();
+        sealer.update(false);
         let mut record = vec![0; sealer.sealed_bytes(0)];
         sealer.seal(std::iter::empty(), 0, &mut record).unwrap();
         refused = matches!(opener.open(&record, &mut [&mut [0; 64]]), Err(Error::Idle));
@@ -201,7 +207,7 @@ fn keys_are_updated() {
         let (mut sealer, mut opener) = (sealer(suite, BLOCKS_MAX), opener(suite));
         let mut out = vec![0; 1000];
         for round in 0u8..5 {
-            sealer.update();
+            sealer.update(false);
             let sealed = seal(&mut sealer, &[round; 100]);
             assert_eq!(sealed.len(), 27 + 122);
             let opened = opener.open(&sealed, &mut [&mut out]).unwrap();
@@ -214,10 +220,10 @@ fn keys_are_updated() {
 #[test]
 fn alerts_end_a_connection() {
     let mut out = vec![0; 100];
-    let closed = sealer(SUITES[0], BLOCKS_MAX).alert(0).unwrap();
+    let closed = alert(&mut sealer(SUITES[0], BLOCKS_MAX), 0);
     let opened = opener(SUITES[0]).open(&closed, &mut [&mut out]).unwrap();
     assert!(opened.closed && opened.data == 0);
-    let fatal = sealer(SUITES[0], BLOCKS_MAX).alert(20).unwrap();
+    let fatal = alert(&mut sealer(SUITES[0], BLOCKS_MAX), 20);
     let error = opener(SUITES[0]).open(&fatal, &mut [&mut out]).unwrap_err();
     assert!(matches!(error, Error::Alert(20)));
     assert_eq!(error.to_string(), "the peer sent the TLS alert bad_record_mac (20)");
@@ -240,7 +246,7 @@ fn keys_are_used_up() {
     let fourth = sealer.seal([&[1; 16_384][..]].into_iter(), 16_384, &mut room);
     assert!(matches!(fourth, Err(Error::UsedUp)));
     // A new key has the whole of it again.
-    sealer.update();
+    sealer.update(false);
     assert!(
         matches!(sealer.seal(std::iter::empty(), 0, &mut room), Err(Error::UsedUp)),
         "not even that"
@@ -258,4 +264,110 @@ fn records_wait_for_room() {
     assert_eq!((opened.used, opened.data), (16_406, 16_384));
     let opened = opener.open(&sealed[opened.used..], &mut [&mut rest]).unwrap();
     assert_eq!((opened.used, opened.data), (3638, 3616));
+}
+
+/// What a message says after the handshake, in a record of its own.
+fn says(sealer: &mut Sealer, kind: u8, content: &[u8], is_host: bool) -> Result<Opened, Error> {
+    let record = sealer.record(kind, content).unwrap();
+    let mut opener = Opener::new(secret(SUITES[0]), BLOCKS_MAX, is_host).unwrap();
+    opener.open(&record, &mut [&mut [0; 20_000]])
+}
+
+#[test]
+fn messages_after_the_handshake_are_few_and_whole() {
+    let sealed = |content: &[u8], is_host| {
+        says(&mut sealer(SUITES[0], BLOCKS_MAX), CONTENT_TYPE_HANDSHAKE, content, is_host)
+    };
+    assert!(sealed(&[4, 0, 0, 1, 9], true).is_ok(), "a ticket");
+    assert!(sealed(&[4, 0, 0, 1, 9], false).is_err(), "hosts have none to give");
+    assert!(sealed(&[24, 0, 0, 1, 0], true).is_ok_and(|opened| !opened.update));
+    assert!(sealed(&[24, 0, 0, 1, 1], true).is_ok_and(|opened| opened.update));
+    for wrong in [
+        &[24, 0, 0, 1, 2][..],
+        &[24, 0, 0, 1],
+        &[24, 0, 0, 0],
+        &[24, 0, 0, 1, 0, 4, 0, 0, 1, 9],
+        &[1, 0, 0, 0],
+        &[],
+    ] {
+        assert!(sealed(wrong, true).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn records_hold_no_more_than_they_may() {
+    let mut content = vec![7; 16_385];
+    let open = |content: &[u8]| {
+        let mut sealer = sealer(SUITES[0], BLOCKS_MAX);
+        says(&mut sealer, CONTENT_TYPE_DATA, content, true)
+    };
+    assert!(open(&content[..16_384]).is_ok());
+    assert!(matches!(open(&content), Err(Error::Record { what: "length", .. })));
+    content.clear();
+    assert_eq!(open(&content).unwrap().data, 0);
+}
+
+/// Two ends of a connection without a network between them: what is sent is taken by hand.
+#[derive(Default)]
+struct Hands {
+    comes: Vec<u8>,
+    goes: Vec<u8>,
+}
+
+impl Socket for Hands {
+    type Error = Error;
+
+    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
+        self.goes.extend_from_slice(octets);
+        Ok(Some(octets.len()))
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
+        let got = self.comes.len().min(place.len());
+        place[..got].copy_from_slice(&self.comes[..got]);
+        self.comes.drain(..got);
+        Ok(if got > 0 { Incoming::Octets(got) } else { Incoming::Nothing })
+    }
+}
+
+fn records() -> Records {
+    Records::new(Keys {
+        sealer: sealer(SUITES[0], BLOCKS_MAX),
+        opener: opener(SUITES[0]),
+        identity: String::new(),
+        suite: SUITES[0],
+        rest: Vec::new(),
+        blocks_max: BLOCKS_MAX,
+        is_host: true,
+    })
+}
+
+/// Data and the end after it come together: first the one, then the other, and nothing behind it.
+#[test]
+fn nothing_comes_after_a_peer_has_closed() {
+    let (mut near, mut hands, mut peer) =
+        (records(), Hands::default(), sealer(SUITES[0], BLOCKS_MAX));
+    let parts = [seal(&mut peer, b"last"), alert(&mut peer, 0), seal(&mut peer, b"more")];
+    hands.comes = parts.concat();
+    let (mut buffer, mut place) = (vec![0; 40_000], vec![0; 40_000]);
+    let mut receive = |near: &mut Records| near.receive(&mut hands, &mut buffer, &mut [&mut place]);
+    assert_eq!(receive(&mut near).unwrap(), Incoming::Octets(4));
+    assert!(near.is_full(), "there is more to hear");
+    assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
+    assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
+}
+
+/// A peer that asks for another key gets it with the next data.
+#[test]
+fn a_wish_for_another_key_is_granted() {
+    let (mut near, mut hands, mut peer) =
+        (records(), Hands::default(), sealer(SUITES[0], BLOCKS_MAX));
+    peer.update(true);
+    hands.comes = seal(&mut peer, b"hello");
+    let (mut buffer, mut place) = (vec![0; 40_000], vec![0; 40_000]);
+    near.receive(&mut hands, &mut buffer, &mut [&mut place]).unwrap();
+    let taken = near.send(&mut hands, [&b"data"[..]].into_iter(), 4, &mut buffer).unwrap();
+    assert_eq!((taken, hands.goes.len()), (Some(4), 27 + 26), "a KeyUpdate and the data");
+    let opened = opener(SUITES[0]).open(&hands.goes, &mut [&mut place]).unwrap();
+    assert!(opened.data == 4 && !opened.update && place[..4] == *b"data");
 }

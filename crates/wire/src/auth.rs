@@ -14,6 +14,18 @@ pub const SPSP_NVME: u16 = 0x0101;
 /// Octets that hosts have room for when they receive a message.
 pub const RECEIVE_BYTES: u32 = 4096;
 
+/// Values of SC_C: what is secured by what the authentication agrees on.
+pub mod secure_channel {
+    /// Nothing.
+    pub const NONE: u8 = 0;
+    /// Connections over TCP, by TLS with a PSK that the authentication makes.
+    pub const NEW_TLS_PSK: u8 = 2;
+    /// The same, in place of the PSK that this connection was secured with.
+    pub const REPLACE_TLS_PSK: u8 = 3;
+    /// The frames of a lane over Ethernet (docs/reference/ethernet.md): a value of our own.
+    pub const FRAMES: u8 = 0xf0;
+}
+
 /// Types of messages (AUTH_TYPE and AUTH_ID).
 pub mod message {
     /// Host: what it can do.
@@ -97,7 +109,7 @@ pub struct MessageHead {
 #[repr(C)]
 pub struct Negotiate {
     pub head: MessageHead,
-    /// Secure channel wanted (0: none).
+    /// Secure channel wanted: one of [`secure_channel`].
     pub sc_c: u8,
     /// Protocol descriptors, 1.
     pub napd: u8,

@@ -40,6 +40,12 @@ pub mod cattr {
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
 }
 
+/// A Disconnect command (section 6.4), which ends the I/O queue that it is sent on.
+#[must_use]
+pub fn disconnect() -> Sqe {
+    fabrics_sqe(fctype::DISCONNECT)
+}
+
 /// Connect command fields (section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {

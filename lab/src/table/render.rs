@@ -1,7 +1,9 @@
 //! The table as Markdown that also reads well on a terminal.
 
 use super::plan::{Group, Metric};
-use super::result::{Check, ConnectionRow, CoreRow, Least, Most, RowResult, Table, TlsRow};
+use super::result::{
+    Check, ConnectionRow, CoreRow, Least, Most, RowResult, Table, TlsRow, WaitingRow,
+};
 use crate::grid::{self, Grid, optional, pair, strings};
 use crate::measure::Measure;
 use std::fmt::Write;
@@ -38,6 +40,10 @@ pub(crate) fn markdown(table: &Table) -> String {
     if !table.tls.is_empty() {
         out.push_str("\n### TLS: with it, without it, and what AES-128-GCM alone takes\n\n");
         grid::write(&mut out, &tls(&table.tls));
+    }
+    if !table.waiting.is_empty() {
+        out.push_str("\n### Waiting: 4 KiB random reads, mean us and CPU-us/IO of both ends\n\n");
+        grid::write(&mut out, &waiting(&table.waiting));
     }
     if !table.checks.is_empty() {
         out.push_str("\n### At rest\n\n");
@@ -347,6 +353,28 @@ fn tls(rows: &[TlsRow]) -> Grid {
             show(tls, cpu),
             row.error.clone().or(of_limit).or(added).unwrap_or_default(),
         ]);
+    }
+    grid
+}
+
+/// What the ways of waiting cost.
+fn waiting(rows: &[WaitingRow]) -> Grid {
+    let ways = rows.first().map_or(&[][..], |row| &row.ways).iter().map(|(name, _)| name.clone());
+    let heading = [String::from("load")].into_iter().chain(ways);
+    let mut grid: Grid =
+        vec![heading.chain(strings(&["polled floor", "default's goals"])).collect()];
+    let cell =
+        |m: &Measure| format!("{:.1} / {}", m.latency_us_mean, optional(m.cpu_us_per_io(), 2));
+    for row in rows {
+        let goals = row.goals().map(|(what, Most { value, bound })| {
+            format!("{value:.2} of the {what} (<= {bound}) {}", verdict(value <= bound))
+        });
+        let goals = goals.collect::<Vec<_>>().join(", ");
+        let mut line = vec![row.title.clone()];
+        line.extend(row.ways.iter().map(|(_, way)| show(way.as_ref(), cell)));
+        line.push(show(row.polled_floor.as_ref(), cell));
+        line.push(row.error.clone().unwrap_or(goals));
+        grid.push(line);
     }
     grid
 }

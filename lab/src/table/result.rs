@@ -21,6 +21,8 @@ pub(crate) struct Table {
     pub(crate) connections: Vec<ConnectionRow>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tls: Vec<TlsRow>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waiting: Vec<WaitingRow>,
     pub(crate) checks: Vec<Check>,
 }
 
@@ -69,6 +71,41 @@ pub(crate) struct TlsRow {
     pub(crate) added_us: Option<Most>,
     /// Why a run has no figures.
     pub(crate) error: Option<String>,
+}
+
+/// What the ways of waiting cost: medians over the rounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct WaitingRow {
+    pub(crate) title: String,
+    /// By the option that asks for it.
+    pub(crate) ways: Vec<(String, Option<Measure>)>,
+    /// A bare exchange that never sleeps.
+    pub(crate) polled_floor: Option<Measure>,
+    /// Mean latency of the default, of the best other way that sleeps.
+    pub(crate) latency_of_best: Option<Most>,
+    /// CPU time of the default, of always sleeping.
+    pub(crate) cpu_of_sleeping: Option<Most>,
+    /// Mean latency of the default, of the polled floor's.
+    pub(crate) latency_of_polled: Option<Most>,
+    /// Why a run has no figures.
+    pub(crate) error: Option<String>,
+}
+
+impl WaitingRow {
+    /// Its bounds, with what is compared.
+    pub(super) fn goals(&self) -> impl Iterator<Item = (&'static str, Most)> {
+        let goals = [
+            ("best mean latency", self.latency_of_best),
+            ("CPU of sleeping", self.cpu_of_sleeping),
+            ("polled floor's mean latency", self.latency_of_polled),
+        ];
+        goals.into_iter().filter_map(|(what, most)| Some((what, most?)))
+    }
+
+    /// Whether each of its bounds is kept.
+    pub(super) fn passes(&self) -> impl Iterator<Item = bool> {
+        self.goals().map(|(_, Most { value, bound })| value <= bound)
+    }
 }
 
 impl TlsRow {
@@ -217,8 +254,9 @@ impl Table {
         let cores = self.cores.iter().flat_map(CoreRow::passes);
         let connections = self.connections.iter().flat_map(ConnectionRow::passes);
         let tls = self.tls.iter().flat_map(TlsRow::passes);
+        let waiting = self.waiting.iter().flat_map(WaitingRow::passes);
         let checks = self.checks.iter().map(|check| check.pass);
-        let parts = goals.chain(cores).chain(connections).chain(tls);
+        let parts = goals.chain(cores).chain(connections).chain(tls).chain(waiting);
         let passes: Vec<bool> = parts.chain(checks).collect();
         (passes.iter().filter(|&&pass| pass).count(), passes.len())
     }

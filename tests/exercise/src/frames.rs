@@ -3,7 +3,8 @@
 use anyhow::{Context, bail};
 use fastrand::Rng;
 use roadtrain_wire::ether::{
-    ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, parse, seal,
+    ETHERTYPE, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, flags,
+    parse, set_hcrc,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::ffi::CString;
@@ -25,7 +26,8 @@ pub(crate) struct Args {
     /// How long
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// What to send: replayed, cut, changed, forged, random
+    /// What to send: replayed, cut, changed, forged, random; altered: what only keys can tell from the ends' own;
+    /// moved: replayed from another address, Joins before others
     #[arg(long, value_delimiter = ',', default_value = "replayed,cut,changed,forged,random")]
     kinds: Vec<String>,
     /// Repeats a run
@@ -134,6 +136,17 @@ fn hostile(kind: &str, seen: &Seen, rng: &mut Rng) -> Vec<u8> {
             }
         }
         "forged" => forge(&mut frame, rng),
+        "altered" => alter(&mut frame, rng),
+        "moved" => {
+            let joins =
+                seen.frames.iter().filter(|f| f[ETHERNET_BYTES + 1] == FrameType::Join as u8);
+            if let Some(join) = rng.choice(joins.collect::<Vec<_>>())
+                && rng.bool()
+            {
+                frame.clone_from(join);
+            }
+            frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, rng.u8(..)]);
+        }
         _ => {
             let made_up = random(rng);
             frame.truncate(ETHERNET_BYTES);
@@ -157,7 +170,29 @@ fn forge(frame: &mut [u8], rng: &mut Rng) {
     if rng.bool() {
         header.socket_number = 0.into();
     }
-    seal(header);
+    set_hcrc(header);
+}
+
+/// Changes what a sealed frame says, and makes its header right again: in the clear it would be taken.
+fn alter(frame: &mut [u8], rng: &mut Rng) {
+    let Some(octets) = frame.get_mut(ETHERNET_BYTES..) else { return };
+    let Ok((header, body)) = FrameHeader::mut_from_prefix(octets) else { return };
+    let bits = header.flags.get();
+    if bits & flags::SEALED == 0 {
+        return;
+    }
+    match rng.u8(..4) {
+        0 if !body.is_empty() => body[rng.usize(..body.len())] ^= rng.u8(1..),
+        1 => header.flags = (bits & !flags::SEALED).into(),
+        2 => (header.kind, header.flags) = (FrameType::Leave as u8, 0.into()),
+        _ => {
+            header.seq = header.seq.get().wrapping_add(rng.u32(1..200)).into();
+            header.ack = header.ack.get().wrapping_add(rng.u32(..4)).into();
+            header.number = header.number.get().wrapping_add(rng.u64(1..200)).into();
+            header.sack = u64::MAX.into();
+        }
+    }
+    set_hcrc(header);
 }
 
 /// A frame to whoever looks for targets; half of them with a header that is right.
@@ -174,7 +209,7 @@ fn random(rng: &mut Rng) -> Vec<u8> {
         header.kind = rng.u8(FrameType::Discover as u8..=FrameType::Leave as u8);
         header.reply = rng.u16(1..).into();
         header.body = (body as u16).into();
-        seal(&mut header);
+        set_hcrc(&mut header);
         frame[ETHERNET_BYTES..][..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
     }
     frame

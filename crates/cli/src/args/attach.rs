@@ -20,6 +20,8 @@ Examples:
       --background
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 \\
       --as nbd:tcp:127.0.0.1:10809 --lanes 2 --cores 0-1 --policy i10
+  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as nbd:tcp:0.0.0.0:10809 \\
+      --nbd-tls-psk /etc/roadtrain/keys.psk
 ",
     ether!("  roadtrain attach -t ether -a eth1,eth2 -n nqn.2025-01.io.example:disk --as ublk\n"),
     "  roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as vhost-user:/run/disk.sock
@@ -43,8 +45,19 @@ pub struct FrontArgs {
     /// wait [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub buffers: Option<u64>,
+    /// nbd over TCP: clients have to use TLS with a key of this file, which has lines USER:HEXKEY as psktool
+    /// writes them. It is read for each client. Clients from elsewhere may connect.
+    #[arg(long, value_name = "FILE", conflicts_with = "nbd_insecure")]
+    pub nbd_tls_psk: Option<PathBuf>,
+    /// nbd over TCP: clients have to use TLS and see the certificate server-cert.pem of this directory, which has
+    /// server-key.pem, too. Clients from elsewhere may connect: without --nbd-tls-verify-peer whoever can.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["nbd_tls_psk", "nbd_insecure"])]
+    pub nbd_tls_certificates: Option<PathBuf>,
+    /// nbd over TCP: clients have to have a certificate, too, that ca-cert.pem of the directory has signed.
+    #[arg(long, requires = "nbd_tls_certificates")]
+    pub nbd_tls_verify_peer: bool,
     /// nbd: listen for clients from elsewhere, too, over TCP: without TLS and authentication, so whoever can
-    /// connect has the disk. Without this only the loopback is listened on.
+    /// connect has the disk. Without this and without TLS only the loopback is listened on.
     #[arg(long)]
     pub nbd_insecure: bool,
     /// ublk: take over a device that another process has left in use; fail when there is none.

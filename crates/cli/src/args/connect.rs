@@ -69,9 +69,20 @@ pub struct ConnectArgs {
     /// Secure connections by TLS 1.3, over TCP; a target that does not do so is refused.
     #[arg(long)]
     pub tls: bool,
-    /// File with the key of this host for TLS.
+    /// Secure connections by TLS with a key that authentication makes (secure channel concatenation), over TCP; needs
+    /// --dhchap-secret. A target that does not do so is refused.
+    #[arg(long, conflicts_with = "tls")]
+    pub concat: bool,
+    /// File with the key of this host for TLS [default: the one in the keyring].
     #[arg(long, value_name = "FILE", requires = "tls")]
     pub tls_key: Option<String>,
+    /// Where the key of this host for TLS is: a keyring of the kernel, by name or number, or a file with a slash in its
+    /// name as `nvme tls-key --export` writes it [default: .nvme].
+    #[arg(long, value_name = "KEYRING", requires = "tls", conflicts_with = "tls_key")]
+    pub keyring: Option<String>,
+    /// Which key of the keyring, if several are for this host and subsystem.
+    #[arg(long, value_name = "IDENTITY", requires = "tls", conflicts_with = "tls_key")]
+    pub tls_key_identity: Option<String>,
     /// Keep-alive timeout; 0 turns it off.
     #[arg(short = 'k', long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     pub keep_alive_tmo: Duration,
@@ -123,6 +134,9 @@ pub struct LaneArgs {
     #[arg(short = 'Q', long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u16).range(2..=1024))]
     pub queue_size: u16,
+    /// Open no express connection, by which latency-critical requests pass bulk.
+    #[arg(long)]
+    pub no_express: bool,
 }
 
 impl LaneArgs {

@@ -6,6 +6,7 @@ use roadtrain_engine::ether::port::{PortConfig, PortKind};
 use roadtrain_engine::host::EtherAddress;
 use roadtrain_engine::target::EtherConfig;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::security::SealUse;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -38,6 +39,29 @@ impl fmt::Display for PortKindName {
     }
 }
 
+/// Whether frames are sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SealWhen {
+    /// Never.
+    Off,
+    /// Where the host authenticates.
+    #[default]
+    Allowed,
+    /// Always: an end that cannot is refused.
+    Required,
+}
+
+impl From<SealWhen> for SealUse {
+    fn from(when: SealWhen) -> SealUse {
+        match when {
+            SealWhen::Off => SealUse::Off,
+            SealWhen::Allowed => SealUse::Allowed,
+            SealWhen::Required => SealUse::Required,
+        }
+    }
+}
+
 /// How frames are, and what carries them.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -51,6 +75,10 @@ pub struct EtherArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4094))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
+    /// Whether frames are sealed with keys of the authentication (AES-GCM): so that nobody else reads, alters or
+    /// repeats them.
+    #[arg(long, value_name = "WHEN", default_value = "allowed")]
+    pub seal: SealWhen,
     /// What sends and receives frames.
     #[arg(long, value_name = "KIND", default_value_t)]
     pub port_kind: PortKindName,
@@ -69,7 +97,12 @@ impl EtherArgs {
     /// What is wrong.
     pub fn address(&self, interfaces: Vec<String>) -> Result<EtherAddress, String> {
         self.check()?;
-        Ok(EtherAddress { port: self.port(), packing: self.packing(), interfaces })
+        Ok(EtherAddress {
+            port: self.port(),
+            packing: self.packing(),
+            seals: self.seal.into(),
+            ..EtherAddress::new(interfaces)
+        })
     }
 
     /// A target that listens there.
@@ -78,7 +111,14 @@ impl EtherArgs {
     /// What is wrong.
     pub fn listen(&self, interfaces: Vec<String>) -> Result<EtherConfig, String> {
         self.check()?;
-        Ok(EtherConfig { port: self.port(), packing: self.packing(), interfaces })
+        let (port, packing, seals) = (self.port(), self.packing(), self.seal.into());
+        Ok(EtherConfig { port, packing, seals, interfaces })
+    }
+
+    /// Whether frames have to be sealed.
+    #[must_use]
+    pub fn requires_seal(&self) -> bool {
+        self.seal == SealWhen::Required
     }
 
     /// How ports are made.

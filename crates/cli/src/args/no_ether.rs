@@ -36,6 +36,12 @@ impl EtherArgs {
         Err(WITHOUT.into())
     }
 
+    /// There are no frames.
+    #[must_use]
+    pub fn requires_seal(&self) -> bool {
+        false
+    }
+
     /// Refuses.
     ///
     /// # Errors

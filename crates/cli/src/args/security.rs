@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
-    /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key.
+    /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key, or --tls allowed and
+    /// --dhchap-key: such a host may make a key for TLS by authenticating.
     #[arg(long, value_name = "WHEN", default_value = "off")]
     pub tls: TlsMode,
     /// The same for one of the addresses of --traddr (repeatable): ADDRESS=off, ADDRESS=allowed or ADDRESS=required.
@@ -19,6 +20,10 @@ pub struct SecurityArgs {
     /// A host that is let in with TLS, and the file with its key (repeatable).
     #[arg(long = "tls-key", value_name = "HOSTNQN=FILE")]
     pub tls_keys: Vec<HostKey>,
+    /// Hosts that are let in with TLS: those that have keys in a keyring of the kernel (by name or number, as .nvme), or
+    /// in a file with a slash in its name as `nvme tls-key --export` writes it.
+    #[arg(long, value_name = "KEYRING")]
+    pub keyring: Option<String>,
     /// Key of a host for authentication (DH-HMAC-CHAP), a file with one line (repeatable): the host is always asked
     /// for it.
     #[arg(long, value_name = "HOSTNQN=FILE")]

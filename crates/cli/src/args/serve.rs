@@ -51,7 +51,7 @@ pub struct ServeArgs {
     ), conflicts_with_all = [
         "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
-        "queue_size", "tls", "tls_at", "tls_keys", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
+        "queue_size", "tls", "tls_at", "tls_keys", "keyring", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
         "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us", "no_spin"])]

@@ -2,15 +2,20 @@
 
 use crate::args::{AttachArgs, FrontArgs};
 use crate::failure::{Failure, Outcome};
+use crate::keys::file;
 use crate::units::show_bytes;
 use roadtrain_engine::host::HostConfig;
+use roadtrain_engine::memory;
 use roadtrain_front::attachment::{AttachError, Attachment};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
-use roadtrain_front::nbd::{BUFFER_BYTES_MIN, Clients, NbdAttachment, NbdConfig};
+use roadtrain_front::nbd::{
+    BUFFER_BYTES_MIN, Clients, NbdAddress, NbdAttachment, NbdConfig, NbdTls,
+};
 use roadtrain_front::spec::{FrontKind, FrontSpec};
 use roadtrain_front::ublk::{UblkAttachment, UblkConfig};
 use roadtrain_front::vhost_user::{VhostUserAttachment, VhostUserConfig};
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 /// Namespace of front-ends that show one, unless said otherwise.
 const NSID_DEFAULT: u32 = 1;
@@ -22,16 +27,24 @@ const NSID_DEFAULT: u32 = 1;
 pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
     let spec: FrontSpec = args.front.parse().map_err(|e| Failure::usage(format!("--as {e}")))?;
     refuse_foreign(&args.options, spec.kind())?;
+    if let FrontSpec::Nbd(NbdAddress::Unix(_)) = spec
+        && tls_option(&args.options).is_some()
+    {
+        let why = "a Unix socket has none: its directory says who may connect";
+        return Err(Failure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
+    }
     Ok(spec.absolute()?)
 }
 
 /// Each option and the front-ends that have it.
 fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
-    let all: [(&str, bool, &[FrontKind]); 5] = [
+    let all: [(&str, bool, &[FrontKind]); 7] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
         ("--fuse-uring", options.fuse_uring.is_some(), &[FrontKind::Fuse]),
         ("--buffers", options.buffers.is_some(), &[FrontKind::Nbd]),
         ("--nbd-insecure", options.nbd_insecure, &[FrontKind::Nbd]),
+        ("--nbd-tls-psk", options.nbd_tls_psk.is_some(), &[FrontKind::Nbd]),
+        ("--nbd-tls-certificates", options.nbd_tls_certificates.is_some(), &[FrontKind::Nbd]),
         ("--recover", options.recover, &[FrontKind::Ublk]),
     ];
     for (option, given, kinds) in all {
@@ -61,7 +74,8 @@ pub(super) fn start(
             let nsid = args.nsid.unwrap_or(NSID_DEFAULT);
             let clients = if options.nbd_insecure { Clients::Anyone } else { Clients::Local };
             let config = NbdConfig::new(nsid, address.clone());
-            let config = NbdConfig { clients, buffer_bytes_max, ..config };
+            let tls = nbd_tls(options)?;
+            let config = NbdConfig { clients, tls, buffer_bytes_max, ..config };
             Box::new(NbdAttachment::start(host, &config)?)
         }
         FrontSpec::Fuse(mountpoint) => {
@@ -83,6 +97,31 @@ pub(super) fn start(
             Box::new(UblkAttachment::start(host, &config)?)
         }
     })
+}
+
+/// The option that asks for TLS, and its file or directory.
+fn tls_option(options: &FrontArgs) -> Option<(&'static str, &Path)> {
+    let keys = options.nbd_tls_psk.as_deref().map(|path| ("--nbd-tls-psk", path));
+    let directory = options.nbd_tls_certificates.as_deref();
+    keys.or_else(|| directory.map(|path| ("--nbd-tls-certificates", path)))
+}
+
+/// How clients of NBD are secured.
+fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
+    let Some((option, path)) = tls_option(options) else { return Ok(None) };
+    // Before the first octet of a key is in memory.
+    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    let path = std::path::absolute(path)?;
+    let verifies_clients = options.nbd_tls_verify_peer;
+    let key = match options.nbd_tls_psk {
+        Some(_) => path.clone(),
+        None => path.join("server-key.pem"),
+    };
+    file::warn_if_readable(&key);
+    Ok(Some(match options.nbd_tls_psk {
+        Some(_) => NbdTls::Keys(path),
+        None => NbdTls::Certificates { directory: path, verifies_clients },
+    }))
 }
 
 /// `bytes` over all reactors, if that is enough.
@@ -146,6 +185,10 @@ mod tests {
             ("--as ublk --loop", false),
             ("--as nbd:tcp:h:1 --nbd-insecure", true),
             ("--as ublk --nbd-insecure", false),
+            ("--as nbd:tcp:h:1 --nbd-tls-psk f", true),
+            ("--as nbd:tcp:h:1 --nbd-tls-certificates d --nbd-tls-verify-peer", true),
+            ("--as nbd:unix:/a --nbd-tls-psk f", false),
+            ("--as fuse:/m --nbd-tls-certificates d", false),
             ("--as ublk:0 --recover", true),
             ("--as nbd:unix:/a --recover", false),
             ("--as vhost-user:/v --loop", false),

@@ -4,7 +4,9 @@ use crate::control::{Call, Refusal, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
-use crate::status::report::{DeviceReport, Inside, LaneReport, LinkReport, Rates, Report, State};
+use crate::status::report::{
+    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, Rates, Report, State,
+};
 use crate::status::waiting::WaitReport;
 use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading};
 use roadtrain_front::attachment::{Attachment, Device};
@@ -245,6 +247,7 @@ fn sum(lanes: &[LaneReading]) -> LaneReading {
         errors: sum.errors + lane.errors,
         reconnects: sum.reconnects + lane.reconnects,
         in_flight: sum.in_flight + lane.in_flight,
+        ..sum
     })
 }
 
@@ -252,12 +255,14 @@ fn sum(lanes: &[LaneReading]) -> LaneReading {
 fn links(paths: &[PathReading]) -> Vec<LinkReport> {
     let mut links: Vec<LinkReport> = Vec::new();
     for path in paths {
-        let PathReading { interface, node, peer, is_suspect, smoothed_rtt, sent, lost } = path;
+        let PathReading { interface, node, peer, smoothed_rtt, sent, lost, .. } = path;
+        let (is_suspect, sealed) = (path.is_suspect, path.is_sealed);
         let rtt_us = smoothed_rtt.as_secs_f64() * 1e6;
         let is_same = |link: &&mut LinkReport| (&link.interface, &link.peer) == (interface, peer);
         match links.iter_mut().find(is_same) {
             Some(link) => {
                 link.up &= !is_suspect;
+                link.sealed &= sealed;
                 link.rtt_us = link.rtt_us.max(rtt_us);
                 (link.sent, link.lost) = (link.sent + sent, link.lost + lost);
             }
@@ -266,6 +271,7 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
                 node: *node,
                 peer: peer.clone(),
                 up: !is_suspect,
+                sealed,
                 rtt_us,
                 sent: *sent,
                 lost: *lost,
@@ -283,6 +289,12 @@ fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
         data_bytes: reading.data_bytes,
         in_flight: reading.in_flight,
         reconnects: reading.reconnects,
+        express: ExpressReport {
+            open: reading.express.is_open,
+            opened: reading.express.opened,
+            requests: reading.express.requests,
+            in_flight: reading.express.in_flight,
+        },
     }
 }
 
@@ -297,6 +309,7 @@ mod tests {
             node: Some(1),
             peer: "02:00:00:00:00:01".into(),
             is_suspect,
+            is_sealed: false,
             smoothed_rtt: Duration::from_micros(us),
             sent,
             lost: 1,

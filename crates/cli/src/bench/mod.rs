@@ -45,13 +45,12 @@ use crate::{connect, logs, output};
 use board::Board;
 use generator::{Generator, ReactorLanes};
 use lane::LaneResult;
-use own_target::OwnTarget;
+use own_target::{OwnKey, OwnTarget};
 use plan::{Place, Plan, Topology};
 use report::{Manner, Measured, Report};
 use roadtrain_engine::clock;
 use roadtrain_engine::host::{
-    Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, HostTls, ReactorInfo,
-    Turn,
+    Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -121,10 +120,12 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
             connect::config(&portal, nqn, &args.connect)?
         }
         (None, Some(own)) => {
-            let without = ConnectArgs { tls: false, ..args.connect.clone() };
+            let without = ConnectArgs { tls: false, concat: false, ..args.connect.clone() };
             let config = connect::config_at(own.address, own_target::NQN, &without)?;
-            let tls = own.tls.as_ref().map(|tls| HostTls::new(tls.key.clone()));
-            HostConfig { tls, ..config }
+            match own.tls.as_ref().map(OwnKey::host) {
+                Some((tls, keys)) => HostConfig { tls: Some(tls), keys, ..config },
+                None => config,
+            }
         }
         (None, None) => return Err(Failure::failed("no target")),
     };

@@ -9,8 +9,10 @@ use crate::identity::Identity;
 use crate::namespace::NamespaceSpec;
 use crate::signals::stop_child;
 use crate::{keys, tls};
+use roadtrain_engine::host::{HostKey, HostTls};
 use roadtrain_engine::stats::LaneStats;
-use roadtrain_proto::security::TlsKey;
+use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::{DhchapKey, TlsKey};
 use roadtrain_proto::target::Limits;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -39,10 +41,18 @@ pub(super) struct OwnTarget {
     pub tls: Option<OwnKey>,
 }
 
-/// A key for TLS in a file that is there as long as this.
+/// A key in a file that is there as long as this.
 pub(super) struct OwnKey {
-    pub key: TlsKey,
+    key: Key,
     path: PathBuf,
+}
+
+/// What it is for.
+enum Key {
+    /// TLS.
+    Tls(TlsKey),
+    /// Authentication, which makes a PSK for TLS.
+    Authentication(DhchapKey),
 }
 
 impl Drop for OwnKey {
@@ -54,10 +64,46 @@ impl Drop for OwnKey {
 impl OwnKey {
     /// The one that the options say, else a new one.
     fn of(args: &BenchArgs) -> Outcome<Self> {
-        match &args.connect.tls_key {
-            Some(file) => Ok(OwnKey { key: tls::key("--tls-key", file)?, path: PathBuf::new() }),
-            None => OwnKey::make(),
+        if args.connect.keyring.is_some() || args.connect.tls_key_identity.is_some() {
+            let hint = "bench without -a makes a target and a key of its own";
+            return Err(Failure::usage(format!("--keyring needs -a: {hint}")));
         }
+        match &args.connect.tls_key {
+            _ if args.connect.concat => {
+                let key = keys::new_dhchap_key()?;
+                let line = key.print();
+                OwnKey::make(Key::Authentication(key), &line)
+            }
+            Some(file) => {
+                let key = Key::Tls(tls::key("--tls-key", file)?);
+                Ok(OwnKey { key, path: PathBuf::new() })
+            }
+            None => {
+                let key = keys::new_tls_key()?;
+                let line = key.print();
+                OwnKey::make(Key::Tls(key), &line)
+            }
+        }
+    }
+
+    /// What the host has to connect with.
+    pub(super) fn host(&self) -> (HostTls, Keys) {
+        match &self.key {
+            Key::Tls(key) => (HostTls::new(HostKey::Configured(key.clone())), Keys::default()),
+            Key::Authentication(key) => {
+                let keys = Keys { host: Some(key.clone()), controller: None };
+                (HostTls::concatenated(), keys)
+            }
+        }
+    }
+
+    /// The target's options.
+    fn options(&self, host: &str, file: &str) -> [String; 4] {
+        let (tls, option) = match &self.key {
+            Key::Tls(_) => ("required", "--tls-key"),
+            Key::Authentication(_) => ("allowed", "--dhchap-key"),
+        };
+        ["--tls".to_owned(), tls.to_owned(), option.to_owned(), format!("{host}={file}")]
     }
 
     /// Where the target finds it.
@@ -66,13 +112,12 @@ impl OwnKey {
         args.connect.tls_key.clone().unwrap_or_else(own)
     }
 
-    fn make() -> Outcome<Self> {
-        let key = keys::new_tls_key()?;
+    fn make(key: Key, line: &str) -> Outcome<Self> {
         let path = std::env::temp_dir().join(format!("roadtrain-bench-{}.tls", std::process::id()));
         let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
         let mut file = options.open(&path)?;
         let made = OwnKey { key, path };
-        writeln!(file, "{}", *made.key.print())?;
+        writeln!(file, "{line}")?;
         Ok(made)
     }
 }
@@ -87,11 +132,13 @@ impl OwnTarget {
             |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find this program", e))?;
         let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
-        let tls = args.connect.tls.then(|| OwnKey::of(args)).transpose()?;
+        let has_tls = args.connect.tls || args.connect.concat;
+        let tls = has_tls.then(|| OwnKey::of(args)).transpose()?;
         let host = Identity::choose(args.connect.hostnqn.as_deref(), None)?;
-        let key = tls.as_ref().map(|tls| (&*host.nqn, tls.file(args)));
+        let options = tls.as_ref().map(|tls| tls.options(&host.nqn, &tls.file(args)));
         let mut child = Command::new(program)
-            .args(arguments(args, key))
+            .args(arguments(args))
+            .args(options.into_iter().flatten())
             .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::piped())
             .process_group(0) // Ctrl-C is for us alone: the target is asked for its counters after it
@@ -157,7 +204,7 @@ pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
     }
 }
 
-fn arguments(args: &BenchArgs, key: Option<(&str, String)>) -> Vec<String> {
+fn arguments(args: &BenchArgs) -> Vec<String> {
     let mut words: Vec<String> = [
         "serve",
         "--control-stdin",
@@ -184,10 +231,6 @@ fn arguments(args: &BenchArgs, key: Option<(&str, String)>) -> Vec<String> {
         add("--max-queues", lanes.to_string());
     }
     add("--placement", args.lanes.placement.to_string());
-    if let Some((host, file)) = key {
-        add("--tls", "required".to_owned());
-        add("--tls-key", format!("{host}={file}"));
-    }
     let policy = args.policy.of(args.own.target_policy.unwrap_or(args.policy.policy));
     words.extend(policy.words());
     let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
@@ -223,7 +266,7 @@ mod tests {
             "--namespace null:1GiB,lba=4096 --target-cores 1 --policy i10 --target-policy none \
              --caravan-requests 1 --spin-us 20 --placement buffers --lanes 512",
         );
-        let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args, None));
+        let words = ["roadtrain".to_owned()].into_iter().chain(arguments(&args));
         let Command::Serve(serve) = Cli::try_parse_from(words).unwrap().command else { panic!() };
         assert_eq!(serve.export.namespaces, args.own.namespaces);
         assert_eq!(serve.export.cores, args.own.target_cores);

@@ -3,12 +3,15 @@
 use crate::failure::{Failure, Outcome};
 use roadtrain_engine::memory;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use zeroize::Zeroizing;
 
 /// Longest file of a key, with comments.
 const FILE_BYTES_MAX: usize = 4096;
+/// Longest file of many keys: some thousand hosts.
+const KEYRING_BYTES_MAX: usize = 4 << 20;
 /// How written keys begin.
 const FORMS: [&str; 2] = ["NVMeTLSkey-1:", "DHHC-1:"];
 
@@ -43,8 +46,7 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
         );
         return Ok((Zeroizing::new(argument.to_owned()), None));
     }
-    let wrong = |error: io::Error| Failure::failed(format!("{option}: {argument}: {error}"));
-    let text = if argument == "-" { read(io::stdin()) } else { open(argument) }.map_err(wrong)?;
+    let text = text_of(option, argument, FILE_BYTES_MAX)?;
     let is_content = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
     let mut lines = text.lines().filter(is_content);
     let mut line = || lines.next().map(|line| Zeroizing::new(line.trim().to_owned()));
@@ -56,6 +58,21 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
     }
 }
 
+/// All of a file with many keys.
+///
+/// # Errors
+/// It cannot be read, or is too long.
+pub(crate) fn text(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
+    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
+    text_of(option, argument, KEYRING_BYTES_MAX)
+}
+
+fn text_of(option: &str, argument: &str, bytes_max: usize) -> Outcome<Zeroizing<String>> {
+    let read = |from: &mut dyn Read| read(from, bytes_max);
+    let text = if argument == "-" { read(&mut io::stdin()) } else { open(argument, read) };
+    text.map_err(|error| Failure::failed(format!("{option}: {argument}: {error}")))
+}
+
 /// How messages call it: by the file's name, never by the key.
 pub(crate) fn name(argument: &str) -> &str {
     if is_key(argument) { "the key" } else { argument }
@@ -65,19 +82,31 @@ fn is_key(argument: &str) -> bool {
     FORMS.iter().any(|form| argument.starts_with(form))
 }
 
-fn open(path: &str) -> io::Result<Zeroizing<String>> {
-    let file = File::open(path)?;
-    let metadata = file.metadata()?;
-    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
-        eprintln!("roadtrain: {path}: others can read this key; chmod 600 {path}");
-    }
-    read(file)
+fn open<T>(path: &str, read: impl Fn(&mut dyn Read) -> io::Result<T>) -> io::Result<T> {
+    let mut file = File::open(path)?;
+    warn_if_readable(path.as_ref());
+    read(&mut file)
 }
 
-fn read(from: impl Read) -> io::Result<Zeroizing<String>> {
+/// Says if others can read the key in a file; that it cannot be read at all is said by who reads it.
+pub(crate) fn warn_if_readable(path: &Path) {
+    let Ok(metadata) = path.metadata() else { return };
+    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
+        let path = path.display();
+        eprintln!("roadtrain: {path}: others can read this key; chmod 600 {path}");
+    }
+}
+
+fn read(from: &mut dyn Read, bytes_max: usize) -> io::Result<Zeroizing<String>> {
     // All at once: a buffer that grows would leave copies behind.
-    let mut octets = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 1));
-    from.take(FILE_BYTES_MAX as u64).read_to_end(&mut octets)?;
+    let mut octets = Zeroizing::new(Vec::with_capacity(bytes_max + 2));
+    from.take(bytes_max as u64 + 1).read_to_end(&mut octets)?;
+    if octets.len() > bytes_max {
+        return Err(io::Error::new(
+            ErrorKind::FileTooLarge,
+            format!("it is longer than {bytes_max} octets"),
+        ));
+    }
     let text = std::str::from_utf8(&octets).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(Zeroizing::new(text.to_owned()))
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod authentication;
 pub(crate) mod file;
+pub(crate) mod keyring;
 
 use crate::args::{DhchapKeyArgs, GlobalArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsKeyArgs};
 use crate::failure::{Failure, Outcome};
@@ -42,6 +43,15 @@ fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> Outcome {
 pub(crate) fn new_tls_key() -> Outcome<TlsKey> {
     let secret = octets(None, Hash::Sha256.bytes())?;
     TlsKey::new(Some(Hash::Sha256), &secret).map_err(wrong_secret)
+}
+
+/// A new key for authentication.
+///
+/// # Errors
+/// There are no random octets.
+pub(crate) fn new_dhchap_key() -> Outcome<DhchapKey> {
+    let hash = Hash::Sha256;
+    DhchapKey::new(Some(hash), &octets(None, hash.bytes())?).map_err(wrong_secret)
 }
 
 fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> Outcome {

@@ -102,7 +102,7 @@ impl Served {
         let new = ServeConfig::read(file)?;
         let hint = config.needs_restart(&new).then(|| {
             format!(
-                "{}: only addresses, subsystems, authentication and keys are reloaded; the other changes need a restart",
+                "{}: only addresses, subsystems, authentication, TLS and keys are reloaded; the other changes need a restart",
                 file.display()
             )
         });
@@ -112,12 +112,20 @@ impl Served {
         let tls_at = new.tls_at()?;
         let read = |tls: &TlsSpec| tls.config(tls_at.clone());
         let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
-        let changes = self.server.reconfigure(&listen, &exports, &authentication, &tls_at);
+        let keys = keys.unwrap_or_default();
+        new.check_keys(&keys).map_err(Failure::usage)?;
+        let changes = self.server.reconfigure(
+            &listen,
+            &exports,
+            &authentication,
+            (new.tls_mode().into(), &tls_at),
+        );
         let changes = changes.map_err(ServerError::from)?;
-        self.server.set_tls_keys(keys.unwrap_or_default());
+        self.server.set_tls_keys(keys);
         info!(changes = changes.len(), "reloaded {}", file.display());
-        let tls = Some(TlsSpec { mode: config.tls_mode(), ..new.tls.unwrap_or_default() });
-        let ServeConfig { address, port, listeners, subsystems, authentication, hosts, .. } = new;
+        let ServeConfig {
+            address, port, listeners, subsystems, authentication, hosts, tls, ..
+        } = new;
         let old = config.clone();
         let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
         *config = ServeConfig { listeners, ..new };
@@ -333,6 +341,7 @@ mod tests {
             Operation::DisallowHost { .. } => "disallow_host",
             Operation::Listen(_) => "listen",
             Operation::Unlisten(_) => "unlisten",
+            Operation::SetTls(_) => "set-tls",
             // Keys come from files only: see the configuration.
             Operation::SetAuthentication(_) => "set_authentication",
         }

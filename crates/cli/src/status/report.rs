@@ -119,6 +119,22 @@ pub(crate) struct LaneReport {
     pub in_flight: u32,
     /// Connections lost and made again.
     pub reconnects: u64,
+    /// Its express connection; its requests count above as well.
+    #[serde(default)]
+    pub express: ExpressReport,
+}
+
+/// A lane's express connection, for what is latency-critical beside bulk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExpressReport {
+    /// There is one.
+    pub open: bool,
+    /// How often there was one.
+    pub opened: u64,
+    /// Requests that the target has answered over the one that is open.
+    pub requests: u64,
+    /// Requests on it that have no answer yet.
+    pub in_flight: u32,
 }
 
 /// A link: all lanes' parts of it together.
@@ -133,6 +149,9 @@ pub(crate) struct LinkReport {
     pub peer: String,
     /// No lane suspects that it does not work.
     pub up: bool,
+    /// Frames of all lanes are sealed.
+    #[serde(default)]
+    pub sealed: bool,
     /// Round-trip time, microseconds: the longest of its lanes'.
     pub rtt_us: f64,
     /// Frames sent.
@@ -186,6 +205,9 @@ impl Report {
         line("process", format!("{}, up for {}", self.pid, show_seconds(inside.uptime_seconds)));
         let lanes = inside.lanes.len();
         line("lanes", format!("{lanes}, policy {}, class {}", inside.policy, inside.class));
+        if let Some(express) = inside.express() {
+            line("express", express);
+        }
         line("load", inside.load());
         line("total", inside.total());
         if let Some(waiting) = waiting::text(&inside.waiting) {
@@ -222,6 +244,20 @@ impl Report {
 }
 
 impl Inside {
+    /// Of express connections, if there were any.
+    fn express(&self) -> Option<String> {
+        let of_lanes = || self.lanes.iter().map(|lane| lane.express);
+        let opened: u64 = of_lanes().map(|express| express.opened).sum();
+        let open = of_lanes().filter(|express| express.open).count();
+        let requests: u64 = of_lanes().map(|express| express.requests).sum();
+        let in_flight: u32 = of_lanes().map(|express| express.in_flight).sum();
+        (opened > 0).then(|| {
+            format!(
+                "{open} open, {requests} requests, {in_flight} in flight, opened {opened} times"
+            )
+        })
+    }
+
     fn load(&self) -> String {
         let Rates { seconds, iops, bytes_per_second } = self.recent;
         format!(
@@ -264,7 +300,11 @@ impl LinkReport {
             format!("  {}", self.interface),
             self.node.map_or_else(|| "-".to_owned(), |node| node.to_string()),
             self.peer.clone(),
-            if self.up { "up" } else { "suspect" }.to_owned(),
+            format!(
+                "{}{}",
+                if self.up { "up" } else { "suspect" },
+                if self.sealed { ", sealed" } else { "" }
+            ),
             format!("{:.0} us", self.rtt_us),
             self.sent.to_string(),
             format!("{percent:.2} %"),
@@ -293,6 +333,7 @@ mod tests {
             data_bytes: 4096,
             in_flight: 3,
             reconnects: 2,
+            express: ExpressReport { open: true, opened: 2, requests: 60, in_flight: 1 },
         };
         Report {
             id: "nbd0".into(),
@@ -320,6 +361,7 @@ mod tests {
                     node: Some(1),
                     peer: "02:00:00:00:00:01".into(),
                     up: true,
+                    sealed: true,
                     rtt_us: 31.4,
                     sent: 1000,
                     lost: 1,
@@ -340,11 +382,12 @@ mod tests {
         for part in [
             "nbd0  nbd:unix:/a  reconnecting for 3.2 s\n",
             "  error    cannot reach 192.0.2.7:4420\n",
+            "  express  1 open, 60 requests, 1 in flight, opened 2 times\n",
             "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
             "  waiting  a sleep costs 12 us, spins up to 24 us and catches 50 %\n",
             "  1     1 GiB  4096   read-write  /dev/x\n",
-            "  eth1  1     02:00:00:00:00:01  up     31 us  1000    0.10 %\n",
+            "  eth1  1     02:00:00:00:00:01  up, sealed  31 us  1000    0.10 %\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
@@ -356,6 +399,7 @@ mod tests {
         assert_eq!(json["state"], "reconnecting");
         assert_eq!(json["recent"]["iops"], 50.0);
         assert_eq!(json["waiting"][0]["spin_bound_us"], 24.0);
+        assert_eq!(json["lanes"][0]["express"]["open"], true);
         assert_eq!(json["devices"][0]["bytes"], 1u64 << 30);
         let back: Report = serde_json::from_value(json).unwrap();
         assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);

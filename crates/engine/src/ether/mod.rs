@@ -4,6 +4,10 @@
 //! |---|---|
 //! | [`port`] | a reactor's socket at an interface: frames out, frames in |
 //! | [`carrier`] | when interfaces come and go |
+//! | `sealing` | the cipher of sealed frames, where they are opened to, and when to speak of those that were dropped |
 
 pub mod carrier;
 pub mod port;
+mod sealing;
+
+pub(crate) use sealing::{FrameSeal, RefusalLog, opening, seals};

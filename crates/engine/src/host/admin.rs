@@ -11,6 +11,7 @@ use crate::random;
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled};
 use roadtrain_proto::host::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
+use roadtrain_proto::security::TlsPsk;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::BTreeMap;
@@ -32,6 +33,14 @@ pub(super) struct Queues {
 }
 
 impl Queues {
+    fn queue(&mut self, qid: u16) -> Result<&mut BlockingQpair, LinkError> {
+        let queue = match qid {
+            0 => self.admin.as_mut(),
+            qid => self.lanes.get_mut(&qid),
+        };
+        queue.ok_or(LinkError::Closed)
+    }
+
     /// Does what is asked for. Before an admin queue is connected, the `fence` ends earlier lanes.
     ///
     /// # Errors
@@ -43,33 +52,37 @@ impl Queues {
         ask: &Ask,
     ) -> Result<Answer, LinkError> {
         match ask {
-            Ask::Open { qid: 0, entries } => {
-                *self = Queues::default();
-                let admin = BlockingQpair::connect_admin(config, *entries, fence)?;
+            Ask::Open { qid: 0, entries, psk, .. } => {
+                // One that is there was for making the PSK, and everything on it was answered.
+                if let Some(admin) = std::mem::take(self).admin {
+                    admin.wire.close();
+                }
+                let admin = BlockingQpair::connect_admin(config, *entries, psk.as_ref(), fence)?;
                 let admin = self.admin.insert(admin);
                 Ok(Answer::Opened { data_bytes_max: admin.wire.data_bytes_max() })
             }
-            Ask::Open { qid, entries } => {
+            Ask::Open { qid, entries, lane, .. } => {
                 self.lanes.remove(qid);
                 let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
-                let qpair = admin.connect_lane(config, *entries, qid - 1)?;
+                let is_express = usize::from(qid - 1) != *lane;
+                let config = if is_express { &hurried(config) } else { config };
+                let qpair = admin.connect_lane(config, *entries, *lane as u16)?;
                 let data_bytes_max = qpair.wire.data_bytes_max();
                 self.lanes.insert(*qid, qpair);
                 Ok(Answer::Opened { data_bytes_max })
             }
             Ask::Run { qid, command } => {
-                let qpair = match qid {
-                    0 => self.admin.as_mut(),
-                    qid => self.lanes.get_mut(qid),
-                };
                 let mut data = vec![0; command.bytes_in as usize];
-                let qpair = qpair.ok_or(LinkError::Closed)?;
-                let cqe = qpair.command(&command.sqe, &command.out, &mut data)?;
+                let cqe = self.queue(*qid)?.command(&command.sqe, &command.out, &mut data)?;
                 Ok(Answer::Completed { cqe, data })
             }
             Ask::Random { bytes } => {
                 let octets = random::secret(*bytes).map_err(LinkError::from)?;
                 Ok(Answer::Random(octets))
+            }
+            Ask::Seal { qid, secret } => {
+                self.queue(*qid)?.wire.seal(secret)?;
+                Ok(Answer::Sealed)
             }
             // This thread moves no data.
             Ask::Compute(work) => {
@@ -78,6 +91,13 @@ impl Queues {
             }
         }
     }
+}
+
+/// For an express connection nobody waits so long that the controller does not hear of its host meanwhile.
+fn hurried(config: &HostConfig) -> HostConfig {
+    let keep_alive = Some(config.keep_alive / 4).filter(|time| !time.is_zero());
+    let timeout = keep_alive.map_or(config.timeout, |time| config.timeout.min(time));
+    HostConfig { timeout, ..config.clone() }
 }
 
 /// A connected admin queue.
@@ -97,7 +117,7 @@ impl Admin {
     pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
         let (mut queues, wants) = (Queues::default(), config.wants());
         let connect =
-            Procedure::new(|driver| async move { bringup::connect(&driver, &wants).await });
+            Procedure::new(|driver| async move { bringup::connect(&driver, &wants, None).await });
         let enabled = carry_out(&mut queues, config, connect)?;
         Ok(Admin { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
     }
@@ -147,15 +167,19 @@ impl Admin {
         }
     }
 
-    /// Asks what the controller can do, for `io_queues` I/O queues.
+    /// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
     ///
     /// # Errors
     /// As [`Admin::run`].
-    pub fn information(&mut self, io_queues: u32) -> Result<ControllerInfo, HostError> {
-        let enabled = self.enabled;
-        self.go_through(
-            |driver| async move { bringup::information(&driver, enabled, io_queues).await },
-        )
+    pub fn information(
+        &mut self,
+        io_queues: u32,
+        expresses: u32,
+    ) -> Result<ControllerInfo, HostError> {
+        let enabled = self.enabled.clone();
+        self.go_through(|driver| async move {
+            bringup::information(&driver, &enabled, io_queues, expresses).await
+        })
     }
 
     /// Does what may take long: the controller hears meanwhile that its host is there.
@@ -195,6 +219,11 @@ impl Admin {
         F: Future<Output = Result<T, Failure<LinkError>>> + Send + 'static,
     {
         carry_out(&mut self.queues, &self.config, Procedure::new(body))
+    }
+
+    /// The PSK that was made for it.
+    pub(super) fn psk(&self) -> Option<TlsPsk> {
+        self.enabled.psk.clone()
     }
 
     /// The way it takes.

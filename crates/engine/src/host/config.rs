@@ -5,9 +5,10 @@ use crate::platform::Placement;
 use crate::spin::Waiting;
 use roadtrain_proto::host::association;
 use roadtrain_proto::host::bringup::Wants;
+use roadtrain_proto::host::express::EXPRESSES_MAX;
 use roadtrain_proto::policy::{Class, PolicyConfig};
-use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::{SealUse, TlsKey, TlsPsk};
 use roadtrain_tls::BLOCKS_MAX;
 use roadtrain_wire::pdu::Digests;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub struct HostConfig {
     pub policy: PolicyConfig,
     /// Class of the lanes, and so of requests that are of none ([`Class::Normal`]).
     pub class: Class,
+    /// Lanes on which latency-critical requests and bulk meet may get express connections, over TCP.
+    pub express: bool,
     /// How reactors wait.
     pub waiting: Waiting,
     /// Keep-alive timeout; zero for none.
@@ -57,24 +60,41 @@ pub struct HostConfig {
     pub io_timeout: Option<Duration>,
     /// Longest wait for an answer on the control plane.
     pub timeout: Duration,
-    /// Connections over TCP are secured by TLS with this key; a target that does not do so is refused.
+    /// Connections over TCP are secured by TLS like this; a target that does not do so is refused.
     pub tls: Option<HostTls>,
 }
 
 /// How a host's connections are secured.
 #[derive(Clone, Debug)]
 pub struct HostTls {
-    /// The configured PSK.
-    pub key: TlsKey,
+    /// Where their PSK comes from.
+    pub key: HostKey,
     /// Blocks of AES for which the keys of a connection are used; then all connections are made anew.
     pub blocks_max: u64,
+}
+
+/// Where a host's PSK comes from.
+#[derive(Clone, Debug)]
+pub enum HostKey {
+    /// A configured PSK, of which that of a host and a subsystem is derived.
+    Configured(TlsKey),
+    /// It was derived elsewhere, for this host and this subsystem, as keyrings have them.
+    Derived(TlsPsk),
+    /// It is made by authenticating, with [`HostConfig::keys`] (secure channel concatenation).
+    Authentication,
 }
 
 impl HostTls {
     /// With this key, and new connections a little before AES-GCM's limit, so that no target has to end them.
     #[must_use]
-    pub fn new(key: TlsKey) -> Self {
+    pub fn new(key: HostKey) -> Self {
         HostTls { key, blocks_max: BLOCKS_MAX - (BLOCKS_MAX >> 4) }
+    }
+
+    /// The same with a PSK that is made by authenticating.
+    #[must_use]
+    pub fn concatenated() -> Self {
+        HostTls::new(HostKey::Authentication)
     }
 }
 
@@ -104,6 +124,7 @@ impl HostConfig {
             digests: Digests::default(),
             policy: PolicyConfig::auto(),
             class: Class::Normal,
+            express: true,
             waiting: Waiting::default(),
             keep_alive: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
@@ -126,6 +147,12 @@ impl HostConfig {
         self.cores.get(number % reactors % self.cores.len().max(1)).copied()
     }
 
+    /// Express connections that so many lanes may have: none over Ethernet, where urgent frames pass others anyway.
+    pub(super) fn expresses(&self, lanes: u32) -> u32 {
+        let has_sockets = !matches!(self.address, Address::Ether(_));
+        if self.express && has_sockets { lanes.min(EXPRESSES_MAX) } else { 0 }
+    }
+
     /// What a controller is connected with.
     pub(super) fn wants(&self) -> Wants {
         Wants {
@@ -138,7 +165,26 @@ impl HostConfig {
             class: self.class,
             sq_flow_control: false,
             keys: self.keys.clone(),
+            seals: match &self.address {
+                Address::Ether(address) => address.seals(),
+                Address::Tcp(_) | Address::Name(_) => SealUse::Off,
+            },
+            concatenates: self
+                .tls
+                .as_ref()
+                .is_some_and(|tls| matches!(tls.key, HostKey::Authentication)),
         }
+    }
+
+    /// The PSK of a connection, and how many blocks its keys are good for; `made` is one that was made for it.
+    pub(super) fn psk(&self, made: Option<&TlsPsk>) -> Option<(TlsPsk, u64)> {
+        let HostTls { key, blocks_max } = self.tls.as_ref()?;
+        let psk = match key {
+            HostKey::Configured(key) => Some(key.tls_psk(&self.host_nqn, &self.subsystem_nqn)),
+            HostKey::Derived(psk) => Some(psk.clone()),
+            HostKey::Authentication => made.cloned(),
+        };
+        Some((psk?, *blocks_max))
     }
 
     /// How an association with `lanes` lanes is kept.
@@ -146,6 +192,7 @@ impl HostConfig {
         association::Config {
             wants: self.wants(),
             lanes,
+            expresses: self.expresses(lanes),
             reconnect_delay: self.reconnect_delay,
             reconnect_delay_max: RECONNECT_DELAY_MAX,
             controller_loss_timeout: self.controller_loss_timeout,

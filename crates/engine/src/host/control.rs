@@ -9,8 +9,8 @@ use super::config::HostConfig;
 use super::counters::LinkState;
 use super::error::HostError;
 use super::ether::{Found, PathDiscovery};
-use super::link::LinkError;
-use super::reactor::{Order, Report};
+use super::link::{Link, LinkError};
+use super::reactor::{ExpressLink, Order, Report};
 use super::stopping;
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
@@ -21,10 +21,11 @@ use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
 use roadtrain_proto::host::bringup::Fencing;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 /// The path of all lanes.
 const PATH: PathId = PathId(0);
@@ -50,6 +51,8 @@ pub(super) struct Control {
     found: Vec<Found>,
     /// Which NSIDs users have been warned of.
     stale: StaleNsids,
+    /// Whose each express connection is, by its number.
+    expresses: BTreeMap<usize, usize>,
     /// Reactors whose threads are over.
     ended: usize,
 }
@@ -67,7 +70,7 @@ impl Control {
         let lanes: usize = reactors.iter().map(|reactor| reactor.lanes.len()).sum();
         let rules = config.association(lanes as u32);
         Control {
-            association: Association::brought_up(clock::now(), rules, view.info()),
+            association: Association::brought_up(clock::now(), rules, view.info(), admin.psk()),
             config,
             view,
             inbox,
@@ -78,6 +81,7 @@ impl Control {
             discovery: None,
             found: Vec::new(),
             stale: StaleNsids::default(),
+            expresses: BTreeMap::new(),
             ended: 0,
         }
     }
@@ -171,6 +175,8 @@ impl Control {
                     warn!(target = %self.config.address, lane, count, "no answer for {timeout:.0?}: aborting");
                     self.association.overdue(PATH, lane, cids);
                 }
+                Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
+                Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
                 Report::Found(found) => {
                     self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
                     found.tell(&mut self.fence);
@@ -214,6 +220,18 @@ impl Control {
                     self.association.admin_lost(clock::now(), path, error);
                 }
             }
+            Action::AttachExpress { lane, number, rules, stale, may_close, .. } => {
+                let express = |link| ExpressLink { link, number, rules, stale, may_close };
+                self.attach_express(lane, number, express);
+            }
+            Action::RefuseExpress { lane, why, .. } => {
+                self.queues.lanes.clear();
+                match why {
+                    Some(why) => info!(lane, "no express connection: {why}"),
+                    None => debug!(lane, "no express connection: no queue to spare"),
+                }
+                self.tell(lane, Order::Express { lane, express: None });
+            }
             Action::Attach { path, rules, stale } => self.attach(path, rules, &stale),
             Action::SetStale(stale) => {
                 self.warn_of(&stale);
@@ -223,9 +241,7 @@ impl Control {
             Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
             Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
             Action::Fail { lane: Some(lane) } => {
-                if let Some(reactor) = self.reactor_of(lane) {
-                    reactor.orders.send(Order::Fail { lane });
-                }
+                self.tell(lane, Order::Fail { lane });
             }
             Action::Fail { lane: None } => self.fail_all(),
             Action::Finish => {
@@ -326,6 +342,7 @@ impl Control {
             Reason::Path(failure) => HostError::new(&self.config, failure).to_string(),
         };
         let queues = std::mem::take(&mut self.queues);
+        self.expresses.clear();
         if self.association.is_ending() {
             warn!(target = %self.config.address, "{error}: the target does not answer at the end");
         } else if was_live {
@@ -366,6 +383,46 @@ impl Control {
             self.view.set_link(LinkState::Failing, self.view.link().error);
         }
         self.each_lane(|lane| Order::Fail { lane });
+    }
+
+    /// The express connection `number` is open, or will never be.
+    fn attach_express(
+        &mut self,
+        lane: usize,
+        number: usize,
+        express: impl FnOnce(Box<Link>) -> ExpressLink,
+    ) {
+        let in_capsule_bytes = self.view.info().in_capsule_bytes;
+        let Some(qpair) = self.queues.lanes.remove(&(number as u16 + 1)) else { return };
+        match qpair.wire.into_link(in_capsule_bytes, self.config.policy) {
+            Ok(link) => {
+                info!(lane, "express connection opened");
+                self.expresses.insert(number, lane);
+                let express = Some(express(Box::new(link)));
+                self.tell(lane, Order::Express { lane, express });
+            }
+            Err(error) => {
+                info!(lane, "no express connection: {error}");
+                self.express_closed(lane, number);
+                self.tell(lane, Order::Express { lane, express: None });
+            }
+        }
+    }
+
+    fn express_closed(&mut self, lane: usize, number: usize) {
+        // It may be another lane's by now.
+        if self.expresses.get(&number) == Some(&lane) {
+            self.expresses.remove(&number);
+        }
+        self.association.express_closed(PATH, lane, number);
+    }
+
+    /// Tells the reactor of a lane, or of an express connection.
+    fn tell(&self, number: usize, order: Order) {
+        let lane = self.expresses.get(&number).copied().unwrap_or(number);
+        if let Some(reactor) = self.reactor_of(lane) {
+            reactor.orders.send(order);
+        }
     }
 
     fn reactor_of(&self, lane: usize) -> Option<&ReactorHandle> {

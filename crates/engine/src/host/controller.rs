@@ -48,7 +48,7 @@ impl Controller {
         mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostError> {
         let mut admin = Admin::connect_patiently(&config)?;
-        let info = admin.information(config.lanes)?;
+        let info = admin.information(config.lanes, config.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);

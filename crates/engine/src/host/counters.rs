@@ -1,6 +1,6 @@
 //! What other threads may see of lanes while they run, and of the connection to their controller.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,32 @@ pub(crate) struct LaneCounters {
     pub(crate) reconnects: AtomicU64,
     pub(crate) in_flight: AtomicU32,
     abandoned: AtomicU64,
+    express: ExpressCounters,
     paths: Mutex<Vec<PathReading>>,
+}
+
+#[derive(Debug, Default)]
+struct ExpressCounters {
+    is_open: AtomicBool,
+    opened: AtomicU64,
+    requests: AtomicU64,
+    data_bytes: AtomicU64,
+    in_flight: AtomicU32,
+}
+
+/// A lane's express connection as it was a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ExpressReading {
+    /// There is one.
+    pub is_open: bool,
+    /// How often there was one.
+    pub opened: u64,
+    /// Requests that the target has answered over the one that there is.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Requests that take it and have not completed.
+    pub in_flight: u32,
 }
 
 /// A lane's part of a link, over frames, as it was a moment ago.
@@ -28,6 +53,8 @@ pub struct PathReading {
     pub peer: String,
     /// New frames avoid it.
     pub is_suspect: bool,
+    /// Frames are sealed.
+    pub is_sealed: bool,
     /// Round-trip time, smoothed.
     pub smoothed_rtt: Duration,
     /// Frames sent.
@@ -49,6 +76,8 @@ pub struct LaneReading {
     pub reconnects: u64,
     /// Requests taken and not completed.
     pub in_flight: u32,
+    /// Its express connection, whose requests are counted above as well.
+    pub express: ExpressReading,
 }
 
 impl LaneCounters {
@@ -58,6 +87,24 @@ impl LaneCounters {
         self.errors.store(reading.errors, Relaxed);
         self.reconnects.store(reading.reconnects, Relaxed);
         self.in_flight.store(reading.in_flight, Relaxed);
+    }
+
+    pub(crate) fn write_express(&self, reading: &ExpressReading) {
+        self.express.is_open.store(reading.is_open, Relaxed);
+        self.express.opened.store(reading.opened, Relaxed);
+        self.express.requests.store(reading.requests, Relaxed);
+        self.express.data_bytes.store(reading.data_bytes, Relaxed);
+        self.express.in_flight.store(reading.in_flight, Relaxed);
+    }
+
+    fn read_express(&self) -> ExpressReading {
+        ExpressReading {
+            is_open: self.express.is_open.load(Relaxed),
+            opened: self.express.opened.load(Relaxed),
+            requests: self.express.requests.load(Relaxed),
+            data_bytes: self.express.data_bytes.load(Relaxed),
+            in_flight: self.express.in_flight.load(Relaxed),
+        }
     }
 
     /// From time to time. Whoever reads just now makes it wait for the next time.
@@ -82,12 +129,14 @@ impl LaneCounters {
     }
 
     pub(crate) fn read(&self) -> LaneReading {
+        let express = self.read_express();
         LaneReading {
-            requests: self.requests.load(Relaxed),
-            data_bytes: self.data_bytes.load(Relaxed),
+            requests: self.requests.load(Relaxed) + express.requests,
+            data_bytes: self.data_bytes.load(Relaxed) + express.data_bytes,
             errors: self.errors.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
-            in_flight: self.in_flight.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed) + express.in_flight,
+            express,
         }
     }
 }

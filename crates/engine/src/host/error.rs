@@ -26,7 +26,7 @@ pub enum HostError {
     #[error("{what} failed: {status}")]
     Command { what: &'static str, status: Status },
     /// The connection was lost meanwhile.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{hint}", hint = lost_hint(what, source))]
     Lost { what: &'static str, source: LinkError },
     /// The controller does not become ready, or says things that make no sense.
     #[error("{0}")]
@@ -80,6 +80,22 @@ fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
     HostError::Refused { address, what, status, hint: connect_hint(status) }
 }
 
+/// What may help when the target has ended a connection. One that refuses a host may do so before its refusal has left.
+fn lost_hint(what: &str, error: &LinkError) -> &'static str {
+    let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+    let is_closed = match error {
+        LinkError::Closed => true,
+        LinkError::Io(error) => is_reset(error),
+        _ => false,
+    };
+    if is_closed && what.starts_with("Authentication") {
+        " while this host authenticated; the usual cause is a key that differs: do --dhchap-secret and the \
+         target's key for this host NQN agree?"
+    } else {
+        ""
+    }
+}
+
 /// What may help when nobody is there.
 fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     match (address, error) {
@@ -102,12 +118,33 @@ fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
 /// What may help when Connect is refused.
 fn connect_hint(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
-        "; the target does not allow this host NQN: add it there, or say another with --hostnqn"
+        "; the target does not allow this host NQN: add it there, or say another with --hostnqn; \
+         if it has a TLS key for this host, use --tls"
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
         "; is the subsystem NQN right? `roadtrain discover` lists those of a target"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
         "; it is still ending what this host had asked before, or has no controller left"
     } else {
         ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_while_a_host_authenticates_names_the_usual_cause() {
+        let lost = |what, source| HostError::Lost { what, source }.to_string();
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset).into();
+        for source in [LinkError::Closed, reset()] {
+            let said = lost("Authentication Receive", source);
+            assert!(
+                said.contains("while this host authenticated; the usual cause is a key"),
+                "{said}"
+            );
+        }
+        assert!(!lost("Identify", LinkError::Closed).contains("key"));
+        assert!(!lost("Authentication Send", LinkError::Silent).contains("key"));
     }
 }

@@ -5,15 +5,17 @@
 
 #[cfg(feature = "ether")]
 mod ether;
+mod express;
 #[cfg(test)]
 mod tests;
 
 use super::api::{Class, Request};
-use super::counters::LaneReading;
+use super::counters::{ExpressReading, LaneReading};
 use super::link::{Link, LinkError, Shared};
 use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::stats::LaneStats;
+use roadtrain_proto::host::express::Express;
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
@@ -29,6 +31,12 @@ pub(crate) struct HostLane {
     /// Command identifiers of those to be aborted.
     overdue: Vec<u16>,
     past: LaneStats,
+    /// Whether it has a second connection, and what takes that.
+    pub(in crate::host) express: Express,
+    /// The place of that connection among the reactor's lanes.
+    pub(in crate::host) express_at: Option<u32>,
+    /// How often there was one.
+    pub(in crate::host) expresses_opened: u64,
 }
 
 impl HostLane {
@@ -40,6 +48,9 @@ impl HostLane {
             timeout,
             overdue: Vec::new(),
             past: LaneStats::default(),
+            express: Express::new(None),
+            express_at: None,
+            expresses_opened: 0,
         }
     }
 
@@ -79,7 +90,12 @@ impl HostLane {
     pub(crate) fn part(&mut self, shared: &mut Shared) {
         if let Some(mut link) = self.link.take() {
             link.part(shared);
+            self.past = self.past + link.stats();
         }
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.is_some()
     }
 
     pub(crate) fn fd(&self) -> Option<i32> {
@@ -112,9 +128,7 @@ impl HostLane {
         if self.room() == 0 {
             return Err(request);
         }
-        if request.class == Class::Normal {
-            request.class = self.class;
-        }
+        request.class = self.class_of(&request);
         self.hear_load(shared);
         let is_under_way = self.requests.take(shared.now, request, self.link.as_mut());
         shared.in_flight += u32::from(is_under_way);
@@ -173,12 +187,24 @@ impl HostLane {
         }
     }
 
+    /// For so many thousandths of its time of late the reactor has waited for something to do.
+    pub(crate) fn set_idle(&mut self, now: Instant, permille: u32) {
+        // A lane without a descriptor is one over Ethernet: there a doorbell is no system call of its own.
+        if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
+            link.batcher().set_idle(now, permille);
+        }
+    }
+
     /// When the lane must be looked at: doorbells' timers, those of the transport, what is tried again, what may be
     /// overdue.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         let link = self.link.as_mut()?;
         let requests = self.requests.core.deadline(link.in_flight());
-        link.deadline().into_iter().chain(requests).min()
+        let due = link.deadline().into_iter().chain(requests).min();
+        if !self.express.is_open() {
+            return due;
+        }
+        due.into_iter().chain(self.express.deadline()).min()
     }
 
     /// Command identifiers of those that are to be aborted, if there are any: told once.
@@ -245,6 +271,7 @@ impl HostLane {
             errors: 0, // the reactor's
             reconnects: self.past.reconnects,
             in_flight: self.outstanding(),
+            express: ExpressReading::default(), // written by itself
         }
     }
 

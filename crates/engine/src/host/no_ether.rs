@@ -5,6 +5,7 @@ use super::address::Address;
 use super::error::HostError;
 use super::link::LinkError;
 use roadtrain_proto::ether::fence::Fence;
+use roadtrain_proto::security::SealUse;
 use roadtrain_wire::ether::MacAddress;
 use std::fmt;
 use std::io;
@@ -12,6 +13,12 @@ use std::io;
 /// No target can be reached straight on Ethernet.
 #[derive(Clone, Debug)]
 pub enum EtherAddress {}
+
+impl EtherAddress {
+    pub(super) fn seals(&self) -> SealUse {
+        match *self {}
+    }
+}
 
 impl fmt::Display for EtherAddress {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod by_hand;
+mod express;
 #[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
 
@@ -22,6 +23,7 @@ use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::policy::Auto;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -29,6 +31,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+
+pub(crate) use express::ExpressLink;
 
 #[cfg(test)]
 pub(crate) use by_hand::{Connected, HandHost};
@@ -47,6 +51,8 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Order {
     /// Use this connection for the lane, but not for requests to stale NSIDs.
     Attach { lane: usize, link: Box<Link>, rules: RetryRules, stale: StaleNsids },
+    /// What the lane has asked for; `None`: it does not get it.
+    Express { lane: usize, express: Option<ExpressLink> },
     /// Other namespaces are there than requests mean.
     SetStale { lane: usize, stale: StaleNsids },
     /// A path to that target was found.
@@ -71,6 +77,8 @@ pub(crate) struct Parts {
     pub(crate) queue_entries: u16,
     pub(crate) class: Class,
     pub(crate) io_timeout: Option<Duration>,
+    /// Lanes may have express connections.
+    pub(crate) express: bool,
     pub(crate) waiting: Waiting,
     /// Where it shows what it learns of waiting.
     pub(crate) meter: Arc<Meter>,
@@ -88,6 +96,10 @@ pub(crate) enum Report {
     Lost { lane: usize, error: LinkError },
     /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
     Overdue { lane: usize, cids: Vec<u16> },
+    /// The lane wants an express connection.
+    WantsExpress { lane: usize },
+    /// An express connection of the lane was closed, by its number.
+    ExpressClosed { lane: usize, number: usize },
     /// A path to that target was found, where there was none before.
     Found(Found),
     /// The reactor's thread ends; why, when that is a failure.
@@ -105,8 +117,10 @@ pub(crate) struct Reactor {
     core: Core<Order>,
     ring: Ring,
     lanes: Table<HostLane>,
-    /// Their numbers over all reactors.
+    /// Their numbers over all reactors; those of express connections follow.
     numbers: Vec<usize>,
+    /// Express connections that there are.
+    expresses: usize,
     shared: Shared,
     frames: Frames,
     watches: Vec<Watch>,
@@ -131,7 +145,13 @@ struct TurnView<'a> {
 impl Reactor {
     /// On the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let lane = |_: &usize| HostLane::new(parts.queue_entries, parts.class, parts.io_timeout);
+        let lane = |_: &usize| {
+            let mut lane = HostLane::new(parts.queue_entries, parts.class, parts.io_timeout);
+            if parts.express {
+                lane.allow_express();
+            }
+            lane
+        };
         let lanes = parts.lanes.iter().map(lane).collect();
         let frames = Frames::new(&parts.ports);
         let shared = Shared {
@@ -146,6 +166,7 @@ impl Reactor {
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             numbers: parts.lanes,
+            expresses: 0,
             shared,
             frames,
             watches: Vec::new(),
@@ -214,10 +235,16 @@ impl Reactor {
             #[cfg(test)]
             Order::Call(call) => call(),
             Order::SetStale { lane, stale } => {
-                let index = self.index_of(lane);
-                let Some(lane) = index.and_then(|index| self.lanes.get_mut(index)) else { return };
-                lane.set_stale(stale);
+                let Some(lane) = self.index_of(lane).and_then(|index| self.lanes.get_mut(index))
+                else {
+                    return;
+                };
+                lane.set_stale(stale.clone());
+                let express = lane.express_at;
+                let Some(express) = express.and_then(|at| self.lanes.get_mut(at)) else { return };
+                express.set_stale(stale);
             }
+            Order::Express { lane, express } => self.express_came(lane, express),
             Order::Attach { lane, mut link, rules, stale } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
@@ -233,19 +260,16 @@ impl Reactor {
             }
             Order::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {
-                    self.detach(index);
+                    self.detach_all(index);
                 }
                 let _ = done.try_send(());
             }
             Order::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
-                if self.stopping
-                    && let Some(counters) = self.counters.get(lane)
-                    && let Some(lane) = self.lanes.get(index)
-                {
-                    counters.abandon(lane.outstanding());
+                if self.stopping {
+                    self.abandon(index);
                 }
-                self.detach(index);
+                self.detach_all(index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
                 lane.fail(&mut self.shared);
             }
@@ -255,6 +279,21 @@ impl Reactor {
     /// The lane of that number, if it is ours.
     fn index_of(&self, number: usize) -> Option<u32> {
         self.numbers.iter().position(|&own| own == number).map(|index| index as u32)
+    }
+
+    /// Nobody waits any more for the answers to a lane's requests.
+    fn abandon(&self, index: u32) {
+        let Some(lane) = self.lanes.get(index) else { return };
+        let express = self.express_of(index).map_or(0, HostLane::outstanding);
+        if let Some(counters) = self.counters.get(self.numbers[self.home_of(index) as usize]) {
+            counters.abandon(lane.outstanding() + express);
+        }
+    }
+
+    /// Ends the lane's connections.
+    fn detach_all(&mut self, index: u32) {
+        self.detach(index);
+        self.lose_express(index);
     }
 
     /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
@@ -276,8 +315,14 @@ impl Reactor {
         match call(lane, &mut self.shared) {
             Ok(value) => Some(value),
             Err(error) => {
+                if let Some(home) = self.closes_express(index) {
+                    self.express_closed(home);
+                    return None;
+                }
                 // A TermReq that blames the peer leaves before the connection does.
-                let _ = lane.end_turn(&mut self.shared);
+                if let Some(lane) = self.lanes.get_mut(index) {
+                    let _ = lane.end_turn(&mut self.shared);
+                }
                 self.detach(index);
                 self.reports.send(Report::Lost { lane: self.numbers[index as usize], error });
                 None
@@ -316,19 +361,27 @@ impl Reactor {
         let holds = !has_express && self.holds_back();
         self.shared.in_flight = self.lanes.iter().map(HostLane::in_flight).sum();
         for index in self.lanes.indices() {
-            if !(holds && self.lanes.get_mut(index).is_some_and(HostLane::gathers)) {
-                self.use_lane(index, HostLane::end_turn);
-            }
-            if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
-                self.lanes.note(List::Idle, index);
-            }
-            if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
-                let lane = self.numbers[index as usize];
-                self.reports.send(Report::Overdue { lane, cids });
-            }
+            self.end_turn(index, holds);
         }
         self.shared.ports.flush();
         self.write_meters();
+    }
+
+    #[inline]
+    fn end_turn(&mut self, index: u32, holds: bool) {
+        if !(holds && self.lanes.get_mut(index).is_some_and(HostLane::gathers)) {
+            self.use_lane(index, HostLane::end_turn);
+        }
+        if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
+            self.lanes.note(List::Idle, index);
+        }
+        if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
+            let lane = self.numbers[index as usize];
+            self.reports.send(Report::Overdue { lane, cids });
+        }
+        if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
+            self.review_express(index);
+        }
     }
 
     /// Lets other threads see how it goes.
@@ -340,6 +393,7 @@ impl Reactor {
             }
             errors = 0; // counted once
         }
+        self.write_expresses();
         self.write_paths();
     }
 
@@ -460,6 +514,14 @@ impl reactor::Reactor for Running<'_> {
         self.reactor.obey(order);
     }
 
+    fn hears_idle(&self) -> bool {
+        self.reactor.shared.in_flight > Auto::IN_FOUR_PARTS
+    }
+
+    fn set_idle(&mut self, now: Instant, permille: u32) {
+        self.reactor.lanes.iter_mut().for_each(|lane| lane.set_idle(now, permille));
+    }
+
     fn turn(&mut self, rx: &mut RxBuffers) {
         self.reactor.turn(self.front, rx);
     }
@@ -496,8 +558,13 @@ impl Turn for TurnView<'_> {
 
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
         let reactor = &mut *self.reactor;
-        let index = lane.0 as u32;
-        let Some(lane) = reactor.lanes.get_mut(index) else { return Err(request) };
+        let mut index = lane.0 as u32;
+        let Some(mut lane) = reactor.lanes.get_mut(index) else { return Err(request) };
+        if lane.class_of(&request) == Class::Latency {
+            index = reactor.way(index);
+            let Some(other) = reactor.lanes.get_mut(index) else { return Err(request) };
+            lane = other;
+        }
         lane.submit(request, &mut reactor.shared)?;
         if lane.is_due(reactor.shared.now) {
             reactor.use_lane(index, HostLane::flush);
@@ -547,9 +614,9 @@ impl Turn for TurnView<'_> {
 
     fn stats(&mut self, lane: LaneId) -> LaneStats {
         let reactor = &*self.reactor;
-        let Some(stats) = reactor.lanes.get(lane.0 as u32).map(HostLane::stats) else {
-            return LaneStats::default();
-        };
+        let Some(of) = reactor.lanes.get(lane.0 as u32) else { return LaneStats::default() };
+        let express = of.express_at.and_then(|at| reactor.lanes.get(at));
+        let stats = express.map_or_else(|| of.stats(), |express| of.stats() + express.stats());
         if lane.0 > 0 {
             return stats;
         }

@@ -3,6 +3,7 @@
 
 use super::api::{Completion, Op, Request};
 use crate::connection::Place;
+use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Addressed, Ended, Outcome, Queue, Requests};
 use roadtrain_proto::policy::Urgency;
@@ -41,10 +42,22 @@ struct LinkQueue<'a, L> {
     ranges: &'a mut [[u8; RANGE_BYTES]],
 }
 
+impl Request {
+    /// Octets of its data.
+    #[inline]
+    pub(super) fn octets(&self) -> u32 {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32)
+    }
+}
+
 impl Addressed for Request {
     #[inline]
     fn nsid(&self) -> u32 {
         self.nsid
+    }
+
+    fn bulk(&self) -> u32 {
+        Traffic::of(self.class, self.octets()).bulk()
     }
 }
 
@@ -95,6 +108,17 @@ impl LaneRequests {
     #[inline]
     pub(super) fn resume(&mut self, now: Instant, link: &mut impl Queue<Request>) {
         self.core.resume(now, &mut LinkQueue { link, ranges: &mut self.ranges });
+    }
+
+    /// Entries of its queue.
+    pub(super) fn entries(&self) -> u16 {
+        self.ranges.len() as u16
+    }
+
+    /// Takes over the requests of another connection of the lane: both are gone.
+    pub(super) fn absorb(&mut self, mut other: LaneRequests) {
+        debug_assert!(other.deferred.is_empty(), "they have been taken");
+        self.core.absorb(&mut other.core);
     }
 
     /// Completions that waited for their caravan to leave, and those of requests that have failed: nothing of this lane
@@ -176,7 +200,7 @@ fn range(request: &Request) -> [u8; RANGE_BYTES] {
 }
 
 pub(super) fn command(request: &Request) -> (Sqe, Data) {
-    let length = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32);
+    let length = request.octets();
     let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);
     let (mut sqe, data) = match request.op {
         Op::Read => (rw(opcode::READ), Data::In(length)),

@@ -73,6 +73,7 @@ pub(super) fn spawn(
         queue_entries: config.queue_entries,
         class: config.class,
         io_timeout: config.io_timeout,
+        express: config.expresses(1) > 0,
         waiting: config.waiting,
         meter,
         ports,

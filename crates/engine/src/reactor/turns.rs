@@ -86,6 +86,14 @@ pub(crate) trait Reactor {
 
     fn obey(&mut self, message: Self::Message);
 
+    /// Whether it matters for how long it waits.
+    fn hears_idle(&self) -> bool {
+        false
+    }
+
+    /// For so many thousandths of its time of late it has waited for something to do.
+    fn set_idle(&mut self, _: Instant, _permille: u32) {}
+
     fn turn(&mut self, rx: &mut RxBuffers);
 }
 
@@ -159,7 +167,13 @@ fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
     let asks = reactor.core().0.waits.asks_when_due();
     let due = asks.then(|| reactor.deadline());
     let soon = due.flatten();
-    if reactor.core().0.waits.spin_again(clock::now(), expects, soon, is_cheap) {
+    let now = clock::now();
+    if reactor.hears_idle()
+        && let Some(permille) = reactor.core().0.waits.idle(now)
+    {
+        reactor.set_idle(now, permille);
+    }
+    if reactor.core().0.waits.spin_again(now, expects, soon, is_cheap) {
         return (true, None);
     }
     (false, due.unwrap_or_else(|| reactor.deadline()))

@@ -3,6 +3,7 @@
 use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::thread_cpu_ns;
+use roadtrain_proto::costs::Costs;
 use roadtrain_proto::time::Instant;
 use std::fs::File;
 use std::io;
@@ -17,34 +18,35 @@ const SCHEDULING: &str = "/proc/thread-self/schedstat";
 pub(crate) struct Waits {
     /// How often it has slept.
     pub(crate) sleeps: u64,
+    /// What its machine costs it.
+    costs: Costs,
     how: How,
+    scheduling: Option<File>,
 }
 
 enum How {
     Fixed(Spinner),
-    Learning { adaptive: Box<Adaptive>, scheduling: Option<File>, meter: Arc<Meter> },
+    Learning { adaptive: Box<Adaptive>, meter: Arc<Meter> },
 }
 
 impl Waits {
     /// On the thread that waits.
     pub(crate) fn new(waiting: Waiting, meter: Arc<Meter>) -> Self {
         let how = match waiting {
-            Waiting::Adaptive => How::Learning {
-                adaptive: Box::default(),
-                scheduling: File::open(SCHEDULING).ok(),
-                meter,
-            },
+            Waiting::Adaptive => How::Learning { adaptive: Box::default(), meter },
             fixed => How::Fixed(Spinner::new(fixed)),
         };
-        Waits { sleeps: 0, how }
+        let scheduling = File::open(SCHEDULING).ok();
+        Waits { sleeps: 0, costs: Costs::default(), how, scheduling }
     }
 
     /// Something was there to do.
     #[inline]
     pub(crate) fn worked(&mut self) {
+        self.costs.idle.works();
         match &mut self.how {
             How::Fixed(spinner) => spinner.worked(),
-            How::Learning { adaptive, .. } => adaptive.worked(),
+            How::Learning { adaptive, .. } => adaptive.worked(&self.costs.sleep),
         }
     }
 
@@ -62,22 +64,25 @@ impl Waits {
         due: Option<Instant>,
         is_cheap: bool,
     ) -> bool {
+        self.costs.idle.waits(now);
         match &mut self.how {
             How::Fixed(spinner) => spinner.spin_again(now, expects),
-            How::Learning { adaptive, .. } => is_cheap && adaptive.spin_again(now, expects, due),
+            How::Learning { adaptive, .. } => {
+                is_cheap && adaptive.spin_again(now, expects, due, &self.costs.sleep)
+            }
         }
     }
 
     /// Sleeps.
     pub(super) fn sleep(&mut self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.sleeps += 1;
-        let How::Learning { adaptive, .. } = &mut self.how else { return sleep() };
-        if !adaptive.samples_sleep() {
+        let learns = matches!(self.how, How::Learning { .. });
+        if !learns || !self.costs.sleep.samples_next() {
             return sleep();
         }
         let before = thread_cpu_ns();
         sleep()?;
-        adaptive.slept(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
+        self.costs.sleep.sampled(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
         Ok(())
     }
 
@@ -89,10 +94,20 @@ impl Waits {
         }
     }
 
+    /// For what share of its time it has waited of late, in thousandths, if it is time to look.
+    pub(super) fn idle(&mut self, now: Instant) -> Option<u32> {
+        if !self.costs.idle.is_due(now) {
+            return None;
+        }
+        let queued_ns = self.scheduling.as_ref().and_then(queued_ns);
+        Some(self.costs.idle.read(now, queued_ns))
+    }
+
     /// A sleep is over.
     pub(super) fn woke(&mut self, now: Instant) {
+        self.costs.idle.woke(now);
         if let How::Learning { adaptive, .. } = &mut self.how {
-            adaptive.woke(now);
+            adaptive.woke(now, &self.costs.sleep);
         }
     }
 
@@ -103,14 +118,14 @@ impl Waits {
 
     /// Lanes have done so much since it began.
     pub(super) fn review(&mut self, stats: &LaneStats) {
-        let How::Learning { adaptive, scheduling, meter } = &mut self.how else { return };
+        let How::Learning { adaptive, meter } = &mut self.how else { return };
         adaptive.review(Reading {
             cpu_ns: thread_cpu_ns(),
-            queued_ns: scheduling.as_ref().and_then(queued_ns).unwrap_or_default(),
+            queued_ns: self.scheduling.as_ref().and_then(queued_ns).unwrap_or_default(),
             requests: stats.requests,
             data_bytes: stats.data_bytes,
         });
-        meter.write(&adaptive.learnt());
+        meter.write(&adaptive.learnt(&self.costs.sleep));
     }
 }
 

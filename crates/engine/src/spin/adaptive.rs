@@ -1,8 +1,8 @@
 //! Spinning that has to earn its CPU time. No clock, no thread: it is told the time and what was counted.
 
 use super::budget::Budget;
-use super::cost::SleepCost;
 use super::trials::{Reading, Trials};
+use roadtrain_proto::costs::SleepCost;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ const WEIGHT: f64 = 1.0 / 64.0;
 /// time.
 #[derive(Debug)]
 pub struct Adaptive {
-    cost: SleepCost,
     budget: Budget,
     trials: Trials,
     spin: Option<Spin>,
@@ -50,7 +49,6 @@ struct Spin {
 impl Default for Adaptive {
     fn default() -> Self {
         Adaptive {
-            cost: SleepCost::default(),
             budget: Budget::new(),
             trials: Trials::default(),
             spin: None,
@@ -65,10 +63,10 @@ impl Default for Adaptive {
 }
 
 impl Adaptive {
-    /// Something was there to do.
-    pub fn worked(&mut self) {
+    /// Something was there to do. `cost`: what a sleep costs.
+    pub fn worked(&mut self, cost: &SleepCost) {
         if let Some(Spin { since, last, .. }) = self.spin.take() {
-            let (spun, bound) = (last.since(since), self.cost.bound());
+            let (spun, bound) = (last.since(since), cost.bound());
             self.is_prompt = spun < bound;
             self.spun += spun;
             self.budget.caught(spun, bound);
@@ -83,9 +81,15 @@ impl Adaptive {
     }
 
     /// Nothing is there to do: whether to look again at once instead of sleeping. `expecting` says that an answer
-    /// is under way; at `due` there is something to do in any case.
-    pub fn spin_again(&mut self, now: Instant, expecting: bool, due: Option<Instant>) -> bool {
-        let bound = self.cost.bound();
+    /// is under way; at `due` there is something to do in any case; `cost`: what a sleep costs.
+    pub fn spin_again(
+        &mut self,
+        now: Instant,
+        expecting: bool,
+        due: Option<Instant>,
+        cost: &SleepCost,
+    ) -> bool {
+        let bound = cost.bound();
         let bounds = if self.is_prompt { 1 } else { PATIENT };
         if let Some(spin) = &mut self.spin {
             if now.since(spin.last) > bound * LOST_CORE {
@@ -106,7 +110,7 @@ impl Adaptive {
                 self.note(0.0);
                 return false;
             }
-            self.worked(); // and here is the next wait
+            self.worked(cost); // and here is the next wait
         }
         let due = due.filter(|due| due.since(now) < bound);
         if !expecting && due.is_none() {
@@ -132,22 +136,12 @@ impl Adaptive {
         self.caught += (caught - self.caught) * WEIGHT;
     }
 
-    /// Whether the sleep that begins is to be measured.
-    pub fn samples_sleep(&mut self) -> bool {
-        self.cost.samples_next()
-    }
-
-    /// A sleep is over.
-    pub fn woke(&mut self, now: Instant) {
+    /// A sleep is over. `cost`: what one costs.
+    pub fn woke(&mut self, now: Instant, cost: &SleepCost) {
         if let Some(since) = self.sleeps_since.take() {
-            let is_short = now.since(since) <= self.cost.bound() * SHORT;
+            let is_short = now.since(since) <= cost.bound() * SHORT;
             self.short = if is_short { self.short.saturating_add(1) } else { 0 };
         }
-    }
-
-    /// A sleep took so much CPU time.
-    pub fn slept(&mut self, cpu: Duration) {
-        self.cost.sampled(cpu);
     }
 
     /// Whether it is time to read the counters for [`review`](Self::review).
@@ -162,13 +156,13 @@ impl Adaptive {
         self.trials.review(reading, &mut self.budget);
     }
 
-    /// What it has learnt.
+    /// What it has learnt, with what a sleep costs.
     #[must_use]
-    pub fn learnt(&self) -> Learnt {
+    pub fn learnt(&self, cost: &SleepCost) -> Learnt {
         let spins = self.trials.spins();
         Learnt {
-            sleep_cost: self.cost.mean(),
-            spin_bound: if spins { self.cost.bound() } else { Duration::ZERO },
+            sleep_cost: cost.mean(),
+            spin_bound: if spins { cost.bound() } else { Duration::ZERO },
             caught: if spins { self.caught } else { 0.0 },
         }
     }
@@ -195,6 +189,7 @@ mod tests {
     /// A reactor in virtual time: each request is answered `after` it was sent, and costs `work`.
     struct Loop {
         adaptive: Adaptive,
+        cost: SleepCost,
         now: Instant,
         reading: Reading,
         spun: Duration,
@@ -205,6 +200,7 @@ mod tests {
         fn new() -> Self {
             Loop {
                 adaptive: Adaptive::default(),
+                cost: SleepCost::default(),
                 now: Instant(0),
                 reading: Reading::default(),
                 spun: Duration::ZERO,
@@ -215,23 +211,23 @@ mod tests {
         fn request(&mut self, after: Duration) {
             let (sent, answer) = (self.now, self.now + after);
             let work = Duration::from_micros(4);
-            while self.now < answer && self.adaptive.spin_again(self.now, true, None) {
+            while self.now < answer && self.adaptive.spin_again(self.now, true, None, &self.cost) {
                 self.now += Duration::from_nanos(400);
             }
             let spun = self.now.since(sent);
-            let bound = self.adaptive.cost.bound() * PATIENT;
+            let bound = self.cost.bound() * PATIENT;
             assert!(spun <= bound + Duration::from_nanos(400), "{spun:?}");
             self.spun += spun;
             if self.now < answer {
                 self.sleeps += 1;
                 self.reading.cpu_ns += SLEEP.as_nanos() as u64;
-                if self.adaptive.samples_sleep() {
-                    self.adaptive.slept(SLEEP);
+                if self.cost.samples_next() {
+                    self.cost.sampled(SLEEP);
                 }
                 self.now = answer + SLEEP;
-                self.adaptive.woke(self.now);
+                self.adaptive.woke(self.now, &self.cost);
             }
-            self.adaptive.worked();
+            self.adaptive.worked(&self.cost);
             self.now += work;
             self.reading.cpu_ns += (spun + work).as_nanos() as u64;
             self.reading.requests += 1;
@@ -255,8 +251,12 @@ mod tests {
         let cost = wait.cost(100_000, |_| Duration::from_micros(6));
         assert!(wait.sleeps < 1500, "{} sleeps", wait.sleeps);
         assert!(cost < Duration::from_micros(11), "{cost:?}");
-        assert!(wait.adaptive.learnt().caught > 0.9, "{:?}", wait.adaptive.learnt());
-        assert_eq!(wait.adaptive.learnt().sleep_cost, SLEEP);
+        assert!(
+            wait.adaptive.learnt(&wait.cost).caught > 0.9,
+            "{:?}",
+            wait.adaptive.learnt(&wait.cost)
+        );
+        assert_eq!(wait.adaptive.learnt(&wait.cost).sleep_cost, SLEEP);
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         let asleep = SLEEP + Duration::from_micros(4);
         let cost = wait.cost(100_000, |_| Duration::from_micros(100));
         assert!(cost < asleep.mul_f64(1.03), "{cost:?} beside {asleep:?}");
-        assert_eq!(wait.adaptive.learnt().spin_bound, Duration::ZERO);
+        assert_eq!(wait.adaptive.learnt(&wait.cost).spin_bound, Duration::ZERO);
     }
 
     #[test]
@@ -281,7 +281,10 @@ mod tests {
         let mut wait = Loop::new();
         wait.cost(1000, |_| Duration::from_micros(6));
         for _ in 0..1000 {
-            assert!(!wait.adaptive.spin_again(wait.now, false, None), "nothing is expected");
+            assert!(
+                !wait.adaptive.spin_again(wait.now, false, None, &wait.cost),
+                "nothing is expected"
+            );
             wait.now += Duration::from_secs(1);
         }
         wait.spun = Duration::ZERO;
@@ -294,24 +297,24 @@ mod tests {
         let mut wait = Loop::new();
         wait.cost(1000, |_| Duration::from_micros(6));
         let due = wait.now + Duration::from_micros(5);
-        assert!(wait.adaptive.spin_again(wait.now, false, Some(due)));
-        assert!(!wait.adaptive.spin_again(due, false, None), "it is the next wait");
+        assert!(wait.adaptive.spin_again(wait.now, false, Some(due), &wait.cost));
+        assert!(!wait.adaptive.spin_again(due, false, None, &wait.cost), "it is the next wait");
         let late = wait.now + Duration::from_millis(1);
-        assert!(!wait.adaptive.spin_again(wait.now, false, Some(late)));
+        assert!(!wait.adaptive.spin_again(wait.now, false, Some(late), &wait.cost));
     }
 
     #[test]
     fn who_loses_its_core_in_a_spin_sleeps() {
         let mut wait = Loop::new();
         wait.cost(1000, |_| Duration::from_micros(6));
-        assert!(wait.adaptive.spin_again(wait.now, true, None));
+        assert!(wait.adaptive.spin_again(wait.now, true, None, &wait.cost));
         wait.now += Duration::from_millis(3);
-        assert!(!wait.adaptive.spin_again(wait.now, true, None));
+        assert!(!wait.adaptive.spin_again(wait.now, true, None, &wait.cost));
         assert!(wait.adaptive.wants_reading());
         wait.reading.queued_ns += 3_000_000;
         wait.reading.requests += 1;
         wait.adaptive.review(wait.reading);
-        assert_eq!(wait.adaptive.learnt().spin_bound, Duration::ZERO);
+        assert_eq!(wait.adaptive.learnt(&wait.cost).spin_bound, Duration::ZERO);
         wait.spun = Duration::ZERO;
         wait.cost(256, |_| Duration::from_micros(6));
         assert_eq!(wait.spun, Duration::ZERO);
@@ -323,6 +326,7 @@ mod tests {
     #[derive(Default)]
     struct End {
         adaptive: Adaptive,
+        cost: SleepCost,
         reading: Reading,
         sleeps: u64,
     }
@@ -338,22 +342,22 @@ mod tests {
                 self.adaptive.review(self.reading);
             }
             let mut now = since;
-            let mut spins = self.adaptive.spin_again(now, true, None);
+            let mut spins = self.adaptive.spin_again(now, true, None, &self.cost);
             while spins && now < at {
                 now += LOOK;
-                spins = now >= at || self.adaptive.spin_again(now, true, None);
+                spins = now >= at || self.adaptive.spin_again(now, true, None, &self.cost);
             }
             self.reading.cpu_ns += now.since(since).as_nanos() as u64;
             if !spins {
                 now = at.max(now) + wake;
-                self.adaptive.woke(now);
+                self.adaptive.woke(now, &self.cost);
                 self.sleeps += 1;
                 self.reading.cpu_ns += SLEEP.as_nanos() as u64;
-                if self.adaptive.samples_sleep() {
-                    self.adaptive.slept(SLEEP);
+                if self.cost.samples_next() {
+                    self.cost.sampled(SLEEP);
                 }
             }
-            self.adaptive.worked();
+            self.adaptive.worked(&self.cost);
             self.reading.cpu_ns += WORK.as_nanos() as u64;
             self.reading.requests += 1;
             (now + WORK, !spins)

@@ -2,7 +2,6 @@
 //!
 //! What is not data comes as a record of its own: an alert, or another key of the peer.
 
-use super::tls::wrong;
 use super::{Incoming, message_of};
 use roadtrain_tls::{
     CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, IDLE_MAX,
@@ -44,13 +43,13 @@ impl Half {
 
     /// Gives the kernel the key.
     fn install(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let key = self.secret.for_linux().map_err(wrong)?;
+        let key = self.secret.for_linux()?;
         set_option(socket, SOL_TLS, self.option, &key)
     }
 
     /// The key after this one.
     fn update(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.secret = self.secret.next().map_err(wrong)?;
+        self.secret = self.secret.next()?;
         self.blocks_left = self.blocks_max;
         let refused =
             |error| io::Error::other(format!("the kernel takes no next TLS key: {error}"));
@@ -60,7 +59,7 @@ impl Half {
     /// So many octets were sealed or opened, in as few records as they can be.
     fn count(&mut self, octets: usize) -> io::Result<()> {
         let left = self.blocks_left.checked_sub(sealed_blocks(octets));
-        self.blocks_left = left.ok_or_else(|| wrong(Error::UsedUp))?;
+        self.blocks_left = left.ok_or(Error::UsedUp)?;
         Ok(())
     }
 }
@@ -222,8 +221,10 @@ impl KernelTls {
 
     /// Lets the peer hear what it did.
     fn refuse(&self, error: Error) -> io::Error {
+        // A record that does not open is an error of the socket, which the next send would return.
+        let _ = socket2::SockRef::from(&self.socket).take_error();
         self.send_message(CONTENT_TYPE_ALERT, &alert_message(error.alert()));
-        wrong(error)
+        error.into()
     }
 
     /// Sends a record that is no data, if the socket has room for it: whether it had.
@@ -262,4 +263,112 @@ unsafe fn copied(places: &[libc::iovec], length: usize) -> Vec<u8> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stream;
+    use super::super::tests::{receive, send, wait_readable};
+    use super::super::tls::TlsStream;
+    use super::super::tls::tests::{far_and_near, keys};
+    use super::*;
+    use roadtrain_tls::BLOCKS_MAX;
+    use std::io::Write;
+    use std::net::TcpStream;
+
+    /// A far end that seals by itself and a near one whose records are the kernel's, for `blocks` blocks; `None`, and
+    /// said so, where the kernel has no TLS.
+    fn kernels(test: &str, blocks: u64) -> Option<(TlsStream, Stream)> {
+        let [(far, host), (near, target)] = far_and_near();
+        let near = match KernelTls::new(near, &keys(target, blocks)).unwrap() {
+            Ok(tls) => Stream::KernelTls(Box::new(tls)),
+            Err(_) => {
+                println!("SKIPPED {test}: this kernel has no TLS");
+                return None;
+            }
+        };
+        Some((TlsStream::new(far, keys(host, BLOCKS_MAX)), near))
+    }
+
+    /// What comes next, and is something.
+    fn wait_for(stream: &mut Stream, octets: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match receive(stream, octets)? {
+                Incoming::Octets(got) => return Ok(got),
+                Incoming::Closed => return Ok(0),
+                Incoming::Nothing => wait_readable(stream),
+            }
+        }
+    }
+
+    /// The peer's key changes between data, with and without a wish for another one of ours. A kernel that takes no
+    /// second key ends the connection, and says so.
+    #[test]
+    fn keys_of_the_peer_change() {
+        let Some((far, mut near)) = kernels("keys_of_the_peer_change", BLOCKS_MAX) else { return };
+        let mut far = Stream::Tls(Box::new(far));
+        let mut octets = vec![0; 64 << 10];
+        for round in 0..6u8 {
+            let Stream::Tls(tls) = &mut far else { unreachable!("it is") };
+            tls.update(round.is_multiple_of(2));
+            assert_eq!(send(&mut far, &[round; 5000]).unwrap(), Some(5000));
+            match wait_for(&mut near, &mut octets) {
+                Ok(got) => assert!(got == 5000 && octets[..5000] == [round; 5000], "{got}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    return assert!(error.contains("takes no next TLS key"), "{error}");
+                }
+            }
+            assert_eq!(send(&mut near, &[round; 3000]).unwrap(), Some(3000));
+            assert_eq!(wait_for(&mut far, &mut octets).unwrap(), 3000);
+            assert_eq!(octets[..3000], [round; 3000]);
+        }
+    }
+
+    #[test]
+    fn used_up_keys_end_the_stream() {
+        let test = "used_up_keys_end_the_stream";
+        let Some((_far, mut near)) = kernels(test, 100) else { return };
+        send(&mut near, &[0; 1000]).unwrap();
+        let error = send(&mut near, &[0; 1000]).unwrap_err();
+        assert!(error.to_string().contains("used up"), "{error}");
+
+        let Some((far, mut near)) = kernels(test, 100) else { return };
+        let mut far = Stream::Tls(Box::new(far));
+        let mut octets = vec![0; 64 << 10];
+        send(&mut far, &[1; 1000]).unwrap();
+        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 1000);
+        send(&mut far, &[1; 1000]).unwrap();
+        let error = wait_for(&mut near, &mut octets).unwrap_err();
+        assert!(error.to_string().contains("used up"), "{error}");
+    }
+
+    /// Octets that nobody sealed end the stream, and the peer hears why.
+    #[test]
+    fn the_peer_hears_why_it_ends() {
+        let test = "the_peer_hears_why_it_ends";
+        let Some((far, mut near)) = kernels(test, BLOCKS_MAX) else { return };
+        let mut octets = vec![0; 64 << 10];
+        let mut forged = vec![23, 3, 3, 0, 32];
+        forged.resize(5 + 32, 9);
+        let mut raw = TcpStream::from(far.as_fd().try_clone_to_owned().unwrap());
+        raw.write_all(&forged).unwrap();
+        let error = wait_for(&mut near, &mut octets).unwrap_err();
+        assert_eq!(error.to_string(), "a TLS record whose tag is wrong");
+        let error = wait_for(&mut Stream::Tls(Box::new(far)), &mut octets).unwrap_err();
+        assert!(error.to_string().contains("bad_record_mac"), "{error}");
+    }
+
+    #[test]
+    fn an_orderly_end_is_told() {
+        let Some((far, mut near)) = kernels("an_orderly_end_is_told", BLOCKS_MAX) else { return };
+        let mut octets = vec![0; 64 << 10];
+        let mut far = Stream::Tls(Box::new(far));
+        send(&mut far, b"last").unwrap();
+        far.end();
+        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 4);
+        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 0);
+        near.end();
+        assert_eq!(wait_for(&mut far, &mut octets).unwrap(), 0);
+    }
 }

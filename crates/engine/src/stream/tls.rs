@@ -1,13 +1,13 @@
 //! TLS in user space: what is sent is sealed into one buffer, what is received is opened into its places.
 //!
 //! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its own.
-//! A stream keeps a record that has not come as a whole, and what its socket had no room for.
+//! `roadtrain_tls::Records` says which octets of them count; this gives it the socket.
 
 use super::{Incoming, RecvFlags, send_octets};
 use crate::memory::{CACHE_LINE_BYTES, prefetch};
-use roadtrain_tls::{Keys, Opener, RECORD_BYTES_MAX, Sealer};
+use roadtrain_tls::{Keys, Records, Socket};
 use std::cell::RefCell;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Octets sealed at once, and so in one send: what the caches hold while the kernel copies it.
@@ -37,50 +37,45 @@ thread_local! {
 
 /// A stream whose handshake is done.
 pub(crate) struct TlsStream {
-    socket: OwnedFd,
-    sealer: Sealer,
-    opener: Opener,
-    /// Octets of a record that has not come as a whole.
-    kept: Vec<u8>,
-    /// Records for which the socket had no room, and how much of them has left.
-    unsent: Vec<u8>,
-    sent: usize,
-    /// The last receive took as much as it could.
-    is_full: bool,
-    /// The peer has said that nothing more comes.
-    is_closed: bool,
+    socket: TlsSocket,
+    records: Records,
+}
+
+/// What the records go over.
+struct TlsSocket(OwnedFd);
+
+impl Socket for TlsSocket {
+    type Error = io::Error;
+
+    fn send(&mut self, octets: &[u8]) -> io::Result<Option<usize>> {
+        send_octets(self.0.as_fd(), octets)
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> io::Result<Incoming> {
+        super::receive_octets(self.0.as_fd(), place, RecvFlags::empty())
+    }
 }
 
 impl AsFd for TlsStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket.0.as_fd()
     }
-}
-
-pub(super) fn wrong(error: roadtrain_tls::Error) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 impl TlsStream {
     /// A socket whose handshake has made `keys`.
     pub(crate) fn new(socket: OwnedFd, keys: Keys) -> Self {
-        let Keys { sealer, opener, rest: kept, .. } = keys;
-        let (unsent, sent) = (Vec::new(), 0);
-        TlsStream { socket, sealer, opener, kept, unsent, sent, is_full: false, is_closed: false }
+        TlsStream { socket: TlsSocket(socket), records: Records::new(keys) }
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.is_full
+        self.records.is_full()
     }
 
     /// # Safety
-    /// The places name writable memory that nothing else uses meanwhile, for more octets than a record has.
+    /// The places name writable memory that nothing else uses meanwhile, for two records or more.
     pub(super) unsafe fn receive(&mut self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
-        if self.is_closed {
-            return Ok(Incoming::Closed);
-        }
-        let room: usize = places.iter().map(|place| place.iov_len).sum();
-        debug_assert!(room >= 2 * RECORD_BYTES_MAX && places.len() <= PLACES_MAX);
+        debug_assert!(places.len() <= PLACES_MAX);
         let mut slices: [&mut [u8]; PLACES_MAX] = Default::default();
         for (slice, place) in slices.iter_mut().zip(places) {
             if place.iov_len > 0 {
@@ -89,124 +84,56 @@ impl TlsStream {
                     unsafe { std::slice::from_raw_parts_mut(place.iov_base.cast(), place.iov_len) };
             }
         }
-        SCRATCH
-            .with_borrow_mut(|scratch| self.receive_into(&mut scratch.received, room, &mut slices))
-    }
-
-    fn receive_into(
-        &mut self,
-        buffer: &mut [u8],
-        room: usize,
-        places: &mut [&mut [u8]],
-    ) -> io::Result<Incoming> {
-        let kept = self.kept.len();
-        buffer[..kept].copy_from_slice(&self.kept);
-        // Never more than fits its places: what is opened is shorter than what is sealed.
-        let free = &mut buffer[kept..room.min(RECEIVED_BYTES)];
-        let incoming =
-            super::receive_octets(self.socket.as_fd(), &mut free[..], RecvFlags::empty())?;
-        let got = match incoming {
-            Incoming::Octets(got) => got,
-            Incoming::Nothing if kept > 0 => 0,
-            Incoming::Nothing | Incoming::Closed => return Ok(incoming),
-        };
-        self.is_full = got == free.len();
-        let sealed = &buffer[..kept + got];
-        let opened = match self.opener.open(sealed, places) {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.alert(error.alert());
-                return Err(wrong(error));
-            }
-        };
-        self.kept.clear();
-        self.kept.extend_from_slice(&sealed[opened.used..]);
-        self.is_closed = opened.closed;
-        if opened.update {
-            self.sealer.update();
-        }
-        match opened {
-            _ if opened.data > 0 => Ok(Incoming::Octets(opened.data)),
-            _ if opened.closed => Ok(Incoming::Closed),
-            _ => Ok(Incoming::Nothing),
-        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.records.receive(&mut self.socket, &mut scratch.received, &mut slices)
+        })
     }
 
     /// # Safety
     /// The pieces name readable memory.
     pub(super) unsafe fn send(&mut self, pieces: &[libc::iovec]) -> io::Result<Option<usize>> {
-        if !self.drain()? {
-            return Ok(None);
-        }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let room = self.sealer.capacity(scratch.sealed.len());
-            let mut length = 0;
-            for piece in pieces {
-                length = room.min(length + piece.iov_len);
-                if length == room {
-                    break;
-                }
+        let mut length = 0;
+        for piece in pieces {
+            length += piece.iov_len;
+            if length >= SEALED_BYTES {
+                break;
             }
-            let octets = pieces.iter().enumerate().map(|(at, piece)| {
-                if let Some(later) = pieces.get(at + LOOK_AHEAD) {
-                    let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
-                    prefetch(later.iov_base.cast(), lines);
-                }
-                let start = piece.iov_base.cast::<u8>().cast_const();
-                // SAFETY: readable by this function's contract; no piece is empty and without a place.
-                unsafe { std::slice::from_raw_parts(start, piece.iov_len) }
-            });
-            let sealed = self.sealer.seal(octets, length, &mut scratch.sealed).map_err(wrong)?;
-            self.send_sealed(&scratch.sealed[..sealed])?;
-            Ok(Some(length))
+        }
+        let octets = pieces.iter().enumerate().map(|(at, piece)| {
+            if let Some(later) = pieces.get(at + LOOK_AHEAD) {
+                let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
+                prefetch(later.iov_base.cast(), lines);
+            }
+            let start = piece.iov_base.cast::<u8>().cast_const();
+            // SAFETY: readable by this function's contract; no piece is empty and without a place.
+            unsafe { std::slice::from_raw_parts(start, piece.iov_len) }
+        });
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.records.send(&mut self.socket, octets, length, &mut scratch.sealed)
         })
     }
 
-    /// Sends records; keeps what the socket has no room for.
-    fn send_sealed(&mut self, mut sealed: &[u8]) -> io::Result<()> {
-        debug_assert!(self.unsent.is_empty(), "records leave in their order");
-        while !sealed.is_empty() {
-            match send_octets(self.as_fd(), sealed)? {
-                Some(sent) => sealed = &sealed[sent..],
-                None => {
-                    self.unsent.extend_from_slice(sealed);
-                    self.sent = 0;
-                    break;
-                }
-            }
-        }
-        Ok(())
+    pub(super) fn has_unsent(&self) -> bool {
+        self.records.has_unsent()
     }
 
     pub(super) fn drain(&mut self) -> io::Result<bool> {
-        while self.sent < self.unsent.len() {
-            match send_octets(self.as_fd(), &self.unsent[self.sent..])? {
-                Some(sent) => self.sent += sent,
-                None => return Ok(false),
-            }
-        }
-        if !self.unsent.is_empty() {
-            self.unsent = Vec::new(); // it is as long as a whole buffer, and seldom needed
-            self.sent = 0;
-        }
-        Ok(true)
+        self.records.drain(&mut self.socket)
     }
 
-    /// Says that nothing more comes, if a record is not cut off by that.
+    #[cfg(test)]
+    pub(super) fn update(&mut self, asks: bool) {
+        self.records.update(asks);
+    }
+
+    /// Says that nothing more comes.
     pub(super) fn close_notify(&mut self) {
-        self.alert(0);
-    }
-
-    fn alert(&mut self, code: u8) {
-        if let (true, Ok(record)) = (self.unsent.is_empty(), self.sealer.alert(code)) {
-            // A socket without room for it is about to be closed, which says the same.
-            let _ = send_octets(self.as_fd(), &record);
-        }
+        self.records.close_notify(&mut self.socket);
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::Stream;
     use super::super::tests::{pair, receive, send, wait_readable};
     use super::*;
@@ -215,8 +142,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    /// Two streams that are secured with the same key, each sealing `blocks` at most.
-    fn secured(blocks: u64) -> [Stream; 2] {
+    /// Two sockets and their ends of a handshake that is done.
+    pub(in super::super) fn far_and_near() -> [(OwnedFd, Handshake); 2] {
         let (far, near) = pair();
         let psk = Secret::new(&[7; 32]);
         let psk = TlsPsk { identity: "someone".into(), psk, suite: Suite::Aes128GcmSha256 };
@@ -226,10 +153,17 @@ mod tests {
         target.receive(&std::mem::take(host.outgoing())).unwrap();
         host.receive(&std::mem::take(target.outgoing())).unwrap();
         target.receive(&std::mem::take(host.outgoing())).unwrap();
-        let stream = |socket, end: Handshake| {
-            Stream::Tls(Box::new(TlsStream::new(socket, end.keys(blocks).unwrap())))
-        };
-        [stream(far.into(), host), stream(near, target)]
+        [(far.into(), host), (near, target)]
+    }
+
+    pub(in super::super) fn keys(end: Handshake, blocks: u64) -> Keys {
+        end.keys(blocks).unwrap()
+    }
+
+    /// Two streams that are secured with the same key, each sealing `blocks` at most.
+    fn secured(blocks: u64) -> [Stream; 2] {
+        far_and_near()
+            .map(|(socket, end)| Stream::Tls(Box::new(TlsStream::new(socket, keys(end, blocks)))))
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! Queues that authenticate again while they are in use.
+//! Queues that authenticate again while they are in use, and keys that change meanwhile.
 
 use super::tests::{LONG, NQN, Queue, eventually, host_config};
-use super::{Export, Server, ServerConfig, Subsystem};
+use super::{Export, Server, ServerConfig, Subsystem, TlsConfig, TlsUse};
+use crate::clock;
 use crate::host::Admin;
 use crate::store::{StoreKind, StoreSpec};
 use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
-use roadtrain_proto::security::{DhchapKey, Hash};
+use roadtrain_proto::security::{DhchapKey, Hash, TlsKeys};
 use roadtrain_proto::target::Authentication;
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{Authentication as Fields, fctype};
 use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -22,18 +24,34 @@ fn keys() -> Keys {
 
 /// Memory, served by two reactors: the first has the admin queue, the second the lane.
 fn serve(group: Group, connect_timeout: Duration) -> Server {
+    Server::start(configured(group, connect_timeout)).unwrap()
+}
+
+fn configured(group: Group, connect_timeout: Duration) -> ServerConfig {
     let kind = StoreKind::Memory { size: 1 << 20 };
     let export = Export::new(1, StoreSpec { kind, lba_bytes: 512, read_only: false });
     let subsystem = Subsystem { namespaces: vec![export], ..Subsystem::new(NQN) };
     let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
     (config.cores, config.connect_timeout) = (vec![0; 2], connect_timeout);
-    config.authentication = Authentication {
+    config.authentication = authentication(group, keys());
+    config
+}
+
+fn authentication(group: Group, keys: Keys) -> Authentication {
+    Authentication {
         required: true,
         offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Null, group] },
-        keys: [(HOST.to_owned(), keys())].into(),
+        keys: [(HOST.to_owned(), keys)].into(),
         ..Authentication::default()
-    };
-    Server::start(config).unwrap()
+    }
+}
+
+/// The host has another key from now on.
+fn change_key(server: &Server, group: Group, tls: TlsUse) {
+    let host = Some(DhchapKey::new(Some(Hash::Sha256), &[2; 32]).unwrap());
+    let changed = authentication(group, Keys { host, controller: None });
+    let (listen, subsystems) = (["127.0.0.1:0".parse().unwrap()], server.exports().subsystems);
+    server.reconfigure(&listen, &subsystems, &changed, (tls, &BTreeMap::new())).unwrap();
 }
 
 /// The host's end of a queue that authenticates.
@@ -73,6 +91,14 @@ impl Prover {
 
     /// From the answer to Negotiate to the end.
     fn go_on(&mut self) {
+        self.reply();
+        self.is_answered();
+        let message = self.receive();
+        assert_eq!(self.host.success1(&message), Ok(None));
+    }
+
+    /// From the answer to Negotiate to Reply.
+    fn reply(&mut self) {
         self.is_answered();
         self.seed += 1;
         let seed = self.seed;
@@ -82,9 +108,6 @@ impl Prover {
         challenged.work().into_iter().for_each(|work| work.compute());
         let reply = self.host.reply(&challenged, &mut random).unwrap();
         self.send(&reply);
-        self.is_answered();
-        let message = self.receive();
-        assert_eq!(self.host.success1(&message), Ok(None));
     }
 }
 
@@ -117,6 +140,40 @@ fn an_authentication_that_was_begun_again_has_a_time_limit() {
     assert!(prover.queue.flushes(), "it goes on meanwhile");
     assert!(prover.queue.has_ended(), "its time is over");
     eventually("only the admin queue is left", || server.usage().connections == 1);
+}
+
+/// It proves itself by the key that the target has now, not by the one that it was let in with.
+#[test]
+fn who_begins_again_needs_the_key_of_now() {
+    let server = serve(Group::Null, LONG);
+    let (_admin, mut prover) = queues(&server);
+    change_key(&server, Group::Null, TlsUse::Off);
+    assert!(prover.queue.flushes(), "who is connected stays");
+    prover.begin(Group::Null);
+    prover.reply();
+    eventually("only the admin queue is left", || server.usage().connections == 1);
+}
+
+/// A PSK that is made while the host's key changes proves that the host had the one of before: it opens nothing.
+#[test]
+fn a_psk_of_the_key_of_before_is_not_kept() {
+    for changes in [false, true] {
+        let tls = TlsConfig { tls: TlsUse::Allowed, at: BTreeMap::new(), keys: TlsKeys::default() };
+        let config = ServerConfig { tls: Some(tls), ..configured(Group::Ffdhe2048, LONG) };
+        let server = Server::start(config).unwrap();
+        let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 3).concatenating();
+        let mut prover = Prover { queue: Queue::connect_admin(&server, HOST), host, seed: 1 };
+        let negotiate = prover.host.negotiate();
+        prover.send(&negotiate);
+        if changes {
+            change_key(&server, Group::Ffdhe2048, TlsUse::Allowed);
+        }
+        prover.go_on();
+        let psk = prover.host.take_psk().expect("it was made").tls_psk(HOST, NQN);
+        let psks = server.control.psks();
+        let is_kept = psks.lock().unwrap().look_up(clock::now(), &psk.identity).is_some();
+        assert_eq!(is_kept, !changes);
+    }
 }
 
 /// Powers of a queue are done while it is between two reactors, and both of them have heard that.

@@ -2,6 +2,7 @@
 
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
+use super::handshakes::SharedPsks;
 use super::listeners::{self, ListenSocket, Opened};
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
@@ -11,10 +12,11 @@ use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
+use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks};
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
-    ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
+    Asked, ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
     Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
@@ -53,7 +55,9 @@ pub(super) struct Control {
     resized: Sender<Weak<OpenStore>>,
     /// Computes what authentications need; not there before the first one.
     powers: Mutex<Option<Powers>>,
-    /// What a host has for an authentication that it begins again.
+    /// What hosts have made by authenticating, to come again with TLS.
+    psks: SharedPsks,
+    /// What a host has for an authentication that it begins again, what is computed for it not counted.
     authentication_time: Duration,
     reactors: OnceLock<Vec<Outbox<Order>>>,
     /// When the first keep-alive timer runs out.
@@ -102,6 +106,7 @@ impl Control {
             exports: Mutex::new(exports),
             resized,
             powers: Mutex::new(None),
+            psks: SharedPsks::default(),
             authentication_time,
             reactors: OnceLock::new(),
             timer: AtomicU64::new(NEVER),
@@ -191,9 +196,10 @@ impl Control {
         self.wake_watcher(&state);
     }
 
-    /// Wakes the reactor that looks after keep-alive timers when one of them runs out before it would look.
+    /// Wakes the reactor that looks after keep-alive timers and PSKs when one of them runs out before it would look.
     fn wake_watcher(&self, state: &State) {
-        let next = state.target.poll_timeout().map_or(NEVER, |next| next.0);
+        let due = [state.target.poll_timeout(), self.lock_psks().deadline()];
+        let next = due.into_iter().flatten().min().map_or(NEVER, |next| next.0);
         self.timer.store(next, SeqCst);
         // Either this sees that it sleeps for longer, or it sees the new time before it sleeps.
         if next < self.watched.load(SeqCst)
@@ -278,14 +284,20 @@ impl Control {
         let reaction = authenticator.command(sqe, data, page, &mut random);
         let failure = authenticator.take_failure();
         let agreed = authenticator.agreed();
+        let psk = authenticator.take_psk();
         if let Some((explanation, field)) = failure {
             let (host, why) = (host_name(&connected.hostnqn), explanation.text());
             warn!(peer = port.peer, host, subsystem = %connected.subnqn, qid = connected.qid, field, "not authenticated: {why}");
         }
-        let ends = session.authenticates(now + self.authentication_time);
+        let ends = session.authenticates(now, self.authentication_time);
         if !was_live && session.state() == Stage::Live {
             let host = host_name(&connected.hostnqn);
             info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");
+        }
+        if let Some(psk) = psk {
+            let host = host_name(&connected.hostnqn);
+            info!(peer = port.peer, host, subsystem = %connected.subnqn, by = agreed, "authenticated, to come again with TLS");
+            self.keep(now, &connected, &psk);
         }
         match reaction {
             Reaction::Answer(status) => {
@@ -297,6 +309,26 @@ impl Control {
                 Err(error) => failed(error),
             },
         }
+    }
+
+    /// A host may come again with that PSK, unless its key has changed since it was asked for it.
+    fn keep(&self, now: Instant, connected: &Connected, psk: &GeneratedPsk) {
+        let state = self.lock();
+        let keys = |asked: Option<Asked>| asked.map(|asked| (asked.parties, asked.former));
+        if keys(state.target.asked(connected)) == keys(connected.asked.clone()) {
+            let names = (&*connected.hostnqn, &*connected.subnqn);
+            self.lock_psks().keep(now, names, psk);
+            self.wake_watcher(&state);
+        }
+    }
+
+    fn lock_psks(&self) -> MutexGuard<'_, GeneratedPsks> {
+        self.psks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What hosts have made by authenticating, for who looks it up.
+    pub(super) fn psks(&self) -> SharedPsks {
+        self.psks.clone()
     }
 
     /// Has powers computed, by a thread that is there from the first authentication on.
@@ -339,7 +371,8 @@ impl Control {
             return Answer { completion, ..Answer::default() };
         };
         let mut state = self.lock();
-        if let Err(error) = state.target.admits_stream(session.secured_as(), data) {
+        let channel = session.channel();
+        if let Err(error) = state.target.admits_stream(channel, sqe, data) {
             return refused(port, &error);
         }
         match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
@@ -370,7 +403,7 @@ impl Control {
                 return Answer { completion, ..Answer::default() };
             }
         }
-        let connected = state.target.connect(now, sqe, data, port.local, random);
+        let connected = state.target.connect_over(channel, now, sqe, data, (port.local, random));
         let mut enter = |c: &Connected| state.presences.enter(now, c, port.socket);
         let connected = connected.map(|connected| (enter(&connected), connected));
         self.publish(state);
@@ -505,8 +538,9 @@ impl Control {
         (timer != NEVER).then_some(Instant(timer))
     }
 
-    /// Ends controllers whose keep-alive timer has run out.
+    /// Ends controllers whose keep-alive timer has run out, and PSKs whose time is over.
     pub(super) fn expire(&self, now: Instant) {
+        self.lock_psks().expire(now);
         let mut state = self.lock();
         state.target.handle_timeout(now);
         self.publish(state);
@@ -588,6 +622,10 @@ impl Control {
         let mut state = self.lock();
         // Checked, so it does not fail, and has not changed anything if it does.
         state.target.apply(&changes)?;
+        // Who has another key now makes another PSK with it.
+        let authentication = &state.target.config().authentication;
+        let is_same = |host: &str| config.authentication.has_same_keys(authentication, host);
+        self.lock_psks().retain(is_same);
         let switched = prepared.switch(&mut state.stores);
         let reclassed = state.stores.reclassed(&open).map(|(nqn, open)| {
             let (nqn, namespace) = (nqn.to_owned(), open.config.clone());
@@ -598,8 +636,14 @@ impl Control {
         changes.extend(reclassed);
         for change in &changes {
             info!("{change}");
-            if let Operation::Unlisten(Listener { address, .. }) = change {
-                self.broadcast(|| Order::Unlisten(*address));
+            match change {
+                Operation::Unlisten(Listener { address, .. }) => {
+                    self.broadcast(|| Order::Unlisten(*address));
+                }
+                Operation::SetTls(Listener { address, tls, .. }) => {
+                    self.broadcast(|| Order::SetTls(*address, *tls));
+                }
+                _ => {}
             }
         }
         self.listen(sockets);

@@ -92,9 +92,11 @@ pub(super) struct TargetLane {
 impl TargetLane {
     /// A lane over a TCP connection.
     pub(super) fn over_tcp(id: (u32, u32), newcomer: Newcomer, config: Config) -> Self {
-        let Newcomer { stream, secured_as, peer, local, ticket } = newcomer;
+        let Newcomer { stream, secured_as, may_be_plain, peer, local, ticket } = newcomer;
         let tcp = Tcp::new(local, stream, config);
-        let mut session = Session::new(Settings { secures: secured_as.is_some() });
+        let secures = secured_as.is_some();
+        let declined_tls = may_be_plain && !secures;
+        let mut session = Session::new(Settings { secures, declined_tls, ..Settings::default() });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
         let lane = TargetLane::new(id, peer.to_string(), Transport::Tcp(tcp), session);
         TargetLane { ticket: Some(ticket), ..lane }

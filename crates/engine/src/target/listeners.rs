@@ -61,8 +61,8 @@ pub(super) fn open(
     let mut opened = Opened { listeners: Vec::new(), sockets: Vec::new() };
     for listener in wanted {
         let known = open.iter().find(|open| open.portid == listener.portid);
-        if let Some(known) = known.filter(|_| asked.contains(listener)) {
-            opened.listeners.push(*known);
+        if let Some(known) = known.filter(|_| asked.iter().any(|one| one.is_same_place(listener))) {
+            opened.listeners.push(Listener { tls: listener.tls, ..*known });
             continue;
         }
         let (socket, address) = ListenSocket::open(listener.address, listener.tls)

@@ -28,7 +28,6 @@ mod order;
 mod powers;
 mod reactor;
 mod server;
-mod sources;
 mod stores;
 mod tasks;
 #[cfg(test)]

@@ -6,8 +6,8 @@ use super::tickets::Ticket;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use roadtrain_proto::security::SecuredAs;
-use roadtrain_proto::target::TargetEvent;
 use roadtrain_proto::target::stability::Wake;
+use roadtrain_proto::target::{TargetEvent, TlsUse};
 use roadtrain_store::Completion;
 use std::any::Any;
 use std::net::SocketAddr;
@@ -20,6 +20,8 @@ pub(super) enum Order {
     Listen(ListenSocket),
     /// Take none any more at this address.
     Unlisten(SocketAddr),
+    /// Ask for TLS like this of what comes at this address.
+    SetTls(SocketAddr, TlsUse),
     /// Serve this connection.
     Adopt(Box<Newcomer>),
     /// Go on with this lane of another reactor. It is a `Parcel`, which is made of parts that orders are part of.
@@ -73,6 +75,8 @@ pub(super) struct Newcomer {
     pub(super) stream: Stream,
     /// With whose key it is secured.
     pub(super) secured_as: Option<SecuredAs>,
+    /// It could be secured, and need not.
+    pub(super) may_be_plain: bool,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) ticket: Ticket,

@@ -2,7 +2,7 @@
 //! reactor has other things to do. Sources take turns, and one that has many waiting is refused more, so that nobody
 //! keeps others waiting.
 
-use super::sources::{Source, Turns};
+use crate::sources::{Source, Turns};
 use crate::tuning;
 use roadtrain_proto::security::dhchap::Work;
 use std::io;

@@ -11,7 +11,7 @@ mod timers;
 
 use super::control::Control;
 use super::ether::EtherParts;
-use super::handshakes::Wish;
+use super::handshakes::Secure;
 use super::lane::{Shared, TargetLane};
 use super::order::Order;
 use super::tasks::Tasks;
@@ -82,7 +82,7 @@ pub(super) struct Parts {
     /// Of connections over TCP.
     pub(super) tickets: Arc<Tickets>,
     /// Where connections are secured, if the target has TLS.
-    pub(super) handshakes: Option<Outbox<Wish>>,
+    pub(super) handshakes: Option<Secure>,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
     pub(super) connect_timeout: Duration,
@@ -223,6 +223,7 @@ impl reactor::Reactor for Reactor {
             Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
             Order::Listen(socket) => listeners.listen(ring, peers, socket),
             Order::Unlisten(address) => listeners.unlisten(ring, address),
+            Order::SetTls(address, tls) => listeners.set_tls(address, tls),
             Order::Adopt(newcomer) => lanes.adopt(*newcomer),
             Order::Evict(ticket) => lanes.evict(ticket),
             Order::Request(request) => frames.take_request(lanes, &request),

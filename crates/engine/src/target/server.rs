@@ -6,7 +6,7 @@ use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
-use super::handshakes::{Handshakes, Wish};
+use super::handshakes::{Handshakes, Secure};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
 use super::order::{LanePlace, Order, Usage};
@@ -64,11 +64,11 @@ const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
 /// How a target's connections over TCP are secured.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
-    /// Whether listeners ask for it; fixed when the target starts.
+    /// Whether listeners ask for it.
     pub tls: TlsUse,
     /// The same of those at these addresses.
     pub at: BTreeMap<SocketAddr, TlsUse>,
-    /// The keys of the hosts that are let in.
+    /// The keys of the hosts that are let in; others are where they may make a PSK by authenticating.
     pub keys: TlsKeys,
 }
 
@@ -207,13 +207,14 @@ impl Server {
         let system = |source| ServerError::System { what: "thread", source };
         let control = Control::new(target, prepared.stores(), exports, config.connect_timeout);
         let control = control.map_err(system)?;
-        let hosts = config.tls.iter().flat_map(|tls| tls.keys.0.keys().cloned());
+        let hosts = config.tls.iter().flat_map(|tls| tls.keys.hosts());
         control.set_tls_hosts(hosts.collect());
         let health = Arc::<Health>::default();
-        let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, config.connect_timeout);
+        let (psks, time) = (control.psks(), config.connect_timeout);
+        let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, psks, time);
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
-        let wishes = handshakes.as_ref().map(Handshakes::wishes);
-        let reactors = spawn(&config, ports, affinities, (&control, wishes), &health)?;
+        let secure = handshakes.as_ref().map(Handshakes::secure);
+        let reactors = spawn(&config, ports, affinities, (&control, secure), &health)?;
         control.listen(sockets);
         drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
         Ok(Server { control, memory, health, handshakes, reactors })
@@ -238,8 +239,8 @@ impl Server {
     }
 
     /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
-    /// Connections that have come at others, and hosts that are connected, live on. `tls_at` says what listeners that
-    /// come ask for, where that is not the same for all.
+    /// Connections that have come at others, and hosts that are connected, live on. `tls` says what listeners ask of
+    /// connections that come, and `tls_at` where that is not the same for all.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
@@ -248,16 +249,19 @@ impl Server {
         listen: &[SocketAddr],
         subsystems: &[Subsystem],
         authentication: &Authentication,
-        tls_at: &BTreeMap<SocketAddr, TlsUse>,
+        (tls, tls_at): (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
     ) -> Result<Vec<Operation>, ConfigError> {
-        if let Some((address, tls)) = tls_at.iter().find(|(_, tls)| **tls != TlsUse::Off)
-            && self.handshakes.is_none()
+        let tls_of = |address: &SocketAddr| tls_at.get(address).copied().unwrap_or(tls);
+        let secured = || listen.iter().find(|address| tls_of(address) != TlsUse::Off);
+        if self.handshakes.is_none()
+            && let Some(address) = secured()
         {
-            let (place, hint) = (Place::Listener(*address), "restart the target, which has no TLS");
+            let (place, tls) = (Place::Listener(*address), tls_of(address));
+            let hint = "restart the target: it was started without TLS";
             return Err(ConfigError::invalid(place, "tls", format!("{tls:?}"), hint));
         }
         let next = |old: &TargetConfig<Export>| {
-            let old = &TargetConfig { tls_at: tls_at.clone(), ..old.clone() };
+            let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
             let (subsystems, listeners) = (subsystems.to_vec(), old.listeners_at(listen));
             let authentication = authentication.clone();
             TargetConfig { subsystems, listeners, authentication, ..old.clone() }
@@ -269,7 +273,7 @@ impl Server {
     /// others live on. Nothing happens at a target that was started without TLS.
     pub fn set_tls_keys(&self, keys: TlsKeys) {
         if let Some(handshakes) = &self.handshakes {
-            let hosts = keys.0.keys().cloned().collect();
+            let hosts = keys.hosts();
             handshakes.set_keys(keys);
             // Whoever was let in meanwhile with a key that is gone is refused at Connect.
             self.control.set_tls_hosts(hosts);
@@ -472,7 +476,7 @@ fn spawn(
     config: &ServerConfig,
     mut ports: EtherPorts,
     affinities: Vec<Affinity>,
-    (control, handshakes): (&Arc<Control>, Option<Outbox<Wish>>),
+    (control, handshakes): (&Arc<Control>, Option<Secure>),
     health: &Arc<Health>,
 ) -> Result<Reactors, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };

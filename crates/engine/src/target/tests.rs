@@ -5,7 +5,7 @@ use super::{Export, Server, ServerConfig, Subsystem};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostConfig, HostError, Op, Request};
 use crate::store::{StoreKind, StoreSpec};
-use roadtrain_wire::fabrics::{Connect, ConnectData, Property, property};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, property};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -147,17 +147,27 @@ fn commands_that_fail_do_not_need_the_control_plane() {
     drop(held);
 }
 
-/// I/O queue 1 of `admin`, made by hand.
+/// A queue that was connected by hand.
 pub(super) struct Queue(TcpStream);
 
 impl Queue {
+    /// I/O queue 1 of `admin`.
     pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
+        Queue::connect_as(server, (1, admin.cntlid), host_nqn)
+    }
+
+    /// The admin queue of a controller of its own.
+    pub(super) fn connect_admin(server: &Server, host_nqn: &str) -> Queue {
+        Queue::connect_as(server, (0, CNTLID_DYNAMIC), host_nqn)
+    }
+
+    fn connect_as(server: &Server, (qid, cntlid): (u16, u16), host_nqn: &str) -> Queue {
         let mut socket = TcpStream::connect(server.addresses()[0]).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.write_all(&raw::icreq()).unwrap();
         socket.read_exact(&mut [0; 128]).unwrap();
-        let connect = Connect { recfmt: 0, qid: 1, sqsize: 31, cattr: 0, kato_ms: 0 };
-        let data = ConnectData::new([7; 16], admin.cntlid, NQN, host_nqn);
+        let connect = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], cntlid, NQN, host_nqn);
         let mut queue = Queue(socket);
         queue.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
         assert_eq!(queue.completion(), (1, Status::SUCCESS));

@@ -4,11 +4,13 @@ use crate::skipped::{skipped_test, this_test};
 use roadtrain_engine::host::{EtherAddress, HostConfig};
 use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
+use roadtrain_proto::target::Authentication;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const NQN: &str = "nqn.2024-01.test:disk";
+pub(crate) const HOST_NQN: &str = "nqn.2024-01.test:host";
 /// Longer than anything should take.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -61,12 +63,21 @@ impl Lab {
 
     /// A target with such a namespace.
     pub(crate) fn serve_from(&self, kind: StoreKind) -> Server {
+        self.serve_to(kind, Authentication::default())
+    }
+
+    /// The same, to hosts that authenticate so.
+    pub(crate) fn serve_to(&self, kind: StoreKind, authentication: Authentication) -> Server {
         let store = StoreSpec { kind, lba_bytes: 4096, read_only: false };
         let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, store) }];
         let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
         let interfaces = self.interfaces("target");
         let ether = Some(EtherConfig::new(interfaces));
-        let config = ServerConfig { ether, ..ServerConfig::new(Vec::new(), vec![subsystem]) };
+        let config = ServerConfig {
+            ether,
+            authentication,
+            ..ServerConfig::new(Vec::new(), vec![subsystem])
+        };
         Server::start(config).expect("a target")
     }
 
@@ -76,7 +87,7 @@ impl Lab {
     }
 
     pub(crate) fn host(&self) -> HostConfig {
-        let mut config = HostConfig::new(self.address(), NQN, "nqn.2024-01.test:host", [7; 16]);
+        let mut config = HostConfig::new(self.address(), NQN, HOST_NQN, [7; 16]);
         config.reconnect_delay = Duration::from_millis(20);
         config
     }

@@ -4,15 +4,19 @@ mod lab;
 #[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;
 
-use lab::{Lab, NQN, in_lab};
+use lab::{HOST_NQN, Lab, NQN, in_lab};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{
     Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
 };
 use roadtrain_engine::store::StoreKind;
+use roadtrain_proto::ether::seal::Limits;
+use roadtrain_proto::security::dhchap::{Group, Keys, Offer};
+use roadtrain_proto::security::{DhchapKey, Hash, SealUse};
+use roadtrain_proto::target::Authentication;
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
 
@@ -185,6 +189,37 @@ fn a_request_without_answer_is_not_waited_for() {
         let [status] = statuses[..] else { panic!("it ends once: {statuses:?}") };
         let failures = [Status::ABORT_REQUESTED, Status::HOST_PATH_ERROR, Status::HOST_ABORTED];
         assert!(failures.iter().any(|&failure| status.is(failure)), "{status}");
+    });
+}
+
+/// A key seals only so many frames; then lanes with other keys take over, and no request notices.
+#[test]
+fn lanes_are_made_anew_when_their_keys_are_used_up() {
+    // A lane that cannot seal any more would be silent for so long before anybody does something about it.
+    const SILENCE: Duration = Duration::from_secs(60);
+    in_lab(1, |lab| {
+        let host = Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap());
+        let keys = Keys { host, controller: None };
+        let _server = lab.serve_to(
+            StoreKind::Memory { size: 16 << 20 },
+            Authentication {
+                required: true,
+                offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Null] },
+                keys: [(HOST_NQN.to_owned(), keys.clone())].into(),
+                ..Authentication::default()
+            },
+        );
+        let mut address = lab.address();
+        address.seals = SealUse::Required;
+        address.seal_limits = Limits { frames: 300, ..Limits::HOST };
+        let config = HostConfig::new(address, NQN, HOST_NQN, [7; 16]);
+        let config = HostConfig { keys, keep_alive: SILENCE, io_timeout: None, ..config };
+        let client = Client::connect(config).unwrap();
+        let begun = Instant::now();
+        (0..16).for_each(|seed| exchange(&client, seed));
+        let reconnects = client.stats().reconnects;
+        assert!(reconnects >= 2, "{reconnects}: the keys were not used up");
+        assert!(begun.elapsed() < SILENCE, "a lane was silent");
     });
 }
 

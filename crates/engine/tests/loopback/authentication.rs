@@ -3,7 +3,7 @@
 use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, HostError, LinkState, discover};
-use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_engine::target::{Server, ServerConfig, TlsUse};
 use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash};
 use roadtrain_proto::target::Authentication;
@@ -121,12 +121,13 @@ fn keys_change_while_hosts_are_connected() {
     };
     let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
     let listen = ["127.0.0.1:0".parse().unwrap()];
-    let changes =
-        server.reconfigure(&listen, &subsystems, &authentication, &BTreeMap::new()).unwrap();
+    let changes = server
+        .reconfigure(&listen, &subsystems, &authentication, (TlsUse::Off, &BTreeMap::new()))
+        .unwrap();
     let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["authentication: other keys or requirements"]);
     client.write(1, 0, pattern(4096, 3), false).unwrap();
-    assert_eq!(refusal(config(&server, both())), dhchap::HostError::Refused(Explanation::Failed));
+    assert_eq!(refusal(config(&server, both())), dhchap::HostError::RefusedBoth);
     assert!(Client::connect(config(&server, keys)).is_ok());
 }
 
@@ -159,7 +160,9 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
         };
         let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
         let listen = ["127.0.0.1:0".parse().unwrap()];
-        server.reconfigure(&listen, &subsystems, &authentication, &BTreeMap::new()).unwrap();
+        server
+            .reconfigure(&listen, &subsystems, &authentication, (TlsUse::Off, &BTreeMap::new()))
+            .unwrap();
     };
     assert!(is_let_in(1) && !is_let_in(5));
     set(&[(HOST_NQN, 5), (OTHER, 7)], Some(1));

@@ -5,6 +5,7 @@ use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, discover};
 use roadtrain_engine::target::{ConfigError, Listener, Operation, Place, Server, TlsUse};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -104,7 +105,12 @@ fn a_configuration_keeps_the_listeners_that_it_names() {
     };
     let set = |ips: &[&str]| {
         server
-            .reconfigure(&any(ips), &exports(), &Default::default(), &Default::default())
+            .reconfigure(
+                &any(ips),
+                &exports(),
+                &Default::default(),
+                (TlsUse::Off, &BTreeMap::new()),
+            )
             .unwrap()
             .len()
     };

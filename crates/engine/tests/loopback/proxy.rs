@@ -43,6 +43,8 @@ struct Shared {
 /// A connection.
 #[derive(Default)]
 struct Joined {
+    /// To the host.
+    near: Option<TcpStream>,
     frozen: AtomicBool,
     sent: Mutex<Vec<u8>>,
 }
@@ -107,9 +109,26 @@ impl Proxy {
         self.shared.joined.lock().unwrap()[number].frozen.store(true, Relaxed);
     }
 
+    /// Connections so far.
+    pub fn joined(&self) -> usize {
+        self.shared.joined.lock().unwrap().len()
+    }
+
+    /// Ends one connection, by the order in which they came.
+    pub fn cut(&self, number: usize) {
+        let joined = self.shared.joined.lock().unwrap()[number].clone();
+        let _ = joined.near.as_ref().map(|near| near.shutdown(Shutdown::Both));
+    }
+
     /// What the host has sent by a connection.
     pub fn sent(&self, number: usize) -> Vec<u8> {
         self.shared.joined.lock().unwrap()[number].sent.lock().unwrap().clone()
+    }
+
+    /// The first octet that the host has sent by each connection that it has sent something by.
+    pub fn kinds(&self) -> Vec<u8> {
+        let joined = self.shared.joined.lock().unwrap();
+        joined.iter().filter_map(|one| one.sent.lock().unwrap().first().copied()).collect()
     }
 
     /// Freezes the connections of now for ever; new ones work.
@@ -125,7 +144,7 @@ impl Shared {
         let Ok(far) = TcpStream::connect(self.target) else { return };
         let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
-        let joined = Arc::new(Joined::default());
+        let joined = Arc::new(Joined { near: near.try_clone().ok(), ..Joined::default() });
         let number = {
             let mut all = self.joined.lock().unwrap();
             all.push(joined.clone());

@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::proxy::{Fate, Proxy};
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, HostTls, LinkState, discover};
+use roadtrain_engine::host::{Client, HostConfig, HostKey, HostTls, LinkState, discover};
 use roadtrain_engine::target::{Export, Server, ServerConfig, TlsConfig, TlsUse};
 use roadtrain_proto::security::{Hash, TlsKey, TlsKeys};
 use roadtrain_wire::discovery::{sectype, treq};
@@ -20,7 +20,7 @@ fn key(hash: Hash, fill: u8) -> TlsKey {
 }
 
 fn keys(key: TlsKey) -> TlsKeys {
-    TlsKeys([(HOST_NQN.to_owned(), vec![key])].into())
+    TlsKeys::from([(HOST_NQN.to_owned(), vec![key])])
 }
 
 fn secured(exports: Vec<Export>, tls: TlsUse, key: TlsKey) -> ServerConfig {
@@ -29,7 +29,7 @@ fn secured(exports: Vec<Export>, tls: TlsUse, key: TlsKey) -> ServerConfig {
 }
 
 fn host(address: SocketAddr, key: TlsKey) -> HostConfig {
-    HostConfig { tls: Some(HostTls::new(key)), ..host_config(address) }
+    HostConfig { tls: Some(HostTls::new(HostKey::Configured(key))), ..host_config(address) }
 }
 
 fn required(exports: Vec<Export>, key: TlsKey) -> Server {
@@ -99,12 +99,19 @@ fn where_it_is_allowed_the_first_octet_tells() {
     let key = || key(Hash::Sha256, 7);
     let config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Allowed, key());
     let server = Server::start(config).unwrap();
-    let plain = Client::connect(host_config(address(&server))).unwrap();
+    let other =
+        HostConfig { host_nqn: format!("{HOST_NQN}:other"), ..host_config(address(&server)) };
+    let plain = Client::connect(other).unwrap();
     let secured = Client::connect(host(address(&server), key())).unwrap();
     data_passes(&plain);
     data_passes(&secured);
     let wrong = Client::connect(host(address(&server), self::key(Hash::Sha256, 8)));
     assert!(wrong.is_err(), "and no host with TLS ends up without");
+    let claimed = Client::connect(host_config(address(&server))).err().unwrap().to_string();
+    assert!(
+        claimed.contains("refuses"),
+        "nobody is a host with a key because he says so: {claimed}"
+    );
 }
 
 /// A host with a new key is let in, one with the old key is not, and nobody who is there notices.
@@ -127,7 +134,7 @@ fn connections_are_renewed_before_their_keys_are_used_up() {
     let server = required(vec![memory(1, 32 * MIB, 512)], key());
     let mut config = host(address(&server), key());
     // A MiB each way.
-    config.tls = Some(HostTls { key: key(), blocks_max: (1 << 20) / 16 });
+    config.tls = Some(HostTls { key: HostKey::Configured(key()), blocks_max: (1 << 20) / 16 });
     let client = Client::connect(config).unwrap();
     let before = client.view().link();
     for seed in 0..ROUNDS {
@@ -226,7 +233,7 @@ fn a_key_is_changed_side_by_side_and_taken_away() {
     let server = required(vec![memory(1, 32 * MIB, 512)], old.clone());
     let connect = |key: &TlsKey| Client::connect(host(address(&server), key.clone()));
     let both = vec![new.clone(), old.clone()];
-    server.set_tls_keys(TlsKeys([(HOST_NQN.to_owned(), both)].into()));
+    server.set_tls_keys(TlsKeys::from([(HOST_NQN.to_owned(), both)]));
     data_passes(&connect(&old).unwrap());
     let client = connect(&new).unwrap();
     server.set_tls_keys(keys(new));
@@ -259,4 +266,47 @@ fn listeners_with_and_without_it_are_beside_each_other() {
         let required = entry.treq & treq::SECURE_REQUIRED != 0;
         assert_eq!((required, entry.tsas[0]), (is_secure, u8::from(is_secure) * sectype::TLS13));
     }
+}
+
+/// A listener asks for something else: what comes has to follow, and what is there lives on.
+#[test]
+fn a_listener_asks_for_something_else() {
+    let exports = || vec![memory(1, 32 * MIB, 512)];
+    let key = || key(Hash::Sha256, 7);
+    let server = Server::start(secured(exports(), TlsUse::Off, key())).unwrap();
+    let (at, subsystems) = (address(&server), [subsystem(exports())]);
+    let plain = Client::connect(host_config(at)).unwrap();
+    let set = |tls, at: BTreeMap<_, _>| {
+        let asked = ["127.0.0.1:0".parse().unwrap()];
+        let changes = server.reconfigure(&asked, &subsystems, &Default::default(), (tls, &at));
+        changes.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let asked = "127.0.0.1:0".parse().unwrap();
+    let changed = |what: &str| vec![format!("listener {at}: {what}")];
+    let is_taken = |secured: bool| {
+        let plain = HostConfig { connect_timeout: Duration::ZERO, ..host_config(at) };
+        let config = if secured { host(at, key()) } else { plain };
+        Client::connect(config).is_ok()
+    };
+    assert_eq!([is_taken(false), is_taken(true)], [true, false]);
+    assert_eq!(set(TlsUse::Required, BTreeMap::new()), changed("new connections need TLS"));
+    assert_eq!([is_taken(false), is_taken(true)], [false, true]);
+    assert_eq!(set(TlsUse::Required, BTreeMap::new()), Vec::<String>::new());
+    let secured = Client::connect(host(at, key())).unwrap();
+    assert_eq!(
+        set(TlsUse::Required, [(asked, TlsUse::Off)].into()),
+        changed("new connections have no TLS")
+    );
+    assert_eq!([is_taken(false), is_taken(true)], [true, false]);
+    data_passes(&plain);
+    data_passes(&secured);
+    assert_eq!(server.addresses(), [at]);
+    let open = serve(exports());
+    let refused = open.reconfigure(
+        &[asked],
+        &subsystems,
+        &Default::default(),
+        (TlsUse::Required, &BTreeMap::new()),
+    );
+    assert!(refused.unwrap_err().to_string().contains("restart the target"));
 }

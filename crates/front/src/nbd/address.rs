@@ -30,6 +30,11 @@ impl NbdAddress {
             NbdAddress::Tcp { host, port } => format!("nbd://{}", host_port(host, *port)),
         }
     }
+
+    /// The same for clients that have to use TLS; they add who they are, and where their keys or certificates lie.
+    pub(crate) fn uri_with_tls(&self) -> String {
+        self.uri().replacen("nbd", "nbds", 1)
+    }
 }
 
 impl fmt::Display for NbdAddress {

@@ -5,6 +5,7 @@ use super::endpoint::Endpoint;
 use super::export::{Export, ExportInfo};
 use super::listener::Clients;
 use super::server::{BUFFER_BYTES_MAX, NbdServer};
+use super::tls::NbdTls;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, Nothing};
 use crate::system_resource::SystemResource;
@@ -19,6 +20,8 @@ pub struct NbdConfig {
     pub address: NbdAddress,
     /// Who they may be, over TCP.
     pub clients: Clients,
+    /// How they are secured; `None`: not at all. Over TCP only.
+    pub tls: Option<NbdTls>,
     /// Octets of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at
     /// least. `None`: [`BUFFER_BYTES_MAX`] for each.
     pub buffer_bytes_max: Option<usize>,
@@ -28,7 +31,8 @@ impl NbdConfig {
     /// Namespace `nsid` at `address`, everything else by default.
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
-        NbdConfig { nsid, address, clients: Clients::Local, buffer_bytes_max: None }
+        let (clients, tls, buffer_bytes_max) = (Clients::Local, None, None);
+        NbdConfig { nsid, address, clients, tls, buffer_bytes_max }
     }
 }
 
@@ -87,7 +91,7 @@ impl NbdAttachment {
 impl Attachment for NbdAttachment {
     fn devices(&self) -> Vec<Device> {
         let nsid = self.export().disk().info().nsid;
-        vec![Device { nsid, names: vec![self.address().uri()] }]
+        vec![Device { nsid, names: vec![self.endpoint.uri().to_owned()] }]
     }
 
     fn controller(&self) -> &Controller {
@@ -109,7 +113,7 @@ impl Attachment for NbdAttachment {
 fn listen(config: &NbdConfig, view: &ControllerView) -> Result<Endpoint, AttachError> {
     let info = ExportInfo::from(DiskInfo::of(&view.info(), config.nsid)?);
     let what = "cannot serve NBD".to_owned();
-    let endpoint = Endpoint::bind(&config.address, config.clients, info);
+    let endpoint = Endpoint::bind(&config.address, config.clients, config.tls.as_ref(), info);
     endpoint.map_err(|source| AttachError::Show { what, source })
 }
 

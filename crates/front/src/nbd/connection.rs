@@ -5,10 +5,11 @@ use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
 use super::translate::{disk_request, errno_of};
 use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
+use roadtrain_engine::clients::{ClientStream, Incoming};
 use roadtrain_wire::nbd::{self, Command, PAYLOAD_BYTES_MAX};
-use socket2::Socket;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use tracing::debug;
 
@@ -60,14 +61,26 @@ pub(crate) enum Waits {
     Itself,
     /// Buffers, which any connection may give back.
     Buffers,
+    /// TLS: nothing is read until its handshake is done, by others.
+    Tls,
     /// Its end: nothing more is read.
     End,
+}
+
+/// A client that has come.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) stream: ClientStream,
+    /// Where it is, over TCP.
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: Socket,
+    /// `None` while others secure it.
+    stream: Option<ClientStream>,
+    peer: Option<SocketAddr>,
     owner: Owner,
     session: Session,
     replies: ReplyQueue,
@@ -95,11 +108,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: Socket, owner: Owner, export: Arc<Export>) -> Self {
+    pub(crate) fn new(
+        newcomer: Newcomer,
+        owner: Owner,
+        export: Arc<Export>,
+        requires_tls: bool,
+    ) -> Self {
         let mut replies = ReplyQueue::default();
-        let session = Session::new(export, &mut replies);
+        let session = Session::new(export, requires_tls, &mut replies);
         Connection {
-            socket,
+            stream: Some(newcomer.stream),
+            peer: newcomer.peer,
             owner,
             session,
             replies,
@@ -124,8 +143,37 @@ impl Connection {
         self.owner
     }
 
-    pub(crate) fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    /// Where it is, over TCP.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// What its readiness is seen by; `None` while others secure it.
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        self.stream.as_ref().map(ClientStream::fd)
+    }
+
+    /// Its stream and where it is, for others to secure it, once it has been told to begin with TLS.
+    pub(crate) fn take_for_tls(&mut self) -> Option<(ClientStream, SocketAddr)> {
+        if self.waits != Waits::Tls || self.has_output() || self.closing.is_some() || self.lost {
+            return None;
+        }
+        Some((self.stream.take()?, self.peer?))
+    }
+
+    /// What became of that: it goes on with `stream`, or it ends.
+    pub(crate) fn secured(&mut self, stream: Option<ClientStream>) {
+        match stream {
+            Some(stream) => {
+                self.stream = Some(stream);
+                self.session.secured();
+                (self.readable, self.writable, self.waits) = (true, true, Waits::Input);
+            }
+            None => {
+                self.closing.get_or_insert(Close::TlsFailed);
+                self.lost = true;
+            }
+        }
     }
 
     /// Nothing more is read; what is under way is still answered.
@@ -152,7 +200,7 @@ impl Connection {
 
     /// Whether everything is over: lost, or closed and answered.
     pub(crate) fn has_ended(&self) -> bool {
-        self.lost || self.closing.is_some() && self.jobs == 0 && self.replies.is_empty()
+        self.lost || self.closing.is_some() && self.jobs == 0 && !self.has_output()
     }
 
     /// Why it ends.
@@ -176,7 +224,7 @@ impl Connection {
             Waits::Itself => {
                 !self.is_full(jobs) && self.stalled.is_none_or(|request| self.may_hold(&request))
             }
-            Waits::Buffers | Waits::End => false,
+            Waits::Buffers | Waits::Tls | Waits::End => false,
         }
     }
 
@@ -222,18 +270,15 @@ impl Connection {
         let asked = wanted + rest.len();
         let mut slices = [IoSliceMut::new(payload), IoSliceMut::new(rest)];
         let skip_empty = usize::from(wanted == 0);
-        let count = match (&self.socket).read_vectored(&mut slices[skip_empty..]) {
-            Ok(0) => return Ok(false),
-            Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                self.readable = false;
-                return Ok(true);
-            }
-            Err(error) => return Err(error),
+        let Some(stream) = &mut self.stream else { return Ok(true) };
+        let count = match stream.receive(&mut slices[skip_empty..])? {
+            Incoming::Octets(count) => count,
+            // Records without data, too, are nothing.
+            Incoming::Nothing => 0,
+            Incoming::Closed => return Ok(false),
         };
         // A short receive has emptied the socket: the next one would only say so.
-        self.readable = count == asked;
+        self.readable = stream.is_full(count, asked);
         if let Some(payload) = &mut self.payload {
             payload.filled += count.min(wanted);
         }
@@ -256,6 +301,9 @@ impl Connection {
             if self.closing.is_some() || self.lost {
                 return Waits::End;
             }
+            if self.stream.is_none() || self.waits == Waits::Tls {
+                return Waits::Tls;
+            }
             if self.payload.is_some() {
                 if !self.use_payload(jobs) {
                     return Waits::Input;
@@ -269,6 +317,7 @@ impl Connection {
                 Some(request) => request,
                 None => match self.next_message(jobs) {
                     Some(Event::Request(request)) => request,
+                    Some(Event::StartTls) => return Waits::Tls,
                     Some(_) => continue,
                     None => return Waits::Input,
                 },
@@ -395,20 +444,22 @@ impl Connection {
 
     /// Sends what waits, as far as the socket takes it.
     pub(crate) fn send(&mut self, jobs: &mut Jobs) {
-        while self.writable && !self.replies.is_empty() && !self.lost {
+        while self.writable && self.has_output() && !self.lost {
+            let Some(stream) = &mut self.stream else { return };
             let mut slices = [IoSlice::new(&[]); GATHER_MAX];
-            let filled = self.replies.gather(&mut slices);
-            let sent = self.socket.send_vectored_with_flags(&slices[..filled], libc::MSG_NOSIGNAL);
+            let sent = match self.replies.gather(&mut slices) {
+                0 => stream.drain().map(|drained| drained.then_some(0)),
+                filled => stream.send(&slices[..filled]),
+            };
             match sent {
-                Ok(count) => {
+                Ok(Some(count)) => {
                     let held_bytes = &mut self.held_bytes;
                     self.replies.advance(count, |buffer| {
                         *held_bytes -= buffer.capacity();
                         jobs.give(buffer);
                     });
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Ok(None) => self.writable = false,
                 Err(error) => self.lose(&error),
             }
         }
@@ -416,13 +467,16 @@ impl Connection {
 
     /// Whether something waits to be sent.
     pub(crate) fn has_output(&self) -> bool {
-        !self.replies.is_empty()
+        !self.replies.is_empty() || self.stream.as_ref().is_some_and(ClientStream::has_unsent)
     }
 
     /// Ends the connection now. Its requests in the lane end without it.
     pub(crate) fn end(mut self, jobs: &mut Jobs) {
         self.close(Close::Disconnect, jobs);
         self.replies.clear(|buffer| jobs.give(buffer));
+        if let Some(stream) = self.stream.filter(|stream| !stream.is_plain() && !self.lost) {
+            stream.end();
+        }
     }
 }
 

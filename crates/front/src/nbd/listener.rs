@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 const BACKLOG: i32 = 128;
 
 /// Why a server does not listen.
-const NOT_LOCAL: &str = "NBD has neither TLS nor authentication here, so whoever could connect would have the disk: \
-    use a Unix socket, the loopback, or --nbd-insecure if everybody on the network may have it";
+const NOT_LOCAL: &str = "without TLS whoever could connect would have the disk: use --nbd-tls-psk or \
+    --nbd-tls-certificates, a Unix socket, the loopback, or --nbd-insecure if everybody on the network may have it";
 
 /// Whose connections a server takes over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Clients {
     Local,
     /// Everybody's who can reach it.
     Anyone,
+    /// Theirs who are let in by TLS.
+    Secured,
 }
 
 /// A listening socket; its file, if it has one, goes with it.
@@ -102,10 +104,10 @@ impl Listener {
         &self.address
     }
 
-    /// The next connection; `None` when no one waits.
-    pub(crate) fn accept(&self) -> io::Result<Option<Socket>> {
-        let socket = match self.socket.accept() {
-            Ok((socket, _)) => socket,
+    /// The next connection, and where it comes from over TCP; `None` when no one waits.
+    pub(crate) fn accept(&self) -> io::Result<Option<(Socket, Option<SocketAddr>)>> {
+        let (socket, peer) = match self.socket.accept() {
+            Ok((socket, peer)) => (socket, peer.as_socket()),
             Err(error) if is_passing(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -115,7 +117,7 @@ impl Listener {
             // A client may have nothing to do for ever, but one that is gone is not kept.
             probe_silent_peer(&socket)?;
         }
-        Ok(Some(socket))
+        Ok(Some((socket, peer)))
     }
 
     pub(crate) fn fd(&self) -> RawFd {

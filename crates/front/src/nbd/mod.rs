@@ -19,6 +19,7 @@
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
 //! | `endpoint`, `listener`, `address` | where clients knock |
+//! | `tls`, `securing` | keys and certificates; clients whose handshake of TLS is under way |
 //! | `attach` | all of it: a controller's lanes, each with its server |
 
 mod address;
@@ -28,8 +29,10 @@ mod endpoint;
 mod export;
 mod listener;
 mod reply_queue;
+mod securing;
 mod server;
 mod session;
+mod tls;
 mod translate;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
@@ -41,3 +44,4 @@ pub(crate) use listener::Listener;
 pub use reply_queue::ReplyQueue;
 pub use server::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, NbdServer};
 pub use session::{Close, Event, PeerMisbehaved, Session};
+pub use tls::NbdTls;

@@ -6,16 +6,16 @@
 //! client's own reading cannot follow, its socket is not read.
 
 use super::address::NbdAddress;
-use super::connection::{Connection, Jobs, Owner, Waits};
-use super::endpoint::Endpoint;
+use super::connection::{Connection, Jobs, Newcomer, Owner, Waits};
+use super::endpoint::{Endpoint, HANDSHAKE_TIMEOUT};
 use super::export::{Export, ExportInfo};
 use super::listener::Clients;
+use super::securing::Securing;
 use super::session::Close;
 use crate::disk::Watch;
 use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use slab::Slab;
-use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -28,8 +28,6 @@ pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 pub const BUFFER_BYTES_MIN: usize = 36 << 20;
 /// Clients at a time; more are turned away.
 const CONNECTIONS_MAX: usize = 256;
-/// A client whose handshake takes longer is given up.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a server that has more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
 /// How soon accepting is tried again after the system refused it.
@@ -37,6 +35,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Key of the watch of the listening socket; those of connections are below.
 const LISTENER_KEY: u64 = u64::MAX;
+/// Key of the watch of what comes back secured.
+const SECURED_KEY: u64 = u64::MAX - 1;
 
 /// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an
 /// [`Endpoint`].
@@ -52,6 +52,8 @@ pub struct NbdServer {
     handshake_timeout: Duration,
     /// Connections that wait for buffers, longest first.
     starved: VecDeque<Owner>,
+    /// Clients that others secure.
+    securing: Option<Securing>,
     listening: bool,
     stopping: bool,
     /// When to accept although others should, or to try again.
@@ -68,7 +70,7 @@ impl NbdServer {
     /// # Errors
     /// Those of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        Ok(NbdServer::new(Endpoint::bind(address, Clients::Local, info)?, lane))
+        Ok(NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane))
     }
 
     /// The same over `lanes` lanes of the reactor, from the given one on, by client.
@@ -99,6 +101,7 @@ impl NbdServer {
             newcomers: VecDeque::new(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
+            securing: None,
             listening: false,
             stopping: false,
             accept_at: None,
@@ -160,6 +163,10 @@ impl NbdServer {
                 self.accept_soon(turn.now());
                 continue;
             }
+            if key == SECURED_KEY {
+                self.take_secured();
+                continue;
+            }
             let (owner, interest) = unpack(key);
             let Some(connection) = self.connections.get_mut(owner.slot) else { continue };
             if connection.owner() != owner {
@@ -174,6 +181,35 @@ impl NbdServer {
                 }
             }
             self.list(owner.slot);
+        }
+    }
+
+    /// Clients whose handshake of TLS has come to an end.
+    fn take_secured(&mut self) {
+        let Some(securing) = &mut self.securing else { return };
+        for (owner, stream) in securing.take() {
+            if let Some(connection) =
+                self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner)
+            {
+                connection.secured(stream);
+                self.list(owner.slot);
+            }
+        }
+    }
+
+    /// Has a client secured that has been told to begin with TLS.
+    fn secure(&mut self, slot: usize) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let owner = connection.owner();
+        let Some(client) = connection.take_for_tls() else { return };
+        let begun = match &mut self.securing {
+            Some(securing) => securing.begin(&self.endpoint, owner, client),
+            none => Securing::new()
+                .and_then(|new| none.insert(new).begin(&self.endpoint, owner, client)),
+        };
+        if let Err(error) = begun {
+            warn!(%error, "an NBD client cannot be secured");
+            connection.secured(None);
         }
     }
 
@@ -203,9 +239,9 @@ impl NbdServer {
         }
         self.accept_at = None;
         match self.endpoint.accept() {
-            Ok(Some(socket)) => {
+            Ok(Some(newcomer)) => {
                 self.watch.check(now, self.endpoint.export().disk());
-                self.add(now, socket);
+                self.add(now, newcomer);
             }
             Ok(None) => {}
             Err(error) => {
@@ -215,17 +251,19 @@ impl NbdServer {
         }
     }
 
-    fn add(&mut self, now: Instant, socket: Socket) {
+    fn add(&mut self, now: Instant, newcomer: Newcomer) {
         if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
             return warn!("an NBD client is turned away: {CONNECTIONS_MAX} are connected");
         }
         self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
         let entry = self.connections.vacant_entry();
         let owner = Owner { slot: entry.key(), serial: self.serial };
-        entry.insert(Connection::new(socket, owner, self.endpoint.export().clone()));
+        let (export, requires_tls) = (self.endpoint.export().clone(), self.endpoint.requires_tls());
+        let peer = newcomer.peer;
+        entry.insert(Connection::new(newcomer, owner, export, requires_tls));
         self.endpoint.connections_begin(1);
         self.newcomers.push_back((now + self.handshake_timeout, owner));
-        debug!(client = owner.serial, address = %self.endpoint.address(), "NBD client connected");
+        debug!(client = owner.serial, ?peer, address = %self.endpoint.address(), "NBD client connected");
         self.list(owner.slot);
     }
 
@@ -320,6 +358,7 @@ impl NbdServer {
     }
 
     fn settle(&mut self, slot: usize, turn: &mut dyn Turn) -> bool {
+        self.secure(slot);
         let Some(connection) = self.connections.get_mut(slot) else { return false };
         // A server that stops waits for its requests, but not for clients that do not read.
         let abandoned = turn.stopping() && connection.is_idle() && !connection.writable;
@@ -328,7 +367,7 @@ impl NbdServer {
             return false;
         }
         connection.listed = connection.can_go_on(&self.jobs);
-        let (fd, owner) = (connection.fd(), connection.owner());
+        let (Some(fd), owner) = (connection.fd(), connection.owner()) else { return false };
         let reads = connection.waits() == Waits::Input && !connection.readable;
         if reads && !std::mem::replace(&mut connection.watches_readable, true) {
             turn.watch(fd, Interest::Readable, pack(owner, Interest::Readable));
@@ -349,11 +388,17 @@ impl NbdServer {
         if connection.watches_writable {
             turn.unwatch(pack(owner, Interest::Writable));
         }
+        if connection.fd().is_none()
+            && let Some(securing) = &mut self.securing
+        {
+            securing.give_up(&self.endpoint, owner);
+        }
+        let (client, peer) = (owner.serial, connection.peer());
         match connection.closing() {
-            Some(close @ Close::PeerMisbehaved(_)) => {
-                warn!(client = owner.serial, address = %self.endpoint.address(), "NBD client: {close}");
+            Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured)) => {
+                warn!(client, ?peer, address = %self.endpoint.address(), "NBD client: {close}");
             }
-            Some(close) => debug!(client = owner.serial, "NBD client: {close}"),
+            Some(close) => debug!(client, ?peer, "NBD client: {close}"),
             None => {}
         }
         connection.end(&mut self.jobs);
@@ -365,6 +410,9 @@ impl NbdServer {
         self.retry_at = self.jobs.retry_at(turn.now());
         if turn.stopping() {
             return self.stop(turn);
+        }
+        if let Some(securing) = &mut self.securing {
+            securing.watch(turn, SECURED_KEY);
         }
         if !self.listening && self.accept_at.is_none() {
             self.listening = true;
@@ -386,6 +434,9 @@ impl NbdServer {
             }
         }
         if self.connections.is_empty() && self.jobs.is_idle() {
+            if let Some(securing) = &mut self.securing {
+                securing.unwatch(turn, SECURED_KEY);
+            }
             turn.stop();
         }
     }

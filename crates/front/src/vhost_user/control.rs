@@ -73,7 +73,7 @@ impl Control {
             }
             match self.listener.accept() {
                 Ok(None) => {}
-                Ok(Some(socket)) => {
+                Ok(Some((socket, _))) => {
                     info!("vhost-user: a frontend connects");
                     match self.serve(UnixStream::from(std::os::fd::OwnedFd::from(socket))) {
                         Ok(()) => info!("vhost-user: the frontend is gone"),

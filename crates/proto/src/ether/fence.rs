@@ -6,7 +6,9 @@
 
 use super::asking::{Asking, Pace};
 use super::links::{LINKS_MAX, Links};
+use super::seal::Proofs;
 use super::setup::query;
+use crate::security::PROOF_BYTES;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
@@ -39,6 +41,8 @@ pub struct EarlierLane {
     token: u64,
     peer_token: u64,
     nqn: Arc<str>,
+    /// What this end ends it with, if it is sealed.
+    proof: Option<[u8; PROOF_BYTES]>,
     /// LINK, its way, and the target's socket number to it.
     links: Vec<(u8, Route, u16)>,
 }
@@ -155,11 +159,18 @@ impl EarlierLane {
             token: links.token(),
             peer_token: links.peer_token(),
             nqn,
+            proof: None,
             links: routes
                 .into_iter()
                 .map(|(link, route)| (link, route, socket_number(link)))
                 .collect(),
         }
+    }
+
+    /// It is sealed, if there are proofs.
+    #[must_use]
+    pub fn sealed(self, proofs: Option<Proofs>) -> Self {
+        EarlierLane { proof: proofs.map(|proofs| proofs.own), ..self }
     }
 
     fn has_route(&self, route: Route) -> bool {
@@ -184,6 +195,8 @@ impl EarlierLane {
             reason: (Reason::Done as u16).into(),
             endpoint: [0; 6],
         };
+        let proof = self.proof.as_ref().map_or(&[][..], |proof| proof);
+        let leave = [leave.as_bytes(), proof].concat();
         let (query, asks) = query(self.peer_token, self.token, &self.nqn);
         for &(link, route, socket_number) in &self.links {
             let leaves = FrameHeader {
@@ -193,7 +206,7 @@ impl EarlierLane {
                 link,
                 ..FrameHeader::default()
             };
-            put(route, leaves, leave.as_bytes());
+            put(route, leaves, &leave);
             put(route, FrameHeader { link, ..query }, &asks);
         }
     }
@@ -227,6 +240,7 @@ mod tests {
             token: number,
             peer_token: number + 100,
             nqn: "nqn.x:y".into(),
+            proof: None,
             links: vec![(0, way(2), 7)],
         }
     }

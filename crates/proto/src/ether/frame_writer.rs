@@ -1,6 +1,6 @@
 //! Where a queue pair writes its frames.
 
-use roadtrain_wire::ether::{FrameHeader, flags, seal};
+use roadtrain_wire::ether::{FrameHeader, flags, set_hcrc};
 
 /// Frames on their way out, over the ports of a lane's links. The engine sends them.
 ///
@@ -76,7 +76,7 @@ impl<F: FnMut(u16, &mut [u8], u32)> FrameWriter for MemoryWriter<F> {
         if header.flags.get() & flags::CRC != 0 {
             header.bcrc = crc_fast::crc32_iscsi(body).into();
         }
-        seal(&mut header);
+        set_hcrc(&mut header);
         self.frames.last_mut().expect("a frame was begun").header = header;
     }
 }

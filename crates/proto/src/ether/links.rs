@@ -163,6 +163,15 @@ impl<R: Copy> Links<R> {
         arrival
     }
 
+    /// The first frame of a link that surely is the peer's is about to be received. What others have sent before, in
+    /// the clear, must not take its numbers, nor say where it is reached.
+    pub fn trust_peer(&mut self, now: Instant, header: &FrameHeader) {
+        if let Some(link) = self.get_mut(header.link) {
+            link.channel.trust_peer(now, header.base.get());
+            (link.socket_number, link.socket_number_seq) = (header.reply.get(), None);
+        }
+    }
+
     // ---- What leaves ----
 
     /// The link on which a frame of so many octets arrives first (its bias added), if any has room. While all are

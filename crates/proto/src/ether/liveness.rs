@@ -1,5 +1,6 @@
 //! Whether the target still has a lane, as its host hears it.
 
+use super::end::OpenFrame;
 use super::links::Links;
 use super::setup::query;
 use crate::time::Instant;
@@ -43,22 +44,24 @@ impl Liveness {
         Liveness { heard_at: now, queried_at: None, doubted_at: None, silence_max }
     }
 
-    /// A frame with the lane's token has come over one of its links. Whether it is the queue pair's.
+    /// A frame of the lane has come over one of its links, and could be opened. Whether it is the queue pair's.
     pub fn hear<R: Copy>(
         &mut self,
         now: Instant,
         kind: FrameType,
-        body: &[u8],
+        frame: OpenFrame<'_>,
         links: &Links<R>,
     ) -> bool {
-        if kind == FrameType::Leave && is_unknown(body, links.peer_token()) {
+        if kind == FrameType::Leave && is_unknown(frame.body, links.peer_token()) {
             // Several targets may listen at a port: who still sends us frames knows the lane.
             if self.queried_at.is_some_and(|at| self.heard_at < at) {
                 self.doubted_at.get_or_insert(now);
             }
             return false;
         }
-        (self.heard_at, self.doubted_at) = (now, None);
+        if frame.is_sign_of_life {
+            (self.heard_at, self.doubted_at) = (now, None);
+        }
         true
     }
 
@@ -133,18 +136,24 @@ mod tests {
         Leave { token: token.into(), reason, endpoint: [0; 6] }.as_bytes().to_vec()
     }
 
+    fn hear(liveness: &mut Liveness, at: u64, kind: FrameType, body: &[u8]) -> bool {
+        let is_sign_of_life = kind != FrameType::Leave;
+        let frame = OpenFrame { body, is_first: false, is_sign_of_life };
+        liveness.hear(ms(at), kind, frame, &links())
+    }
+
     #[test]
     fn who_does_not_know_the_lane_is_believed_if_nobody_does() {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
         let unknown = leave(0x20, Reason::UnknownToken);
-        assert!(!liveness.hear(ms(1), FrameType::Leave, &unknown, &links));
+        assert!(!hear(&mut liveness, 1, FrameType::Leave, &unknown));
         assert_eq!(liveness.gone(ms(1000)), None, "nobody was asked");
         assert!(liveness.query(ms(400), true, &links, "nqn.x:y").is_some());
-        assert!(!liveness.hear(ms(401), FrameType::Leave, &unknown, &links));
-        assert!(liveness.hear(ms(402), FrameType::Ack, &[], &links));
+        assert!(!hear(&mut liveness, 401, FrameType::Leave, &unknown));
+        assert!(hear(&mut liveness, 402, FrameType::Ack, &[]));
         assert_eq!(liveness.gone(ms(1000)), None, "another one knows it");
         assert!(liveness.query(ms(1400), true, &links, "nqn.x:y").is_some());
-        assert!(!liveness.hear(ms(1401), FrameType::Leave, &unknown, &links));
+        assert!(!hear(&mut liveness, 1401, FrameType::Leave, &unknown));
         assert_eq!(liveness.gone(ms(1500)), None, "another one may know it");
         assert_eq!(liveness.deadline(false, &links), ms(1501));
         assert_eq!(liveness.gone(ms(1501)), Some(Gone::Unknown));
@@ -152,16 +161,16 @@ mod tests {
 
     #[test]
     fn other_ends_of_the_lane_are_the_queue_pairs() {
-        let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
+        let mut liveness = Liveness::new(START, SILENCE);
         for body in [leave(0x20, Reason::Shutdown), leave(0x21, Reason::UnknownToken), vec![]] {
-            assert!(liveness.hear(ms(1), FrameType::Leave, &body, &links));
+            assert!(hear(&mut liveness, 1, FrameType::Leave, &body));
         }
     }
 
     #[test]
     fn a_lane_ends_when_nothing_comes() {
         let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
-        assert!(liveness.hear(ms(3000), FrameType::Ack, &[], &links));
+        assert!(hear(&mut liveness, 3000, FrameType::Ack, &[]));
         assert_eq!(liveness.gone(ms(7999)), None);
         assert_eq!(liveness.gone(ms(8000)), Some(Gone::Silent));
         assert_eq!(liveness.deadline(false, &links), ms(8000));

@@ -9,6 +9,7 @@
 //! | where frames are written | [`frame_writer::FrameWriter`] |
 //! | whether the target still has a lane, at its host | [`liveness::Liveness`] |
 //! | what ends a host's earlier lanes before it makes others | [`fence::Fence`] |
+//! | what only the lane's other end can have made | [`seal::Seal`] |
 //! | what a target says about lanes that are not there | [`setup::Inquiry`] |
 
 pub mod asking;
@@ -23,9 +24,10 @@ pub mod links;
 pub mod liveness;
 mod pack;
 mod rejected;
+pub mod seal;
 pub mod setup;
 pub mod target;
 
-pub use end::End;
+pub use end::{End, OpenFrame};
 pub use pack::{Item, Packing};
 pub use rejected::Rejected;

@@ -5,11 +5,12 @@ use super::cut::Cut;
 use super::frame_writer::FrameWriter;
 use super::links::{LINKS_MAX, Links};
 use crate::policy::{Freight, Load, SendQueue};
+use crate::security::PROOF_BYTES;
 use crate::time::Instant;
 use roadtrain_wire::ether::setup::{Leave, Reason};
 use roadtrain_wire::ether::{
     DATA_RECORD_BYTES, Data, FRAME_HEADER_BYTES, FrameHeader, FrameType, RECORDS_MAX, RecordHead,
-    RecordKind, flags, padded,
+    RecordKind, TAG_BYTES, flags, padded,
 };
 use roadtrain_wire::zerocopy::IntoBytes;
 
@@ -126,6 +127,9 @@ pub(super) struct Packer {
     packing: Packing,
     /// Frames have BCRC.
     body_crc: bool,
+    /// Octets behind a body, and what goes behind Leave: of a sealed lane.
+    tag_bytes: usize,
+    proof: Option<[u8; PROOF_BYTES]>,
     /// The next of what was lost.
     lost: Option<Item>,
     /// Parts taken from the send queue: the last is being sent; it may have passed the one before.
@@ -139,7 +143,18 @@ impl Packer {
     pub(super) fn new(cut: Cut, packing: Packing, body_crc: bool) -> Self {
         let (lost, leave, begun) = (None, None, Vec::with_capacity(2));
         let records = [Item::default(); RECORDS_MAX];
-        Packer { cut, packing, body_crc, lost, begun, records, leave, is_closed: false }
+        let (tag_bytes, proof, is_closed) = (0, None, false);
+        Packer { cut, packing, body_crc, tag_bytes, proof, lost, begun, records, leave, is_closed }
+    }
+
+    /// What goes behind Leave.
+    pub(super) fn prove_leave(&mut self, proof: [u8; PROOF_BYTES]) {
+        self.proof = Some(proof);
+    }
+
+    /// Frames are sealed from now on.
+    pub(super) fn set_sealed(&mut self, proof: [u8; PROOF_BYTES]) {
+        (self.tag_bytes, self.proof) = (TAG_BYTES, Some(proof));
     }
 
     /// Says goodbye with the next frames.
@@ -189,7 +204,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         }
         let mut frames = 0;
         while let Some(first) = self.peek() {
-            let octets = FRAME_HEADER_BYTES + self.record_bytes(first.0);
+            let octets = self.heads_bytes() + self.record_bytes(first.0);
             match self.links.choose(self.now, octets as u32) {
                 Some(link) if self.writer.has_room(link) => self.put_cargo(link, first),
                 _ => break,
@@ -228,6 +243,11 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         }
     }
 
+    /// Octets of a frame beside those of its body.
+    fn heads_bytes(&self) -> usize {
+        FRAME_HEADER_BYTES + self.packer.tag_bytes
+    }
+
     fn record_bytes(&self, item: Item) -> usize {
         match item.piece() {
             Some(index) => {
@@ -240,7 +260,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
 
     /// A frame over `link` with `first` and what fits behind it.
     fn put_cargo(&mut self, link: u8, first: (Item, Origin)) {
-        let room = self.links.frame_bytes(link).saturating_sub(FRAME_HEADER_BYTES);
+        let room = self.links.frame_bytes(link).saturating_sub(self.heads_bytes());
         self.writer.begin(link);
         let (mut used, mut count, mut pieces) = (0, 0, 0);
         let mut next = Some(first);
@@ -260,7 +280,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
             (used, count, pieces) = (end, count + 1, pieces + usize::from(item.piece().is_some()));
             next = self.peek();
         }
-        let octets = (FRAME_HEADER_BYTES + used) as u32;
+        let octets = (self.heads_bytes() + used) as u32;
         let header = self.links.send(self.now, link, octets, &self.packer.records[..count]);
         self.end(header);
     }
@@ -315,7 +335,7 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         {
             let mut body = [0; ACK_BODY_MAX];
             let length = self.links.ack_body(link, &mut body);
-            let octets = (FRAME_HEADER_BYTES + length) as u32;
+            let octets = (self.heads_bytes() + length) as u32;
             let header = self.links.send_ack(self.now, link, octets, asks);
             self.put_frame(link, header, &body[..length]);
             frames += 1;
@@ -328,10 +348,12 @@ impl<R: Requests, T: FrameWriter> Loading<'_, R, T> {
         let mut frames = 0;
         let token = self.links.token().into();
         let leave = Leave { token, reason: (reason as u16).into(), endpoint: [0; 6] };
+        let proof = self.packer.proof;
+        let body = [leave.as_bytes(), proof.as_ref().map_or(&[][..], |proof| proof)].concat();
         for link in 0..LINKS_MAX as u8 {
             if self.links.channel(link).is_some() && self.writer.has_room(link) {
                 let header = self.links.header(link, FrameType::Leave);
-                self.put_frame(link, header, leave.as_bytes());
+                self.put_frame(link, header, &body);
                 frames += 1;
             }
         }

@@ -32,6 +32,12 @@ counters! {
     types,
     /// Frames with another token, or of no link of the lane.
     foreign,
+    /// In the clear, in a lane that is sealed.
+    clear,
+    /// Sealed by nobody who has the lane's keys, or altered since; ends of the lane without its proof.
+    forged,
+    /// Sealed frames that came again, and acknowledgements that came late.
+    replayed,
     /// Cargo without a number.
     unnumbered,
     /// Records that cannot be read, or that this end never gets.

@@ -10,6 +10,8 @@
 //!
 //! - All connections of a path are made together and lost together. Before new ones are made the old ones are gone,
 //!   so that no old command overtakes its retry.
+//! - A lane may get one more connection later, an express ([`super::express`]). An attempt that fails harms nobody; one
+//!   that has succeeded is lost like the others.
 //! - Lanes get their connections when all of them are there, and when the target has ended the controller that they had
 //!   before (Cross-Controller Reset): a target may not have heard that its connections were lost.
 //! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
@@ -17,11 +19,14 @@
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
+mod express;
+
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::pins::Pins;
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::requests::StaleNsids;
 use super::retry::RetryRules;
+use crate::security::TlsPsk;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
@@ -43,6 +48,8 @@ pub struct Config {
     pub wants: Wants,
     /// I/O queues; a controller that grants fewer is not used.
     pub lanes: u32,
+    /// Express connections at most; a controller that grants fewer queues has fewer.
+    pub expresses: u32,
     /// First pause before connecting again; doubles up to the longest.
     pub reconnect_delay: Duration,
     /// The longest.
@@ -67,6 +74,19 @@ pub enum Action<E> {
     Ask { path: PathId, ask: Ask },
     /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
     Listen { path: PathId, sqe: Sqe },
+    /// Give a lane the express connection that was opened for it, as queue `number + 1`.
+    AttachExpress {
+        path: PathId,
+        lane: usize,
+        number: usize,
+        rules: RetryRules,
+        /// What is not to be submitted.
+        stale: StaleNsids,
+        /// The controller knows Disconnect, by which the connection ends without the others.
+        may_close: bool,
+    },
+    /// The lane gets no express connection, for that reason; what was opened of it is to be ended.
+    RefuseExpress { path: PathId, lane: usize, why: Option<Failure<E>> },
     /// Give the lanes the connections that were opened for them.
     Attach {
         path: PathId,
@@ -107,16 +127,18 @@ enum State {
 }
 
 /// What a procedure of a path has come to.
-enum Done {
-    Information(Box<ControllerInfo>, Option<(u16, Fencing)>),
+enum Done<E> {
+    Information(Box<ControllerInfo>, Option<TlsPsk>, Option<(u16, Fencing)>),
     Lanes,
+    /// Of that lane, with that number.
+    Express(usize, usize, Result<(), Failure<E>>),
     /// The next event may come.
     Namespaces(Vec<NamespaceInfo>),
     Nothing,
     ShutDown,
 }
 
-type Task<E> = Procedure<E, Result<Done, Failure<E>>>;
+type Task<E> = Procedure<E, Result<Done<E>, Failure<E>>>;
 
 /// What the driver has been asked for.
 struct Asked {
@@ -125,7 +147,8 @@ struct Asked {
     is_keep_alive: bool,
     /// The admin queue's Connect: from then on the controller waits for Keep Alives.
     is_connect: bool,
-    until: Instant,
+    /// When there is no answer in time; `None` for what we do ourselves, which takes what it takes.
+    until: Option<Instant>,
 }
 
 struct Path<E> {
@@ -140,6 +163,12 @@ struct Path<E> {
     event: Option<AsyncEvent>,
     /// Commands to be aborted: lane and command identifier.
     overdue: VecDeque<(usize, u16)>,
+    /// Lanes that want an express connection.
+    wanting: VecDeque<usize>,
+    /// Lanes that have one or are getting it; its number follows those of lanes.
+    expresses: Vec<Option<usize>>,
+    /// Of these, the one that is on its way.
+    connecting: Option<usize>,
     /// When the last attempt began.
     began_at: Instant,
     /// The pause after the next attempt that fails.
@@ -148,6 +177,8 @@ struct Path<E> {
     instance: Option<ControllerInstance>,
     /// ... and the one that its lanes have lost: it may still have commands of theirs.
     lost: Option<ControllerInstance>,
+    /// The PSK that was made, for as long as attempts to connect with it succeed.
+    psk: Option<TlsPsk>,
 }
 
 /// How far its end is.
@@ -191,10 +222,14 @@ impl<E: Send + 'static> Association<E> {
             keep_alive_at: None,
             event: None,
             overdue: VecDeque::new(),
+            wanting: VecDeque::new(),
+            expresses: Vec::new(),
+            connecting: None,
             began_at: now,
             delay: config.reconnect_delay,
             instance: None,
             lost: None,
+            psk: None,
         };
         Association {
             config,
@@ -209,10 +244,17 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The same, with an admin queue that has brought the controller up: the lanes are next.
+    /// The same, with an admin queue that has brought the controller up, with the PSK that was made for it: the lanes are
+    /// next.
     #[must_use]
-    pub fn brought_up(now: Instant, config: Config, info: ControllerInfo) -> Self {
+    pub fn brought_up(
+        now: Instant,
+        config: Config,
+        info: ControllerInfo,
+        psk: Option<TlsPsk>,
+    ) -> Self {
         let mut association = Association::new(now, config);
+        association.paths[0].psk = psk;
         association.paths[0].state = State::Connecting;
         association.paths[0].keep_alive_at = association.keep_alive_after(now);
         association.connect_lanes(0, info);
@@ -242,6 +284,7 @@ impl<E: Send + 'static> Association<E> {
                 && path.asked.is_none()
                 && path.event.is_none()
                 && path.overdue.is_empty()
+                && path.wanting.is_empty()
         })
     }
 
@@ -279,7 +322,7 @@ impl<E: Send + 'static> Association<E> {
                 _ => None,
             };
             let own = match &path.asked {
-                Some(asked) => [Some(asked.until), None],
+                Some(asked) => [asked.until, None],
                 None => [path.pause_until, path.keep_alive_at],
             };
             own.into_iter().chain([retry]).flatten()
@@ -406,6 +449,8 @@ impl<E: Send + 'static> Association<E> {
         } else {
             let delay = path.delay;
             path.delay = (delay * 2).min(longest);
+            // The target may not know it any more: the next attempt makes another one.
+            path.psk = None;
             now + delay
         };
         path.abandon();
@@ -463,6 +508,7 @@ impl<E: Send + 'static> Association<E> {
         if self.has_ended {
             let live = self.paths.iter_mut().find(|path| path.state == State::Live);
             if let Some(path) = live.filter(|_| is_there) {
+                path.connecting = None; // if an express connection was on its way, nobody wants it
                 path.task = Some(Procedure::new(|driver| async move {
                     bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
                 }));
@@ -499,8 +545,15 @@ impl<E: Send + 'static> Association<E> {
             State::Connecting | State::Live => {}
         }
         if let Some(asked) = &path.asked {
-            let (what, is_over) = (asked.what, asked.until <= now);
-            if is_over {
+            let is_over = asked.until.is_some_and(|until| until <= now);
+            let what = asked.what;
+            if is_over
+                && !asked.is_keep_alive
+                && let Some(lane) = path.express_on_its_way()
+            {
+                (path.task, path.asked) = (None, None);
+                self.refuse_express(id, lane, Some(Failure::Silent { what }));
+            } else if is_over {
                 self.lose(now, id, Reason::Path(Failure::Silent { what }));
             }
             return is_over;
@@ -537,9 +590,10 @@ impl<E: Send + 'static> Association<E> {
                 let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
                 (command.what, *qid == 0 && is_connect)
             }
-            Ask::Random { .. } | Ask::Compute(_) => ("authentication", false),
+            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", false),
         };
-        let until = now + self.config.wants.timeout;
+        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
+        let until = (!is_ours).then(|| now + self.config.wants.timeout);
         self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
         self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
     }
@@ -552,19 +606,23 @@ impl<E: Send + 'static> Association<E> {
 
     fn connect(&mut self, now: Instant, number: usize) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
+        let expresses = self.config.expresses;
         let path = &mut self.paths[number];
         (path.state, path.began_at) = (State::Connecting, now);
-        let lost = path.lost;
+        let (lost, before) = (path.lost, path.psk.clone());
         path.task = Some(Procedure::new(|driver| async move {
-            let enabled = bringup::connect(&driver, &wants).await?;
-            let info = bringup::information(&driver, enabled, lanes).await?;
+            let enabled = bringup::connect(&driver, &wants, before).await?;
+            let info = bringup::information(&driver, &enabled, lanes, expresses).await?;
+            let psk = enabled.psk;
             if info.io_queues < lanes {
                 let text = format!("the target grants only {} I/O queues now", info.io_queues);
                 return Err(Failure::Controller(text));
             }
-            let Some(lost) = lost else { return Ok(Done::Information(Box::new(info), None)) };
+            let Some(lost) = lost else {
+                return Ok(Done::Information(Box::new(info), psk, None));
+            };
             let fencing = bringup::end_controller(&driver, &wants, &info.identify, lost).await?;
-            Ok(Done::Information(Box::new(info), Some((lost.cntlid, fencing))))
+            Ok(Done::Information(Box::new(info), psk, Some((lost.cntlid, fencing))))
         }));
     }
 
@@ -582,14 +640,15 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    fn finished(&mut self, now: Instant, number: usize, done: Result<Done, Failure<E>>) {
+    fn finished(&mut self, now: Instant, number: usize, done: Result<Done<E>, Failure<E>>) {
         let path = PathId(number as u16);
         match done {
             Err(failure) if self.ending == Some(Ending::ShuttingDown) => {
                 self.end(Some(Err(failure)))
             }
             Err(failure) => self.lose(now, path, Reason::Path(failure)),
-            Ok(Done::Information(info, fenced)) => {
+            Ok(Done::Information(info, psk, fenced)) => {
+                self.paths[number].psk = psk;
                 if let Some((cntlid, fencing)) = fenced {
                     self.paths[number].lost = None;
                     self.actions.push_back(Action::Fenced { path, cntlid, fencing });
@@ -597,6 +656,10 @@ impl<E: Send + 'static> Association<E> {
                 self.connect_lanes(number, *info);
             }
             Ok(Done::Lanes) => self.attach(number),
+            Ok(Done::Express(lane, express, Ok(()))) => self.attach_express(path, lane, express),
+            Ok(Done::Express(lane, _, Err(failure))) => {
+                self.refuse_express(path, lane, Some(failure))
+            }
             Ok(Done::Namespaces(namespaces)) => {
                 self.check_namespaces(namespaces);
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
@@ -610,8 +673,7 @@ impl<E: Send + 'static> Association<E> {
     /// All connections of the path are there.
     fn attach(&mut self, number: usize) {
         let Some(info) = self.info.clone() else { return };
-        let crdt = info.identify.crdt.map(|units| units.get());
-        let rules = RetryRules::new(crdt, self.config.controller_loss_timeout);
+        let rules = self.rules(&info);
         let (path, stale) = (PathId(number as u16), self.pins.stale());
         self.actions.push_back(Action::Attach { path, rules, stale });
         (self.lost_at, self.failing) = (None, false);
@@ -628,10 +690,10 @@ impl<E: Send + 'static> Association<E> {
 
     /// The next thing to do on a live path.
     fn next_task(&mut self, number: usize) -> bool {
-        let path = &mut self.paths[number];
-        if path.state != State::Live {
+        if self.paths[number].state != State::Live {
             return false;
         }
+        let path = &mut self.paths[number];
         if let Some((lane, cid)) = path.overdue.pop_front() {
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::abort(&driver, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
@@ -641,8 +703,16 @@ impl<E: Send + 'static> Association<E> {
                 bringup::acknowledge(&driver, &event).await?;
                 bringup::namespaces(&driver).await.map(Done::Namespaces)
             }));
+        } else if let Some(lane) = path.wanting.pop_front().filter(|_| self.ending.is_none()) {
+            self.connect_express(number, lane);
+            return true;
         }
         path.task.is_some()
+    }
+
+    fn rules(&self, info: &ControllerInfo) -> RetryRules {
+        let crdt = info.identify.crdt.map(|units| units.get());
+        RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
     fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
@@ -666,5 +736,8 @@ impl<E> Path<E> {
         (self.task, self.asked, self.event) = (None, None, None);
         (self.pause_until, self.keep_alive_at) = (None, None);
         self.overdue.clear();
+        self.wanting.clear();
+        self.expresses.clear();
+        self.connecting = None;
     }
 }

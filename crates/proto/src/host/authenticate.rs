@@ -2,15 +2,15 @@
 
 use super::bringup::Wants;
 use super::procedure::{Command, Driver, Failure};
-use crate::security::Secret;
 use crate::security::dhchap::{Host, HostError, Offer};
+use crate::security::{SealUse, Secret, TlsPsk};
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, Authentication, fctype};
 
 /// Random octets of an authentication: transaction, exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 2 + 64 + 64 + 4;
 
-/// Does what the `result` of its Connect asks for.
+/// Does what the `result` of its Connect asks for; `context` is what was said so far.
 ///
 /// # Errors
 /// One side does not believe the other, or the connection is lost.
@@ -18,17 +18,55 @@ pub(super) async fn queue<E>(
     driver: &Driver<E>,
     wants: &Wants,
     qid: u16,
-    result: u32,
+    (result, context): (u32, [u8; 32]),
 ) -> Result<(), Failure<E>> {
-    let failed = |error| Err(Failure::Authentication { qid, error });
     if result & AUTHREQ_ASCR != 0 {
-        return failed(HostError::SecureChannel);
+        return Err(Failure::Authentication { qid, error: HostError::SecureChannel });
     }
     if result & AUTHREQ_ATR == 0 {
-        // Some targets ask for it on the admin queue only.
-        let is_missing = qid == 0 && wants.keys.controller.is_some();
-        return if is_missing { failed(HostError::NotAsked) } else { Ok(()) };
+        if wants.seals == SealUse::Required {
+            return Err(Failure::Authentication { qid, error: HostError::NotSealed });
+        }
+        // Some targets ask for it on the admin queue only. Who has made a PSK has proved it before.
+        let is_missing = qid == 0 && wants.keys.controller.is_some() && !wants.concatenates;
+        let error = HostError::NotAsked;
+        return if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(()) };
     }
+    let prepare = |host: Host| match wants.seals {
+        SealUse::Off => host,
+        _ => host.with_frames(&context),
+    };
+    authenticated(driver, wants, qid, prepare).await.map(drop)
+}
+
+/// Makes the PSK for all connections, on an admin queue whose Connect had that `result`.
+///
+/// # Errors
+/// The target makes none, one side does not believe the other, or the connection is lost.
+pub(super) async fn psk<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    result: u32,
+) -> Result<TlsPsk, Failure<E>> {
+    let failed = |error| Err(Failure::Authentication { qid: 0, error });
+    if result & (AUTHREQ_ATR | AUTHREQ_ASCR) == 0 {
+        return failed(HostError::NoChannel);
+    }
+    let mut host = authenticated(driver, wants, 0, Host::concatenating).await?;
+    match host.take_psk() {
+        Some(psk) => Ok(psk.tls_psk(&wants.host_nqn, &wants.subsystem_nqn)),
+        None => failed(HostError::NoChannel),
+    }
+}
+
+/// Proves who this host is, and has the target prove it if it is to.
+async fn authenticated<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    qid: u16,
+    prepare: impl FnOnce(Host) -> Host,
+) -> Result<Host, Failure<E>> {
+    let failed = |error| Err(Failure::Authentication { qid, error });
     if wants.keys.host.is_none() {
         return failed(HostError::NoKey);
     }
@@ -36,10 +74,10 @@ pub(super) async fn queue<E>(
     let (t_id, random) = random.reveal().split_at(2);
     let t_id = u16::from_le_bytes([t_id[0], t_id[1]]);
     let parties = wants.keys.parties(&wants.host_nqn, &wants.subsystem_nqn);
-    let host = Host::new(parties, Offer::default(), t_id);
+    let host = prepare(Host::new(parties, Offer::default(), t_id));
     let mut queue = Queue { driver, qid, host };
     match queue.authenticate(&Secret::new(random)).await? {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(queue.host),
         Err(error) => {
             if let Some(failure2) = queue.host.failure2(error) {
                 // It is told why, if it still listens.
@@ -66,7 +104,8 @@ impl<E> Queue<'_, E> {
             place.copy_from_slice(taken);
             unused = rest;
         };
-        self.send(self.host.negotiate()).await?;
+        let negotiate = self.host.negotiate();
+        self.send(negotiate).await?;
         let message = self.receive().await?;
         let challenged = match self.host.challenge(&message, &mut random) {
             Ok(challenged) => challenged,
@@ -81,10 +120,16 @@ impl<E> Queue<'_, E> {
         };
         self.send(reply).await?;
         let message = self.receive().await?;
-        match self.host.success1(&message) {
-            Ok(Some(success2)) => self.send(success2).await.map(Ok),
-            Ok(None) => Ok(Ok(())),
-            Err(error) => Ok(Err(error)),
+        let success2 = match self.host.success1(&message) {
+            Ok(success2) => success2,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Some(secret) = self.host.take_frame_secret() {
+            self.driver.seal(self.qid, secret).await?;
+        }
+        match success2 {
+            Some(success2) => self.send(success2).await.map(Ok),
+            None => Ok(Ok(())),
         }
     }
 

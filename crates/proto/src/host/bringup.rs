@@ -4,9 +4,9 @@
 use super::authenticate;
 use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
-use crate::security::dhchap::Keys;
+use crate::security::dhchap::{Keys, context_of};
+use crate::security::{SealUse, TlsPsk};
 use core::time::Duration;
-use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::{
     self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_status,
 };
@@ -72,6 +72,10 @@ pub struct Wants {
     pub sq_flow_control: bool,
     /// Keys to authenticate with. With one of the controller's it has to prove that it has the key, too.
     pub keys: Keys,
+    /// Whether frames of lanes over Ethernet are sealed; over TCP never.
+    pub seals: SealUse,
+    /// Authenticate in the clear to make a PSK, and connect everything with TLS and that.
+    pub concatenates: bool,
 }
 
 /// A namespace as the host sees it.
@@ -130,30 +134,42 @@ pub struct ControllerInfo {
     /// Entries of an I/O queue at most.
     pub queue_entries_max: u16,
     pub io_queues: u32,
+    /// More I/O queues that it grants, for express connections.
+    pub express_queues: u32,
     /// The Identify Controller page.
     pub identify: Box<IdentifyController>,
     pub namespaces: Vec<NamespaceInfo>,
 }
 
 /// A controller that is enabled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Enabled {
     pub cntlid: u16,
     /// Its capabilities (CAP).
     pub cap: u64,
     /// Most octets of a command's data that the admin queue's connection takes.
     pub data_bytes_max: u32,
+    /// The PSK that was made, if the host wants one.
+    pub psk: Option<TlsPsk>,
 }
 
-/// Connects the admin queue and enables the controller.
+/// Connects the admin queue and enables the controller. A host that wants to make a PSK does so first, unless there is
+/// one of before.
 ///
 /// # Errors
 /// Anything that keeps the controller from being ready.
-pub async fn connect<E>(driver: &Driver<E>, wants: &Wants) -> Result<Enabled, Failure<E>> {
-    let data_bytes_max = driver.open(0, ADMIN_ENTRIES).await?;
-    let kato_ms = u32::try_from(wants.keep_alive.as_millis()).unwrap_or(u32::MAX);
-    let connect = Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms };
-    let cqe = connect_queue(driver, wants, &connect, CNTLID_DYNAMIC).await?;
+pub async fn connect<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    before: Option<TlsPsk>,
+) -> Result<Enabled, Failure<E>> {
+    let psk = match before.filter(|_| wants.concatenates) {
+        None if wants.concatenates => Some(make_psk(driver, wants).await?),
+        before => before,
+    };
+    let data_bytes_max = driver.open(0, ADMIN_ENTRIES, 0, psk.as_ref()).await?;
+    let said = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
+    authenticate::queue(driver, wants, 0, said).await?;
     let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
     set_cc(driver, CC_ENABLE).await?;
     // CAP.TO is in units of 500 ms.
@@ -172,26 +188,39 @@ pub async fn connect<E>(driver: &Driver<E>, wants: &Wants) -> Result<Enabled, Fa
             _ => driver.pause(CSTS_PAUSE).await,
         }
     }
-    Ok(Enabled { cntlid: cqe.dw0.get() as u16, cap, data_bytes_max })
+    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, psk })
 }
 
+fn admin_queue(wants: &Wants) -> Connect {
+    let kato_ms = u32::try_from(wants.keep_alive.as_millis()).unwrap_or(u32::MAX);
+    Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms }
+}
+
+/// Authenticates on a connection that is there for nothing else: the next one of the admin queue takes its place.
+async fn make_psk<E>(driver: &Driver<E>, wants: &Wants) -> Result<TlsPsk, Failure<E>> {
+    driver.open(0, ADMIN_ENTRIES, 0, None).await?;
+    let (result, _) = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
+    authenticate::psk(driver, wants, result).await
+}
+
+/// Its result, and what was said so far.
 async fn connect_queue<E>(
     driver: &Driver<E>,
     wants: &Wants,
     connect: &Connect,
     cntlid: u16,
-) -> Result<Cqe, Failure<E>> {
+) -> Result<(u32, [u8; 32]), Failure<E>> {
     let qid = connect.qid;
     let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
-    let command =
-        Command { out: data.as_bytes().to_vec(), ..Command::new("Connect", connect.emit()) };
+    let sqe = connect.emit();
+    let command = Command { out: data.as_bytes().to_vec(), ..Command::new("Connect", sqe) };
     let (cqe, _) = driver.command(qid, command).await?;
     let status = cqe.status();
     if !status.is_success() {
         return Err(Failure::Refused { qid, status });
     }
-    authenticate::queue(driver, wants, qid, cqe.dw0.get()).await?;
-    Ok(cqe)
+    let result = cqe.dw0.get();
+    Ok((result, context_of(&sqe, data.as_bytes(), result)))
 }
 
 async fn get_property<E>(
@@ -230,20 +259,22 @@ async fn identify<E>(driver: &Driver<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, 
     Ok(driver.run(command).await?.1)
 }
 
-/// Asks what the controller can do, for `io_queues` I/O queues.
+/// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
 ///
 /// # Errors
 /// The connection's, or a command's.
 pub async fn information<E>(
     driver: &Driver<E>,
-    enabled: Enabled,
+    enabled: &Enabled,
     io_queues: u32,
+    express_queues: u32,
 ) -> Result<ControllerInfo, Failure<E>> {
     let page = identify(driver, cns::CONTROLLER, 0).await?;
     let page = IdentifyController::read_from_bytes(&page);
     let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
     heed_retry_delays(driver, &identify).await?;
-    let wanted = NumberOfQueues { submission: io_queues, completion: io_queues };
+    let count = io_queues + express_queues;
+    let wanted = NumberOfQueues { submission: count, completion: count };
     let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
     let (cqe, _) = driver.run(Command::new("Set Features (queues)", set)).await?;
     let granted = NumberOfQueues::parse(cqe.dw0.get())
@@ -260,6 +291,7 @@ pub async fn information<E>(
         in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
         queue_entries_max: ((enabled.cap & 0xffff) + 1).min(1024) as u16,
         io_queues: io_queues.min(granted),
+        express_queues: granted.saturating_sub(io_queues).min(express_queues),
         identify: Box::new(identify),
         namespaces: namespaces(driver).await?,
     })
@@ -435,22 +467,56 @@ pub async fn connect_lane<E>(
     info: &ControllerInfo,
     qid: u16,
 ) -> Result<(), Failure<E>> {
+    let place = Place { qid, lane: usize::from(qid) - 1, class: wants.class };
+    connect_io(driver, wants, info, &place).await
+}
+
+/// Connects I/O queue `qid` as an express connection of a lane.
+///
+/// # Errors
+/// As [`connect_lane`].
+pub async fn connect_express<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    qid: u16,
+    lane: usize,
+) -> Result<(), Failure<E>> {
+    connect_io(driver, wants, info, &Place { qid, lane, class: Class::Normal }).await
+}
+
+/// An I/O queue, and whose it is.
+struct Place {
+    qid: u16,
+    lane: usize,
+    class: Class,
+}
+
+async fn connect_io<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    &Place { qid, lane, class }: &Place,
+) -> Result<(), Failure<E>> {
     let entries = wants.queue_entries.min(info.queue_entries_max);
-    let class = wants.class.to_cattr();
     let mut flow_control = if wants.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
     loop {
-        let data_bytes_max = driver.open(qid, entries).await?;
-        let cattr = flow_control | class;
+        let data_bytes_max = driver.open(qid, entries, lane, None).await?;
+        let cattr = flow_control | class.to_cattr();
         let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
-        match connect_queue(driver, wants, &connect, info.cntlid).await {
+        let said = match connect_queue(driver, wants, &connect, info.cntlid).await {
             Ok(_) if data_bytes_max < info.transfer_bytes_max => {
                 let text = "the target gives an I/O queue less room for data than the admin queue";
                 return Err(Failure::Controller(text.into()));
             }
             // A target that insists on flow control.
-            Err(Failure::Refused { .. }) if flow_control != 0 => flow_control = 0,
-            done => return done.map(|_| ()),
-        }
+            Err(Failure::Refused { .. }) if flow_control != 0 => {
+                flow_control = 0;
+                continue;
+            }
+            done => done?,
+        };
+        return authenticate::queue(driver, wants, qid, said).await;
     }
 }
 

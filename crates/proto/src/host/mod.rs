@@ -3,6 +3,7 @@
 pub mod association;
 mod authenticate;
 pub mod bringup;
+pub mod express;
 pub mod overdue;
 pub mod pins;
 pub mod procedure;

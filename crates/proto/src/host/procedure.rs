@@ -5,8 +5,8 @@
 //! [`Procedure::poll`], does what it is asked for ([`Ask`]) in whatever way it likes, blocking or not, and gives the
 //! answer back.
 
-use crate::security::Secret;
 use crate::security::dhchap::{HostError, Work};
+use crate::security::{FrameSecret, Secret, TlsPsk};
 use crate::time::Instant;
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -41,14 +41,23 @@ impl Command {
 /// What a driver is asked for.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// Connect queue `qid` of the path (0: its admin queue), over a new connection.
-    Open { qid: u16, entries: u16 },
+    /// Connect queue `qid` of the path (0: its admin queue), over a new connection: an admin queue's is secured with
+    /// `psk`, if there is one, others' are like that of the admin queue.
+    Open {
+        qid: u16,
+        entries: u16,
+        /// Whose it is to be, if it is not the admin queue.
+        lane: usize,
+        psk: Option<TlsPsk>,
+    },
     /// Run a command there.
     Run { qid: u16, command: Command },
     /// So many random octets.
     Random { bytes: usize },
     /// Compute this, not on a thread that moves data.
     Compute(Work),
+    /// From now on the frames of the queue's lane are sealed, and others are dropped.
+    Seal { qid: u16, secret: FrameSecret },
 }
 
 /// What the driver answers.
@@ -65,6 +74,8 @@ pub enum Answer {
     Random(Secret),
     /// It was computed.
     Computed,
+    /// They are.
+    Sealed,
 }
 
 /// Why a procedure has failed; `E` is what went wrong with a connection.
@@ -155,12 +166,19 @@ impl<E> Driver<E> {
         poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
-    /// Connects a queue: most octets of a command's data there.
+    /// Connects a queue, for that lane: most octets of a command's data there.
     ///
     /// # Errors
     /// There is no connection.
-    pub async fn open(&self, qid: u16, entries: u16) -> Result<u32, Failure<E>> {
-        match self.ask(Ask::Open { qid, entries }).await.map_err(Failure::Unreachable)? {
+    pub async fn open(
+        &self,
+        qid: u16,
+        entries: u16,
+        lane: usize,
+        psk: Option<&TlsPsk>,
+    ) -> Result<u32, Failure<E>> {
+        let ask = Ask::Open { qid, entries, lane, psk: psk.cloned() };
+        match self.ask(ask).await.map_err(Failure::Unreachable)? {
             Answer::Opened { data_bytes_max } => Ok(data_bytes_max),
             _ => Err(Failure::Controller("no connection".into())),
         }
@@ -203,6 +221,19 @@ impl<E> Driver<E> {
         let what = "powers of an authentication";
         let answer = self.ask(Ask::Compute(work.clone())).await;
         answer.map(drop).map_err(|source| Failure::Lost { what, source })
+    }
+
+    /// Has the frames of a queue's lane sealed.
+    ///
+    /// # Errors
+    /// They cannot be.
+    pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), Failure<E>> {
+        let what = "sealing of frames";
+        let answer = self.ask(Ask::Seal { qid, secret }).await;
+        match answer.map_err(|source| Failure::Lost { what, source })? {
+            Answer::Sealed => Ok(()),
+            _ => Err(Failure::Controller("frames cannot be sealed".into())),
+        }
     }
 
     /// Runs a command of the admin queue that must succeed.

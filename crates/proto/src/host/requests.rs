@@ -26,6 +26,10 @@ const STALE: Status = Status::INVALID_NAMESPACE.dnr();
 pub trait Addressed {
     /// Its namespace.
     fn nsid(&self) -> u32;
+    /// Octets that are in the way of others on its lane.
+    fn bulk(&self) -> u32 {
+        0
+    }
 }
 
 /// A queue pair with its connection, as far as requests need it.
@@ -272,6 +276,17 @@ impl<R: Addressed> Requests<R> {
         Outcome::Ended(Ended { request: entry.request, status, since: entry.since })
     }
 
+    /// Whether so many octets of bulk are under way or wait: looks at each request until they are found.
+    #[must_use]
+    pub fn is_bulk(&self, least: u64) -> bool {
+        let mut found = 0;
+        let entries = self.slots.iter().flatten().chain(&self.waiting);
+        entries.map(|entry| u64::from(entry.request.bulk())).any(|octets| {
+            found += octets;
+            found >= least
+        })
+    }
+
     /// Requests that wait for a slot.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -324,7 +339,21 @@ impl<R: Addressed> Requests<R> {
                 self.waiting.push_back(entry);
             }
         }
-        self.waiting.make_contiguous().sort_unstable_by_key(|entry| entry.number);
+        self.waiting.make_contiguous().sort_unstable_by_key(|entry| (entry.since, entry.number));
+        if self.failing {
+            self.fail_waiting();
+        }
+    }
+
+    /// Takes over the requests of another connection of the lane, which is gone, too: they wait in the order in which
+    /// all were taken.
+    pub fn absorb(&mut self, other: &mut Requests<R>) {
+        debug_assert!(other.slots.iter().all(Option::is_none), "the other one is detached");
+        self.waiting.append(&mut other.waiting);
+        self.resting.append(&mut other.resting);
+        self.failed.append(&mut other.failed);
+        // Each connection counts its own, so time comes first.
+        self.waiting.make_contiguous().sort_by_key(|entry| (entry.since, entry.number));
         if self.failing {
             self.fail_waiting();
         }

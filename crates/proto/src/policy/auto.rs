@@ -5,6 +5,7 @@
 //! that is ready. In flight is what all lanes of this reactor have: a lane's few requests need no parts when
 //! other lanes keep both ends busy.
 
+use super::spare_time::SpareTime;
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
 use crate::caravan::Limits;
 use crate::time::Instant;
@@ -19,6 +20,8 @@ const WHOLE: u32 = 128;
 const WHOLE_OF_DEVICE: u32 = 16;
 /// In so many parts a few commands in flight go round: one at each end, one on each way.
 const PARTS_MAX: u32 = 4;
+/// In so many parts many go round where this end waits for most of its time: as many again, which are in the store.
+const PARTS_IN_SPARE_TIME: u32 = 2 * PARTS_MAX;
 /// Most PDUs of a caravan: what one send can gather.
 const COUNT_MAX: u32 = 512;
 /// Less than this part of what is in flight may wait for company, ...
@@ -28,9 +31,9 @@ const GATHERED_BYTES: u32 = 64 << 10;
 /// Limits of a caravan.
 const WIDE: Limits = Limits { count_max: COUNT_MAX, bytes_max: 2 << 20 };
 /// Beside an express lane a caravan is at most so large: it takes the time of a wake-up or two.
-const YIELDING: Limits = Limits { count_max: 48, bytes_max: 192 << 10 };
+const YIELDING: Limits = Limits { count_max: 64, bytes_max: 256 << 10 };
 /// PDUs with more data let smaller ones pass.
-const SMALL_BYTES_MAX: u32 = 16 << 10;
+pub const SMALL_BYTES_MAX: u32 = 16 << 10;
 /// How long a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
 const WINDOW: Duration = Duration::from_millis(1);
 
@@ -74,14 +77,34 @@ pub struct Auto {
     /// The peer works only while this end does not: parts would only cost sends.
     shares_core: bool,
     limits: Limits,
+    /// Whether this end has time for more sends.
+    spare_time: SpareTime,
 }
 
 impl Auto {
+    /// With more in flight it matters for how long this end waits: see [`BatchPolicy::set_idle`].
+    pub const IN_FOUR_PARTS: u32 = WHOLE / PARTS_MAX;
+
     /// For one end of a lane; `of_device`: whether its requests come from elsewhere.
     #[must_use]
     pub fn new(of_device: bool) -> Self {
         let whole = if of_device { WHOLE_OF_DEVICE } else { WHOLE };
-        Auto { peak: Peak::default(), share: 1, whole, shares_core: false, limits: WIDE }
+        Auto {
+            peak: Peak::default(),
+            share: 1,
+            whole,
+            shares_core: false,
+            limits: WIDE,
+            spare_time: SpareTime::default(),
+        }
+    }
+
+    fn set_share(&mut self, now: Instant) {
+        let all = self.peak.get();
+        self.share = share(all, self.whole);
+        if all > Self::IN_FOUR_PARTS && self.spare_time.is_there(now) {
+            self.share = self.share.min(all / PARTS_IN_SPARE_TIME);
+        }
     }
 }
 
@@ -110,7 +133,7 @@ impl BatchPolicy for Auto {
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
         // Other lanes are parts as well. While this one is answered they may have nothing in flight for a moment.
         if self.peak.note(now, backlog.in_flight.saturating_add(backlog.in_others)) {
-            self.share = share(self.peak.get(), self.whole);
+            self.set_share(now);
         }
         if parcel.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
@@ -141,6 +164,14 @@ impl BatchPolicy for Auto {
 
     fn set_shares_core(&mut self, shares: bool) {
         self.shares_core = shares;
+    }
+
+    fn set_idle(&mut self, now: Instant, permille: u32) {
+        // A device's processor is busy with its programs.
+        let may_split = self.peak.get() > Self::IN_FOUR_PARTS && self.whole == WHOLE;
+        if may_split && self.spare_time.heard(now, permille) {
+            self.set_share(now);
+        }
     }
 }
 
@@ -209,6 +240,31 @@ mod tests {
         assert!(rings(&mut auto, YIELDING.count_max), "beside an express lane");
         auto.set_shares_core(false);
         assert!(rings(&mut auto, 2));
+    }
+
+    /// The share of so many in flight, when this end has waited for so many thousandths of its time.
+    fn share_when_idle(of_device: bool, in_flight: u32, permille: u32) -> u32 {
+        let mut auto = Auto::new(of_device);
+        let backlog = Backlog { requests: 1, in_flight, ..Backlog::default() };
+        for turn in 0..4 {
+            auto.on_enqueue(at(turn * 2000), &backlog, &command());
+            auto.set_idle(at(turn * 2000), permille);
+        }
+        auto.share
+    }
+
+    #[test]
+    fn who_waits_for_most_of_its_time_sends_more_often() {
+        let shares = [8, 32, 33, 48, 64, 96, 128, 511].map(|n| share_when_idle(false, n, 900));
+        assert_eq!(shares, [2, 8, 4, 6, 8, 12, 16, 63]);
+        for in_flight in [8, 32, 33, 48, 64, 96, 128, 511] {
+            assert_eq!(share_when_idle(false, in_flight, 300), share(in_flight, WHOLE), "busy");
+            assert_eq!(
+                share_when_idle(true, in_flight, 900),
+                share(in_flight, WHOLE_OF_DEVICE),
+                "a device's programs use the processor"
+            );
+        }
     }
 
     #[test]

@@ -183,6 +183,11 @@ impl Batcher {
         self.policy.set_shares_core(shares);
     }
 
+    /// For so many thousandths of its time of late this end has waited for something to do.
+    pub fn set_idle(&mut self, now: Instant, permille: u32) {
+        self.policy.set_idle(now, permille);
+    }
+
     /// How many commands are in flight now.
     pub fn set_in_flight(&mut self, in_flight: u32) {
         self.in_flight = in_flight;

@@ -13,9 +13,10 @@ mod parcel;
 mod pinof;
 mod reactor_load;
 mod send_queue;
+mod spare_time;
 mod tyche;
 
-pub use auto::Auto;
+pub use auto::{Auto, SMALL_BYTES_MAX};
 pub use batcher::{Batcher, Doorbells};
 pub use custom::CustomPolicy;
 pub use i10::I10;
@@ -87,6 +88,8 @@ pub trait BatchPolicy {
     fn set_yielding(&mut self, _: bool) {}
     /// Whether both ends of the lane share a core, so that only one of them works at a time.
     fn set_shares_core(&mut self, _: bool) {}
+    /// For so many thousandths of its time of late this end has waited for something to do.
+    fn set_idle(&mut self, _: Instant, _permille: u32) {}
     /// Whether all that waits had better stay for a moment while more arrives that will add to it.
     fn gathers(&self, _: &Backlog) -> bool {
         false
@@ -258,6 +261,10 @@ impl BatchPolicy for Policy {
 
     fn set_shares_core(&mut self, shares: bool) {
         each!(self, p => p.set_shares_core(shares))
+    }
+
+    fn set_idle(&mut self, now: Instant, permille: u32) {
+        each!(self, p => p.set_idle(now, permille))
     }
 
     fn gathers(&self, backlog: &Backlog) -> bool {

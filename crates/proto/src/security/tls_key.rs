@@ -5,7 +5,7 @@ use super::{Hash, SEED, Secret};
 use base64ct::{Base64, Encoding};
 use zeroize::Zeroizing;
 
-const FORM: &str = "NVMeTLSkey-1";
+pub(super) const FORM: &str = "NVMeTLSkey-1";
 
 /// A cipher suite of TLS 1.3, with the hash that its PSK has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,15 @@ impl Suite {
         match self {
             Suite::Aes128GcmSha256 => 0x1301,
             Suite::Aes256GcmSha384 => 0x1302,
+        }
+    }
+
+    /// Octets of its cipher's key.
+    #[must_use]
+    pub const fn key_bytes(self) -> usize {
+        match self {
+            Suite::Aes128GcmSha256 => 16,
+            Suite::Aes256GcmSha384 => 32,
         }
     }
 

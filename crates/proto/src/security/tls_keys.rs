@@ -1,7 +1,8 @@
 //! The TLS keys of a target: which of them an identity names.
 
+use super::keyring::Keyring;
 use super::tls_key::{Derivation, IdentityVersion, TlsKey, TlsPsk};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whom a stream was secured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,18 +11,54 @@ pub struct SecuredAs {
     pub hostnqn: String,
     /// The subsystem that it wants to connect to.
     pub subnqn: String,
+    /// The PSK was made by an authentication: nothing more is to be proved.
+    pub by_generated: bool,
 }
 
-/// Configured PSKs by the NQN of their host: one, or two while it is changed.
+/// What carries a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel<'a> {
+    /// A plain stream.
+    Plain,
+    /// The same, at a listener that takes TLS as well.
+    Securable,
+    /// One that is secured.
+    Secured(&'a SecuredAs),
+}
+
+/// Whom a target lets in with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsKeys(pub BTreeMap<String, Vec<TlsKey>>);
+pub struct TlsKeys {
+    /// Configured PSKs by the NQN of their host: one, or two while it is changed.
+    pub configured: BTreeMap<String, Vec<TlsKey>>,
+    /// PSKs that were derived of configured ones elsewhere.
+    pub keyring: Keyring,
+}
+
+impl<const N: usize> From<[(String, Vec<TlsKey>); N]> for TlsKeys {
+    fn from(configured: [(String, Vec<TlsKey>); N]) -> Self {
+        TlsKeys { configured: configured.into(), keyring: Keyring::default() }
+    }
+}
 
 impl TlsKeys {
+    /// The hosts that have a key.
+    #[must_use]
+    pub fn hosts(&self) -> BTreeSet<String> {
+        let configured = self.configured.keys().map(String::as_str);
+        configured.chain(self.keyring.hosts()).map(str::to_owned).collect()
+    }
+
     /// The PSK that an identity names, and whose it is. The digest in an identity of version 1 says which of the two
     /// derivations the host has, if the key has a hash; else, and with version 0, it is taken to have the right one. It also
-    /// says which of two keys; with version 0 that is the first of its suite.
+    /// says which of two keys; with version 0 that is the first of its suite. A configured PSK goes before one of the
+    /// keyring.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+        self.look_up_configured(identity).or_else(|| self.keyring.look_up(identity))
+    }
+
+    fn look_up_configured(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let (version, names) = match identity.split_at_checked(5)? {
             ("NVMe0", rest) => (IdentityVersion::V0, rest),
             ("NVMe1", rest) => (IdentityVersion::V1, rest),
@@ -29,13 +66,14 @@ impl TlsKeys {
         };
         let mut words = names.split(' ').skip(1);
         let (hostnqn, subnqn) = (words.next()?, words.next()?);
-        let keys = self.0.get(hostnqn)?.iter();
+        let keys = self.configured.get(hostnqn)?.iter();
         let psks = keys.flat_map(|key| {
             let psk = |compat| key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat });
             [false, true].map(psk)
         });
         let psk = psks.into_iter().find(|psk| psk.identity == identity)?;
-        Some((psk, SecuredAs { hostnqn: hostnqn.to_owned(), subnqn: subnqn.to_owned() }))
+        let (hostnqn, subnqn) = (hostnqn.to_owned(), subnqn.to_owned());
+        Some((psk, SecuredAs { hostnqn, subnqn, by_generated: false }))
     }
 }
 
@@ -47,7 +85,7 @@ mod tests {
     #[test]
     fn an_identity_names_one_key() {
         let key = TlsKey::new(Some(Hash::Sha256), &[7; 32]).unwrap();
-        let keys = TlsKeys([("nqn.host".to_owned(), vec![key.clone()])].into());
+        let keys = TlsKeys::from([("nqn.host".to_owned(), vec![key.clone()])]);
         for (version, compat) in [
             (IdentityVersion::V1, false),
             (IdentityVersion::V1, true),
@@ -56,10 +94,11 @@ mod tests {
             let psk = key.tls_psk_by("nqn.host", "nqn.subsystem", Derivation { version, compat });
             let (found, whose) = keys.look_up(&psk.identity).unwrap();
             assert_eq!(found, psk);
-            let of = SecuredAs { hostnqn: "nqn.host".into(), subnqn: "nqn.subsystem".into() };
+            let (hostnqn, subnqn) = ("nqn.host".into(), "nqn.subsystem".into());
+            let of = SecuredAs { hostnqn, subnqn, by_generated: false };
             assert_eq!(whose, of);
             let other = TlsKey::new(Some(Hash::Sha256), &[8; 32]).unwrap();
-            let keys = TlsKeys([("nqn.host".to_owned(), vec![other])].into());
+            let keys = TlsKeys::from([("nqn.host".to_owned(), vec![other])]);
             let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
             assert_ne!(
                 found,
@@ -74,7 +113,7 @@ mod tests {
     fn two_keys_are_good_side_by_side() {
         let [new, old, other] =
             [1, 2, 3].map(|fill| TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap());
-        let keys = TlsKeys([("nqn.host".to_owned(), vec![new.clone(), old.clone()])].into());
+        let keys = TlsKeys::from([("nqn.host".to_owned(), vec![new.clone(), old.clone()])]);
         for (key, is_good) in [(new, true), (old, true), (other, false)] {
             let psk = key.tls_psk("nqn.host", "nqn.subsystem");
             let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
@@ -86,7 +125,7 @@ mod tests {
     fn what_is_no_identity_names_nothing() {
         let key = TlsKey::new(None, &[7; 32]).unwrap();
         let whole = key.tls_psk("nqn.host", "nqn.subsystem").identity;
-        let keys = TlsKeys([("nqn.host".to_owned(), vec![key])].into());
+        let keys = TlsKeys::from([("nqn.host".to_owned(), vec![key])]);
         for end in 0..whole.len() {
             assert_eq!(keys.look_up(&whole[..end]), None, "{}", &whole[..end]);
         }

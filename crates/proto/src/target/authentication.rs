@@ -2,11 +2,12 @@
 
 use super::connect::{ConnectRefused, Connected};
 use super::target_event::CloseReason;
-use crate::security::SecuredAs;
-use crate::security::dhchap::{Controller, Keys, Offer, Parties, Progress, Random, State, Work};
-use crate::security::{DhchapKey, Secret};
+use crate::security::dhchap::{
+    Concatenation, Controller, Keys, Offer, Parties, Progress, Random, State, Work,
+};
+use crate::security::{Channel, DhchapKey, FrameSecret, GeneratedPsk, SealUse, Secret};
 use roadtrain_wire::auth::{Explanation, RECEIVE_BYTES};
-use roadtrain_wire::fabrics::{self, ConnectData, fctype, parse_nqn};
+use roadtrain_wire::fabrics::{self, Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
@@ -21,7 +22,7 @@ pub struct Authentication {
     pub offer: Offer,
     /// Subsystems at which hosts without a key are refused.
     pub required_at: BTreeSet<String>,
-    /// Subsystems that have no connections but those secured by TLS.
+    /// Subsystems that have no connections but those secured by TLS, and those on which hosts make the PSK for that.
     pub tls_at: BTreeSet<String>,
     /// Keys by host NQN. Such a host is always asked; `controller` is what the target proves itself with to it.
     pub keys: BTreeMap<String, Keys>,
@@ -33,15 +34,46 @@ impl Authentication {
     /// What a queue of the host is asked for; `None`: nothing. A host that has no key here is asked as any other, and
     /// fails, so that nobody finds out which hosts there are.
     #[must_use]
-    pub(super) fn asks(&self, hostnqn: &str, subnqn: &str, is_discovery: bool) -> Option<Asked> {
+    pub(super) fn asks(
+        &self,
+        hostnqn: &str,
+        subnqn: &str,
+        is_discovery: bool,
+        concatenation: Concatenation,
+    ) -> Option<Asked> {
         let keys = self.keys.get(hostnqn);
-        let is_required = self.required || self.required_at.contains(subnqn);
+        let is_required = self.required
+            || self.required_at.contains(subnqn)
+            || concatenation == Concatenation::Required;
         if !is_required && (keys.is_none() || is_discovery) {
             return None;
         }
         let former = self.former.get(hostnqn).map(|key| key.transform(hostnqn));
         let parties = keys.cloned().unwrap_or_default().parties(hostnqn, subnqn);
-        Some(Asked { parties, former, offer: self.offer.clone() })
+        Some(Asked { parties, former, offer: self.offer.clone(), concatenation })
+    }
+
+    /// Whether a queue's host may, or has to, make a PSK, to come again with TLS.
+    pub(super) fn concatenation(
+        &self,
+        channel: Channel<'_>,
+        qid: u16,
+        subnqn: &str,
+    ) -> Concatenation {
+        match channel {
+            Channel::Securable if qid == 0 && self.tls_at.contains(subnqn) => {
+                Concatenation::Required
+            }
+            Channel::Securable if qid == 0 => Concatenation::Offered,
+            _ => Concatenation::Refused,
+        }
+    }
+
+    /// Whether a host that was authenticated with what `self` says would be with `next`, too.
+    #[must_use]
+    pub fn has_same_keys(&self, next: &Self, hostnqn: &str) -> bool {
+        let of = |one: &Self| (one.keys.get(hostnqn).cloned(), one.former.get(hostnqn).cloned());
+        of(self) == of(next)
     }
 }
 
@@ -54,6 +86,8 @@ pub struct Asked {
     pub former: Option<Secret>,
     /// What may be negotiated.
     pub offer: Offer,
+    /// Whether it makes a PSK for TLS.
+    pub concatenation: Concatenation,
 }
 
 /// What a command of an authentication comes to.
@@ -85,9 +119,12 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    pub(super) fn new(asked: &Asked) -> Self {
-        let mut controller = Controller::new(asked.parties.clone(), asked.offer.clone());
+    /// `seals`: whether the queue's frames may, or must, be sealed; `context` is what was said so far.
+    pub(super) fn new(asked: &Asked, seals: SealUse, context: [u8; 32]) -> Self {
+        let controller = Controller::new(asked.parties.clone(), asked.offer.clone());
+        let mut controller = controller.with_frames(seals, context);
         controller.accept_also(asked.former.clone());
+        controller.set_concatenation(asked.concatenation);
         Authenticator { controller, waits: None }
     }
 
@@ -95,7 +132,30 @@ impl Authenticator {
     pub fn renew(&mut self, asked: Asked) {
         if self.controller.renew(asked.parties, asked.offer) {
             self.controller.accept_also(asked.former);
+            self.controller.set_concatenation(asked.concatenation);
         }
+    }
+
+    /// Whether the queue's frames are to be sealed, as was agreed upon.
+    #[must_use]
+    pub fn seals(&self) -> bool {
+        self.controller.seals()
+    }
+
+    /// What the queue's frames may be sealed with from now on: once.
+    pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
+        self.controller.take_frame_secret()
+    }
+
+    /// The PSK that was made: once, when the host is authenticated.
+    pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
+        self.controller.take_psk()
+    }
+
+    /// Whether the host makes a PSK, and comes again with TLS.
+    #[must_use]
+    pub fn concatenates(&self) -> bool {
+        self.controller.concatenates()
     }
 
     /// Hash and group that were agreed upon, in words.
@@ -118,6 +178,12 @@ impl Authenticator {
             State::Failed => Some(Verdict::Failed),
             _ => None,
         }
+    }
+
+    /// Whether something is being computed for the host, which waits for it.
+    #[must_use]
+    pub fn is_computing(&self) -> bool {
+        matches!(self.controller.state(), State::Challenging | State::Verifying)
     }
 
     /// The host was refused, and may not have heard yet.
@@ -179,7 +245,9 @@ impl super::Target {
     #[must_use]
     pub fn asked(&self, connected: &Connected) -> Option<Asked> {
         let is_discovery = connected.kind == super::ControllerKind::Discovery;
-        self.config.authentication.asks(&connected.hostnqn, &connected.subnqn, is_discovery)
+        let concatenation = Concatenation::Refused;
+        let (hostnqn, subnqn) = (&connected.hostnqn, &connected.subnqn);
+        self.config.authentication.asks(hostnqn, subnqn, is_discovery, concatenation)
     }
 }
 
@@ -209,29 +277,54 @@ impl super::Target {
         }
     }
 
-    /// Whether a connection that was secured like this may be `subnqn`'s.
+    /// Whether a connection over such a channel may be its host's and its subsystem's.
     ///
     /// # Errors
     /// What is wrong.
     pub fn admits_stream(
         &self,
-        secured_as: Option<&SecuredAs>,
+        channel: Channel<'_>,
+        sqe: &Sqe,
         data: &[u8],
     ) -> Result<(), ConnectRefused> {
         let refused =
             |field, value| Err(ConnectRefused::new(Status::CONNECT_INVALID_HOST, field, value));
-        match secured_as {
-            Some(by) if !self.tls_hosts.contains(&by.hostnqn) => {
-                refused("HOSTNQN", format!("{}, whose TLS key was removed", by.hostnqn))
-            }
-            None => match ConnectData::ref_from_bytes(data).ok().and_then(|d| parse_nqn(&d.subnqn))
-            {
-                Some(nqn) if self.config.authentication.tls_at.contains(nqn) => {
-                    refused("SUBNQN", format!("{nqn}, which needs TLS"))
-                }
-                _ => Ok(()),
-            },
-            Some(_) => Ok(()),
+        let authentication = &self.config.authentication;
+        if let Channel::Secured(by) = channel {
+            let has_key = match by.by_generated {
+                true => authentication.keys.contains_key(&by.hostnqn),
+                false => self.tls_hosts.contains(&by.hostnqn),
+            };
+            return match has_key {
+                true => Ok(()),
+                false => refused("HOSTNQN", format!("{}, whose key was removed", by.hostnqn)),
+            };
         }
+        let Ok(data) = ConnectData::ref_from_bytes(data) else { return Ok(()) };
+        let (host, subsystem) = (parse_nqn(&data.hostnqn), parse_nqn(&data.subnqn));
+        match (host, subsystem) {
+            (_, Some(nqn)) if authentication.tls_at.contains(nqn) => {
+                // Without TLS only to make the PSK that is for it.
+                let qid = Connect::parse(sqe).qid;
+                let concatenation = authentication.concatenation(channel, qid, nqn);
+                match concatenation == Concatenation::Required && !authentication.keys.is_empty() {
+                    true => Ok(()),
+                    false => refused("SUBNQN", format!("{nqn}, which needs TLS")),
+                }
+            }
+            (Some(nqn), Some(subnqn))
+                if channel == Channel::Securable && self.needs_tls(nqn, subnqn) =>
+            {
+                refused("HOSTNQN", format!("{nqn}, which has a TLS key, without TLS"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a host has to prove by TLS that it is the one it says. It need not where it proves that by another key,
+    /// nor to look which listeners have TLS.
+    fn needs_tls(&self, hostnqn: &str, subnqn: &str) -> bool {
+        let proves_itself = self.config.authentication.keys.contains_key(hostnqn);
+        self.tls_hosts.contains(hostnqn) && !proves_itself && subnqn != DISCOVERY_NQN
     }
 }

@@ -45,7 +45,7 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub listeners: Vec<Listener>,
     /// Which hosts authenticate.
     pub authentication: Authentication,
-    /// What listeners that come ask for ([`TargetConfig::listeners_at`]); fixed when the target starts.
+    /// What listeners ask for ([`TargetConfig::listeners_at`]).
     pub tls: TlsUse,
     /// What those at these addresses ask for instead.
     pub tls_at: BTreeMap<SocketAddr, TlsUse>,
@@ -132,6 +132,14 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether connections are secured there.
     pub tls: TlsUse,
+}
+
+impl Listener {
+    /// Whether both are one, which may ask for something else.
+    #[must_use]
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        (self.portid, self.address) == (other.portid, other.address)
+    }
 }
 
 /// An NVM subsystem.
@@ -229,7 +237,8 @@ impl<N: Description> TargetConfig<N> {
         twice.map_or(Ok(()), |(_, one)| Err(ConfigError::Exists(Place::Listener(one.address))))
     }
 
-    /// Listeners at `addresses`: those that are there already stay as they are.
+    /// Listeners at `addresses`: those that are there already keep their numbers. Each asks for TLS as the configuration
+    /// says now.
     #[must_use]
     pub fn listeners_at(&self, addresses: &[SocketAddr]) -> Vec<Listener> {
         let mut there = self.listeners.clone();
@@ -239,7 +248,7 @@ impl<N: Description> TargetConfig<N> {
             let at = there.iter().position(|listener| listener.address == address);
             let tls = self.tls_at.get(&address).copied().unwrap_or(self.tls);
             let new = || Some(Listener { portid: portids.next()?, address, tls });
-            at.map(|at| there.remove(at)).or_else(new)
+            at.map(|at| Listener { tls, ..there.remove(at) }).or_else(new)
         };
         addresses.iter().filter_map(listener).collect()
     }

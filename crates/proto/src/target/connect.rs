@@ -14,18 +14,19 @@ use super::removed::RemovedNamespaces;
 use super::resets::Resets;
 use super::stability::User;
 use crate::policy::Class;
-use crate::security::SecuredAs;
+use crate::security::dhchap::{Concatenation, context_of};
+use crate::security::{Channel, SecuredAs};
 use crate::time::Instant;
 use core::mem::offset_of;
 use core::net::SocketAddr;
 use core::time::Duration;
 use roadtrain_wire::fabrics::{
-    AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX, cattr,
-    parse_nqn,
+    AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX,
+    cattr, parse_nqn,
 };
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::FromBytes;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use thiserror::Error;
@@ -60,6 +61,8 @@ pub struct Connected {
     pub shared: Arc<ControllerShared>,
     /// What the host has to prove before the queue executes commands.
     pub asked: Option<Asked>,
+    /// What was said so far: part of what the keys of sealed frames are derived of.
+    pub context: [u8; 32],
     /// DW0 of the completion.
     pub result: u32,
 }
@@ -120,6 +123,15 @@ pub fn host_name(hostnqn: &str) -> &str {
     if hostnqn.is_empty() { "anonymous" } else { hostnqn }
 }
 
+/// Authentication requirements of a Connect's completion. Hosts take the second bit as an order to make a PSK.
+fn requirements(asked: Option<&Asked>) -> u32 {
+    match asked.map(|asked| asked.concatenation) {
+        None => 0,
+        Some(Concatenation::Required) => AUTHREQ_ATR | AUTHREQ_ASCR,
+        Some(_) => AUTHREQ_ATR,
+    }
+}
+
 /// Connect data whose names are well formed.
 struct Names<'a> {
     subnqn: &'a str,
@@ -175,11 +187,10 @@ pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), Con
 }
 
 impl Target {
-    /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
-    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess.
+    /// [`Target::connect_over`] a connection that is plain.
     ///
     /// # Errors
-    /// The status and DW0 to answer with; the queue is not connected.
+    /// As that one.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -187,6 +198,22 @@ impl Target {
         data: &[u8],
         local: SocketAddr,
         random: u64,
+    ) -> Result<Connected, ConnectRefused> {
+        self.connect_over(Channel::Plain, now, sqe, data, (local, random))
+    }
+
+    /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
+    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess.
+    ///
+    /// # Errors
+    /// The status and DW0 to answer with; the queue is not connected.
+    pub fn connect_over(
+        &mut self,
+        channel: Channel<'_>,
+        now: Instant,
+        sqe: &Sqe,
+        data: &[u8],
+        (local, random): (SocketAddr, u64),
     ) -> Result<Connected, ConnectRefused> {
         let connect = Connect::parse(sqe);
         if connect.recfmt != 0 {
@@ -209,9 +236,12 @@ impl Target {
         // The two functions above return controllers that are there.
         let missing = || ConnectRefused::new(Status::INTERNAL_ERROR, "CNTLID", cntlid);
         let controller = self.controllers.get(&cntlid).ok_or_else(missing)?;
-        let is_discovery = controller.kind == ControllerKind::Discovery;
-        let authentication = &self.config.authentication;
-        let asked = authentication.asks(&controller.hostnqn, &controller.subnqn, is_discovery);
+        let asked = self.asks(controller, channel, connect.qid);
+        let result = u32::from(cntlid) | requirements(asked.as_ref());
+        let context = match asked {
+            Some(_) => context_of(sqe, data.as_bytes(), result),
+            None => [0; 32],
+        };
         Ok(Connected {
             cntlid,
             qid: connect.qid,
@@ -224,9 +254,21 @@ impl Target {
             hostnqn: controller.hostnqn.clone(),
             hostid: controller.hostid,
             shared: controller.shared.clone(),
-            result: u32::from(cntlid) | if asked.is_some() { AUTHREQ_ATR } else { 0 },
+            result,
+            context,
             asked,
         })
+    }
+
+    /// What a new queue's host is asked for. One that has made its PSK has proved who it is.
+    fn asks(&self, controller: &Controller, channel: Channel<'_>, qid: u16) -> Option<Asked> {
+        if matches!(channel, Channel::Secured(by) if by.by_generated) {
+            return None;
+        }
+        let is_discovery = controller.kind == ControllerKind::Discovery;
+        let (authentication, subnqn) = (&self.config.authentication, &controller.subnqn);
+        let concatenation = authentication.concatenation(channel, qid, subnqn);
+        authentication.asks(&controller.hostnqn, subnqn, is_discovery, concatenation)
     }
 
     fn connect_admin(

@@ -342,6 +342,7 @@ impl Target {
             | Operation::DisallowHost { .. }
             | Operation::Listen(_)
             | Operation::Unlisten(_)
+            | Operation::SetTls(_)
             | Operation::SetAuthentication(_) => {}
         }
     }

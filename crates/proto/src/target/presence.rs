@@ -309,6 +309,7 @@ mod tests {
             hostnqn: HOST.into(),
             hostid: [0; 16],
             asked: None,
+            context: [0; 32],
             shared: Arc::default(),
             result: 0,
         }

@@ -15,7 +15,8 @@ pub use super::state::{Request, State};
 use super::{
     Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage, Verdict, connect,
 };
-pub use crate::security::SecuredAs;
+pub use crate::security::{Channel, SecuredAs};
+use crate::security::{FrameSecret, SealUse};
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::fabrics::fctype;
@@ -29,6 +30,10 @@ use std::sync::Arc;
 pub struct Settings {
     /// They are secured before their first PDU.
     pub secures: bool,
+    /// They could have been secured, and are not.
+    pub declined_tls: bool,
+    /// Whether frames are sealed; over TCP there are none.
+    pub seals: SealUse,
 }
 
 /// A connection.
@@ -39,11 +44,17 @@ pub struct Session {
     is_io: bool,
     /// Who is at the other end of a secured stream.
     secured_as: Option<SecuredAs>,
+    /// It could have been secured, and is not.
+    declined_tls: bool,
     connected: Option<Connected>,
     /// The proof that its host is asked for.
     authenticator: Option<Box<Authenticator>>,
+    seals: SealUse,
+    /// A sealed frame of the host's has come: it has the keys that its authentication has left.
+    is_sealed: bool,
     /// Its host was authenticated, has begun again, and has to end it by then.
     proves_by: Option<Instant>,
+    computing: Computing,
     /// The controller as stores know it.
     user: Option<Arc<User>>,
     /// Of the host, known even when the controller is gone.
@@ -62,6 +73,40 @@ pub struct Session {
     usage: Usage,
     /// Units of data of which it has been told.
     units: u64,
+}
+
+/// What is computed for an authentication: the host waits for that, so it is not the host's time. Each authentication
+/// needs two, and has no more: otherwise a host that lets us compute could stay as long as it likes.
+#[derive(Debug, Default)]
+struct Computing {
+    /// Since when, if something is.
+    since: Option<Instant>,
+    /// How often something was.
+    count: u8,
+    /// The time that it took, and that the host has not been given back.
+    spared: Duration,
+}
+
+/// Computations of an authentication: the public value, and the secret of both ends.
+const COMPUTED_MAX: u8 = 2;
+
+impl Computing {
+    /// It is so now.
+    fn note(&mut self, now: Instant, is_computing: bool) {
+        if !is_computing {
+            self.add_time(now);
+            self.since = None;
+        } else if self.since.is_none() && self.count < COMPUTED_MAX {
+            (self.since, self.count) = (Some(now), self.count + 1);
+        }
+    }
+
+    /// Adds the time up to now.
+    fn add_time(&mut self, now: Instant) {
+        if let Some(since) = &mut self.since {
+            self.spared += now.since(std::mem::replace(since, now));
+        }
+    }
 }
 
 /// What is left to be told when nothing of a connection is left.
@@ -95,9 +140,13 @@ impl Session {
             state: if settings.secures { State::Securing } else { State::Initializing },
             is_io: false,
             secured_as: None,
+            declined_tls: settings.declined_tls,
             connected: None,
             authenticator: None,
+            seals: settings.seals,
+            is_sealed: false,
             proves_by: None,
+            computing: Computing::default(),
             user: None,
             presence: None,
             given_up_by: None,
@@ -141,20 +190,28 @@ impl Session {
         self.secured_as.as_ref().map_or(Ok(()), |secured_as| connect::check_names(secured_as, data))
     }
 
-    /// Who is at the other end of a secured stream.
+    /// What carries it.
     #[must_use]
-    pub fn secured_as(&self) -> Option<&SecuredAs> {
-        self.secured_as.as_ref()
+    pub fn channel(&self) -> Channel<'_> {
+        match &self.secured_as {
+            Some(secured_as) => Channel::Secured(secured_as),
+            None if self.declined_tls => Channel::Securable,
+            None => Channel::Plain,
+        }
     }
 
     /// Connect has succeeded.
     pub fn connected(&mut self, connected: Connected, presence: Presence) {
         self.is_io = connected.qid > 0;
         self.user = Some(Arc::new(connected.user()));
-        self.authenticator = connected.asked.as_ref().map(Authenticator::new).map(Box::new);
+        self.authenticator = connected
+            .asked
+            .as_ref()
+            .map(|asked| Box::new(Authenticator::new(asked, self.seals, connected.context)));
         (self.connected, self.presence, self.connecting) = (Some(connected), Some(presence), None);
         self.step(State::Connecting, State::Authenticating);
-        if self.authenticator.is_none() {
+        // Where frames have to be sealed somebody who cannot is never believed.
+        if self.authenticator.is_none() && self.seals != SealUse::Required {
             self.authenticated();
         }
     }
@@ -170,27 +227,65 @@ impl Session {
     }
 
     /// An authentication has gone on: whether the connection ends, as the host is not who it says. One that was
-    /// authenticated before, and begins again, ends at once, or at `until`; another is to hear why.
-    pub fn authenticates(&mut self, until: Instant) -> bool {
+    /// authenticated before, and begins again, ends at once, or when the host has taken `time`; another is to hear why.
+    /// One whose host has made a PSK stays as it is: nothing more comes on it.
+    pub fn authenticates(&mut self, now: Instant, time: Duration) -> bool {
         let Some(authenticator) = &self.authenticator else { return false };
-        self.proves_by = match (self.state, authenticator.verdict()) {
-            (State::Live, None) => Some(self.proves_by.unwrap_or(until)),
-            _ => None,
-        };
+        let begins_again = self.state == State::Live && authenticator.verdict().is_none();
+        if begins_again && self.proves_by.is_none() {
+            (self.proves_by, self.computing) = (Some(now + time), Computing::default());
+        }
+        self.computing.note(now, authenticator.is_computing());
+        if self.computing.since.is_some()
+            && let Some(connected) = &self.connected
+        {
+            connected.shared.mark_traffic(); // the host is there, and waits for us
+        }
+        self.proves_by = self.proves_by.filter(|_| begins_again);
+        if let Some(by) = &mut self.proves_by {
+            *by += std::mem::take(&mut self.computing.spared);
+        }
         let has_failed = authenticator.verdict() == Some(Verdict::Failed);
         let ends = has_failed || (authenticator.has_refused() && self.state == State::Live);
         if authenticator.verdict() == Some(Verdict::Authenticated) {
-            self.authenticated();
+            // Who only passes on what the host has said has not its keys.
+            let is_sealed = self.is_sealed || !authenticator.seals();
+            if is_sealed && !authenticator.concatenates() {
+                self.authenticated();
+            }
         } else if ends {
             self.quiesce();
         }
         ends
     }
 
-    /// When an authentication that the host has begun again is to be over.
+    /// What the lane's frames may be sealed with from now on: once. Nobody is believed before one was.
+    pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
+        let secret = self.authenticator.as_mut()?.take_frame_secret();
+        secret.filter(|_| !self.is_sealed)
+    }
+
+    /// A sealed frame has come. Whether the host is authenticated by that.
+    pub fn sealed(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_sealed, true);
+        let verdict = self.authenticator.as_ref().and_then(|authenticator| authenticator.verdict());
+        let is_it = is_first && verdict == Some(Verdict::Authenticated);
+        if is_it {
+            self.authenticated();
+        }
+        is_it
+    }
+
+    /// Whether the lane's frames are sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.is_sealed
+    }
+
+    /// When an authentication that the host has begun again is to be over; `None` while the host waits for us.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.proves_by
+        self.proves_by.filter(|_| self.computing.since.is_none())
     }
 
     /// The controller shuts down: nothing more is executed.
@@ -246,6 +341,13 @@ impl Session {
             self.state,
             State::Securing | State::Initializing | State::Connecting | State::Authenticating
         )
+    }
+
+    /// The time that its host, while it is a newcomer, has waited for what is computed for it, since this was last
+    /// asked; `None` if it is no newcomer.
+    pub fn take_spared(&mut self, now: Instant) -> Option<Duration> {
+        self.computing.add_time(now);
+        self.is_newcomer().then(|| std::mem::take(&mut self.computing.spared))
     }
 
     /// Whether commands of an I/O queue are executed.
@@ -413,9 +515,12 @@ impl Session {
 #[derive(Debug)]
 pub struct Newcomers<C> {
     timeout: Duration,
-    /// Since when each is there.
+    /// Since when each is there, or seems to be: it was given back the time in which it waited for us.
     by_age: VecDeque<(Instant, C)>,
 }
+
+/// While something is computed for a newcomer its time is looked at no more often than this.
+const SPARED_MIN: Duration = Duration::from_millis(10);
 
 impl<C: Copy> Newcomers<C> {
     /// None; each that comes has `timeout`.
@@ -429,14 +534,25 @@ impl<C: Copy> Newcomers<C> {
         self.by_age.push_back((now, connection));
     }
 
-    /// The next whose time is over, of those that still are newcomers ([`Session::is_newcomer`]): it is to be ended.
-    pub fn overdue(&mut self, now: Instant, mut is_newcomer: impl FnMut(C) -> bool) -> Option<C> {
+    /// The next whose time is over, of those that still are newcomers: it is to be ended. `take_spared` is
+    /// [`Session::take_spared`] of a connection.
+    pub fn overdue(
+        &mut self,
+        now: Instant,
+        mut take_spared: impl FnMut(C) -> Option<Duration>,
+    ) -> Option<C> {
         let timeout = self.timeout;
         loop {
             let is_over = |(since, _): &mut (Instant, C)| *since + timeout <= now;
-            let (_, connection) = self.by_age.pop_front_if(is_over)?;
-            if is_newcomer(connection) {
-                return Some(connection);
+            let (since, connection) = self.by_age.pop_front_if(is_over)?;
+            match take_spared(connection) {
+                None => {}
+                Some(spared) if spared.is_zero() => return Some(connection),
+                Some(spared) => {
+                    let since = since + spared.max(SPARED_MIN);
+                    let at = self.by_age.partition_point(|(other, _)| *other <= since);
+                    self.by_age.insert(at, (since, connection));
+                }
             }
         }
     }

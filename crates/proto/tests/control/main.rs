@@ -2,9 +2,11 @@
 
 mod aborts;
 mod arbitrary;
+mod authentication;
 mod bring_up;
 #[path = "../../../wire/tests/recorded/capture.rs"]
 mod capture;
+mod concatenation;
 mod connect;
 mod discovery;
 mod events;

@@ -47,9 +47,11 @@ fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {
 fn config() -> impl Strategy<Value = TargetConfig> {
     let subsystems = btree_map(0..NQNS.len(), Just(()), 0..4)
         .prop_flat_map(|which| which.into_keys().map(|n| subsystem(NQNS[n])).collect::<Vec<_>>());
-    let ports = btree_set(1u16..4, 0..3);
+    let ports = btree_map(1u16..4, 0usize..3, 0..3);
     let config = (subsystems.prop_shuffle(), ports).prop_map(|(subsystems, ports)| {
-        let listeners = ports.into_iter().map(listener).collect();
+        let uses = [TlsUse::Off, TlsUse::Allowed, TlsUse::Required];
+        let asks = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
+        let listeners = ports.into_iter().map(asks).collect();
         TargetConfig { subsystems, listeners, ..TargetConfig::default() }
     });
     config.prop_filter("a store that is there twice", |config| config.check().is_ok())

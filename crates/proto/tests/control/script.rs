@@ -1,5 +1,6 @@
 //! A target with two subsystems and a host that talks to it, for scripted tests.
 
+use roadtrain_proto::security::Channel;
 use roadtrain_proto::target::{
     BlockLimits, ConnectRefused, Connected, Listener, NamespaceConfig, Operation, Outcome,
     SubsystemConfig, Target, TargetConfig, TargetEvent, TlsUse,
@@ -116,6 +117,21 @@ impl Script {
         data: &ConnectData,
     ) -> Result<Connected, ConnectRefused> {
         self.target.connect(self.now, &connect.emit(), data.as_bytes(), local(), RANDOM)
+    }
+
+    /// What the target does with a Connect over such a connection: its queue, or the status.
+    pub(crate) fn connect_over(
+        &mut self,
+        channel: Channel<'_>,
+        qid: u16,
+        data: &ConnectData,
+    ) -> Result<Connected, Status> {
+        let (sqe, octets) = (connect_sqe(qid, 31).emit(), data.as_bytes());
+        let admitted = self.target.admits_stream(channel, &sqe, octets);
+        admitted.map_err(|error| error.status)?;
+        let ends = (local(), RANDOM);
+        let connected = self.target.connect_over(channel, self.now, &sqe, octets, ends);
+        connected.map_err(|error| error.status)
     }
 
     /// Connects an admin queue as `host`.

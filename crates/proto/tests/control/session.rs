@@ -2,7 +2,7 @@
 
 use crate::script::{HOST, HOSTID, NQN, Script, connect_sqe};
 use roadtrain_proto::security::SecuredAs;
-use roadtrain_proto::security::dhchap::{Keys, Offer};
+use roadtrain_proto::security::dhchap::{Concatenation, Keys, Offer};
 use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::session::{Request, Session, Settings, State};
 use roadtrain_proto::target::{Asked, Connected};
@@ -28,7 +28,8 @@ const PDUS: [PduType; 9] = [
 
 /// The handshake of the stream is done.
 fn secured(session: &mut Session) {
-    session.secured(SecuredAs { hostnqn: HOST.to_owned(), subnqn: NQN.to_owned() });
+    let (hostnqn, subnqn) = (HOST.to_owned(), NQN.to_owned());
+    session.secured(SecuredAs { hostnqn, subnqn, by_generated: false });
 }
 
 /// A queue that was connected.
@@ -45,12 +46,13 @@ fn queue(qid: u16) -> Connected {
 /// The host is asked for a proof.
 fn asked() -> Asked {
     let parties = Keys::default().parties(HOST, NQN);
-    Asked { parties, former: None, offer: Offer::default() }
+    let concatenation = Concatenation::default();
+    Asked { parties, former: None, offer: Offer::default(), concatenation }
 }
 
 /// A session that has gone through what leads to the state.
 fn session_in(state: State, qid: u16) -> Session {
-    let mut session = Session::new(Settings { secures: true });
+    let mut session = Session::new(Settings { secures: true, ..Settings::default() });
     let connect = |session: &mut Session| {
         let mut connected = queue(qid);
         connected.asked = Some(asked());
@@ -211,7 +213,7 @@ fn what_is_in_a_store_outlives_the_connection() {
 /// A stream that was secured with somebody's key is nobody else's, and leads nowhere else.
 #[test]
 fn a_secured_stream_is_for_the_names_of_its_key() {
-    let mut session = Session::new(Settings { secures: true });
+    let mut session = Session::new(Settings { secures: true, ..Settings::default() });
     assert_eq!(session.state(), State::Securing);
     secured(&mut session);
     assert_eq!(session.state(), State::Initializing);

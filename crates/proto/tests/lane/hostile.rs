@@ -319,6 +319,28 @@ fn frames_that_no_lane_carries_are_refused() {
     assert_ne!(header.flags.get() & flags::SEQ, 0);
 }
 
+/// Leave stays in the clear in a sealed lane, so anybody may have made its header.
+#[test]
+fn a_leave_that_ends_nothing_changes_nothing() {
+    let mut host = HostUnderTest::new();
+    let header = host.forger.header();
+    for ahead in [1, 1000, 5000] {
+        let base = (header.base.get() + ahead).into();
+        let forged = FrameHeader { base, ack: 9.into(), sack: u64::MAX.into(), ..header };
+        for numbered in [0, flags::SEQ | flags::ASK] {
+            let forged = FrameHeader { flags: numbered.into(), seq: base, ..forged };
+            let leave = Leave { token: 7.into(), reason: 3.into(), endpoint: [0; 6] };
+            let before = (host.qpair.end.links.stats(0), host.qpair.end.links.deadline());
+            host.qpair.receive(NOW, &forged, FrameType::Leave, leave.as_bytes(), &mut |_| ());
+            let after = (host.qpair.end.links.stats(0), host.qpair.end.links.deadline());
+            assert_eq!(before, after);
+            assert!(host.qpair.end.links.ack_due(NOW).is_none(), "nobody answers it");
+        }
+    }
+    assert_eq!((host.qpair.end.ended(), host.qpair.end.rejected.records), (None, 6));
+    assert_eq!(host.hear(&completion(1, 1, 0)).len(), 1, "the link's numbers are as they were");
+}
+
 #[test]
 fn an_end_that_leaves_says_so_and_nothing_else() {
     let mut world = World::new(Setup { links: 2, ..Setup::default() });

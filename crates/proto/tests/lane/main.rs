@@ -4,6 +4,7 @@
 mod hostile;
 mod packing;
 mod random;
+mod sealed;
 mod world;
 
 use roadtrain_proto::host::qpair::Data;

@@ -5,6 +5,7 @@ use super::cpu::Core;
 use super::load::{Load, Operations, Source};
 use super::wire::{Pdu, Wire, Wires};
 use super::{BLOCKS, READ_BYTES, ZEROES};
+use roadtrain_proto::costs::IdleShare;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
@@ -31,6 +32,9 @@ pub struct Host {
     pub lanes: Vec<Lane>,
     /// Commands in flight over all lanes.
     in_flight: u32,
+    idle: IdleShare,
+    /// For how long it has waited for its core.
+    queued: Duration,
     pub done: Vec<Done>,
 }
 
@@ -59,7 +63,9 @@ impl Host {
     ) -> Self {
         let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end), operations);
         let lanes = (0..lanes).map(lane).collect();
-        Host { core: Core::new(costs, measured, SEED), lanes, in_flight: 0, done: Vec::new() }
+        let core = Core::new(costs, measured, SEED);
+        let (idle, queued) = (IdleShare::default(), Duration::ZERO);
+        Host { core, lanes, in_flight: 0, idle, queued, done: Vec::new() }
     }
 
     pub fn outstanding(&self) -> u32 {
@@ -72,8 +78,26 @@ impl Host {
         lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
     }
 
-    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+    /// Begins a turn: sleeps until it is asked for, and longer where the other end has the core.
+    fn wake(&mut self, event: Instant) -> Instant {
+        let since = self.core.clock;
+        self.queued += self.core.taken_until.since(event.max(since));
         let now = self.core.begin(event);
+        if event > since {
+            self.idle.waits(since);
+            self.idle.woke(now);
+            self.idle.works();
+            if self.idle.is_due(now) {
+                let permille = self.idle.read(now, Some(self.queued.as_nanos() as u64));
+                let lanes = self.lanes.iter_mut();
+                lanes.for_each(|lane| lane.qpair.batcher().set_idle(now, permille));
+            }
+        }
+        now
+    }
+
+    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+        let now = self.wake(event);
         for (lane, wires) in self.lanes.iter_mut().zip(&mut *wires) {
             for pdu in self.core.receive(&mut wires.to_host) {
                 self.core.spend(self.core.costs.complete);

@@ -4,7 +4,8 @@
 use super::{HOST, SUBSYSTEM, counting, unhex};
 use proptest::prelude::*;
 use roadtrain_proto::security::dhchap::{
-    Challenged, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State, Work,
+    Challenged, Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers,
+    Progress, State, Work,
 };
 use roadtrain_proto::security::{DhchapKey, Hash, Secret};
 use roadtrain_wire::auth::{Explanation, MessageHead, message};
@@ -54,8 +55,8 @@ impl Known<'_> {
     }
 
     fn powers(&self, public: &str) -> Powers {
-        let shared = Secret::new(&self.octets("g^xy"));
-        Powers { public: self.octets(public), shared: Some(shared) }
+        let session_key = self.offer().hashes[0].digest(&[&self.octets("g^xy")]);
+        Powers { public: self.octets(public), session_key: Some(session_key) }
     }
 }
 
@@ -63,16 +64,16 @@ fn known() -> impl Iterator<Item = Known<'static>> {
     KNOWN.trim().split("\n\n").map(Known)
 }
 
-fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> Parties {
+pub(super) fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> Parties {
     Parties { hostnqn: HOST.into(), subnqn: SUBSYSTEM.into(), host_key, controller_key }
 }
 
-fn offer(hash: Hash, group: Group) -> Offer {
+pub(super) fn offer(hash: Hash, group: Group) -> Offer {
     Offer { hashes: vec![hash], groups: vec![group] }
 }
 
 /// Random octets that are known: those given, then counting ones.
-fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
+pub(super) fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
     let mut given = given.into_iter();
     let mut next = 0x80;
     move |place| {
@@ -82,7 +83,7 @@ fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
     }
 }
 
-fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
+pub(super) fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = u64::from(seed) + 1;
     move |place| {
         for octet in place {
@@ -178,11 +179,11 @@ fn challenge(hash: Hash, group: Group, c1: &[u8], s1: &[u8], public: &[u8]) -> V
     [&head[..], &size, s1, c1, public].concat()
 }
 
-fn key(octet: u8) -> Option<Secret> {
+pub(super) fn key(octet: u8) -> Option<Secret> {
     Some(Secret::new(&[octet; 32]))
 }
 
-fn carry_out(progress: Progress, controller: &mut Controller) {
+pub(super) fn carry_out(progress: Progress, controller: &mut Controller) {
     if let Progress::Compute(work) = progress {
         assert!(!controller.resume());
         work.compute();
@@ -191,7 +192,7 @@ fn carry_out(progress: Progress, controller: &mut Controller) {
 }
 
 /// Both machines to their end: what the host says of it.
-fn authenticate(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
+pub(super) fn authenticate(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
     let ended = exchange(controller, host);
     if let Err(error) = ended
         && let Some(failure) = host.failure2(error)
@@ -251,8 +252,10 @@ fn who_has_another_key_is_refused_and_nobody_goes_on_without_what_was_asked_for(
     // The host's key is another one, or the controller has none.
     assert_eq!(run(parties(key(1), None), parties(key(2), None)), refused);
     assert_eq!(run(parties(None, None), parties(key(2), None)), refused);
-    // The host asks for a response that the controller has no key for.
-    assert_eq!(run(parties(key(1), None), parties(key(1), key(3))), refused);
+    // The host asks for a response that the controller has no key for: its words name that, too.
+    let (ended, said) = run(parties(key(1), None), parties(key(1), key(3)));
+    assert_eq!((&ended, said), (&Err(HostError::RefusedBoth), Some(failed)));
+    assert!(ended.unwrap_err().to_string().contains("the key of --dhchap-ctrl-secret?"));
     // The controller's key is another one.
     let (ended, failure) = run(parties(key(1), key(2)), parties(key(1), key(3)));
     assert!(matches!(ended, Err(HostError::Refuses(Explanation::Failed, _))), "{ended:?}");
@@ -384,10 +387,17 @@ fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
 }
 
 /// A controller in each of its states. Powers are waited for in two of them.
-fn in_state(number: usize) -> (Controller, Host, Option<Challenged>, Option<Work>) {
+fn in_state(
+    number: usize,
+    concatenates: bool,
+) -> (Controller, Host, Option<Challenged>, Option<Work>) {
     let both = parties(key(1), key(2));
     let mut controller = Controller::new(both.clone(), offer(Hash::Sha256, Group::Ffdhe2048));
     let mut host = Host::new(both, Offer::default(), T_ID);
+    if concatenates {
+        controller.set_concatenation(Concatenation::Required);
+        host = host.concatenating();
+    }
     let mut challenged = None;
     if number == 0 {
         return (controller, host, None, None);
@@ -432,14 +442,24 @@ fn in_state(number: usize) -> (Controller, Host, Option<Challenged>, Option<Work
 
 #[test]
 fn every_message_in_every_state() {
+    insta::assert_snapshot!(table(false));
+}
+
+/// The same with a PSK, which is there when the host is authenticated and not before.
+#[test]
+fn every_message_in_every_state_of_a_concatenation() {
+    insta::assert_snapshot!(table(true));
+}
+
+fn table(concatenates: bool) -> String {
     let mut table = String::new();
     for number in 0..10 {
-        let (controller, ..) = in_state(number);
+        let (controller, ..) = in_state(number, concatenates);
         writeln!(table, "{:?}", controller.state()).unwrap();
         for kind in
             ["negotiate", "reply", "success2", "failure2", "challenge", "short", "(receive)"]
         {
-            let (mut controller, mut host, challenged, _work) = in_state(number);
+            let (mut controller, mut host, challenged, _work) = in_state(number, concatenates);
             let octets = match (kind, &challenged) {
                 ("negotiate", _) => host.negotiate(),
                 ("reply", Some(read)) => host.reply(read, &mut seed(6)).unwrap(),
@@ -465,11 +485,12 @@ fn every_message_in_every_state() {
                 }
             };
             let failure = controller.take_failure();
-            writeln!(table, "  {kind:10} {done:10} -> {:?} {failure:?}", controller.state())
+            let psk = if controller.take_psk().is_some() { " PSK" } else { "" };
+            writeln!(table, "  {kind:10} {done:10} -> {:?} {failure:?}{psk}", controller.state())
                 .unwrap();
         }
     }
-    insta::assert_snapshot!(table);
+    table
 }
 
 /// A challenge or a reply that is sent again is out of turn; a new transaction has new secrets.

@@ -1,7 +1,13 @@
 //! Keys and derivations against values that a Linux kernel's sessions have shown.
 
+mod bring_up;
+#[path = "../../../wire/tests/recorded/capture.rs"]
+#[allow(dead_code, reason = "each test uses its own part")]
+mod capture;
+mod concatenation;
 mod dhchap;
 mod keys;
+mod proofs;
 
 /// The host of the vectors.
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000015";

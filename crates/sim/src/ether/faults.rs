@@ -79,6 +79,11 @@ pub(super) fn strike(
             network.reliefs.push((over, Relief::Mend { link, told }));
         }
         Fault::Deaf { link, to, .. } => network.net.deafen(link, to, over),
+        Fault::Echo { to, .. } => {
+            deafen(network, to, over);
+            network.echo_until = over;
+            forger::echo(now, over, to, &mut network.net);
+        }
         Fault::Move => {
             for link in hosts.iter_mut().flat_map(Host::links) {
                 let number = network.change_socket_number(link.id);
@@ -90,7 +95,10 @@ pub(super) fn strike(
             Ends { hosts, target }.each(end, |links| links.set_credits(now, credits));
             network.reliefs.push((over, Relief::Widen(end)));
         }
-        Fault::Flood { frames } => forger::flood(now, frames, &mut network.net, &mut network.rng),
+        Fault::Flood { frames } => {
+            let seals = network.plan().ether.seals;
+            forger::flood(now, frames, seals, &mut network.net, &mut network.rng);
+        }
         _ => {}
     }
 }

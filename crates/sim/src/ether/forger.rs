@@ -1,23 +1,31 @@
 //! Somebody on the segment who sends what nobody has asked for: frames of the past, whole or in part or
 //! changed, and random ones. The tokens of frames that it has not seen it cannot know.
 
-use super::net::Net;
+use super::net::{Net, Seen};
 use crate::network::End;
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, VERSION, seal};
-use roadtrain_wire::zerocopy::FromBytes;
+use roadtrain_wire::ether::setup::Leave;
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, VERSION, flags, set_hcrc};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::collections::BTreeMap;
 
 /// A flood lasts that long.
 const FLOOD: Duration = Duration::from_millis(20);
+/// Between two rounds of an echo.
+const ECHO_EVERY: Duration = Duration::from_millis(10);
 
 /// Sends `frames` frames over all links, in both directions.
-pub(super) fn flood(now: Instant, frames: u32, net: &mut Net, rng: &mut Rng) {
+pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: &mut Rng) {
     for _ in 0..frames {
         let at = now + rng.micros(0, FLOOD.as_micros() as u64);
         let (link, to) = (rng.below(net.links().into()) as u8, rng.pick(&[End::Host, End::Target]));
         let seen = net.any_seen();
+        let seen = match seen {
+            Some(seen) if seals && rng.chance(40) => forge(net, seen, rng),
+            seen => seen,
+        };
         match (rng.below(100), seen) {
             (0..50, Some(seen)) => net.inject(at, seen.link, seen.to, seen.octets),
             (50..65, Some(seen)) => net.inject(at, link, to, seen.octets),
@@ -35,6 +43,60 @@ pub(super) fn flood(now: Instant, frames: u32, net: &mut Net, rng: &mut Rng) {
     }
 }
 
+/// Repeats one frame of each lane to one end until then.
+pub(super) fn echo(now: Instant, until: Instant, to: End, net: &mut Net) {
+    let mut frames = BTreeMap::new();
+    for seen in net.seen(to) {
+        if let Ok((header, _)) = FrameHeader::ref_from_prefix(&seen.octets)
+            && header.flags.get() & flags::SEQ != 0
+        {
+            frames.entry(header.token.get()).or_insert_with(|| seen.clone());
+        }
+    }
+    let mut at = now;
+    while at < until {
+        for Seen { link, to, octets } in frames.values() {
+            net.inject(at, *link, *to, octets.clone());
+        }
+        at += ECHO_EVERY;
+    }
+}
+
+/// What somebody makes of a sealed frame who knows the format, and sees frames of both directions: only the tag, or the
+/// proof that is missing, tells that it is not the other end's. In the clear it would be taken.
+fn forge(net: &mut Net, mut seen: Seen, rng: &mut Rng) -> Option<Seen> {
+    let other = net.any_seen()?;
+    let (other, _) = FrameHeader::read_from_prefix(&other.octets).ok()?;
+    let (mut header, body) = FrameHeader::read_from_prefix(&seen.octets).ok()?;
+    if header.flags.get() & flags::SEALED == 0 {
+        return Some(seen);
+    }
+    let mut body = body.to_vec();
+    match rng.below(4) {
+        0 if !body.is_empty() => {
+            let octet = rng.below(body.len() as u64) as usize;
+            body[octet] ^= rng.between(1, 255) as u8;
+        }
+        1 => header.flags = (header.flags.get() & !flags::SEALED).into(),
+        2 => {
+            header.seq = (header.seq.get().wrapping_add(rng.between(1, 500) as u32)).into();
+            header.number = (header.number.get() + rng.between(1, 500)).into();
+            (header.ack, header.sack) = (header.ack.get().wrapping_add(3).into(), u64::MAX.into());
+        }
+        _ => {
+            (header.kind, header.flags) = (FrameType::Leave as u8, 0.into());
+            let reason = (rng.between(1, 4) as u16).into();
+            let leave = Leave { token: other.token, reason, endpoint: [0; 6] };
+            body = leave.as_bytes().to_vec();
+            body.extend(rng.chance(50).then_some([7; 16]).into_iter().flatten());
+        }
+    }
+    header.body = (body.len() as u16).into();
+    set_hcrc(&mut header);
+    seen.octets = [header.as_bytes(), &body].concat();
+    Some(seen)
+}
+
 /// Random octets behind a header that is right in itself, but for its token.
 fn random(rng: &mut Rng) -> Vec<u8> {
     let length = rng.between(0, 2000) as usize;
@@ -46,7 +108,7 @@ fn random(rng: &mut Rng) -> Vec<u8> {
         header.kind = rng.between(1, 10) as u8;
         header.body = ((length - FRAME_HEADER_BYTES) as u16).into();
         header.flags = (header.flags.get() & 6).into();
-        seal(header);
+        set_hcrc(header);
     }
     octets
 }

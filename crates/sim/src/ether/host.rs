@@ -1,5 +1,6 @@
 //! A host's end of a lane.
 
+use super::cipher::{SimSeal, sealed};
 use super::plan::Sending;
 use super::setup::Ether;
 use crate::load::Request;
@@ -9,10 +10,12 @@ use crate::transport::{Completed, HostEnd, Transport};
 use core::time::Duration;
 use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::host::{Config, Qpair, RxEvent};
-use roadtrain_proto::ether::liveness::Liveness;
+use roadtrain_proto::ether::liveness::{Gone, Liveness};
+use roadtrain_proto::ether::seal::Limits;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::parse;
 use roadtrain_wire::ether::setup::Reason;
@@ -36,6 +39,7 @@ pub struct HostLink {
     /// It is over, and that was said.
     is_over: bool,
     frames_per_send: usize,
+    seal: Option<SimSeal>,
     buffers: Vec<Vec<u8>>,
 }
 
@@ -43,7 +47,16 @@ impl HostLink {
     pub(super) fn new(id: ConnId, is_admin: bool) -> Self {
         let liveness = Liveness::new(Instant(0), SILENCE);
         let (qpair, buffers) = (None, Vec::new());
-        HostLink { id, qpair, is_admin, liveness, is_over: false, frames_per_send: 0, buffers }
+        HostLink {
+            id,
+            qpair,
+            is_admin,
+            liveness,
+            is_over: false,
+            frames_per_send: 0,
+            seal: None,
+            buffers,
+        }
     }
 
     /// The target has joined, if it has.
@@ -132,11 +145,20 @@ impl HostEnd for HostLink {
         }
         while let Some(arrival) = network.receive(now, self.id, End::Host) {
             let Arrival::Octets(octets) = arrival else { return Err(Lost) };
-            let HostLink { qpair: Some(qpair), liveness, buffers, .. } = self else { continue };
+            let HostLink { qpair: Some(qpair), liveness, seal, buffers, .. } = self else {
+                continue;
+            };
             let Ok((header, kind, body)) = parse(&octets) else { continue };
-            if !liveness.hear(now, kind, body, &qpair.end.links) {
+            let mut opened = vec![0; body.len()];
+            let frame = (&header, kind, body);
+            let Some(frame) = qpair.end.open(now, seal.as_mut(), frame, &mut opened) else {
+                network.refused += 1;
+                continue;
+            };
+            if !liveness.hear(now, kind, frame, &qpair.end.links) {
                 continue;
             }
+            let body = frame.body;
             qpair.receive(now, &header, kind, body, &mut |event| match event {
                 RxEvent::Data { slot, offset, start, length } => {
                     buffers[usize::from(slot)][offset as usize..][..length as usize]
@@ -149,12 +171,26 @@ impl HostEnd for HostLink {
             });
         }
         let Some(qpair) = &self.qpair else { return Ok(()) };
-        let is_over = qpair.end.ended().is_some() || self.liveness.gone(now).is_some();
-        if is_over && !std::mem::replace(&mut self.is_over, true) { Err(Lost) } else { Ok(()) }
+        let gone = self.liveness.gone(now);
+        let is_over = qpair.end.ended().is_some() || gone.is_some();
+        if !is_over || std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        network.silent += u64::from(gone == Some(Gone::Silent) && now < network.echo_until);
+        Err(Lost)
+    }
+
+    fn seal(&mut self, secret: &FrameSecret) {
+        let Some(qpair) = &mut self.qpair else { return };
+        let links = &qpair.end.links;
+        let keys = secret.keys(links.token(), links.peer_token());
+        let seal = SimSeal::host(&keys, Limits::HOST).expect("it never fails");
+        qpair.set_sealed(seal.proofs());
+        self.seal = Some(seal);
     }
 
     fn end_turn(&mut self, now: Instant, network: &mut Ether) {
-        let HostLink { qpair: Some(qpair), liveness, buffers, .. } = self else { return };
+        let HostLink { qpair: Some(qpair), liveness, seal, buffers, .. } = self else { return };
         qpair.end.expire(now);
         if let Some((header, body)) = liveness.query(now, self.is_admin, &qpair.end.links, NQN) {
             network.query(now, self.id, header, &body);
@@ -168,7 +204,7 @@ impl HostEnd for HostLink {
             if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            network.net.send_frames(now, End::Host, writer.frames);
+            network.net.send_frames(now, End::Host, sealed(seal.as_mut(), writer.frames));
         }
         assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }

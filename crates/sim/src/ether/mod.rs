@@ -12,6 +12,7 @@
 //! lanes over Ethernet is in [`host`], [`target`] and [`setup`]. What hosts ask about lanes goes over the
 //! links; that a host finds its target and joins is by word of mouth.
 
+mod cipher;
 mod faults;
 pub mod flow;
 mod forger;

@@ -232,6 +232,11 @@ impl Net {
         self.tape.get(number as usize).cloned()
     }
 
+    /// Frames of the past to an end.
+    pub fn seen(&self, to: End) -> impl Iterator<Item = &Seen> {
+        self.tape.iter().filter(move |seen| seen.to == to)
+    }
+
     /// What has arrived at an end: link and packet.
     pub fn receive(&mut self, now: Instant, end: End) -> Vec<(u8, Packet)> {
         let (mut arrived, ring_frames) = (Vec::new(), self.ring_frames);

@@ -17,9 +17,11 @@ use core::time::Duration;
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
 use roadtrain_proto::ether::fence::{EarlierLane, Fence, FenceState, Route};
 use roadtrain_proto::ether::links::Links;
+use roadtrain_proto::ether::seal::Proofs;
 use roadtrain_proto::ether::setup::{Inquiry, Verdict};
+use roadtrain_proto::security::PROOF_BYTES;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, VERSION, parse, seal};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, VERSION, parse, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -80,6 +82,8 @@ struct Lane {
     host: Side,
     /// `None` until the target has made it.
     target: Option<Side>,
+    /// What its host ends it with, if it is sealed.
+    proof: Option<[u8; PROOF_BYTES]>,
     /// The next word arrives then: Join at the target, or Joined at the host.
     word_at: Option<Instant>,
 }
@@ -101,6 +105,12 @@ pub struct Ether {
     pub foreign: u64,
     /// Lanes that were made.
     pub made: u64,
+    /// Frames that sealed lanes have refused.
+    pub refused: u64,
+    /// Lanes that their hosts gave up because nothing but an echo came.
+    pub silent: u64,
+    /// There is one until then.
+    pub(super) echo_until: Instant,
     plan: Plan,
     pub(super) rng: Rng,
     lanes: BTreeMap<ConnId, Lane>,
@@ -139,7 +149,7 @@ impl Ether {
         if lane.is_some() && !is_stranger {
             return; // not where that lane listens
         }
-        let known = lane.as_ref().map(|lane| lane.host.token);
+        let known = lane.as_ref().map(|lane| (lane.host.token, lane.proof));
         let side = lane.and_then(|lane| lane.target.as_mut());
         match (inquiry.verdict(known), side) {
             (Verdict::Deny, _) => {
@@ -151,6 +161,13 @@ impl Ether {
                 side.arrived.push_back([header.as_bytes(), body].concat());
             }
             _ => {}
+        }
+    }
+
+    /// What the host ends the lane with.
+    pub(super) fn set_proof(&mut self, id: ConnId, proofs: Option<Proofs>) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.proof = proofs.map(|proofs| proofs.peer);
         }
     }
 
@@ -292,6 +309,9 @@ impl Transport for Ether {
             net: Net::new(&ways, plan.ether.ring_frames, rng.fork()),
             foreign: 0,
             made: 0,
+            refused: 0,
+            silent: 0,
+            echo_until: Instant(0),
             plan: plan.clone(),
             rng,
             lanes: BTreeMap::new(),
@@ -383,6 +403,7 @@ impl Transport for Ether {
 
     fn count(&self, summary: &mut Summary) {
         (summary.made, summary.foreign, summary.fates) = (self.made, self.foreign, self.net.fates);
+        (summary.refused, summary.silent) = (self.refused, self.silent);
     }
 
     fn open(&mut self, now: Instant, _: &Plan, queue: Opening, _: &mut Rng) -> HostLink {
@@ -398,7 +419,8 @@ impl Transport for Ether {
             _ => (None, Some(now + WORD)),
         };
         let endpoint = endpoint.unwrap_or(self.endpoint);
-        let lane = Lane { hostid, entries, endpoint, before, host, target: None, word_at };
+        let (target, proof) = (None, None);
+        let lane = Lane { hostid, entries, endpoint, before, host, target, proof, word_at };
         self.lanes.insert(id, lane);
         HostLink::new(id, qid == 0)
     }
@@ -456,6 +478,7 @@ impl Transport for Ether {
         let endpoint = self.lanes.get(&end.id).map_or(self.endpoint, |lane| lane.endpoint);
         let routes = (0..self.net.links()).map(|link| (link, route(link.into())));
         let lane = EarlierLane::new(endpoint, NQN.into(), &qpair.end.links, routes);
+        let lane = lane.sealed(qpair.end.proofs());
         self.fences.entry(hostid).or_default().add(lane);
     }
 
@@ -484,7 +507,7 @@ fn route(link: usize) -> Route {
 fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u16).into();
     let mut header = FrameHeader { version: VERSION, body: length, ..header };
-    seal(&mut header);
+    set_hcrc(&mut header);
     [header.as_bytes(), body].concat()
 }
 

@@ -1,13 +1,16 @@
 //! The target's end of a lane, with its damq.
 
+use super::cipher::{SimSeal, sealed};
 use super::host::DATA_BYTES_MAX;
 use super::plan::Sending;
 use super::setup::Ether;
 use crate::network::{Arrival, ConnId, End, Lost};
 use crate::transport::{Event, Hold, TargetEnd, Transport};
 use roadtrain_proto::ether::frame_writer::MemoryWriter;
+use roadtrain_proto::ether::seal::Limits;
 use roadtrain_proto::ether::target::{Asked, Config, Qpair, RxEvent};
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::target::execution::{Data, Payload};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
@@ -24,9 +27,12 @@ pub struct TargetLink {
     /// Its host has joined, and nobody has been told.
     is_new: bool,
     frames_per_send: usize,
+    seal: Option<SimSeal>,
     damq: Vec<u8>,
-    /// Commands with all their data, and where in the damq that is.
-    commands: VecDeque<(u16, Sqe, Range<usize>)>,
+    /// Commands with all their data, and where in the damq that is; `None` where the lane begins to be sealed.
+    commands: VecDeque<Option<(u16, Sqe, Range<usize>)>>,
+    /// Frames that were dropped before they were looked at.
+    refused: u64,
     /// Data of commands in execution, which stays where it is.
     lent: BTreeMap<u16, (Range<usize>, Vec<u8>)>,
 }
@@ -49,6 +55,8 @@ impl TargetLink {
             qpair: Qpair::new(config, links),
             is_new: true,
             frames_per_send,
+            seal: None,
+            refused: 0,
             damq: vec![0xdd; plan.pages as usize * PAGE_BYTES],
             commands: VecDeque::new(),
             lent: BTreeMap::new(),
@@ -72,7 +80,17 @@ impl TargetEnd for TargetLink {
             self.qpair.end.links.acknowledge(now, header.link);
             return Ok(());
         }
-        let TargetLink { qpair, damq, commands, .. } = self;
+        let TargetLink { qpair, damq, commands, seal, refused, .. } = self;
+        let mut opened = vec![0; body.len()];
+        let frame = (&header, kind, body);
+        let Some(frame) = qpair.open(now, seal.as_mut(), frame, &mut opened) else {
+            *refused += 1;
+            return Ok(());
+        };
+        if frame.is_first {
+            commands.push_back(None);
+        }
+        let body = frame.body;
         qpair.receive(now, &header, kind, body, &mut |event| match event {
             RxEvent::Data { place, start, length, .. } => {
                 let length = length as usize;
@@ -80,7 +98,7 @@ impl TargetEnd for TargetLink {
             }
             RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
                 let place = place as usize..place as usize + data_bytes as usize;
-                commands.push_back((slot, sqe, place));
+                commands.push_back(Some((slot, sqe, place)));
             }
             RxEvent::Released { slot } => {
                 hold.execution.release(slot, |buffer| hold.pool.give(buffer));
@@ -93,7 +111,8 @@ impl TargetEnd for TargetLink {
         if std::mem::take(&mut self.is_new) {
             return Ok(Some(Event::Initialized));
         }
-        let Some((slot, sqe, place)) = self.commands.pop_front() else { return Ok(None) };
+        let Some(next) = self.commands.pop_front() else { return Ok(None) };
+        let Some((slot, sqe, place)) = next else { return Ok(Some(Event::Sealed)) };
         let data = self.damq[place.clone()].to_vec();
         let payload = match data.len() {
             0 => Payload::Asked,
@@ -103,7 +122,17 @@ impl TargetEnd for TargetLink {
         Ok(Some(Event::Command(slot, sqe, payload)))
     }
 
-    fn end_turn(&mut self, now: Instant, _: ConnId, network: &mut Ether, hold: &mut Hold<'_>) {
+    fn seal(&mut self, secret: &FrameSecret) {
+        let links = &self.qpair.end.links;
+        let keys = secret.keys(links.peer_token(), links.token());
+        let seal = SimSeal::target(&keys, Limits::TARGET).expect("it never fails");
+        self.qpair.end.prove_leave(seal.proofs());
+        self.seal = Some(seal);
+    }
+
+    fn end_turn(&mut self, now: Instant, id: ConnId, network: &mut Ether, hold: &mut Hold<'_>) {
+        network.refused += std::mem::take(&mut self.refused);
+        network.set_proof(id, self.qpair.end.proofs());
         let qpair = &mut self.qpair;
         qpair.end.expire(now);
         qpair.batcher().drained(now);
@@ -117,7 +146,7 @@ impl TargetEnd for TargetLink {
             if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            network.net.send_frames(now, End::Target, writer.frames);
+            network.net.send_frames(now, End::Target, sealed(self.seal.as_mut(), writer.frames));
         }
         assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }

@@ -4,9 +4,12 @@ use crate::load::{Load, Request};
 use crate::network::Lost;
 use crate::plan::Plan;
 use crate::transport::HostEnd;
+use roadtrain_proto::host::express::Express;
+use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Outcome, Queue, Requests};
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::fabrics;
 
 /// A lane.
 pub(super) struct Lane<L> {
@@ -15,6 +18,10 @@ pub(super) struct Lane<L> {
     /// Its requests.
     pub(super) requests: Requests<Request>,
     slots: u16,
+    /// Whether it has a second connection, and what takes that.
+    pub(super) express: Express,
+    /// The slot of the Disconnect that ends it.
+    parting: Option<u16>,
     /// The next request comes then.
     pub(super) next_at: Instant,
 }
@@ -26,6 +33,8 @@ impl<L: HostEnd> Lane<L> {
             link: None,
             requests: Requests::new(plan.queue_entries, plan.io_timeout),
             slots: plan.queue_entries,
+            express: Express::new(plan.express_rules()),
+            parting: None,
             next_at: Instant(0),
         }
     }
@@ -34,13 +43,29 @@ impl<L: HostEnd> Lane<L> {
     pub(super) fn deadline(&mut self) -> Option<Instant> {
         let link = self.link.as_mut()?;
         let requests = self.requests.deadline(link.in_flight());
-        requests.into_iter().chain(link.deadline()).min()
+        requests.into_iter().chain(link.deadline()).chain(self.express.deadline()).min()
     }
 
-    /// Whether it takes a request, of `depth` at most.
-    pub(super) fn has_room(&self, depth: usize) -> bool {
-        let link = self.link.as_ref();
-        self.requests.room(link) > 0 && (self.requests.outstanding(link) as usize) < depth
+    /// Requests that have not ended.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.requests.outstanding(self.link.as_ref())
+    }
+
+    /// Whether it takes a request.
+    pub(super) fn has_room(&self) -> bool {
+        self.requests.room(self.link.as_ref()) > 0
+    }
+
+    /// Ends the queue in order: it carries nothing.
+    pub(super) fn disconnect(&mut self, now: Instant) {
+        let link = self.link.as_mut();
+        self.parting =
+            link.and_then(|link| link.run(now, &fabrics::disconnect(), Data::None, Vec::new()));
+    }
+
+    /// Whether the target has answered that.
+    pub(super) fn has_parted(&self) -> bool {
+        self.parting.is_none()
     }
 
     /// Requests without a slot.
@@ -69,6 +94,9 @@ impl<L: HostEnd> Lane<L> {
         let mut completed = Vec::new();
         let alive = link.receive(now, network, &mut completed);
         for command in completed {
+            if self.parting.take_if(|slot| *slot == command.slot).is_some() {
+                continue;
+            }
             let request = self.requests.get_mut(command.slot);
             let request = request.ok_or("a slot without request has completed")?;
             request.buffer = command.data;

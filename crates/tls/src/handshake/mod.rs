@@ -10,10 +10,10 @@ use crate::seal::Sealer;
 use crate::{Error, suite};
 use library::Pipes;
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
-use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture};
+use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture, VerifyHostNameCallback};
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
-use s2n_tls::enums::{Blinding, Mode, SerializationVersion};
+use s2n_tls::enums::{Blinding, ClientAuthType, Mode, SerializationVersion};
 use s2n_tls::error::Error as LibraryError;
 use s2n_tls::security::DEFAULT_TLS13;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub struct Keys {
     pub sealer: Sealer,
     /// For what we receive.
     pub opener: Opener,
-    /// Of the key that both have.
+    /// Of the key that both have; empty where certificates say who somebody is.
     pub identity: String,
     /// Its suite.
     pub suite: Suite,
@@ -49,9 +49,31 @@ pub struct Keys {
 /// Which key an identity has.
 type LookUp = dyn Fn(&str) -> Option<TlsPsk> + Send + Sync;
 
-/// What a target's handshakes have in common.
+/// How a server proves who it is without a key that clients have, and whether clients prove who they are. All are
+/// in PEM.
+#[derive(Clone, Copy)]
+pub struct Certificates<'a> {
+    /// The server's certificate, and those between it and what clients trust.
+    pub chain: &'a [u8],
+    /// Its private key.
+    pub key: &'a [u8],
+    /// Those that sign the certificates that clients need; `None`: clients need none.
+    pub clients: Option<&'a [u8]>,
+}
+
+/// What a server's handshakes have in common.
 pub struct Acceptor {
     config: Config,
+    has_certificate: bool,
+}
+
+/// Whom a client's certificate names is not asked: who signed it decides.
+struct AnyName;
+
+impl VerifyHostNameCallback for AnyName {
+    fn verify_host_name(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// What a host has offered. The callback that chooses its key writes it.
@@ -125,7 +147,22 @@ impl Acceptor {
     ) -> Result<Self, Error> {
         let mut builder = config().map_err(library)?;
         builder.set_client_hello_callback(Chooser(Box::new(look_up))).map_err(library)?;
-        Ok(Acceptor { config: builder.build().map_err(library)? })
+        Ok(Acceptor { config: builder.build().map_err(library)?, has_certificate: false })
+    }
+
+    /// Takes clients that trust `certificates`, and that have one themselves if that is asked for.
+    ///
+    /// # Errors
+    /// They are no certificates, or the key is not theirs.
+    pub fn with_certificates(certificates: Certificates<'_>) -> Result<Self, Error> {
+        let mut builder = config().map_err(library)?;
+        builder.load_pem(certificates.chain, certificates.key).map_err(library)?;
+        if let Some(clients) = certificates.clients {
+            builder.trust_pem(clients).map_err(library)?;
+            builder.set_client_auth_type(ClientAuthType::Required).map_err(library)?;
+            builder.set_verify_host_callback(AnyName).map_err(library)?;
+        }
+        Ok(Acceptor { config: builder.build().map_err(library)?, has_certificate: true })
     }
 
     /// A host has connected.
@@ -134,6 +171,9 @@ impl Acceptor {
     /// The library's.
     pub fn accept(&self) -> Result<Handshake, Error> {
         let mut library = connection(Mode::Server, &self.config)?;
+        if self.has_certificate {
+            return Ok(Handshake::new(library, Side::Certified));
+        }
         // The library asks for a waker as soon as there is a callback; ours never waits.
         library.set_waker(Some(std::task::Waker::noop())).map_err(self::library)?;
         let offer = Offer::default();
@@ -162,6 +202,8 @@ fn connection(mode: Mode, config: &Config) -> Result<Connection, Error> {
 enum Side {
     Host(TlsPsk),
     Target(Offer),
+    /// A server with a certificate.
+    Certified,
 }
 
 /// A handshake under way.
@@ -207,7 +249,7 @@ impl Handshake {
     /// # Errors
     /// The handshake has failed. A target sends what is [`Handshake::outgoing`] before it closes the connection.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(), Error> {
-        let is_target = matches!(self.side, Side::Target(_));
+        let is_target = !matches!(self.side, Side::Host(_));
         if let Some(&kind) = octets.first().filter(|_| is_target && self.received == 0)
             && kind != CONTENT_TYPE_HANDSHAKE
         {
@@ -234,7 +276,7 @@ impl Handshake {
             }
             Poll::Ready(Err(error)) => {
                 let error = self.explain(&error);
-                if matches!(self.side, Side::Target(_)) && !self.has_sent {
+                if !matches!(self.side, Side::Host(_)) && !self.has_sent {
                     self.pipes.outgoing().clear();
                     self.pipes.outgoing().extend(FATAL_DECRYPT_ERROR);
                 }
@@ -252,7 +294,7 @@ impl Handshake {
         let Side::Target(offer) = &self.side else { return other() };
         match offer.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             Some(Choice { identity, .. }) if identity.is_empty() => {
-                Error::Handshake("the host offers no pre-shared key".to_owned())
+                Error::Handshake("the peer offers no pre-shared key".to_owned())
             }
             Some(Choice { psk: None, identity }) => Error::UnknownIdentity(shown(identity)),
             Some(Choice { identity, .. }) if !self.has_sent => Error::WrongKey(shown(identity)),
@@ -279,25 +321,30 @@ impl Handshake {
     /// The two have not agreed on the key and on its suite.
     pub fn keys(mut self, blocks_max: u64) -> Result<Keys, Error> {
         let identity = self.pipes.identity().map_err(library)?;
-        let (psk, is_host) = match &self.side {
-            Side::Host(psk) => (Some(psk.clone()), true),
+        let is_host = matches!(self.side, Side::Host(_));
+        let psk = match &self.side {
+            Side::Host(psk) => Some(psk.clone()),
             Side::Target(offer) => {
                 let choice = offer.lock().unwrap_or_else(PoisonError::into_inner).take();
-                (choice.and_then(|choice| choice.psk), false)
+                choice.and_then(|choice| choice.psk)
             }
+            Side::Certified => None,
         };
-        let psk = psk.filter(|psk| psk.identity.as_bytes() == identity);
-        let psk = psk.ok_or_else(|| Error::Handshake("it is not secured by our key".into()))?;
+        let known = psk.as_ref().map_or(&[][..], |psk| psk.identity.as_bytes());
+        let has_key = psk.is_some() != matches!(self.side, Side::Certified);
+        if !has_key || known != identity {
+            return Err(Error::Handshake("it is not secured by our key".into()));
+        }
         let serialized = self.pipes.serialize().map_err(library)?;
         let (suite, [host, target]) = secrets(&serialized)?;
-        if suite != psk.suite {
+        if psk.as_ref().is_some_and(|psk| psk.suite != suite) {
             return Err(Error::Handshake("the key is not for this cipher suite".into()));
         }
         let (ours, theirs) = if is_host { (host, target) } else { (target, host) };
         Ok(Keys {
             sealer: Sealer::new(ours, blocks_max)?,
             opener: Opener::new(theirs, blocks_max, is_host)?,
-            identity: psk.identity,
+            identity: psk.map(|psk| psk.identity).unwrap_or_default(),
             suite,
             rest: self.pipes.take_rest(),
             blocks_max,

@@ -84,6 +84,8 @@ pub mod flags {
     pub const ASK: u16 = 1 << 1;
     /// SEQ is valid.
     pub const SEQ: u16 = 1 << 2;
+    /// The body is sealed, and NUMBER is valid.
+    pub const SEALED: u16 = 1 << 3;
 }
 
 /// The header of every frame, behind the EtherType.
@@ -125,7 +127,9 @@ pub struct FrameHeader {
     pub credits: U16,
     pub sack: U64,
     pub bcrc: U32,
-    pub reserved_2: [u8; 12],
+    pub reserved_2: U32,
+    /// NUMBER of the sealed frame among all of the lane in this direction.
+    pub number: U64,
 }
 
 /// Why octets are no frame.
@@ -141,7 +145,7 @@ pub enum FrameError {
 }
 
 /// Sets HCRC. BODY, BCRC and its flag are set by the caller.
-pub fn seal(header: &mut FrameHeader) {
+pub fn set_hcrc(header: &mut FrameHeader) {
     header.hcrc = U32::ZERO;
     header.hcrc = U32::new(crc32_iscsi(header.as_bytes()));
 }

@@ -13,7 +13,7 @@ pub mod setup;
 
 pub use frame::{
     ETHERTYPE, EthernetHeader, FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameType, GROUP,
-    MacAddress, VERSION, flags, parse, seal,
+    MacAddress, VERSION, flags, parse, set_hcrc,
 };
 pub use record::{
     COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_IN, DATA_RECORD_BYTES,
@@ -24,5 +24,7 @@ pub use record::{
 pub const PAGE_BYTES: usize = 4096;
 /// Most records of a frame.
 pub const RECORDS_MAX: usize = 64;
+/// Octets behind a sealed body.
+pub const TAG_BYTES: usize = 16;
 /// Most pieces of a request's data.
 pub const PIECES_MAX: usize = 1024;

@@ -7,7 +7,7 @@ use roadtrain_wire::ether::setup::{
 use roadtrain_wire::ether::{
     Command, Completion, DATA_RECORD_BYTES, Data, ETHERTYPE, EthernetHeader, FrameHeader,
     FrameType, GROUP, MacAddress, Record, RecordHead, RecordKind, Records, VERSION, flags, padded,
-    parse, seal,
+    parse, set_hcrc,
 };
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
@@ -53,7 +53,7 @@ fn to_host(kind: FrameType) -> FrameHeader {
 /// The frame is built to `expected` and nothing else, and parsed to what it was built from.
 fn assert_frame(mut header: FrameHeader, body: &[u8], expected: &[&str]) {
     header.body = (body.len() as u16).into();
-    seal(&mut header);
+    set_hcrc(&mut header);
     let built = [header.as_bytes(), body].concat();
     let expected = octets(expected);
     assert_eq!(format!("{built:02x?}"), format!("{expected:02x?}"));

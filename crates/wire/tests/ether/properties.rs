@@ -5,7 +5,7 @@ use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, with_nqn};
 use roadtrain_wire::ether::{
     COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, Command, Completion, DATA_RECORD_BYTES, Data,
     FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameType, GENERATION_MASK, RECORDS_MAX, Record,
-    RecordHead, RecordKind, Records, VERSION, flags, padded, parse, seal,
+    RecordHead, RecordKind, Records, VERSION, flags, padded, parse, set_hcrc,
 };
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
@@ -27,7 +27,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
         if header.flags.get() & flags::CRC != 0 {
             header.bcrc = crc32c(&body).into();
         }
-        seal(&mut header);
+        set_hcrc(&mut header);
         [header.as_bytes(), &body].concat()
     })
 }
@@ -138,7 +138,7 @@ proptest! {
         prop_assume!(!body.is_empty());
         header.flags = (header.flags.get() | flags::CRC).into();
         header.bcrc = crc32c(body).into();
-        seal(&mut header);
+        set_hcrc(&mut header);
         let mut damaged = [header.as_bytes(), body].concat();
         prop_assert!(parse(&damaged).is_ok());
         let bit = at.index(body.len() * 8);
@@ -151,7 +151,7 @@ proptest! {
         let (mut header, _, body) = parse(&frame).expect("a frame");
         for kind in [0, kind] {
             header.kind = kind;
-            seal(&mut header);
+            set_hcrc(&mut header);
             let octets = [header.as_bytes(), body].concat();
             prop_assert_eq!(parse(&octets).err(), Some(FrameError::Type));
         }

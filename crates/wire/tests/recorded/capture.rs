@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Port of the target in every recording.
-const TARGET_PORT: u16 = 14420;
+/// Last digits of the target's port in every recording.
+const TARGET_PORT: u16 = 4420;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
@@ -43,16 +43,24 @@ pub(crate) fn names() -> Vec<String> {
 
 /// The PDUs of a recording, in the order in which their last octets arrived.
 pub(crate) fn pdus(name: &str) -> Vec<Recorded> {
+    pdus_of(name, usize::MAX)
+}
+
+/// Those of so many connections, the first ones: what follows may be TLS.
+pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
     let pcap = fs::read(folder().join(format!("{name}.pcap"))).expect("a readable recording");
     let mut connections: Vec<Connection> = Vec::new();
     let mut found = Vec::new();
     for segment in segments(&pcap) {
-        let from_host = segment.destination == TARGET_PORT;
+        let from_host = segment.destination % 10_000 == TARGET_PORT;
         let peer = if from_host { segment.source } else { segment.destination };
         if segment.flags & (SYN | ACK) == SYN {
             connections.push(Connection { peer, streams: Default::default() });
         }
         let index = connections.iter().rposition(|c| c.peer == peer).expect("a SYN came first");
+        if index >= count {
+            continue;
+        }
         let stream = &mut connections[index].streams[usize::from(from_host)];
         stream.add(&segment);
         while let Some(octets) = stream.next_pdu() {

@@ -53,6 +53,7 @@ use absent::AbsentPort;
 use frame::{FRAME_MAX, Shape, TAG_ETHERTYPE};
 use medium::{MediumPort, Opened};
 use packet::PacketPort;
+use roadtrain_proto::ether::seal::{Cipher, Seal};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress};
 use rustix::net::AddressFamily;
 use std::io;
@@ -341,6 +342,16 @@ impl Port {
     /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
     pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
         frames!(&mut self.way, frames => frames.end(destination, header));
+    }
+
+    /// The same, and seals the body. A frame that may not be sealed any more does not leave.
+    pub fn end_sealed<C: Cipher>(
+        &mut self,
+        destination: MacAddress,
+        header: FrameHeader,
+        seal: &mut Seal<C>,
+    ) {
+        frames!(&mut self.way, frames => frames.end_sealed(destination, header, seal));
     }
 
     /// Sends what was built.

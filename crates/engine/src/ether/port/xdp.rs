@@ -13,7 +13,8 @@ use super::{Interface, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
 use program::{Attached, Wanted};
 use ring::Ring;
-use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, seal};
+use roadtrain_proto::ether::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use rustix::net::AddressFamily;
 use std::ffi::c_int;
@@ -407,10 +408,39 @@ impl XdpPort {
         if header.flags.get() & flags::CRC != 0 {
             header.bcrc.set(crate::digest::crc32c(&frame[head..octets]));
         }
-        seal(&mut header);
+        set_hcrc(&mut header);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
         self.outgoing.built.push(Built { slot, octets });
+    }
+
+    /// The same, and seals the body where it is.
+    pub(super) fn end_sealed<C: Cipher>(
+        &mut self,
+        destination: MacAddress,
+        mut header: FrameHeader,
+        seal: &mut Seal<C>,
+    ) {
+        let (shape, octets) = (self.shape, self.outgoing.octets);
+        let head = shape.header_bytes() + FRAME_HEADER_BYTES;
+        self.octets(TAG_BYTES); // room for it
+        let Some(slot) = self.outgoing.slot.take() else {
+            self.outgoing.refused += 1;
+            return;
+        };
+        let frame = self.queues[0].umem.slot(slot);
+        header.body.set((octets - head) as u16);
+        seal.begin(&mut header);
+        seal.update_in_place(&mut frame[head..octets]);
+        let Some(tag) = seal.finish() else {
+            self.outgoing.free.push(slot);
+            self.outgoing.refused += 1;
+            return;
+        };
+        frame[octets..octets + TAG_BYTES].copy_from_slice(&tag);
+        let behind = shape.write_header(frame, destination);
+        frame[behind..head].copy_from_slice(header.as_bytes());
+        self.outgoing.built.push(Built { slot, octets: octets + TAG_BYTES });
     }
 
     pub(super) fn flush(&mut self) -> io::Result<Sent> {

@@ -13,8 +13,10 @@ use crate::host::link::{Link, LinkError};
 use crate::platform::Route;
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::ether::host::RxEvent;
+use roadtrain_proto::ether::seal::Limits;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_wire::ether::FrameType;
 use roadtrain_wire::sqe::Sqe;
 use std::os::fd::RawFd;
@@ -48,6 +50,7 @@ pub(in crate::host) struct EtherWire {
     way: Way,
     interfaces: Vec<String>,
     is_admin: bool,
+    seal_limits: Limits,
 }
 
 /// Data of the command that is waited for.
@@ -106,7 +109,8 @@ impl EtherWire {
         };
         let made = join(&mut ports, &way.paths, &joining)?;
         let interfaces = address.interfaces.clone();
-        Ok(EtherWire { ports, lane: Some(made), way, interfaces, is_admin: lane.is_none() })
+        let (is_admin, seal_limits) = (lane.is_none(), address.seal_limits);
+        Ok(EtherWire { ports, lane: Some(made), way, interfaces, is_admin, seal_limits })
     }
 
     fn send(&mut self, slot: Option<u16>, data: &[u8]) -> Result<(), LinkError> {
@@ -135,9 +139,9 @@ impl EtherWire {
             if heard.header.token.get() != lane.token() {
                 return;
             }
-            lane.deliver(now, heard, &mut |event| match event {
+            lane.deliver(now, heard, &mut |body, event| match event {
                 RxEvent::Data { slot: number, offset, start, length } if Some(number) == slot => {
-                    let data = &heard.body[start..start + length as usize];
+                    let data = &body[start..start + length as usize];
                     input[offset as usize..][..data.len()].copy_from_slice(data);
                 }
                 RxEvent::Data { .. } => {}
@@ -188,6 +192,11 @@ impl Wire for EtherWire {
 
     fn data_bytes_max(&self) -> u32 {
         self.lane.as_ref().map_or(0, |lane| lane.qpair.data_bytes_max() & !4095)
+    }
+
+    fn seal(&mut self, secret: &FrameSecret) -> Result<(), LinkError> {
+        let lane = self.lane.as_mut().ok_or(LinkError::Closed)?;
+        lane.seal(secret, self.seal_limits)
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {

@@ -7,15 +7,18 @@ mod secure;
 mod tcp;
 
 use super::address::Address;
-use super::config::{HostConfig, HostTls};
+use super::config::HostConfig;
 use super::ether::{Found, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
 use super::stopping::{poll, poll_calmly};
+use crate::clock;
 use crate::platform::Route;
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::qpair::{Config, Data};
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::security::{FrameSecret, TlsPsk};
+use roadtrain_proto::time::TimeLimit;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::Sqe;
 use std::io;
@@ -96,6 +99,11 @@ pub(super) trait Wire: Send {
     /// A path to that target was found.
     fn offer(&mut self, _found: &Found) {}
 
+    /// From now on its frames are sealed, and others are dropped.
+    fn seal(&mut self, _secret: &FrameSecret) -> Result<(), LinkError> {
+        Err(LinkError::Closed) // there are none
+    }
+
     /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence`
     /// will see to it.
     fn reset(self: Box<Self>, _fence: &mut Fence) {} // a socket does it when it is closed
@@ -105,21 +113,23 @@ pub(super) trait Wire: Send {
 }
 
 impl BlockingQpair {
-    /// Connects the admin queue; no call waits longer than [`HostConfig::timeout`]. Before, the
-    /// `fence` ends earlier lanes.
+    /// Connects the admin queue, with the PSK that was made for it, if there is one; no call waits longer than
+    /// [`HostConfig::timeout`]. Before, the `fence` ends earlier lanes.
     ///
     /// # Errors
     /// No connection, or a peer that does not speak the protocol.
     pub(crate) fn connect_admin(
         config: &HostConfig,
         entries: u16,
+        psk: Option<&TlsPsk>,
         fence: &mut Fence,
     ) -> Result<Self, LinkError> {
+        let psk = config.psk(psk);
         let wire: Box<dyn Wire> = match &config.address {
             Address::Tcp(address) => {
-                Box::new(tcp(*address, config, entries, (config.timeout, None))?)
+                Box::new(tcp(*address, config, entries, (config.timeout, None), psk)?)
             }
-            Address::Name(name) => Box::new(tcp_by_name(name, config, entries)?),
+            Address::Name(name) => Box::new(tcp_by_name(name, config, entries, psk)?),
             #[cfg(feature = "ether")]
             Address::Ether(address) => address.connect(config, entries, fence)?,
             #[cfg(not(feature = "ether"))]
@@ -221,14 +231,19 @@ impl BlockingQpair {
 }
 
 /// The first address of a name that somebody answers at. All of them together get the time of one.
-fn tcp_by_name(name: &TargetName, config: &HostConfig, entries: u16) -> Result<TcpWire, LinkError> {
+fn tcp_by_name(
+    name: &TargetName,
+    config: &HostConfig,
+    entries: u16,
+    psk: Option<(TlsPsk, u64)>,
+) -> Result<TcpWire, LinkError> {
     let addresses = name.addresses(config.timeout)?;
     let deadline = Instant::now() + config.timeout;
     let mut failures = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now()).max(CONNECT_TIME_MIN);
         let timeout = left / (addresses.len() - at) as u32;
-        match tcp(address, config, entries, (timeout, None)) {
+        match tcp(address, config, entries, (timeout, None), psk.clone()) {
             Ok(wire) => {
                 name.connected(address);
                 return Ok(wire);
@@ -245,6 +260,7 @@ fn tcp(
     config: &HostConfig,
     entries: u16,
     (timeout, core): (Duration, Option<usize>),
+    psk: Option<(TlsPsk, u64)>,
 ) -> Result<TcpWire, LinkError> {
     let qpair = Config {
         digests: config.digests,
@@ -252,12 +268,18 @@ fn tcp(
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let names = (&config.host_nqn, &config.subsystem_nqn);
-    let psk = |tls: &HostTls| (tls.key.tls_psk(names.0, names.1), tls.blocks_max);
-    let psk = config.tls.as_ref().map(psk);
     let wire = TcpWire::connect(address, qpair, (timeout, core), psk)?;
     wire.watch_peer(config.io_timeout)?;
     Ok(wire)
+}
+
+/// Waits for the target, by `wait`, which takes of the limit what it lasts; what we do meanwhile takes nothing.
+fn waiting<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> T) -> T {
+    let now = clock::now();
+    limit.begin(now);
+    let waited = wait(limit.left(now));
+    limit.end(clock::now());
+    waited
 }
 
 /// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`stopping`).

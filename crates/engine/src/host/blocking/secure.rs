@@ -1,35 +1,42 @@
 //! The handshake of TLS, by blocking calls.
 
 use super::tcp::wait_writable;
-use super::wait_readable;
+use super::{wait_readable, waiting};
+use crate::clock;
 use crate::host::link::LinkError;
+use crate::host::stopping;
 use crate::stream::Stream;
 use roadtrain_proto::security::TlsPsk;
+use roadtrain_proto::time::TimeLimit;
 use roadtrain_tls::Handshake;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tracing::debug;
 
 /// Octets of a handshake that are received at once.
 const RECEIVED_BYTES: usize = 4096;
 
-/// Secures a connection to a target that knows the PSK, for so many blocks of AES.
+/// Secures a connection to a target that knows the PSK, for so many blocks of AES. What we compute takes nothing of the
+/// limit.
 pub(super) fn secure(
     socket: OwnedFd,
     (psk, blocks_max): (TlsPsk, u64),
-    deadline: Instant,
+    limit: &mut TimeLimit,
 ) -> Result<Stream, LinkError> {
     let mut socket = TcpStream::from(socket);
     let mut handshake = Handshake::connect(psk).map_err(LinkError::Tls)?;
     let mut octets = [0; RECEIVED_BYTES];
     loop {
-        send(&mut socket, &std::mem::take(handshake.outgoing()), deadline)?;
+        send(&mut socket, &std::mem::take(handshake.outgoing()), limit)?;
         if handshake.is_done() {
             let keys = handshake.keys(blocks_max).map_err(LinkError::Tls)?;
-            return Ok(Stream::secured(socket.into(), keys)?);
+            let stream = Stream::secured(socket.into(), keys)?;
+            debug!(records = stream.records(), "secured by TLS");
+            return Ok(stream);
         }
-        if !wait_readable(&[socket.as_raw_fd()], left(deadline)?)? {
+        if !wait(limit, |left| wait_readable(&[socket.as_raw_fd()], left))? {
             continue;
         }
         let wanted = handshake.wanted().min(RECEIVED_BYTES);
@@ -45,17 +52,17 @@ pub(super) fn secure(
     }
 }
 
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    match left.is_zero() {
+/// Waits for the target as long as the limit lets, and as this thread may.
+fn wait<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> io::Result<T>) -> io::Result<T> {
+    match stopping::limit(limit.left(clock::now())).is_zero() {
         true => Err(io::Error::new(ErrorKind::TimedOut, "no end of the TLS handshake in time")),
-        false => Ok(left),
+        false => waiting(limit, wait),
     }
 }
 
-fn send(socket: &mut TcpStream, octets: &[u8], deadline: Instant) -> io::Result<()> {
+fn send(socket: &mut TcpStream, octets: &[u8], limit: &mut TimeLimit) -> io::Result<()> {
     if !octets.is_empty() {
-        wait_writable(socket.as_raw_fd(), left(deadline)?)?;
+        wait(limit, |left| wait_writable(socket.as_raw_fd(), left))?;
         socket.write_all(octets)?; // no longer than the buffer of a new socket
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::near::connect_near;
 use super::secure::secure;
-use super::{Completed, Wire, tcp, wait_readable};
+use super::{Completed, Wire, tcp, wait_readable, waiting};
 use crate::connection::Connection;
 use crate::gather::{Gather, GatherWriter, Sent};
 use crate::host::config::HostConfig;
@@ -15,6 +15,7 @@ use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::security::TlsPsk;
+use roadtrain_proto::time::TimeLimit;
 use roadtrain_wire::sqe::Sqe;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
@@ -28,6 +29,8 @@ const RX_BYTES: usize = 64 << 10;
 pub(in crate::host) struct TcpWire {
     stream: Stream,
     address: SocketAddr,
+    /// What it is secured with, and for how many blocks: so are connections beside it.
+    psk: Option<(TlsPsk, u64)>,
     qpair: Qpair,
     gather: Gather,
     rx: Vec<u8>,
@@ -35,20 +38,19 @@ pub(in crate::host) struct TcpWire {
 }
 
 impl TcpWire {
-    /// Connects the socket and initialises the NVMe/TCP connection, within `timeout`. Its packets are processed on
-    /// `core` if that can be had.
+    /// Connects the socket and initialises the NVMe/TCP connection; the target is waited for as long as `timeout`. Its
+    /// packets are processed on `core` if that can be had.
     pub(super) fn connect(
         address: SocketAddr,
         config: Config,
         (timeout, core): (Duration, Option<usize>),
         psk: Option<(TlsPsk, u64)>,
     ) -> Result<Self, LinkError> {
-        let deadline = Instant::now() + timeout;
+        let mut limit = TimeLimit::new(timeout);
         // Until the target has accepted it: it, too, asks where its packets come in.
         let _here = core.and_then(numa::stay_on);
         let socket = connect_near(core, || {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let socket = connected(address, left)?;
+            let socket = waiting(&mut limit, |left| connected(address, left))?;
             let packets_core = packets_core(&socket);
             Ok((socket, packets_core))
         })?;
@@ -56,19 +58,21 @@ impl TcpWire {
         // repeats it, and newer writes with it. Who ends in order says so.
         socket.set_linger(Some(Duration::ZERO))?;
         let is_plain = psk.is_none();
-        let stream = match psk {
+        let stream = match psk.clone() {
             None => Stream::Plain(socket.into()),
-            Some(psk) => secure(socket.into(), psk, deadline)?,
+            Some(psk) => secure(socket.into(), psk, &mut limit)?,
         };
         let mut wire = TcpWire {
             stream,
             address,
+            psk,
             qpair: Qpair::new(clock::now(), config),
             gather: Gather::default(),
             rx: vec![0; RX_BYTES],
             filled: 0,
         };
         wire.flush(None, &[], timeout)?;
+        let deadline = Instant::now() + limit.left(clock::now());
         while !wire.qpair.is_ready() {
             match wire.receive(deadline, None, &mut [], &mut Vec::new()) {
                 Ok(true) => {}
@@ -99,7 +103,7 @@ impl Wire for TcpWire {
         number: u16,
     ) -> Result<Box<dyn Wire>, LinkError> {
         let near = (config.timeout, config.core_of(number.into()));
-        Ok(Box::new(tcp(self.address, config, entries, near)?))
+        Ok(Box::new(tcp(self.address, config, entries, near, self.psk.clone())?))
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {

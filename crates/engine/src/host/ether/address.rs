@@ -2,6 +2,8 @@
 
 use crate::ether::port::PortConfig;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::ether::seal::Limits;
+use roadtrain_proto::security::SealUse;
 use std::fmt;
 
 /// Targets that can be reached straight on Ethernet.
@@ -13,13 +15,29 @@ pub struct EtherAddress {
     pub port: PortConfig,
     /// What a frame may carry at once.
     pub packing: Packing,
+    /// Whether frames are sealed.
+    pub seals: SealUse,
+    /// For how much the keys of a lane are used; then all lanes are made anew.
+    pub seal_limits: Limits,
 }
 
 impl EtherAddress {
     /// Those at `interfaces`, in the usual way.
     #[must_use]
     pub fn new(interfaces: Vec<String>) -> Self {
-        EtherAddress { interfaces, port: PortConfig::default(), packing: Packing::default() }
+        EtherAddress {
+            interfaces,
+            port: PortConfig::default(),
+            packing: Packing::default(),
+            seals: SealUse::Allowed,
+            seal_limits: Limits::HOST,
+        }
+    }
+}
+
+impl EtherAddress {
+    pub(in crate::host) fn seals(&self) -> SealUse {
+        self.seals
     }
 }
 

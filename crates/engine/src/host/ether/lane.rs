@@ -5,17 +5,21 @@ use super::port_writer::{Built, PortWriter, Source};
 use super::ports::{Heard, Ports};
 use super::reconnect::ReconnectCheck;
 use super::route::route;
+use crate::ether::{FrameSeal, RefusalLog, opening};
 use crate::host::counters::PathReading;
 use crate::host::link::LinkError;
 use crate::platform::numa;
 use roadtrain_proto::ether::fence::{EarlierLane, Route};
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
 use roadtrain_proto::ether::liveness::{Gone, Liveness};
+use roadtrain_proto::ether::seal::Limits;
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::warn;
 
 /// How often the admin queue asks where the target can be reached, and what frames it takes there.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
@@ -47,6 +51,9 @@ pub(crate) struct EtherLane {
     liveness: Liveness,
     /// Whether its links still suit.
     pub(super) reconnect: ReconnectCheck,
+    /// What its frames are sealed with, if they are.
+    seal: Option<Box<FrameSeal>>,
+    refusals: RefusalLog,
 }
 
 /// What a lane is made of.
@@ -80,7 +87,19 @@ impl EtherLane {
             nqn,
             liveness,
             reconnect: ReconnectCheck::default(),
+            seal: None,
+            refusals: RefusalLog::default(),
         }
+    }
+
+    /// From now on its frames are sealed, and others are dropped.
+    pub(crate) fn seal(&mut self, secret: &FrameSecret, limits: Limits) -> Result<(), LinkError> {
+        let links = &self.qpair.end.links;
+        let keys = secret.keys(links.token(), links.peer_token());
+        let seal = FrameSeal::host(&keys, limits).map_err(|_| LinkError::Cipher)?;
+        self.qpair.set_sealed(seal.proofs());
+        self.seal = Some(Box::new(seal));
+        Ok(())
     }
 
     /// Time has passed, for the admin queue: whether its links still suit.
@@ -129,7 +148,7 @@ impl EtherLane {
         &mut self,
         now: Instant,
         heard: &Heard<'_>,
-        event: &mut impl FnMut(RxEvent),
+        event: &mut impl FnMut(&[u8], RxEvent),
     ) {
         let from = Route { port: heard.port, peer: heard.source };
         if heard.kind == FrameType::Joined {
@@ -138,9 +157,16 @@ impl EtherLane {
         if route(&self.routes, heard.header.link) != Some(from) {
             return;
         }
-        if self.liveness.hear(now, heard.kind, heard.body, &self.qpair.end.links) {
-            self.qpair.receive(now, heard.header, heard.kind, heard.body, event);
-        }
+        let EtherLane { qpair, liveness, seal, .. } = self;
+        let &Heard { header, kind, body, .. } = heard;
+        opening(seal.is_some(), |out| {
+            let frame = (header, kind, body);
+            let Some(frame) = qpair.end.open(now, seal.as_deref_mut(), frame, out) else { return };
+            if liveness.hear(now, kind, frame, &qpair.end.links) {
+                let body = frame.body;
+                qpair.receive(now, header, kind, body, &mut |what| event(body, what));
+            }
+        });
     }
 
     /// Whether the lane goes on.
@@ -152,6 +178,9 @@ impl EtherLane {
             (Some(reason), _) => Err(LinkError::Left(reason)),
             (None, Some(Gone::Unknown)) => Err(LinkError::Left(Reason::UnknownToken)),
             (None, Some(Gone::Silent)) => Err(LinkError::Silent),
+            (None, None) if self.seal.as_ref().is_some_and(|seal| seal.is_used_up()) => {
+                Err(LinkError::KeysUsedUp)
+            }
             (None, None) => self.reconnect.check(now),
         }
     }
@@ -171,6 +200,7 @@ impl EtherLane {
     /// Time has passed.
     pub(crate) fn keep(&mut self, now: Instant, ports: &mut Ports, is_admin: bool) {
         self.qpair.end.expire(now);
+        self.tell_refusals(now);
         let links = &self.qpair.end.links;
         if let Some((header, body)) = self.liveness.query(now, is_admin, links, &self.nqn) {
             for &(link, Route { port, peer }) in &self.routes {
@@ -193,11 +223,21 @@ impl EtherLane {
         }
     }
 
+    fn tell_refusals(&mut self, now: Instant) {
+        if self.seal.is_some()
+            && let Some(count) = self.refusals.due(now, &self.qpair.end.rejected)
+        {
+            let peer = self.routes.first().map(|(_, route)| route.peer).unwrap_or_default();
+            warn!(%peer, nqn = %self.nqn, count, "frames that the target has not sealed were dropped");
+        }
+    }
+
     /// Builds the frames that may leave now. They are sent when the ports are flushed.
     pub(crate) fn send(&mut self, now: Instant, ports: &mut Ports, source: &impl Source) -> Built {
         let mut sum = Built::default();
         while self.qpair.end.has_tx(now) {
-            let mut writer = PortWriter::new(ports, &self.routes, source);
+            let seal = self.seal.as_deref_mut();
+            let mut writer = PortWriter::new(ports, &self.routes, source, seal);
             self.qpair.poll_tx(now, &mut writer);
             let built = writer.built();
             sum.frames += built.frames;
@@ -240,7 +280,8 @@ impl EtherLane {
     /// What must be known to end it for good.
     pub(crate) fn earlier(&self) -> EarlierLane {
         let routes = self.routes.iter().copied();
-        EarlierLane::new(self.endpoint, self.nqn.clone(), &self.qpair.end.links, routes)
+        let end = &self.qpair.end;
+        EarlierLane::new(self.endpoint, self.nqn.clone(), &end.links, routes).sealed(end.proofs())
     }
 
     /// How it stands with its part of every link.
@@ -252,6 +293,7 @@ impl EtherLane {
                 node: ports.node(port),
                 peer: peer.to_string(),
                 is_suspect: stats.is_suspect,
+                is_sealed: self.seal.is_some(),
                 smoothed_rtt: stats.smoothed_rtt,
                 sent: stats.sent,
                 lost: stats.lost,
@@ -334,7 +376,7 @@ pub(super) mod tests {
     ) {
         let header = &FrameHeader { token: 0x10.into(), ..FrameHeader::default() };
         let heard = Heard { port: 0, source, header, kind, body };
-        lane.deliver(now, &heard, &mut |event| panic!("{event:?}"));
+        lane.deliver(now, &heard, &mut |_, event| panic!("{event:?}"));
     }
 
     fn leave(reason: Reason) -> Leave {

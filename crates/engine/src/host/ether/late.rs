@@ -2,14 +2,12 @@
 //! that lead elsewhere from then on, because an end of theirs has another address.
 
 use super::ports::{Heard, Ports};
-use super::route::{Linked, Path};
+use super::route::{HEADS_BYTES, Linked, Path};
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{Join, Joined};
-use roadtrain_wire::ether::{
-    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress,
-};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::Duration;
 use tracing::info;
@@ -65,7 +63,7 @@ impl LateJoins {
         addresses: &[MacAddress],
         gone: &[u8],
     ) {
-        let heads = FRAME_HEADER_BYTES + DATA_RECORD_BYTES;
+        let heads = usize::from(HEADS_BYTES);
         let fits = usize::from(frame_bytes) >= heads + usize::from(self.common.piece.get());
         if !fits || self.joins.iter().any(|late| late.route == route) {
             return;

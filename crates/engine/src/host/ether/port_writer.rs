@@ -2,6 +2,7 @@
 
 use super::ports::Ports;
 use super::route::route;
+use crate::ether::{FrameSeal, seals};
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::ether::frame_writer::FrameWriter;
 use roadtrain_wire::ether::FrameHeader;
@@ -17,6 +18,7 @@ pub(super) struct PortWriter<'a, S> {
     ports: &'a mut Ports,
     routes: &'a [(u8, Route)],
     source: &'a S,
+    seal: Option<&'a mut FrameSeal>,
     /// Of the frame that is being built.
     route: Option<Route>,
     is_whole: bool,
@@ -32,8 +34,14 @@ pub(crate) struct Built {
 }
 
 impl<'a, S> PortWriter<'a, S> {
-    pub(super) fn new(ports: &'a mut Ports, routes: &'a [(u8, Route)], source: &'a S) -> Self {
-        PortWriter { ports, routes, source, route: None, is_whole: true, sent: Built::default() }
+    pub(super) fn new(
+        ports: &'a mut Ports,
+        routes: &'a [(u8, Route)],
+        source: &'a S,
+        seal: Option<&'a mut FrameSeal>,
+    ) -> Self {
+        let sent = Built::default();
+        PortWriter { ports, routes, source, seal, route: None, is_whole: true, sent }
     }
 
     /// Frames built so far.
@@ -85,7 +93,12 @@ impl<S: Source> FrameWriter for PortWriter<'_, S> {
         }
         let destination = self.route.map_or_else(Default::default, |route| route.peer);
         let port = self.port();
-        self.ports.port(port).end(destination, header);
+        match &mut self.seal {
+            Some(seal) if seals(&header) => {
+                self.ports.port(port).end_sealed(destination, header, seal);
+            }
+            _ => self.ports.port(port).end(destination, header),
+        }
         self.sent.frames += 1;
     }
 }

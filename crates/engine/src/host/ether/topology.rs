@@ -128,7 +128,7 @@ mod tests {
         let body = [joined.as_bytes(), &addresses].concat();
         let header = &FrameHeader { token: 0x10.into(), link, ..FrameHeader::default() };
         let heard = Heard { port: 0, source, header, kind: FrameType::Joined, body: &body };
-        lane.deliver(START, &heard, &mut |event| panic!("{event:?}"));
+        lane.deliver(START, &heard, &mut |_, event| panic!("{event:?}"));
     }
 
     /// Only of whom the target says that he is the target: on a link, and by the lane's token.

@@ -62,6 +62,12 @@ pub enum LinkError {
     /// A command was neither answered nor ended by its abort.
     #[error("no answer to a command for {0:.0?}, though it was to be aborted")]
     Unanswered(Duration),
+    /// So much has been sealed that other keys are needed.
+    #[error("the keys that seal its frames are used up")]
+    KeysUsedUp,
+    /// The library that seals frames has failed.
+    #[error("frames cannot be sealed: AES-GCM")]
+    Cipher,
     /// Nothing has come for too long.
     #[error("the target is silent")]
     Silent,

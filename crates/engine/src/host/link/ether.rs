@@ -39,9 +39,9 @@ impl EtherLink {
         completions: &mut VecDeque<Completion>,
     ) {
         let stats = &mut self.stats;
-        self.lane.deliver(now, heard, &mut |event| match event {
+        self.lane.deliver(now, heard, &mut |body, event| match event {
             RxEvent::Data { slot, offset, start, length } => {
-                requests.fill(slot, offset, &heard.body[start..start + length as usize]);
+                requests.fill(slot, offset, &body[start..start + length as usize]);
             }
             RxEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.

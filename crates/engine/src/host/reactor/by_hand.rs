@@ -27,11 +27,11 @@ impl Connected {
     /// Connects as many lanes as `config` says, by calls that wait.
     pub(crate) fn new(config: &HostConfig) -> Connected {
         let mut admin = Admin::connect(config).unwrap();
-        let info = admin.information(config.lanes).unwrap();
+        let info = admin.information(config.lanes, 0).unwrap();
         let connect = |number: u32| {
             let entries = config.queue_entries;
             let mut lane =
-                BlockingQpair::connect_admin(config, entries, &mut Fence::default()).unwrap();
+                BlockingQpair::connect_admin(config, entries, None, &mut Fence::default()).unwrap();
             let (qid, sqsize) = (number as u16 + 1, entries - 1);
             // As hosts do.
             let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
@@ -73,6 +73,7 @@ impl HandHost {
             lanes,
             queue_entries: config.queue_entries,
             class: Class::Normal,
+            express: config.express,
             io_timeout: config.io_timeout,
             waiting: config.waiting,
             meter: Default::default(),

@@ -3,6 +3,7 @@
 use crate::ether::port::{Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing};
 use crate::target::ServerError;
 use roadtrain_proto::ether::Packing;
+use roadtrain_proto::security::SealUse;
 use roadtrain_system::random;
 use std::io;
 use std::mem;
@@ -24,13 +25,16 @@ pub struct EtherConfig {
     pub port: PortConfig,
     /// What a frame carries.
     pub packing: Packing,
+    /// Whether frames are sealed.
+    pub seals: SealUse,
 }
 
 impl EtherConfig {
     /// Those interfaces, everything else by default.
     #[must_use]
     pub fn new(interfaces: Vec<String>) -> Self {
-        EtherConfig { interfaces, port: PortConfig::default(), packing: Packing::default() }
+        let (port, packing) = (PortConfig::default(), Packing::default());
+        EtherConfig { interfaces, port, packing, seals: SealUse::Allowed }
     }
 
     /// Where lanes come in.
@@ -48,6 +52,7 @@ pub(in crate::target) struct EtherParts {
     /// Names the target, the same at all its interfaces.
     pub(in crate::target) endpoint: [u8; 16],
     pub(in crate::target) packing: Packing,
+    pub(in crate::target) seals: SealUse,
 }
 
 /// The ports of a target.
@@ -60,6 +65,7 @@ pub(in crate::target) struct EtherPorts {
     /// Names the target.
     endpoint: [u8; 16],
     packing: Packing,
+    seals: SealUse,
 }
 
 impl EtherPorts {
@@ -91,11 +97,13 @@ impl EtherPorts {
             listening: mem::take(&mut self.listening),
             endpoint: self.endpoint,
             packing: self.packing,
+            seals: self.seals,
         }
     }
 
     fn open_once(config: &EtherConfig, reactors: usize) -> Result<EtherPorts, ServerError> {
-        let mut ports = EtherPorts { packing: config.packing, ..EtherPorts::default() };
+        let (packing, seals) = (config.packing, config.seals);
+        let mut ports = EtherPorts { packing, seals, ..EtherPorts::default() };
         ports.lanes.resize_with(reactors, Vec::new);
         let system = |source| ServerError::System { what: "random numbers", source };
         ports.endpoint = random::octets().map_err(system)?;

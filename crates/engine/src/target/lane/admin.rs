@@ -32,6 +32,9 @@ impl TargetLane {
             execution.postpone(&mut env, slot, (admin, buffer));
             return Ok(());
         }
+        if let Some(secret) = self.session.take_frame_secret() {
+            self.transport.seal(&secret)?;
+        }
         self.session.answered();
         if answer.connected
             && let Some(connected) = self.session.queue()

@@ -6,14 +6,18 @@ use super::execution::{Execution, Payload, range};
 use super::transport::{Carry, Transport};
 use super::{LaneError, Shared, TargetLane};
 use crate::ether::port::Port;
+use crate::ether::{FrameSeal, RefusalLog, opening, seals};
 use crate::stats::LaneStats;
 use crate::target::control::Control;
 use crate::target::ether::damq::Damq;
 use crate::target::ether::ports::{self, PortState};
 use arrivals::{Command, LastPiece, Piece, octets};
+use roadtrain_proto::ether::OpenFrame;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::frame_writer::FrameWriter;
+use roadtrain_proto::ether::seal::Limits;
 use roadtrain_proto::ether::target::{Asked, Qpair, RxEvent};
+use roadtrain_proto::security::{FrameSecret, SealUse};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
@@ -23,6 +27,7 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::{info, warn};
 
 /// Longest wait for the acknowledgement of a lane's last answer.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -56,8 +61,9 @@ pub(in crate::target) struct Ether {
     commands: Vec<Command>,
     /// Commands whose responses the host may not have.
     held: u32,
-    /// When something came last.
-    pub(in crate::target) heard: Instant,
+    /// What its frames are sealed with, if they are.
+    seal: Option<Box<FrameSeal>>,
+    refusals: RefusalLog,
     /// The host has disconnected: until when its acknowledgement is waited for.
     ending: Option<Instant>,
     stats: LaneStats,
@@ -78,6 +84,7 @@ struct Filler<'a> {
     links: &'a [Option<Link>],
     execution: &'a mut Execution,
     stats: &'a mut LaneStats,
+    seal: Option<&'a mut FrameSeal>,
     /// Of the frame that is being built.
     port: usize,
     peer: MacAddress,
@@ -124,14 +131,21 @@ impl FrameWriter for Filler<'_> {
             self.stats.caravan_bytes += self.octets as u64;
             self.stats.caravan_requests += self.records;
         }
-        self.ports[self.port].end(self.peer, header);
+        let port = &mut self.ports[self.port];
+        match &mut self.seal {
+            Some(seal) if seal.is_on() && seals(&header) => {
+                port.end_sealed(self.peer, header, seal);
+            }
+            _ => port.end(self.peer, header),
+        }
     }
 }
 
 impl Ether {
     /// A lane that `join` asks for; its links are to be added.
     pub(in crate::target) fn new(now: Instant, join: &Join, parts: EtherLane) -> Self {
-        let EtherLane { qpair, damq, token, nqn, slots } = parts;
+        let EtherLane { mut qpair, damq, token, nqn, slots } = parts;
+        qpair.hear_host(now);
         Ether {
             qpair,
             damq,
@@ -141,10 +155,16 @@ impl Ether {
             links: vec![None; usize::from(join.links)],
             commands: Vec::new(),
             held: 0,
-            heard: now,
+            seal: None,
+            refusals: RefusalLog::default(),
             ending: None,
             stats: LaneStats::default(),
         }
+    }
+
+    /// Whether its frames are sealed: only its host can make them.
+    pub(in crate::target) fn is_sealed(&self) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.is_on())
     }
 
     /// The link of that number, if it was joined.
@@ -223,6 +243,7 @@ impl Carry for Ether {
                 links: &self.links,
                 execution,
                 stats: &mut self.stats,
+                seal: self.seal.as_deref_mut(),
                 port: 0,
                 peer: MacAddress::default(),
                 octets: 0,
@@ -264,7 +285,21 @@ impl Carry for Ether {
         if self.ending.is_some_and(|until| self.held == 0 || until <= now) {
             return Some("disconnected by the host");
         }
+        if self.seal.as_ref().is_some_and(|seal| seal.is_used_up()) {
+            return Some("the keys that seal its frames are used up");
+        }
         self.qpair.host.is_over(now).then_some("its host connects again")
+    }
+
+    /// The host has proved who it is. What it has sealed says that it knows.
+    fn seal(&mut self, secret: &FrameSecret) -> Result<(), LaneError> {
+        let links = &self.qpair.end.links;
+        let keys = secret.keys(links.peer_token(), links.token());
+        let seal = FrameSeal::target(&keys, Limits::TARGET);
+        let seal = seal.map_err(|_| LaneError::Ended("frames cannot be sealed: AES-GCM"))?;
+        self.qpair.end.prove_leave(seal.proofs());
+        self.seal = Some(Box::new(seal));
+        Ok(())
     }
 
     fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
@@ -277,8 +312,13 @@ impl Carry for Ether {
 
 impl TargetLane {
     /// A lane over Ethernet; `peer` names the host in logs.
-    pub(in crate::target) fn over_ether(id: (u32, u32), peer: String, ether: Ether) -> Self {
-        let mut session = Session::new(Settings::default());
+    pub(in crate::target) fn over_ether(
+        id: (u32, u32),
+        peer: String,
+        ether: Ether,
+        seals: SealUse,
+    ) -> Self {
+        let mut session = Session::new(Settings { seals, ..Settings::default() });
         session.initialized(); // its host has joined
         TargetLane::new(id, peer, Transport::Ether(Box::new(ether)), session)
     }
@@ -329,8 +369,50 @@ impl TargetLane {
         }
     }
 
-    /// A frame of the lane, over one of its links. Nothing is sent: the lane's turn has to be ended.
+    /// Tells the log of frames that somebody else has sent, if it is time.
+    pub(in crate::target) fn tell_refusals(&mut self, now: Instant) {
+        let Transport::Ether(ether) = &mut self.transport else { return };
+        if ether.seal.is_some()
+            && let Some(count) = ether.refusals.due(now, &ether.qpair.end.rejected)
+        {
+            warn!(peer = self.peer, count, "frames that the host has not sealed were dropped");
+        }
+    }
+
+    /// A frame of the lane, over one of its links; `is_astray`: from somewhere else, so it counts only if it says that
+    /// the host is there now. Whether it counts. Nothing is sent: the lane's turn has to be ended.
     pub(in crate::target) fn take_frame(
+        &mut self,
+        shared: &mut Shared,
+        frame: (&FrameHeader, FrameType, &[u8]),
+        is_astray: bool,
+    ) -> Result<bool, LaneError> {
+        let is_sealed = self.ether().is_some_and(|ether| ether.seal.is_some());
+        opening(is_sealed, |out| self.open_frame(shared, frame, is_astray, out))
+    }
+
+    /// The same, with a place to open the body to. The first sealed frame says that the host has the keys, too.
+    fn open_frame(
+        &mut self,
+        shared: &mut Shared,
+        (header, kind, body): (&FrameHeader, FrameType, &[u8]),
+        is_astray: bool,
+        out: &mut [u8],
+    ) -> Result<bool, LaneError> {
+        let Transport::Ether(ether) = &mut self.transport else { return Ok(false) };
+        let Ether { seal, qpair, .. } = &mut **ether;
+        let opened = qpair.open(shared.now, seal.as_deref_mut(), (header, kind, body), out);
+        let Some(OpenFrame { body, is_first, is_sign_of_life }) = opened else { return Ok(false) };
+        if is_astray && !is_sign_of_life {
+            return Ok(false);
+        }
+        if is_first && self.session.sealed() {
+            info!(peer = self.peer, "authenticated; frames are sealed");
+        }
+        self.take_opened(shared, header, kind, body).map(|()| true)
+    }
+
+    fn take_opened(
         &mut self,
         shared: &mut Shared,
         header: &FrameHeader,
@@ -339,8 +421,7 @@ impl TargetLane {
     ) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let (execution, now) = (&mut self.execution, shared.now);
-        let Ether { qpair, damq, commands, held, stats, heard, .. } = &mut **ether;
-        *heard = now;
+        let Ether { qpair, damq, commands, held, stats, .. } = &mut **ether;
         let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
             RxEvent::Data { slot, place, start, length } => {

@@ -7,6 +7,7 @@ use crate::stats::LaneStats;
 use crate::target::control::Port;
 use crate::transports::transports;
 use roadtrain_proto::policy::{Batcher, Class};
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -99,6 +100,10 @@ transports! {
         }
         /// Data of the command is delivered in whole blocks only.
         fn deliver_whole(self: &mut Self, slot: u16, block_bytes: u32) {}
+        /// From now on its frames may be sealed with this.
+        fn seal(self: &mut Self, secret: &FrameSecret) -> Result<(), LaneError> {
+            Ok(()) // there are none
+        }
         /// Nothing that was sent is to reach the peer any more.
         fn reset_on_close(self: &Self) {}
     }

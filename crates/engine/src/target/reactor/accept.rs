@@ -1,12 +1,11 @@
 //! Connections over TCP: how they come.
 
 use super::Peers;
-use crate::mailbox::Outbox;
 use crate::platform::packets_core;
 use crate::reactor::event::{self, mark};
 use crate::ring::Ring;
 use crate::stream::Stream;
-use crate::target::handshakes::Wish;
+use crate::target::handshakes::Secure;
 use crate::target::listeners::ListenSocket;
 use crate::target::order::{Newcomer, Order};
 use crate::target::tickets::Tickets;
@@ -30,11 +29,11 @@ pub(super) struct Listeners {
     /// Those that failed pause until the next look at keep-alive timers.
     pub(super) paused: Vec<u32>,
     tickets: Arc<Tickets>,
-    handshakes: Option<Outbox<Wish>>,
+    handshakes: Option<Secure>,
 }
 
 impl Listeners {
-    pub(super) fn new(tickets: Arc<Tickets>, handshakes: Option<Outbox<Wish>>) -> Self {
+    pub(super) fn new(tickets: Arc<Tickets>, handshakes: Option<Secure>) -> Self {
         Listeners { open: BTreeMap::new(), next: 0, paused: Vec::new(), tickets, handshakes }
     }
 
@@ -57,6 +56,12 @@ impl Listeners {
             event::forget(ring, mark(event::LISTENER, number, 0));
             socket.close();
         }
+    }
+
+    /// From the next connection on that is accepted at `address`.
+    pub(super) fn set_tls(&mut self, address: SocketAddr, tls: TlsUse) {
+        let there = self.open.values_mut().filter(|socket| socket.is_at(address));
+        there.for_each(|socket| socket.tls = tls);
     }
 
     /// Takes connections that wait. Each goes to the reactor on the core that processes its packets, if there is one.
@@ -90,16 +95,18 @@ impl Listeners {
         let Some((ticket, instead_of)) = self.tickets.take(peer) else { return };
         if let Some(number) = instead_of {
             peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
-            self.handshakes.iter().for_each(|handshakes| _ = handshakes.send(Wish::Evict(number)));
+            self.handshakes.iter().for_each(|handshakes| handshakes.evict(number));
         }
         let Ok(local) = stream.local_addr() else { return };
         let reactor = &peers.all[peers.balance().choose(packets_core(&stream))];
         let stream = Stream::Plain(prepare(stream));
-        let newcomer = Box::new(Newcomer { stream, secured_as: None, peer, local, ticket });
+        let may_be_plain = tls == TlsUse::Allowed;
+        let newcomer =
+            Box::new(Newcomer { stream, secured_as: None, may_be_plain, peer, local, ticket });
         match (&self.handshakes, tls) {
             (_, TlsUse::Off) => _ = reactor.send(Order::Adopt(newcomer)),
             (Some(handshakes), TlsUse::Allowed | TlsUse::Required) => {
-                handshakes.send(Wish::Secure { newcomer, tls, reactor: reactor.clone() });
+                handshakes.begin(newcomer, reactor.clone());
             }
             // There are no keys, so nobody can be let in.
             (None, _) => debug_assert!(false, "a listener with TLS at a target without"),

@@ -15,8 +15,9 @@ use crate::target::lane::{LaneError, Shared, TargetLane};
 use crate::target::order::Order;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::ether::setup::{Inquiry, Verdict};
+use roadtrain_proto::security::SealUse;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::HashMap;
 use std::mem;
@@ -54,6 +55,18 @@ impl Hosts {
     }
 }
 
+/// A link of a lane leads elsewhere from now on.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    /// The lane.
+    index: u32,
+    link: u8,
+    /// Which of our ports.
+    port: usize,
+    /// The host's address.
+    source: MacAddress,
+}
+
 /// What a reactor has at the interfaces.
 pub(super) struct Frames {
     /// Of the reactor that listens: ports for socket number 0, and who answers there.
@@ -62,6 +75,7 @@ pub(super) struct Frames {
     /// Names the target.
     endpoint: [u8; 16],
     packing: Packing,
+    seals: SealUse,
     watched: Watched,
     /// Something came in the last turn: there may be more.
     pub(super) has_more: bool,
@@ -69,8 +83,9 @@ pub(super) struct Frames {
     leaves: Bucket,
     pub(super) drops: Drops,
     drops_logged: (Instant, Drops),
-    /// While ports are receiving: lanes that are to end, and what is to be answered.
+    /// While ports are receiving: lanes that are to end, links that lead elsewhere, and what is to be answered.
     failed: Vec<(u32, LaneError)>,
+    moved: Vec<Moved>,
     replies: Vec<Reply>,
     requests: Vec<Request>,
 }
@@ -78,10 +93,11 @@ pub(super) struct Frames {
 impl Frames {
     /// With the ports that lanes use.
     pub(super) fn new(parts: EtherParts) -> (Vec<Port>, Self) {
-        let EtherParts { lanes, listening, endpoint, packing } = parts;
+        let EtherParts { lanes, listening, endpoint, packing, seals } = parts;
         let frames = Frames {
             watched: Watched::new(&lanes, listening.len()),
             packing,
+            seals,
             listener: (!listening.is_empty()).then(|| Listener::new(endpoint)),
             endpoint,
             listening,
@@ -91,6 +107,7 @@ impl Frames {
             drops: Drops::default(),
             drops_logged: (Instant::default(), Drops::default()),
             failed: Vec::new(),
+            moved: Vec::new(),
             replies: Vec::new(),
             requests: Vec::new(),
         };
@@ -126,16 +143,21 @@ fn lane_with(lanes: &Lanes, token: u64) -> Option<u32> {
     (lane.ether()?.token == token).then_some(index)
 }
 
-fn check_link(
+/// Whether a frame has come from elsewhere than its link leads to. Only a sealed one may.
+fn is_astray(
     lanes: &Lanes,
     index: u32,
     port: usize,
     source: MacAddress,
     header: &FrameHeader,
-) -> Result<(), Drop> {
-    let ether = lanes.table.get(index).and_then(TargetLane::ether);
-    let link = ether.and_then(|ether| ether.link(header.link)).ok_or(Drop::Link)?;
-    if (link.port, link.peer) == (port, source) { Ok(()) } else { Err(Drop::Source) }
+) -> Result<bool, Drop> {
+    let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Link)?;
+    let link = ether.link(header.link).ok_or(Drop::Link)?;
+    let is_astray = (link.port, link.peer) != (port, source);
+    if is_astray && !(ether.is_sealed() && header.flags.get() & flags::SEALED != 0) {
+        return Err(Drop::Source);
+    }
+    Ok(is_astray)
 }
 
 /// A host connects: does it still have the lanes that it has here?
@@ -177,6 +199,9 @@ impl Frames {
         if !self.has_more {
             return;
         }
+        for moved in mem::take(&mut self.moved) {
+            let _ = self.move_link(lanes, moved); // where its frames do not fit, it stays
+        }
         for (index, error) in mem::take(&mut self.failed) {
             lanes.use_lane(index, |_, _| Err::<(), _>(error));
         }
@@ -204,10 +229,11 @@ impl Frames {
                 self.answer_leave(lanes.shared.now, port, source, &header, body);
             }
             let index = index.ok_or(Drop::Token)?;
-            check_link(lanes, index, port, source, &header)?;
-            Ok((index, header, kind, body))
+            let is_astray = is_astray(lanes, index, port, source, &header)?;
+            let seen_at = is_astray.then_some((port, source));
+            Ok((index, header, kind, body, seen_at))
         });
-        let (index, header, kind, body) = match heard {
+        let (index, header, kind, body, seen_at) = match heard {
             Ok(heard) => heard,
             Err(drop) => return self.drops.count(drop),
         };
@@ -219,8 +245,14 @@ impl Frames {
         if is_first {
             lane.hear_load(&mut lanes.shared);
         }
-        if let Err(error) = lane.take_frame(&mut lanes.shared, &header, kind, body) {
-            return self.failed.push((index, error));
+        let frame = (&header, kind, body);
+        match (lane.take_frame(&mut lanes.shared, frame, seen_at.is_some()), seen_at) {
+            (Err(error), _) => return self.failed.push((index, error)),
+            (Ok(true), Some((port, source))) => {
+                self.moved.push(Moved { index, link: header.link, port, source });
+            }
+            (Ok(false), Some(_)) => self.drops.count(Drop::Source),
+            (Ok(_), None) => {}
         }
         lanes.table.note(List::Framed, index);
     }
@@ -281,7 +313,10 @@ impl Frames {
         let &QueryRequest { port, source, header, inquiry } = query;
         let index = lane_with(lanes, inquiry.token);
         let ether = index.and_then(|index| lanes.table.get(index)).and_then(TargetLane::ether);
-        let known = ether.map(|ether| ether.qpair.end.links.peer_token());
+        let known = ether.map(|ether| {
+            let end = &ether.qpair.end;
+            (end.links.peer_token(), end.proofs().map(|proofs| proofs.peer))
+        });
         let (index, verdict) = (index.unwrap_or_default(), inquiry.verdict(known));
         let now = lanes.shared.now;
         let answered = match verdict {
@@ -315,10 +350,11 @@ impl Frames {
         for index in lanes.table.indices() {
             let Some(lane) = lanes.table.get_mut(index) else { continue };
             let keep_alive = lane.session.queue().map(|connected| connected.keep_alive);
+            lane.tell_refusals(now);
             let Some(ether) = lane.ether_mut() else { continue };
             ether.damq.trim(now, idle);
             let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
-            if now.since(ether.heard) >= patience {
+            if ether.qpair.is_silent(now, patience) {
                 let error = LaneError::Ended("nothing has come for long");
                 lanes.use_lane(index, |_, _| Err::<(), _>(error));
             }

@@ -404,11 +404,11 @@ impl Lanes {
     pub(super) fn check_newcomers(&mut self) {
         loop {
             let Lanes { table, newcomers, shared, .. } = self;
-            let is_newcomer = |(index, generation)| {
-                table.generation(index) == generation
-                    && table.get(index).is_some_and(|lane| lane.session.is_newcomer())
+            let take_spared = |(index, generation)| match table.generation(index) == generation {
+                true => table.get_mut(index)?.session.take_spared(shared.now),
+                false => None,
             };
-            let Some((index, _)) = newcomers.overdue(shared.now, is_newcomer) else { return };
+            let Some((index, _)) = newcomers.overdue(shared.now, take_spared) else { return };
             self.use_lane(index, |_, _| -> Result<(), _> {
                 Err(LaneError::Ended("no queue connected in time"))
             });

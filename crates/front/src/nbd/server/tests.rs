@@ -1,11 +1,12 @@
 use super::harness::{Harness, Mock, Options, pattern};
 use crate::disk::test_info;
-use crate::nbd::{NbdAddress, NbdServer};
+use crate::nbd::{Clients, Endpoint, NbdAddress, NbdServer, NbdTls};
 use roadtrain_engine::host::{LaneId, Op};
 use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
 use roadtrain_wire::status::Status;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 fn patterned(offset: u64, length: u32) -> Vec<u8> {
     (offset as usize..offset as usize + length as usize).map(pattern).collect()
@@ -380,4 +381,68 @@ fn the_oldest_in_its_handshake_makes_room() {
     (&silent[0].stream).read_to_end(&mut greeting).expect("the server hangs up");
     drop(silent);
     harness.stop();
+}
+
+/// A server with TLS that gives handshakes so long, and its address.
+fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.psk");
+    std::fs::write(&keys, format!("alice:{}\n", "5a".repeat(32))).unwrap();
+    let address: NbdAddress = "nbd:tcp:127.0.0.1:0".parse().unwrap();
+    let tls = NbdTls::Keys(keys);
+    let endpoint = Endpoint::bind(&address, Clients::Local, Some(&tls), test_info().into());
+    let server = NbdServer::new(endpoint.unwrap(), LaneId(0)).with_handshake_timeout(timeout);
+    let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
+    (format!("{host}:{port}"), server, directory)
+}
+
+/// A client that asks for TLS, and then says nothing; what it has heard when the server waits for it.
+fn silent_behind_starttls(address: &str, mock: &mut Mock, server: &mut NbdServer) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&[0, 0, 0, 3]).unwrap();
+    stream.write_all(b"IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
+    (0..20).for_each(|_| mock.turn(server));
+    let mut heard = [0; 18 + 20];
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.read_exact(&mut heard).unwrap();
+    let accepted = [&b"\0\x03\xe8\x89\x04\x55\x65\xa9"[..], &[0, 0, 0, 5, 0, 0, 0, 1]].concat();
+    assert_eq!(heard[18..34], accepted);
+    stream
+}
+
+/// Nothing, or a part of a TLS record: in both cases the server's time limit ends it, before that of the handshake.
+#[test]
+fn who_is_silent_behind_starttls_is_given_up() {
+    let (address, mut server, _keys) = secured_server(Duration::from_millis(50));
+    let mut mock = Mock::new(Options::default(), 0);
+    for begun in [&b""[..], &[0x16, 3, 1], &[0x16, 3, 1, 1, 0, 1]] {
+        let mut stream = silent_behind_starttls(&address, &mut mock, &mut server);
+        stream.write_all(begun).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let waits = stream.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(waits, Err(ErrorKind::WouldBlock));
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        (0..600).for_each(|_| mock.turn(&mut server)); // 60 ms by its clock
+        let ended = stream.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
+    }
+}
+
+/// As many as may be connected are half open: the oldest makes room, so a flood keeps nobody out.
+#[test]
+fn the_oldest_behind_starttls_makes_room() {
+    let (address, mut server, _keys) = secured_server(Duration::from_secs(3600));
+    let mut mock = Mock::new(Options::default(), 0);
+    let mut silent: Vec<_> =
+        (0..257).map(|_| silent_behind_starttls(&address, &mut mock, &mut server)).collect();
+    (0..20).for_each(|_| mock.turn(&mut server));
+    let oldest = silent[0].read(&mut [0; 64]);
+    assert!(matches!(&oldest, Ok(0)) || oldest.is_err_and(|e| e.kind() != ErrorKind::WouldBlock));
+    for which in [1, 256] {
+        let stream = &mut silent[which];
+        stream.set_nonblocking(true).unwrap();
+        let waits = stream.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(waits, Err(ErrorKind::WouldBlock));
+    }
 }

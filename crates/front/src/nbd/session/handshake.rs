@@ -2,7 +2,7 @@
 
 use super::{
     Close, Event, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue, Session,
-    Stage, unparsed,
+    Stage, Tls, unparsed,
 };
 use roadtrain_wire::nbd::{
     BASE_ALLOCATION, CLIENT_FLAGS_OCTETS, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
@@ -42,7 +42,14 @@ impl Session {
         }
         let end = OptionHeader::OCTETS + length as usize;
         match input.get(OptionHeader::OCTETS..end) {
-            Some(data) => (end, self.option(option, data, out)),
+            Some(data) => match self.option(option, data, out) {
+                // Whoever is between us could have the client's own words come after his, as if they were secured.
+                Event::StartTls if input.len() > end => {
+                    let misbehaved = PeerMisbehaved::BeforeTls(input.len() - end);
+                    (end, Event::Close(Close::PeerMisbehaved(misbehaved)))
+                }
+                event => (end, event),
+            },
             None => (0, Event::More),
         }
     }
@@ -56,12 +63,21 @@ impl Session {
         if length > OPTION_SKIP_BYTES_MAX || option == OptionCode::EXPORT_NAME {
             return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::OptionLength(length)));
         }
-        refuse(option, OptionReplyCode::ERR_TOO_BIG, "too long", out);
+        match self.tls {
+            Tls::Required => _ = refuse_without_tls(option, out),
+            _ => refuse(option, OptionReplyCode::ERR_TOO_BIG, "too long", out),
+        }
         self.skip = length.into();
         Event::Handled
     }
 
     fn option(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) -> Event {
+        if option == OptionCode::STARTTLS {
+            return self.start_tls(data, out);
+        }
+        if self.tls == Tls::Required && option != OptionCode::ABORT {
+            return refuse_without_tls(option, out);
+        }
         match option {
             OptionCode::EXPORT_NAME => return self.export_name(data, out),
             OptionCode::ABORT => {
@@ -81,11 +97,26 @@ impl Session {
             OptionCode::LIST_META_CONTEXT | OptionCode::SET_META_CONTEXT => {
                 self.meta_context(option, data, out);
             }
-            OptionCode::STARTTLS => {
-                refuse(option, OptionReplyCode::ERR_POLICY, "no TLS on this server", out);
-            }
             _ => refuse(option, OptionReplyCode::ERR_UNSUP, "unknown option", out),
         }
+        Event::Handled
+    }
+
+    fn start_tls(&mut self, data: &[u8], out: &mut ReplyQueue) -> Event {
+        let option = OptionCode::STARTTLS;
+        let (code, why) = match self.tls {
+            Tls::Off => (OptionReplyCode::ERR_POLICY, "no TLS on this server"),
+            Tls::Secured => (OptionReplyCode::ERR_INVALID, "TLS is there already"),
+            Tls::Required if !data.is_empty() => {
+                (OptionReplyCode::ERR_INVALID, "STARTTLS takes no data")
+            }
+            Tls::Required => {
+                ack(option, out);
+                self.stage = Stage::AwaitTls;
+                return Event::StartTls;
+            }
+        };
+        refuse(option, code, why, out);
         Event::Handled
     }
 
@@ -202,6 +233,15 @@ impl Session {
         }
         ack(option, out);
     }
+}
+
+/// Nobody learns anything without TLS, nor changes anything.
+fn refuse_without_tls(option: OptionCode, out: &mut ReplyQueue) -> Event {
+    if option == OptionCode::EXPORT_NAME {
+        return Event::Close(Close::NotSecured);
+    }
+    refuse(option, OptionReplyCode::ERR_TLS_REQD, "begin with STARTTLS", out);
+    Event::Handled
 }
 
 fn reply(option: OptionCode, code: OptionReplyCode, data: &[&[u8]], out: &mut ReplyQueue) {

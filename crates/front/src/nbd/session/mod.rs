@@ -25,6 +25,8 @@ pub enum Event {
     More,
     /// A message was dealt with.
     Handled,
+    /// The client may begin with TLS when the reply has been sent; [`Session::secured`] goes on.
+    StartTls,
     /// A valid request. The payload of a Write follows and is not for the session.
     Request(Request),
     /// The session is over; what waits in the reply queue is still to be sent.
@@ -44,6 +46,10 @@ pub enum Close {
     Overdue,
     /// The server stops; requests in flight are still answered.
     Stopping,
+    /// The client asked, in the way that knows no refusal, for what it gets over TLS only.
+    NotSecured,
+    /// The handshake of TLS failed.
+    TlsFailed,
     /// The client broke the protocol.
     PeerMisbehaved(PeerMisbehaved),
 }
@@ -57,6 +63,8 @@ pub enum PeerMisbehaved {
     Format(nbd::Error),
     /// An option with so many octets of data.
     OptionLength(u32),
+    /// So many octets in the clear between STARTTLS and its reply: somebody else may have sent them.
+    BeforeTls(usize),
 }
 
 impl fmt::Display for Close {
@@ -70,12 +78,17 @@ impl fmt::Display for Close {
                 f.write_str("no end of the handshake in time, or others need its room")
             }
             Close::Stopping => f.write_str("the server stops"),
+            Close::NotSecured => f.write_str("the client asked for the export without TLS"),
+            Close::TlsFailed => f.write_str("no TLS"),
             Close::PeerMisbehaved(ClientFlags(flags)) => {
                 write!(f, "client set unknown flags {flags:#x}")
             }
             Close::PeerMisbehaved(Format(error)) => write!(f, "client broke the protocol: {error}"),
             Close::PeerMisbehaved(OptionLength(length)) => {
                 write!(f, "client sent an option of {length} octets")
+            }
+            Close::PeerMisbehaved(BeforeTls(length)) => {
+                write!(f, "client sent {length} octets in the clear after it asked for TLS")
             }
         }
     }
@@ -85,8 +98,21 @@ impl fmt::Display for Close {
 enum Stage {
     AwaitClientFlags,
     AwaitOption,
+    /// The client has been told to begin with TLS.
+    AwaitTls,
     AwaitRequest,
     Ended,
+}
+
+/// Whether a client's connection is secured by TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tls {
+    /// There is none here.
+    Off,
+    /// Nothing but the beginning of TLS is served before it.
+    Required,
+    /// It is.
+    Secured,
 }
 
 /// One connection's protocol state.
@@ -94,6 +120,7 @@ enum Stage {
 pub struct Session {
     export: Arc<Export>,
     stage: Stage,
+    tls: Tls,
     no_zeroes: bool,
     structured: bool,
     /// The client chose the context base:allocation.
@@ -105,13 +132,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Greets a client.
-    pub fn new(export: Arc<Export>, out: &mut ReplyQueue) -> Self {
+    /// Greets a client, which has to begin with TLS if that is so (FORCEDTLS, as the protocol's text calls it).
+    pub fn new(export: Arc<Export>, requires_tls: bool, out: &mut ReplyQueue) -> Self {
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         out.push(Greeting::new(flags).as_octets());
         Session {
             export,
             stage: Stage::AwaitClientFlags,
+            tls: if requires_tls { Tls::Required } else { Tls::Off },
             no_zeroes: false,
             structured: false,
             allocation: false,
@@ -134,12 +162,25 @@ impl Session {
             Stage::AwaitClientFlags => self.handle_client_flags(input),
             Stage::AwaitOption => self.handle_option(input, out),
             Stage::AwaitRequest => self.handle_request(input, out),
+            // What the caller gives us here did not come by TLS.
+            Stage::AwaitTls => {
+                let misbehaved = PeerMisbehaved::BeforeTls(input.len());
+                (input.len(), Event::Close(Close::PeerMisbehaved(misbehaved)))
+            }
             Stage::Ended => (input.len(), Event::More),
         };
         if matches!(event, Event::Close(_)) {
             self.stage = Stage::Ended;
         }
         (used, event)
+    }
+
+    /// The connection is secured: what comes from now on came by TLS. Nothing of before counts but the client's flags.
+    pub fn secured(&mut self) {
+        if self.stage == Stage::AwaitTls {
+            (self.stage, self.tls) = (Stage::AwaitOption, Tls::Secured);
+            (self.structured, self.allocation) = (false, false);
+        }
     }
 
     /// Whether the handshake is over.

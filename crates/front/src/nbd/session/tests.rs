@@ -25,9 +25,20 @@ impl Pair {
     }
 
     fn greeted() -> Self {
+        Pair::greeted_with(false)
+    }
+
+    /// A session that requires TLS, whose client has sent its flags.
+    fn requiring_tls() -> Self {
+        let mut pair = Pair::greeted_with(true);
+        assert_eq!(pair.feed(&3u32.to_be_bytes()), Event::Handled);
+        pair
+    }
+
+    fn greeted_with(requires_tls: bool) -> Self {
         let export = Arc::new(Export::new(test_info()).unwrap());
         let mut out = ReplyQueue::default();
-        let session = Session::new(export.clone(), &mut out);
+        let session = Session::new(export.clone(), requires_tls, &mut out);
         assert_eq!(Greeting::parse(&out.take()).unwrap().flags(), 3);
         Pair { session, export, out }
     }
@@ -330,7 +341,7 @@ fn read_only_and_missing_commands_are_refused() {
     let export = Arc::new(Export::new(info.clone()).unwrap());
     let enter = |export: Arc<Export>| {
         let mut out = ReplyQueue::default();
-        let session = Session::new(export.clone(), &mut out);
+        let session = Session::new(export.clone(), false, &mut out);
         out.take();
         let mut pair = Pair { session, export, out };
         pair.feed(&[0, 0, 0, 3]);
@@ -466,6 +477,121 @@ proptest! {
             }
             Event::Handled => prop_assert!(!pair.out.is_empty()),
             event => prop_assert_eq!(event, Event::Close(Close::Disconnect)),
+        }
+    }
+}
+
+fn closes(event: &Event, misbehaved: PeerMisbehaved) -> bool {
+    *event == Event::Close(Close::PeerMisbehaved(misbehaved))
+}
+
+const OPTIONS: [OptionCode; 9] = [
+    OptionCode::LIST,
+    OptionCode::PEEK_EXPORT,
+    OptionCode::INFO,
+    OptionCode::GO,
+    OptionCode::STRUCTURED_REPLY,
+    OptionCode::LIST_META_CONTEXT,
+    OptionCode::SET_META_CONTEXT,
+    OptionCode::EXTENDED_HEADERS,
+    OptionCode(99),
+];
+
+/// Nothing is served, told or agreed on before TLS, however often and in whatever form it is asked for.
+#[test]
+fn without_tls_every_option_is_refused() {
+    let mut pair = Pair::requiring_tls();
+    for option in OPTIONS.into_iter().chain(OPTIONS) {
+        for data in [&[][..], &info_query(&[InfoCode::NAME]), &[0; 100]] {
+            assert_eq!(pair.refusal(option, data), OptionReplyCode::ERR_TLS_REQD, "{option}");
+        }
+        assert!(!pair.session.in_transmission());
+    }
+    // What is too long to be looked at is no other answer, and does not hide a STARTTLS.
+    let long = OptionHeader::new(OptionCode::GO, 40_000);
+    assert_eq!(pair.feed(long.as_octets()), Event::Handled);
+    assert_eq!(pair.replies(OptionCode::GO)[0].0, OptionReplyCode::ERR_TLS_REQD);
+    let inside = option_octets(OptionCode::STARTTLS, &[]);
+    let octets = [&inside[..], &[0; 40_000][inside.len()..]].concat();
+    assert_eq!(pair.feed(&octets), Event::Handled, "skipped");
+    assert_eq!(pair.refusal(OptionCode::GO, &[]), OptionReplyCode::ERR_TLS_REQD);
+    let event = pair.feed(&option_octets(OptionCode::ABORT, &[]));
+    assert_eq!(event, Event::Close(Close::Abort));
+    assert_eq!(pair.replies(OptionCode::ABORT)[0].0, OptionReplyCode::ACK);
+}
+
+#[test]
+fn export_name_without_tls_ends_the_session() {
+    let mut pair = Pair::requiring_tls();
+    let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b"disk"));
+    assert_eq!(event, Event::Close(Close::NotSecured));
+    assert!(pair.out.is_empty(), "it says nothing of the export");
+}
+
+#[test]
+fn tls_begins_once_and_without_data() {
+    let mut pair = Pair::requiring_tls();
+    assert_eq!(pair.refusal(OptionCode::STARTTLS, &[1]), OptionReplyCode::ERR_INVALID);
+    assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
+    assert_eq!(pair.replies(OptionCode::STARTTLS), [(OptionReplyCode::ACK, vec![])]);
+    pair.session.secured();
+    assert_eq!(pair.refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_INVALID);
+    assert_eq!(pair.option(OptionCode::STRUCTURED_REPLY, &[])[0].0, OptionReplyCode::ACK);
+    assert_eq!(
+        pair.option(OptionCode::GO, &info_query(&[])).last().unwrap().0,
+        OptionReplyCode::ACK
+    );
+    pair.accepted(Command::READ, 0, 0, 512);
+}
+
+/// Nobody is secured because somebody says so.
+#[test]
+fn only_a_session_that_waits_for_tls_becomes_secured() {
+    let mut pair = Pair::requiring_tls();
+    pair.session.secured();
+    assert_eq!(pair.refusal(OptionCode::LIST, &[]), OptionReplyCode::ERR_TLS_REQD);
+    let mut plain = Pair::new(3);
+    plain.session.secured();
+    assert_eq!(plain.refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_POLICY);
+}
+
+/// Octets between STARTTLS and the handshake of TLS may be those of somebody between us, who wants them taken for what
+/// the client says when it is secured.
+#[test]
+fn octets_behind_starttls_end_the_session() {
+    let go = option_octets(OptionCode::GO, &info_query(&[]));
+    for injected in [&go[..], &go[..1], &[22, 3, 1], &[0; 4000]] {
+        let mut pair = Pair::requiring_tls();
+        let octets = [&option_octets(OptionCode::STARTTLS, &[])[..], injected].concat();
+        let (_, event) = pair.session.handle(&octets, &mut pair.out);
+        assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
+        pair.session.secured();
+        assert_eq!(pair.session.handle(&go, &mut pair.out).1, Event::More, "it has ended");
+        // The same when they come later, but before the caller has secured the connection.
+        let mut pair = Pair::requiring_tls();
+        assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
+        let (_, event) = pair.session.handle(injected, &mut pair.out);
+        assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
+    }
+}
+
+proptest! {
+    /// Whatever comes in whatever order: without TLS no request is handed out, and no answer tells of the export.
+    #[test]
+    fn no_order_of_options_gets_past_tls(
+        options in prop::collection::vec((0u32..12, prop::collection::vec(any::<u8>(), 0..40)), 1..30),
+    ) {
+        let mut pair = Pair::requiring_tls();
+        for (code, data) in options {
+            let octets = option_octets(OptionCode(code), &data);
+            let (_, event) = pair.session.handle(&octets, &mut pair.out);
+            prop_assert!(!matches!(event, Event::Request(_) | Event::More));
+            let said = pair.out.take();
+            prop_assert!(!said.windows(11).any(|part| part == b"a test disk"));
+            if event != Event::Handled {
+                break;
+            }
+            prop_assert!(!pair.session.in_transmission());
         }
     }
 }

@@ -270,6 +270,17 @@ impl<R: Copy> Channel<R> {
         self.cubic = Cubic::new(now, self.sender.next());
     }
 
+    /// Whether a frame of that number has arrived, or is no longer waited for.
+    #[must_use]
+    pub fn has_arrived(&self, seq: u32) -> bool {
+        self.receiver.has_arrived(seq)
+    }
+
+    /// The first frame that surely is the peer's has come: other ones may have had numbers that it uses yet.
+    pub fn trust_peer(&mut self, now: Instant, base: u32) {
+        self.receiver.restart(now, base);
+    }
+
     /// Numbers from ACK on that there is room for here.
     pub fn set_credits(&mut self, now: Instant, credits: u16) {
         self.receiver.set_credits(now, credits);

@@ -58,6 +58,11 @@ impl Receiver {
         }
     }
 
+    /// What has arrived until now is not to count: the peer's BASE says what it still waits for.
+    pub(super) fn restart(&mut self, now: Instant, base: u32) {
+        *self = Receiver { credits: self.credits, ..Receiver::new(now, base) };
+    }
+
     pub(super) fn set_credits(&mut self, now: Instant, credits: u16) {
         if self.credits == 0 && credits > 0 {
             self.due_at = Some(now);
@@ -87,15 +92,20 @@ impl Receiver {
         true
     }
 
+    /// Whether that number has arrived, or is no longer waited for.
+    pub(super) fn has_arrived(&self, seq: u32) -> bool {
+        let ahead = seq.wrapping_sub(self.ack);
+        is_before(seq, self.ack) || (ahead < WINDOW && self.arrived.contains(seq))
+    }
+
     /// A frame's number.
     pub(super) fn arrive(&mut self, now: Instant, seq: u32) -> Arrival {
-        let ahead = seq.wrapping_sub(self.ack);
-        if is_before(seq, self.ack) || (ahead < WINDOW && self.arrived.contains(seq)) {
+        if self.has_arrived(seq) {
             // The peer may have missed that it was acknowledged.
             self.due_at = Some(now);
             return Arrival::Duplicate;
         }
-        if ahead >= WINDOW {
+        if seq.wrapping_sub(self.ack) >= WINDOW {
             return Arrival::Beyond;
         }
         self.arrived.insert(seq);

@@ -13,6 +13,7 @@ use crate::ether::end::End;
 use crate::ether::frame_writer::FrameWriter;
 use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
+use crate::ether::seal::Proofs;
 use crate::host::qpair::{Data, SLOTS_MAX};
 use crate::host::slots::FreeSlots;
 use crate::policy::{Batcher, Kind, Parcel, PolicyConfig, Role, SendQueue, Urgency};
@@ -109,6 +110,11 @@ impl Qpair {
         debug_assert!(self.end.out.is_empty(), "policy changed under waiting requests");
         self.config.policy = policy;
         self.end.out = SendQueue::new(&policy, Role::Host);
+    }
+
+    /// From now on frames are sealed by the one who sends them.
+    pub fn set_sealed(&mut self, proofs: Proofs) {
+        self.end.set_sealed(proofs);
     }
 
     /// Most octets of a command's data.

@@ -9,14 +9,16 @@ mod receive;
 mod slots;
 
 use crate::ether::cut::{Arrived, Cut};
-use crate::ether::end::End;
+use crate::ether::end::{End, OpenFrame};
 use crate::ether::frame_writer::FrameWriter;
 use crate::ether::links::Links;
 use crate::ether::pack::{Item, Packer, Packing, Tx};
+use crate::ether::seal::{Cipher, Seal};
 use crate::policy::{Batcher, Class, Kind, Parcel, PolicyConfig, Role, SendQueue};
 use crate::target::qpair::SQHD_NO_FLOW_CONTROL;
 use crate::time::Instant;
-use roadtrain_wire::ether::PAGE_BYTES;
+use core::time::Duration;
+use roadtrain_wire::ether::{FrameHeader, FrameType, PAGE_BYTES};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use slots::{Slot, Slots, State};
@@ -81,6 +83,8 @@ pub struct Qpair {
     is_io: bool,
     /// Whether its host still has the lane.
     pub host: HostCheck,
+    /// When its host was last heard.
+    heard: Instant,
     class: Class,
     in_store: u32,
     /// Slots whose response was just acknowledged.
@@ -114,6 +118,7 @@ impl Qpair {
             data_bytes_max,
             is_io: false,
             host: HostCheck::default(),
+            heard: Instant::default(),
             class: Class::Normal,
             in_store: 0,
             released: Vec::new(),
@@ -131,6 +136,37 @@ impl Qpair {
         if !sq_flow_control {
             self.slots.sqhd = SQHD_NO_FLOW_CONTROL;
         }
+    }
+
+    /// The host is there: it has joined, or said what nobody repeats.
+    pub fn hear_host(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// Whether the host was not heard for so long. Frames that others repeat or forge say nothing of it.
+    #[must_use]
+    pub fn is_silent(&self, now: Instant, patience: Duration) -> bool {
+        now.since(self.heard) >= patience
+    }
+
+    /// As [`End::open`]. The host's first sealed frame shows that it has the keys, and the lane is sealed from then on.
+    /// What has come in the clear and is not whole is nothing of the host's: it had no request under way then.
+    pub fn open<'a, C: Cipher>(
+        &mut self,
+        now: Instant,
+        mut seal: Option<&mut Seal<C>>,
+        frame: (&FrameHeader, FrameType, &'a [u8]),
+        out: &'a mut [u8],
+    ) -> Option<OpenFrame<'a>> {
+        let opened = self.end.open(now, seal.as_deref_mut(), frame, out)?;
+        if opened.is_sign_of_life {
+            self.hear_host(now);
+        }
+        if let (true, Some(seal)) = (opened.is_first, seal) {
+            self.end.set_sealed(seal.proofs());
+            self.slots.forget_begun();
+        }
+        Some(opened)
     }
 
     /// So many commands are in a store that takes its time: they keep neither end busy.

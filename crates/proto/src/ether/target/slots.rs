@@ -4,7 +4,9 @@ use crate::ether::cut::Cut;
 use crate::ether::pack::{Item, Requests};
 use crate::policy::Urgency;
 use roadtrain_wire::cqe::Cqe;
-use roadtrain_wire::ether::{COMPLETION_RECORD_BYTES, Completion, RecordHead, RecordKind};
+use roadtrain_wire::ether::{
+    COMPLETION_RECORD_BYTES, Completion, GENERATION_MASK, RecordHead, RecordKind,
+};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -83,6 +85,14 @@ impl Slots {
 
     pub(super) fn get_mut(&mut self, number: u16) -> &mut Slot {
         &mut self.slots[usize::from(number)]
+    }
+
+    /// Requests of which only a part has come have not begun.
+    pub(super) fn forget_begun(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Receiving) {
+            let generation = slot.generation.wrapping_sub(1) & GENERATION_MASK;
+            *slot = Slot::new(generation, State::Idle);
+        }
     }
 
     /// The host has this record; whether that was the last of its response.

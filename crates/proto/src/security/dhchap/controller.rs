@@ -1,8 +1,11 @@
 //! The controller's side of an authentication.
 
-use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Work, take};
-use crate::security::{Hash, Secret};
-use roadtrain_wire::auth::{self, Explanation, MessageHead, message};
+use super::{
+    Challenge, Concatenation, Group, Offer, Parties, Random, Role, Transaction, Transcript, Work,
+    take,
+};
+use crate::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
+use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Where an authentication stands.
@@ -46,6 +49,7 @@ pub struct Controller {
     /// Another key that the host may have.
     former: Option<Secret>,
     offer: Offer,
+    concatenation: Concatenation,
     state: State,
     transaction: Transaction,
     /// C1 and S1.
@@ -55,16 +59,22 @@ pub struct Controller {
     reply: Reply,
     /// The response that Success1 has.
     response: Option<Secret>,
+    /// What the transaction has made, which counts when it is at its end.
+    psk: Option<GeneratedPsk>,
     failure: Option<(Explanation, &'static str)>,
     /// What Failure1 says.
     told: Explanation,
+    /// Whether the lane's frames may or must be sealed, and what was said before.
+    seals: (SealUse, [u8; 32]),
+    transcript: Transcript,
+    frame_secret: Option<FrameSecret>,
 }
 
 /// What was replied, while it is verified.
 #[derive(Debug, Default)]
 struct Reply {
     response: Vec<u8>,
-    /// C2 and S2, if the host challenges the controller.
+    /// C2 and S2, if they are valid. The host challenges the controller, unless S2 is 0: then C2 is for a PSK only.
     challenge: Option<Challenge>,
 }
 
@@ -79,21 +89,64 @@ impl Controller {
             parties,
             former: None,
             offer,
+            concatenation: Concatenation::Refused,
             state: State::Negotiate,
-            transaction: Transaction { t_id: 0, hash: Hash::Sha256, group: Group::Null },
+            transaction: Transaction {
+                t_id: 0,
+                hash: Hash::Sha256,
+                group: Group::Null,
+                secures: secure_channel::NONE,
+            },
             challenge: Challenge::default(),
             exponent: None,
             work: None,
             reply: Reply::default(),
             response: None,
+            psk: None,
             failure: None,
             told: Explanation::Failed,
+            seals: (SealUse::Off, [0; 32]),
+            transcript: Transcript::default(),
+            frame_secret: None,
         }
+    }
+
+    /// The frames of its lane may, or must, be sealed; `context` is what was said before ([`super::context_of`]).
+    #[must_use]
+    pub fn with_frames(self, seals: SealUse, context: [u8; 32]) -> Self {
+        Controller { seals: (seals, context), ..self }
+    }
+
+    /// Whether the frames of its lane are to be sealed, as was agreed upon.
+    #[must_use]
+    pub fn seals(&self) -> bool {
+        self.transaction.secures == secure_channel::FRAMES
+    }
+
+    /// What frames may be sealed with from when the host's response was right: once.
+    pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
+        self.frame_secret.take()
     }
 
     /// The host may also have that key, while its key is changed.
     pub fn accept_also(&mut self, former: Option<Secret>) {
         self.former = former;
+    }
+
+    /// Whether the next Negotiate may ask for a PSK.
+    pub fn set_concatenation(&mut self, concatenation: Concatenation) {
+        self.concatenation = concatenation;
+    }
+
+    /// The PSK that was made: once, when the host is authenticated.
+    pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
+        self.psk.take_if(|_| matches!(self.state, State::Authenticated))
+    }
+
+    /// Whether this authentication makes a PSK, so that nothing more is to come on its connection.
+    #[must_use]
+    pub fn concatenates(&self) -> bool {
+        self.transaction.concatenates()
     }
 
     /// Where it stands.
@@ -156,8 +209,8 @@ impl Controller {
         match self.state {
             State::Challenging => self.state = State::Challenge,
             State::Verifying => {
-                let shared = self.work.take().and_then(|work| work.powers()?.shared.clone());
-                self.verify(shared.as_ref());
+                let key = self.work.take().and_then(|work| work.powers()?.session_key.clone());
+                self.verify(key.as_ref());
             }
             _ => {}
         }
@@ -180,6 +233,7 @@ impl Controller {
     fn refuse(&mut self, (explanation, what): Refusal) -> Progress {
         self.state = State::Failure1;
         (self.failure, self.work, self.exponent) = (Some((explanation, what)), None, None);
+        self.psk = None;
         self.told = explanation;
         Progress::Done
     }
@@ -188,9 +242,24 @@ impl Controller {
         let bad = (Explanation::Payload, "length");
         let (m, _) = auth::Negotiate::ref_from_prefix(octets).map_err(|_| bad)?;
         self.transaction.t_id = m.head.t_id.get();
-        if m.sc_c != 0 {
+        let secures = match m.sc_c {
+            secure_channel::NONE => {
+                let seals = self.seals.0 == SealUse::Required;
+                !seals && self.concatenation != Concatenation::Required
+            }
+            secure_channel::NEW_TLS_PSK => self.concatenation != Concatenation::Refused,
+            secure_channel::FRAMES => self.seals.0 != SealUse::Off,
+            _ => false,
+        };
+        if !secures {
             return Err((Explanation::SecureChannel, "SC_C"));
         }
+        self.transaction.secures = m.sc_c;
+        self.transcript = match self.seals() {
+            true => Transcript::new(&self.seals.1),
+            false => Transcript::default(),
+        };
+        self.transcript.say(m.as_bytes());
         if m.napd != 1 || m.auth_id != 1 {
             return Err((Explanation::Protocol, "AuthID"));
         }
@@ -198,13 +267,16 @@ impl Controller {
         let (Some(hashes), Some(groups)) = lists else {
             return Err((Explanation::Payload, "HALEN, DHLEN"));
         };
-        let hash = self.offer.hashes.iter().find(|hash| hashes.contains(&hash.id()));
-        let group = self.offer.groups.iter().find(|group| groups.contains(&group.id()));
+        let for_psk = self.transaction.concatenates().then(|| self.offer.for_psk());
+        let offer = for_psk.as_ref().unwrap_or(&self.offer);
+        let hash = offer.hashes.iter().find(|hash| hashes.contains(&hash.id()));
+        let group = offer.groups.iter().find(|group| groups.contains(&group.id()));
         self.transaction.hash = *hash.ok_or((Explanation::Hash, "hashes"))?;
         self.transaction.group = *group.ok_or((Explanation::Group, "groups"))?;
         self.challenge = Challenge::new(self.transaction.hash, random);
         (self.response, self.reply, self.work) = (None, Reply::default(), None);
-        let group = self.transaction.group;
+        self.psk = None;
+        let Transaction { hash, group, .. } = self.transaction;
         if group == Group::Null {
             self.state = State::Challenge;
             return Ok(None);
@@ -214,11 +286,11 @@ impl Controller {
         let exponent = Secret::new(&exponent);
         self.exponent = Some(exponent.clone());
         self.state = State::Challenging;
-        Ok(Some(Work::new(group, exponent, None, true)))
+        Ok(Some(Work::new((hash, group), exponent, None, true)))
     }
 
     fn challenge(&mut self) -> Vec<u8> {
-        let Transaction { t_id, hash, group } = self.transaction;
+        let Transaction { t_id, hash, group, .. } = self.transaction;
         let public = self.work.take().and_then(|work| Some(work.powers()?.public.clone()));
         let public = public.unwrap_or_default();
         let head = auth::Challenge {
@@ -231,20 +303,23 @@ impl Controller {
             seqnum: self.challenge.seqnum.into(),
         };
         self.state = State::Reply;
-        [head.as_bytes(), &self.challenge.octets, &public].concat()
+        let message = [head.as_bytes(), &self.challenge.octets, &public].concat();
+        self.transcript.say(&message);
+        message
     }
 
     fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, Refusal> {
         let short = (Explanation::Payload, "length");
         let (m, mut rest) = auth::Reply::ref_from_prefix(octets).map_err(|_| short)?;
-        let Transaction { t_id, hash, group } = self.transaction;
+        let Transaction { t_id, hash, group, .. } = self.transaction;
+        let concatenates = self.transaction.concatenates();
         if m.head.t_id.get() != t_id {
             return Err((Explanation::Payload, "T_ID"));
         }
         if usize::from(m.hl) != hash.bytes() {
             return Err((Explanation::Payload, "HL"));
         }
-        if m.cvalid > 1 {
+        if m.cvalid > 1 || (concatenates && m.cvalid == 0) {
             return Err((Explanation::Payload, "CVALID"));
         }
         let mut part = |count| take(&mut rest, count).ok_or(short);
@@ -254,19 +329,21 @@ impl Controller {
             return Err((Explanation::Payload, "DH value"));
         }
         let challenge = Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
-        if m.cvalid == 1 && challenge.seqnum == 0 {
+        if m.cvalid == 1 && challenge.seqnum == 0 && !concatenates {
             return Err((Explanation::Payload, "S2"));
         }
         // A host that sends our own challenge back wants us to answer it in its place.
         if m.cvalid == 1 && challenge.octets == self.challenge.octets {
             return Err((Explanation::Failed, "C2"));
         }
+        let length = octets.len() - rest.len();
+        self.transcript.say(&octets[..length]);
         let response = response.to_vec();
         self.reply = Reply { response, challenge: (m.cvalid == 1).then_some(challenge) };
         match self.exponent.take() {
             Some(exponent) => {
                 self.state = State::Verifying;
-                Ok(Some(Work::new(group, exponent, Some(public.to_vec()), false)))
+                Ok(Some(Work::new((hash, group), exponent, Some(public.to_vec()), false)))
             }
             None => {
                 self.verify(None);
@@ -275,30 +352,34 @@ impl Controller {
         }
     }
 
-    fn verify(&mut self, shared: Option<&Secret>) {
-        let key = self.transaction.session_key(shared);
+    fn verify(&mut self, key: Option<&Secret>) {
         if self.transaction.group != Group::Null && key.is_none() {
             self.refuse((Explanation::Payload, "DH value"));
             return;
         }
-        let (parties, key) = (&self.parties, key.as_ref());
+        let parties = &self.parties;
         let is_of = |parties: &Parties| {
             let expected = self.transaction.response(Role::Host, parties, key, &self.challenge);
             expected.is_some_and(|expected| expected.is(&self.reply.response))
         };
-        let by_former = || {
-            let host_key = self.former.clone();
-            host_key.is_some() && is_of(&Parties { host_key, ..parties.clone() })
+        let has = |host_key: &&Secret| {
+            is_of(&Parties { host_key: Some((*host_key).clone()), ..parties.clone() })
         };
-        if !(is_of(parties) || by_former()) {
+        let mut keys = parties.host_key.iter().chain(&self.former);
+        let Some(host_key) = keys.find(has) else {
             let what = match parties.host_key {
                 Some(_) => "response: the host has another key",
                 None => "host: there is no key for it",
             };
             self.refuse((Explanation::Failed, what));
             return;
-        }
-        let asked = self.reply.challenge.take();
+        };
+        let (said, hash) = (&self.transcript.0, self.transaction.hash);
+        let frame_secret = said.as_ref().map(|said| FrameSecret::new(hash, host_key, key, said));
+        let c2 = self.reply.challenge.take();
+        let psk = |c2: &Challenge| self.transaction.psk(key, &self.challenge.octets, &c2.octets);
+        self.psk = c2.as_ref().and_then(psk);
+        let asked = c2.filter(|challenge| challenge.seqnum != 0);
         let answer = |challenge: &Challenge| {
             self.transaction.response(Role::Controller, parties, key, challenge)
         };
@@ -308,6 +389,7 @@ impl Controller {
             self.refuse((Explanation::Failed, what));
             return;
         }
+        (self.frame_secret, self.transcript) = (frame_secret, Transcript::default());
         self.state = State::Success1;
     }
 

@@ -1,9 +1,9 @@
 //! The host's side of an authentication.
 
-use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Work, take};
-use crate::security::{Hash, Secret};
+use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Transcript, Work, take};
+use crate::security::{FrameSecret, GeneratedPsk, Hash, Secret};
 use core::fmt;
-use roadtrain_wire::auth::{self, Explanation, MessageHead, message};
+use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Why a host does not go on.
@@ -15,8 +15,14 @@ pub enum HostError {
     SecureChannel,
     /// The controller is to authenticate, and does not ask the host to.
     NotAsked,
+    /// Frames are to be sealed, and the controller does not ask the host to authenticate.
+    NotSealed,
+    /// A PSK is to be made, and the controller does not authenticate the host.
+    NoChannel,
     /// The controller has refused the host.
     Refused(Explanation),
+    /// The same of a host that wanted the controller to authenticate, too: either key may be the reason.
+    RefusedBoth,
     /// The host has refused the controller: what it says, and which part of that.
     Refuses(Explanation, &'static str),
 }
@@ -28,14 +34,30 @@ impl fmt::Display for HostError {
                 "the target refuses this host: it wants authentication, and --dhchap-secret is not given",
             ),
             HostError::SecureChannel => f.write_str(
-                "the target refuses this host: it wants authentication that makes a secure channel",
+                "the target refuses this host: it wants authentication that makes a secure channel (--concat)",
             ),
             HostError::NotAsked => f.write_str(
                 "this host refuses the target: --dhchap-ctrl-secret is given, and the target does not authenticate",
             ),
+            HostError::NoChannel => f.write_str(
+                "this host refuses the target: --concat is given, and the target does not authenticate this host",
+            ),
             HostError::Refused(Explanation::Failed) => f.write_str(
                 "the target refuses this host: authentication failed; do --dhchap-secret and the target's key \
                  for this host NQN agree?",
+            ),
+            HostError::RefusedBoth => f.write_str(
+                "the target refuses this host: authentication failed; do --dhchap-secret and the target's key \
+                 for this host NQN agree, and does the target have the key of --dhchap-ctrl-secret? If it has none, \
+                 leave that out",
+            ),
+            HostError::NotSealed => f.write_str(
+                "this host refuses the target: --seal required is given, and the target does not ask for \
+                 authentication",
+            ),
+            HostError::Refused(Explanation::SecureChannel) => f.write_str(
+                "the target refuses this host: one side wants a secure channel and the other does not \
+                 (--concat, --seal)",
             ),
             HostError::Refused(explanation) => {
                 write!(f, "the target refuses this host: {}", explanation.text())
@@ -73,6 +95,13 @@ pub struct Host {
     hash: Hash,
     /// The controller's response that is expected.
     expected: Option<Secret>,
+    /// SC_C: whether the lane's frames are to be sealed, or a PSK is made.
+    secures: u8,
+    transcript: Transcript,
+    frame_secret: Option<FrameSecret>,
+    /// What the transaction has made, if the controller accepts the host.
+    made: Option<GeneratedPsk>,
+    psk: Option<GeneratedPsk>,
 }
 
 type Refusal = HostError;
@@ -85,15 +114,49 @@ impl Host {
     /// The host's side of transaction `t_id`.
     #[must_use]
     pub fn new(parties: Parties, offer: Offer, t_id: u16) -> Self {
-        Host { parties, offer, t_id, hash: Hash::Sha256, expected: None }
+        let (hash, secures) = (Hash::Sha256, secure_channel::NONE);
+        Host {
+            parties,
+            offer,
+            t_id,
+            hash,
+            expected: None,
+            secures,
+            transcript: Transcript::default(),
+            frame_secret: None,
+            made: None,
+            psk: None,
+        }
+    }
+
+    /// The frames of its lane are to be sealed; `context` is what was said before ([`super::context_of`]).
+    #[must_use]
+    pub fn with_frames(self, context: &[u8]) -> Self {
+        Host { secures: secure_channel::FRAMES, transcript: Transcript::new(context), ..self }
+    }
+
+    /// What frames are sealed with from when [`Host::success1`] has succeeded: once.
+    pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
+        self.frame_secret.take()
+    }
+
+    /// The same, which makes a PSK for TLS as well.
+    #[must_use]
+    pub fn concatenating(self) -> Self {
+        Host { offer: self.offer.for_psk(), secures: secure_channel::NEW_TLS_PSK, ..self }
+    }
+
+    /// The PSK that was made: once, when the controller has accepted the host, and has proved what it should.
+    pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
+        self.psk.take()
     }
 
     /// Negotiate.
     #[must_use]
-    pub fn negotiate(&self) -> Vec<u8> {
+    pub fn negotiate(&mut self) -> Vec<u8> {
         let mut m = auth::Negotiate {
             head: MessageHead::new(message::NEGOTIATE, self.t_id),
-            sc_c: 0,
+            sc_c: self.secures,
             napd: 1,
             auth_id: 1,
             reserved: 0,
@@ -108,6 +171,7 @@ impl Host {
         for (place, group) in m.groups.iter_mut().zip(&self.offer.groups) {
             *place = group.id();
         }
+        self.transcript.say(m.as_bytes());
         m.as_bytes().to_vec()
     }
 
@@ -117,7 +181,10 @@ impl Host {
         if head.kind == message::FAILURE1 {
             let explanation = auth::Failure::ref_from_prefix(octets).ok();
             let explanation = explanation.map(|(m, _)| Explanation::from_octet(m.explanation));
-            return Err(HostError::Refused(explanation.flatten().unwrap_or(Explanation::Payload)));
+            return Err(match explanation.flatten().unwrap_or(Explanation::Payload) {
+                Explanation::Failed if self.expected.is_some() => HostError::RefusedBoth,
+                explanation => HostError::Refused(explanation),
+            });
         }
         if head.kind != kind || head.t_id.get() != self.t_id {
             let what = if head.kind == kind { "T_ID" } else { "message" };
@@ -151,13 +218,15 @@ impl Host {
             return Err(payload("DH value"));
         }
         self.hash = hash;
+        let length = octets.len() - rest.len();
+        self.transcript.say(&octets[..length]); // the host has asked for more
         let work = (group != Group::Null).then(|| {
             let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
             random(&mut exponent);
-            Work::new(group, Secret::new(&exponent), Some(public.to_vec()), true)
+            Work::new((hash, group), Secret::new(&exponent), Some(public.to_vec()), true)
         });
         Ok(Challenged {
-            transaction: Transaction { t_id: self.t_id, hash, group },
+            transaction: Transaction { t_id: self.t_id, hash, group, secures: self.secures },
             challenge: Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
             work,
         })
@@ -174,31 +243,42 @@ impl Host {
     ) -> Result<Vec<u8>, HostError> {
         let Challenged { transaction, challenge, work } = challenged;
         let powers = work.as_ref().and_then(Work::powers);
-        let key = transaction.session_key(powers.and_then(|powers| powers.shared.as_ref()));
+        let key = powers.and_then(|powers| powers.session_key.as_ref());
         if work.is_some() && key.is_none() {
             return Err(payload("DH value"));
         }
-        let response = |role, challenge: &Challenge| {
-            transaction.response(role, &self.parties, key.as_ref(), challenge)
-        };
+        let response =
+            |role, challenge: &Challenge| transaction.response(role, &self.parties, key, challenge);
         let own = response(Role::Host, challenge).ok_or(HostError::NoKey)?;
         let mut counter = Challenge::new(transaction.hash, random);
         self.expected = response(Role::Controller, &counter);
-        let challenges = self.expected.is_some();
-        if !challenges {
-            counter = Challenge { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
+        match (&self.expected, transaction.concatenates()) {
+            (Some(_), _) => {}
+            // The challenge is for the PSK: the controller proves nothing.
+            (None, true) => counter.seqnum = 0,
+            (None, false) => {
+                counter = Challenge { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
+            }
         }
+        self.made = transaction.psk(key, &challenge.octets, &counter.octets);
+        let is_valid = self.expected.is_some() || transaction.concatenates();
         let public = powers.map_or(&[][..], |powers| &powers.public);
         let head = auth::Reply {
             head: MessageHead::new(message::REPLY, self.t_id),
             hl: transaction.hash.bytes() as u8,
             reserved: 0,
-            cvalid: challenges.into(),
+            cvalid: is_valid.into(),
             reserved2: 0,
             dhvlen: (public.len() as u16).into(),
             seqnum: counter.seqnum.into(),
         };
-        Ok([head.as_bytes(), own.reveal(), &counter.octets, public].concat())
+        let message = [head.as_bytes(), own.reveal(), &counter.octets, public].concat();
+        self.transcript.say(&message);
+        if let (Some(host_key), Some(said)) = (&self.parties.host_key, &self.transcript.0) {
+            let secret = FrameSecret::new(transaction.hash, host_key, key, said);
+            self.frame_secret = Some(secret);
+        }
+        Ok(message)
     }
 
     /// The controller accepts the host, and proves who it is if it was asked to. Then this is the message that it is
@@ -215,7 +295,10 @@ impl Host {
         }
         let response = take(&mut rest, self.hash.bytes()).ok_or(payload("length"))?;
         // It stays: a second try without a response is no better than the first.
-        let Some(expected) = &self.expected else { return Ok(None) };
+        let Some(expected) = &self.expected else {
+            self.psk = self.made.take();
+            return Ok(None);
+        };
         let failed = |what| Err(HostError::Refuses(Explanation::Failed, what));
         if m.rvalid != 1 {
             return failed("it has sent no response");
@@ -223,6 +306,7 @@ impl Host {
         if !expected.is(response) {
             return failed("do --dhchap-ctrl-secret and the target's own key agree?");
         }
+        self.psk = self.made.take();
         let head = MessageHead::new(message::SUCCESS2, self.t_id);
         Ok(Some(auth::Success2 { head, reserved: [0; 10] }.as_bytes().to_vec()))
     }
@@ -232,9 +316,9 @@ impl Host {
     pub fn failure2(&self, error: HostError) -> Option<Vec<u8>> {
         let explanation = match error {
             HostError::Refuses(explanation, _) => explanation,
-            HostError::NoKey | HostError::NotAsked => Explanation::Failed,
-            HostError::SecureChannel => Explanation::SecureChannel,
-            HostError::Refused(_) => return None,
+            HostError::NoKey | HostError::NotAsked | HostError::NotSealed => Explanation::Failed,
+            HostError::SecureChannel | HostError::NoChannel => Explanation::SecureChannel,
+            HostError::Refused(_) | HostError::RefusedBoth => return None,
         } as u8;
         let head = MessageHead::new(message::FAILURE2, self.t_id);
         Some(auth::Failure { head, code: 1, explanation }.as_bytes().to_vec())

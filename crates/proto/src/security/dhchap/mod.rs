@@ -9,6 +9,9 @@
 //!   Host::success2 ----Success2---->  Controller::send
 //! ```
 //!
+//! With *secure channel concatenation* both have made a PSK as well when they are done: the host closes the connection,
+//! and makes all of its connections over TLS with that PSK.
+//!
 //! Both are machines: messages and random octets in, messages out. Powers in the group take long: a machine gives
 //! them away as [`Work`], and goes on when they were computed. Either end may give up with a Failure message.
 
@@ -20,7 +23,10 @@ pub use controller::{Controller, Progress, State};
 pub use group::{Group, Powers, Work};
 pub use host::{Challenged, Host, HostError};
 
-use super::{DhchapKey, Hash, Secret};
+use super::{DhchapKey, GeneratedPsk, Hash, Secret, Suite};
+use roadtrain_wire::auth::secure_channel;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::zerocopy::IntoBytes;
 
 /// Hashes and groups that may be negotiated, the best first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,28 @@ impl Default for Offer {
         let mut groups = Group::ALL.to_vec();
         groups.rotate_left(1);
         Offer { hashes: Hash::ALL.to_vec(), groups }
+    }
+}
+
+/// Whether an authentication makes a PSK for TLS as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Concatenation {
+    /// It does not: a host that asks for one is refused.
+    #[default]
+    Refused,
+    /// If the host asks for one.
+    Offered,
+    /// A host that does not ask for one is refused.
+    Required,
+}
+
+impl Offer {
+    /// The part of it that can make a PSK: a session key is needed, and a cipher suite with the hash.
+    #[must_use]
+    fn for_psk(&self) -> Self {
+        let hashes = self.hashes.iter().filter(|hash| Suite::of_hash(**hash).is_some());
+        let groups = self.groups.iter().filter(|group| **group != Group::Null);
+        Offer { hashes: hashes.copied().collect(), groups: groups.copied().collect() }
     }
 }
 
@@ -82,6 +110,8 @@ struct Transaction {
     t_id: u16,
     hash: Hash,
     group: Group,
+    /// SC_C.
+    secures: u8,
 }
 
 /// A challenge, with the number that belongs to it.
@@ -110,9 +140,14 @@ enum Role {
 }
 
 impl Transaction {
-    /// Ks: the hash of the secret that both ends have computed; without a group there is none.
-    fn session_key(&self, shared: Option<&Secret>) -> Option<Secret> {
-        shared.map(|shared| self.hash.digest(&[shared.reveal()]))
+    /// Whether it makes a PSK.
+    fn concatenates(&self) -> bool {
+        self.secures == secure_channel::NEW_TLS_PSK
+    }
+
+    /// The PSK that it has made, of the session key and both challenges.
+    fn psk(&self, session_key: Option<&Secret>, c1: &[u8], c2: &[u8]) -> Option<GeneratedPsk> {
+        GeneratedPsk::new(self.hash, session_key.filter(|_| self.concatenates())?, c1, c2)
     }
 
     /// The response to a challenge.
@@ -138,7 +173,7 @@ impl Transaction {
             augmented.reveal(),
             &challenge.seqnum.to_le_bytes(),
             &self.t_id.to_le_bytes(),
-            &[0], // SC_C: no secure channel
+            &[self.secures],
             name,
             own.as_bytes(),
             &[0],
@@ -147,6 +182,35 @@ impl Transaction {
         Some(self.hash.hmac(key.as_ref()?.reveal(), &parts))
     }
 }
+
+/// All that was said until both ends know what the frames of a lane are sealed with; nothing if they are not to be.
+#[derive(Clone, Debug, Default)]
+struct Transcript(Option<Vec<u8>>);
+
+impl Transcript {
+    /// Begins with what came before: the queue's Connect.
+    fn new(context: &[u8]) -> Self {
+        Transcript(Some(context.to_vec()))
+    }
+
+    fn say(&mut self, message: &[u8]) {
+        self.0.iter_mut().for_each(|said| said.extend_from_slice(message));
+    }
+}
+
+/// What ends of a lane over Ethernet have said before they authenticate: Connect's command and data, and the result.
+/// It is part of what the frames' keys are derived of.
+#[must_use]
+pub fn context_of(sqe: &Sqe, data: &[u8], result: u32) -> [u8; 32] {
+    let fields = &sqe.as_bytes()[CONNECT_FIELDS];
+    let digest = Hash::Sha256.digest(&[fields, data, &result.to_le_bytes()]);
+    let mut context = [0; 32];
+    context.copy_from_slice(digest.reveal());
+    context
+}
+
+/// Where RECFMT, QID, SQSIZE, CATTR and KATO are in a Connect command.
+const CONNECT_FIELDS: core::ops::Range<usize> = 40..52;
 
 /// Splits `count` octets off.
 fn take<'a>(octets: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {

@@ -13,7 +13,7 @@ pub use error::{ConfigError, Place};
 
 use super::authentication::Authentication;
 use super::config::{
-    Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, check_host,
+    Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, TlsUse, check_host,
     check_namespace,
 };
 use core::fmt;
@@ -75,6 +75,8 @@ pub enum Operation<N = NamespaceConfig> {
     Listen(Listener),
     /// Takes no more connections at an address; those that there are live on.
     Unlisten(Listener),
+    /// Asks connections that come at an address that is listened on for TLS as this says; those that there are live on.
+    SetTls(Listener),
     /// Asks hosts for authentication as this says, when they connect and when they begin again.
     SetAuthentication(Authentication),
 }
@@ -97,9 +99,9 @@ impl<N: Description> Operation<N> {
             Operation::AllowHost { nqn, host } | Operation::DisallowHost { nqn, host } => {
                 Place::Host(nqn.clone(), host.clone())
             }
-            Operation::Listen(listener) | Operation::Unlisten(listener) => {
-                Place::Listener(listener.address)
-            }
+            Operation::Listen(listener)
+            | Operation::Unlisten(listener)
+            | Operation::SetTls(listener) => Place::Listener(listener.address),
             Operation::SetAuthentication(_) => Place::Authentication,
         }
     }
@@ -124,6 +126,11 @@ impl<N: Description> fmt::Display for Operation<N> {
             Operation::AllowAnyHost { allow: false, .. } => "only named hosts allowed",
             Operation::AllowHost { .. } => "allowed",
             Operation::DisallowHost { .. } => "not allowed any more",
+            Operation::SetTls(listener) => match listener.tls {
+                TlsUse::Off => "new connections have no TLS",
+                TlsUse::Allowed => "new connections may have TLS",
+                TlsUse::Required => "new connections need TLS",
+            },
             Operation::SetAuthentication(_) => "other keys or requirements",
         };
         write!(f, "{}: {what}", self.place())
@@ -161,6 +168,12 @@ impl<N: Description> TargetConfig<N> {
             Operation::Unlisten(listener) => {
                 let at = self.listeners.iter().position(|other| other == listener);
                 self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
+                Ok(())
+            }
+            Operation::SetTls(listener) => {
+                let mut all = self.listeners.iter_mut();
+                let there = all.find(|one| one.is_same_place(listener));
+                *there.ok_or_else(|| ConfigError::Unknown(operation.place()))? = *listener;
                 Ok(())
             }
             Operation::SetAuthentication(authentication) => {
@@ -245,6 +258,7 @@ impl<N: Description> SubsystemConfig<N> {
             | Operation::RemoveSubsystem { .. }
             | Operation::Listen(_)
             | Operation::Unlisten(_)
+            | Operation::SetTls(_)
             | Operation::SetAuthentication(_) => {}
         }
         Ok(())
@@ -273,8 +287,12 @@ impl<N: Description> TargetConfig<N> {
             self.subsystems.iter().map(|subsystem| (subsystem.nqn.as_str(), subsystem)).collect();
         let new: BTreeSet<&str> = wanted.subsystems.iter().map(|s| s.nqn.as_str()).collect();
         let mut operations = Vec::new();
-        let gone = self.listeners.iter().filter(|listener| !wanted.listeners.contains(listener));
+        let is_among = |all: &[Listener], one: &Listener| all.iter().any(|o| o.is_same_place(one));
+        let gone = self.listeners.iter().filter(|one| !is_among(&wanted.listeners, one));
         operations.extend(gone.map(|listener| Operation::Unlisten(*listener)));
+        let stays = wanted.listeners.iter().filter(|one| is_among(&self.listeners, one));
+        let changed = stays.filter(|listener| !self.listeners.contains(listener));
+        operations.extend(changed.map(|listener| Operation::SetTls(*listener)));
         // Before anything new can be reached.
         if self.authentication != wanted.authentication {
             operations.push(Operation::SetAuthentication(wanted.authentication.clone()));
@@ -293,7 +311,7 @@ impl<N: Description> TargetConfig<N> {
         }
         let come = wanted.subsystems.iter().filter(|new| !old.contains_key(new.nqn.as_str()));
         operations.extend(come.map(|new| Operation::AddSubsystem(new.clone())));
-        let come = wanted.listeners.iter().filter(|listener| !self.listeners.contains(listener));
+        let come = wanted.listeners.iter().filter(|one| !is_among(&self.listeners, one));
         operations.extend(come.map(|listener| Operation::Listen(*listener)));
         operations
     }

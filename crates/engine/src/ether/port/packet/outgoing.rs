@@ -4,7 +4,8 @@
 
 use crate::ether::port::frame::{FRAME_MAX, Sent, Shape};
 use crc_fast::{CrcAlgorithm, Digest};
-use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, seal};
+use roadtrain_proto::ether::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::ffi::c_int;
 use std::io;
@@ -20,6 +21,8 @@ const FRAME_PIECES_MAX: usize = 132;
 const PIECES_MAX: usize = 2048;
 /// Own octets of one send.
 const OCTETS: usize = 128 << 10;
+/// Octets of sealed bodies of one send: what the cipher has written is to be near when the kernel copies it.
+const SEALED_OCTETS: usize = 256 << 10;
 
 /// Part of a frame.
 #[derive(Clone, Copy)]
@@ -28,12 +31,16 @@ enum Piece {
     Own { at: usize, length: usize },
     /// Payload where it lies.
     Payload { at: *const u8, length: usize },
+    /// A sealed body.
+    Sealed { at: usize, length: usize },
 }
 
 impl Piece {
     fn length(&self) -> usize {
         match *self {
-            Piece::Own { length, .. } | Piece::Payload { length, .. } => length,
+            Piece::Own { length, .. }
+            | Piece::Payload { length, .. }
+            | Piece::Sealed { length, .. } => length,
         }
     }
 }
@@ -51,6 +58,9 @@ pub struct Outgoing {
     shape: Shape,
     own: Box<[u8]>,
     used: usize,
+    /// Sealed bodies; no memory until there is one.
+    sealed: Box<[u8]>,
+    sealed_used: usize,
     pieces: Vec<Piece>,
     frames: Vec<Frame>,
     open: Frame,
@@ -69,6 +79,8 @@ impl Outgoing {
             shape,
             own: vec![0; OCTETS + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
             used: 0,
+            sealed: Box::default(),
+            sealed_used: 0,
             pieces: Vec::with_capacity(PIECES_MAX),
             frames: Vec::with_capacity(FRAMES_MAX),
             open: Frame::default(),
@@ -84,6 +96,7 @@ impl Outgoing {
         self.frames.len() < FRAMES_MAX
             && self.pieces.len() + FRAME_PIECES_MAX <= PIECES_MAX
             && self.used <= OCTETS
+            && self.sealed_used <= SEALED_OCTETS
     }
 
     /// Starts a frame.
@@ -123,21 +136,81 @@ impl Outgoing {
     pub(in crate::ether::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let frame = self.open;
         if frame.octets > self.shape.frame_bytes() {
-            self.pieces.truncate(frame.piece);
-            self.used = frame.at;
-            self.oversized += 1;
-            return;
+            return self.forget(frame);
         }
         let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
         header.body.set((frame.octets - head) as u16);
         if header.flags.get() & flags::CRC != 0 {
             header.bcrc.set(self.body_crc(frame, head));
         }
-        seal(&mut header);
+        set_hcrc(&mut header);
+        self.put_heads(frame, destination, &header);
+    }
+
+    /// The frame does not leave.
+    fn forget(&mut self, frame: Frame) {
+        self.pieces.truncate(frame.piece);
+        self.used = frame.at;
+        self.oversized += 1;
+    }
+
+    #[inline]
+    fn put_heads(&mut self, frame: Frame, destination: MacAddress, header: &FrameHeader) {
         let own = &mut self.own[frame.at..];
         let behind = self.shape.write_header(own, destination);
         own[behind..behind + FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
         self.frames.push(frame);
+    }
+
+    /// The same, and seals the body: from where its pieces lie into memory of its own, which is the only copy.
+    pub(in crate::ether::port) fn end_sealed<C: Cipher>(
+        &mut self,
+        destination: MacAddress,
+        mut header: FrameHeader,
+        seal: &mut Seal<C>,
+    ) {
+        let frame = self.open;
+        if frame.octets + TAG_BYTES > self.shape.frame_bytes() {
+            return self.forget(frame);
+        }
+        let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
+        let (start, length) = (self.sealed_used, frame.octets - head + TAG_BYTES);
+        header.body.set((frame.octets - head) as u16);
+        seal.begin(&mut header);
+        let Some(tag) = self.seal_body(frame, head, seal) else { return self.forget(frame) };
+        self.sealed_used = start + length;
+        self.sealed[self.sealed_used - TAG_BYTES..self.sealed_used].copy_from_slice(&tag);
+        self.pieces.truncate(frame.piece);
+        self.used = frame.at + head;
+        self.pieces.push(Piece::Own { at: frame.at, length: head });
+        self.pieces.push(Piece::Sealed { at: start, length });
+        let frame = Frame { octets: frame.octets + TAG_BYTES, ..frame };
+        self.put_heads(frame, destination, &header);
+    }
+
+    fn seal_body<C: Cipher>(
+        &mut self,
+        frame: Frame,
+        head: usize,
+        seal: &mut Seal<C>,
+    ) -> Option<[u8; TAG_BYTES]> {
+        if self.sealed.is_empty() {
+            self.sealed = vec![0; SEALED_OCTETS + FRAME_MAX].into_boxed_slice();
+        }
+        let mut place = &mut self.sealed[self.sealed_used..];
+        let mut skip = head;
+        for piece in &self.pieces[frame.piece..] {
+            let octets = match *piece {
+                Piece::Own { at, length } => &self.own[at + skip..at + length],
+                // SAFETY: readable by `payload`'s contract.
+                Piece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
+                Piece::Sealed { .. } => return None, // no frame is sealed twice
+            };
+            let (body, rest) = place.split_at_mut(octets.len());
+            seal.update(octets, body);
+            (place, skip) = (rest, 0);
+        }
+        seal.finish()
     }
 
     fn body_crc(&self, frame: Frame, head: usize) -> u32 {
@@ -150,6 +223,7 @@ impl Outgoing {
                     // SAFETY: readable by `payload`'s contract.
                     digest.update(unsafe { slice::from_raw_parts(at, length) });
                 }
+                Piece::Sealed { .. } => {} // it has a tag
             }
             skip = 0;
         }
@@ -195,7 +269,7 @@ impl Outgoing {
         self.messages.clear();
         self.pieces.clear();
         self.frames.clear();
-        (self.used, self.oversized) = (0, 0);
+        (self.used, self.sealed_used, self.oversized) = (0, 0, 0);
     }
 
     /// Turns pieces into what the kernel reads.
@@ -204,6 +278,7 @@ impl Outgoing {
             let base = match *piece {
                 Piece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
                 Piece::Payload { at, .. } => at.cast_mut().cast(),
+                Piece::Sealed { at, .. } => self.sealed[at..].as_mut_ptr().cast(),
             };
             self.iov.push(libc::iovec { iov_base: base, iov_len: piece.length() });
         }
@@ -227,7 +302,7 @@ impl Outgoing {
         while next < self.messages.len() {
             let left = &mut self.messages[next..];
             sent.calls += 1;
-            // SAFETY: every message names entries of `iov`, each readable: `own`, or payload by `payload`'s contract.
+            // SAFETY: every message names entries of `iov`, each readable: `own`, `sealed`, or payload by `payload`'s contract.
             let taken = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 let count = left.len() as libc::c_uint;

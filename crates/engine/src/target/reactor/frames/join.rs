@@ -7,7 +7,7 @@ use crate::target::ether::listener::refusal;
 use crate::target::ether::{Drop, JoinRequest, Reply};
 use crate::target::lane::ether::{Ether, EtherLane, Link};
 use crate::target::lane::{LaneError, TargetLane};
-use crate::target::reactor::frames::Frames;
+use crate::target::reactor::frames::{Frames, Moved};
 use crate::target::reactor::lanes::Lanes;
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::links::Links;
@@ -81,8 +81,12 @@ impl Frames {
             if link.join != *join || (token != ether.token && (token != 0 || !is_same)) {
                 return Err(Drop::Source);
             }
-            if !is_same {
-                self.move_link(lanes, index, request)?;
+            // Anybody can repeat a Join: where a sealed lane's host is, its sealed frames say.
+            if !is_same && ether.is_sealed() {
+                Self::check_size(lanes, index, join.link, *port)?;
+            } else if !is_same {
+                let (link, port, source) = (join.link, *port, *source);
+                self.move_link(lanes, Moved { index, link, port, source })?;
             }
         } else {
             let (_, first) = ether.links().next().ok_or(Drop::Token)?;
@@ -97,24 +101,23 @@ impl Frames {
         Ok(())
     }
 
+    /// Whether a link's frames fit through that port.
+    fn check_size(lanes: &mut Lanes, index: u32, link: u8, port: usize) -> Result<(), Drop> {
+        let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Token)?;
+        let takes = lanes.shared.ports[port].frame_bytes();
+        if ether.qpair.end.links.frame_bytes(link) > takes { Err(Drop::Setup) } else { Ok(()) }
+    }
+
     /// A link leads elsewhere from now on, because one of its ends is gone: what it has not delivered goes there.
-    fn move_link(
-        &mut self,
-        lanes: &mut Lanes,
-        index: u32,
-        request: &JoinRequest,
-    ) -> Result<(), Drop> {
-        let JoinRequest { port, source, join, .. } = request;
-        let (now, at) = (lanes.shared.now, &lanes.shared.ports[*port]);
+    pub(super) fn move_link(&mut self, lanes: &mut Lanes, moved: Moved) -> Result<(), Drop> {
+        let Moved { index, link, port, source } = moved;
+        Self::check_size(lanes, index, link, port)?;
+        let detour = numa::detour(lanes.shared.ports[port].interface().node);
         let ether =
             lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
-        let links = &mut ether.qpair.end.links;
-        if links.frame_bytes(join.link) > at.frame_bytes() {
-            return Err(Drop::Setup);
-        }
-        links.set_bias(join.link, numa::detour(at.interface().node));
-        ether.move_link(join.link, *port, *source);
-        ether.set_states(now, &self.watched.states);
+        ether.qpair.end.links.set_bias(link, detour);
+        ether.move_link(link, port, source);
+        ether.set_states(lanes.shared.now, &self.watched.states);
         Ok(())
     }
 
@@ -140,7 +143,7 @@ impl Frames {
             Ok(ether) if (index as usize) < LANES_MAX => {
                 let interface = &lanes.shared.ports[request.port].interface().name;
                 let peer = format!("{}%{interface}", Mac(request.source.0));
-                let lane = TargetLane::over_ether((index, generation), peer, ether);
+                let lane = TargetLane::over_ether((index, generation), peer, ether, self.seals);
                 lanes.hosts.damq_left -= pages as usize * PAGE_BYTES;
                 lanes.hosts.by_token.insert(request.join.token.get(), index);
                 lanes.occupy(index, lane);

@@ -1,6 +1,6 @@
 //! What a sleep costs: sampled, because asking for a thread's CPU time is a system call.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// The first sleeps are all measured, later ones this seldom.
 const FIRST: u32 = 4;
@@ -13,20 +13,20 @@ const BOUND_MAX: Duration = Duration::from_micros(100);
 
 /// What sleeps have cost this thread.
 #[derive(Debug, Default)]
-pub(super) struct SleepCost {
+pub struct SleepCost {
     sleeps: u32,
     mean_ns: Option<f64>,
 }
 
 impl SleepCost {
     /// Whether the sleep that begins is to be measured.
-    pub(super) fn samples_next(&mut self) -> bool {
+    pub fn samples_next(&mut self) -> bool {
         self.sleeps = self.sleeps.wrapping_add(1);
         self.sleeps <= FIRST || self.sleeps.is_multiple_of(EVERY)
     }
 
     /// So much CPU time went into going to sleep and coming back.
-    pub(super) fn sampled(&mut self, cpu: Duration) {
+    pub fn sampled(&mut self, cpu: Duration) {
         let sample = cpu.as_nanos() as f64;
         let mean = self.mean_ns.unwrap_or(sample);
         let sample = sample.clamp(mean / OUTLIER, mean * OUTLIER);
@@ -34,12 +34,14 @@ impl SleepCost {
     }
 
     /// Zero while nothing is known.
-    pub(super) fn mean(&self) -> Duration {
+    #[must_use]
+    pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.mean_ns.unwrap_or_default() as u64)
     }
 
     /// The ski-rental bound: who gives up after as long as a sleep costs has at worst paid twice.
-    pub(super) fn bound(&self) -> Duration {
+    #[must_use]
+    pub fn bound(&self) -> Duration {
         self.mean().min(BOUND_MAX)
     }
 }

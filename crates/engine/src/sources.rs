@@ -9,7 +9,7 @@ const IPV6_SITE_BITS: u32 = 64;
 
 /// Where a connection comes from: an IPv4 address, the upper half of an IPv6 address, or a station's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Address(IpAddr),
     Station(String),
 }
@@ -37,7 +37,7 @@ impl From<&str> for Source {
 
 /// What waits, by source: each source's turn brings one of it.
 #[derive(Debug)]
-pub(super) struct Turns<T>(VecDeque<(Source, VecDeque<T>)>);
+pub(crate) struct Turns<T>(VecDeque<(Source, VecDeque<T>)>);
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
@@ -46,7 +46,7 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T> Turns<T> {
-    pub(super) fn put(&mut self, source: Source, value: T) {
+    pub(crate) fn put(&mut self, source: Source, value: T) {
         match self.0.iter_mut().find(|(other, _)| *other == source) {
             Some((_, waiting)) => waiting.push_back(value),
             None => self.0.push_back((source, VecDeque::from([value]))),
@@ -54,17 +54,17 @@ impl<T> Turns<T> {
     }
 
     /// What waits of a source.
-    pub(super) fn of(&mut self, source: &Source) -> Option<&mut VecDeque<T>> {
+    pub(crate) fn of(&mut self, source: &Source) -> Option<&mut VecDeque<T>> {
         self.0.iter_mut().find(|(other, _)| other == source).map(|(_, waiting)| waiting)
     }
 
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The first of the source whose turn it is, which goes to the end.
-    pub(super) fn next(&mut self) -> Option<T> {
+    pub(crate) fn next(&mut self) -> Option<T> {
         let (source, mut waiting) = self.0.pop_front()?;
         let value = waiting.pop_front();
         if !waiting.is_empty() {

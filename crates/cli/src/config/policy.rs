@@ -1,0 +1,90 @@
+//! Whom a target lets in: what makes no sense together.
+
+use super::ServeConfig;
+use crate::args::TlsMode;
+use roadtrain_proto::security::TlsKeys;
+use std::collections::BTreeMap;
+
+impl ServeConfig {
+    /// "Any host" and "secure" exclude each other: who is to prove something has a key.
+    pub(super) fn check_policy(&self) -> Result<(), String> {
+        self.check_listeners()?;
+        if self.subsystems.iter().any(|s| s.require_auth) && !self.authenticates() {
+            return Err(
+                "require_auth without a key lets nobody in: add a host with a dhchap_key".into()
+            );
+        }
+        // Whom a keyring names is known when it is read.
+        let has_keyring = self.tls.as_ref().is_some_and(|tls| tls.keyring.is_some());
+        self.check_hosts(|host| has_keyring || self.has_tls_key(host))
+    }
+
+    /// The same of keys that have been read, from a keyring as well.
+    pub(crate) fn check_keys(&self, keys: &TlsKeys) -> Result<(), String> {
+        let hosts = keys.hosts();
+        if self.uses_tls() && hosts.is_empty() && !self.concatenates() {
+            let keyring = self.tls.as_ref().and_then(|tls| tls.keyring.as_deref());
+            let keyring = keyring.unwrap_or_default();
+            return Err(format!(
+                "keyring {keyring}: it has no PSK of a host, so nobody could connect with TLS"
+            ));
+        }
+        self.check_hosts(|host| hosts.contains(host))
+    }
+
+    /// Hosts that may use what is secured have a key for it.
+    fn check_hosts(&self, has_tls_key: impl Fn(&str) -> bool) -> Result<(), String> {
+        let has_key =
+            |host: &str| self.hosts.iter().any(|one| one.nqn == host && one.dhchap_key.is_some());
+        let is_secure_only =
+            self.ether.is_none() && self.tls_modes().values().all(|m| *m == TlsMode::Required);
+        for subsystem in &self.subsystems {
+            let by_key =
+                self.authentication.required || subsystem.require_auth || self.requires_seal();
+            let by_tls = is_secure_only || subsystem.require_tls;
+            for host in subsystem.allow_hosts.iter().flatten() {
+                let makes_psk = self.concatenates() && has_key(host);
+                let lacks = match host {
+                    host if by_key && !has_key(host) => "for authentication (dhchap_key)",
+                    host if by_tls && !makes_psk && !has_tls_key(host) => "for TLS (tls.keys)",
+                    _ => continue,
+                };
+                let nqn = &subsystem.nqn;
+                return Err(format!(
+                    "subsystem {nqn}: it is secured, and host {host}, which may use it, has no key {lacks}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Listeners with TLS have somebody to let in, and subsystems that require it have a listener.
+    fn check_listeners(&self) -> Result<(), String> {
+        let has_keys =
+            self.tls.as_ref().is_some_and(|tls| !tls.keys.is_empty() || tls.keyring.is_some());
+        if self.uses_tls() && !has_keys && !self.concatenates() {
+            return Err(
+                "tls: name the hosts and their keys: --tls-key HOSTNQN=FILE, [tls.keys], or --keyring".into()
+            );
+        }
+        if self.subsystems.iter().any(|subsystem| subsystem.require_tls) && !self.uses_tls() {
+            return Err("require_tls: no listener has TLS, so nobody could connect".into());
+        }
+        Ok(())
+    }
+
+    fn has_tls_key(&self, host: &str) -> bool {
+        let keys = self.tls.as_ref().map(|tls| &tls.keys);
+        keys.is_some_and(|keys: &BTreeMap<String, String>| keys.contains_key(host))
+    }
+
+    /// Some host has a key for authentication.
+    fn authenticates(&self) -> bool {
+        self.hosts.iter().any(|host| host.dhchap_key.is_some())
+    }
+
+    /// Such a host may make a key for TLS with it: a listener takes plain connections as well as secured ones.
+    fn concatenates(&self) -> bool {
+        self.authenticates() && self.tls_modes().values().any(|mode| *mode == TlsMode::Allowed)
+    }
+}

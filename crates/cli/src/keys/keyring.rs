@@ -1,0 +1,114 @@
+//! Keyrings: PSKs of TLS that were derived already, in the kernel or in a file.
+
+use super::file;
+use crate::failure::{Failure, Outcome};
+use roadtrain_engine::{keyring, memory};
+use roadtrain_proto::security::{Keyring, Secret, TlsPsk};
+
+/// Where nvme-cli keeps PSKs, and the kernel looks for them.
+pub(crate) const DEFAULT: &str = ".nvme";
+/// How the identities of PSKs begin.
+const PREFIX: &str = "NVMe";
+
+/// The PSKs of a keyring: of the kernel's, by name or number, else of a file, whose name has a slash.
+///
+/// # Errors
+/// There is no such keyring or file, or it has something else.
+pub(crate) fn read(argument: &str) -> Outcome<Keyring> {
+    if argument.contains('/') {
+        let text = file::text("--keyring", argument)?;
+        let wrong = |error| Failure::usage(format!("--keyring: {argument}: {error}"));
+        return Keyring::parse(&text).map_err(wrong);
+    }
+    let failed = |error: std::io::Error| {
+        let hint = "a keyring of the kernel is named as in /proc/keys, or by its number; a file has a / in its name, as ./keys";
+        Failure::failed(format!("--keyring: {argument}: {error} ({hint})"))
+    };
+    // Before the first octet of a key is in memory.
+    memory::keep_secret().map_err(|error| Failure::failed(format!("--keyring: {error}")))?;
+    let mut found = Keyring::default();
+    for key in keyring::read(argument, PREFIX).map_err(failed)? {
+        let added = found.add(&key.description, Secret::new(&key.payload));
+        added.map_err(|error| Failure::usage(format!("--keyring: {argument}: {error}")))?;
+    }
+    Ok(found)
+}
+
+/// The PSK by which a host connects to a subsystem: with `identity`, else the only one of the best kind.
+///
+/// # Errors
+/// There is none, or it is not clear which.
+pub(crate) fn psk(argument: &str, identity: Option<&str>, names: (&str, &str)) -> Outcome<TlsPsk> {
+    let refuse =
+        |why| Failure::connect(format!("this host does not connect to {}: {why}", names.1));
+    choose(&read(argument)?, argument, identity, names).map_err(refuse)
+}
+
+fn choose(
+    keyring: &Keyring,
+    argument: &str,
+    identity: Option<&str>,
+    (hostnqn, subnqn): (&str, &str),
+) -> Result<TlsPsk, String> {
+    if let Some(identity) = identity {
+        let Some((psk, of)) = keyring.look_up(identity) else {
+            return Err(format!("--tls-key-identity: {argument} has no PSK with this identity"));
+        };
+        if (&of.hostnqn[..], &of.subnqn[..]) != (hostnqn, subnqn) {
+            return Err(format!(
+                "--tls-key-identity: this PSK is for host {} at {}, not for {hostnqn} at {subnqn}",
+                of.hostnqn, of.subnqn
+            ));
+        }
+        return Ok(psk);
+    }
+    match &keyring.of(hostnqn, subnqn)[..] {
+        [psk] => Ok((*psk).clone()),
+        [] => Err(format!(
+            "keyring {argument}: it has no PSK for host {hostnqn} at {subnqn}: add one, as with nvme check-tls-key \
+             --insert, or give --tls-key FILE"
+        )),
+        several => {
+            let identities: Vec<&str> = several.iter().map(|psk| psk.identity.as_str()).collect();
+            Err(format!(
+                "keyring {argument}: several PSKs are for this host and subsystem; say which by --tls-key-identity: {}",
+                identities.join(", ")
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_proto::security::{Hash, TlsKey};
+
+    const NAMES: (&str, &str) = ("nqn.host", "nqn.subsystem");
+
+    fn psk(fill: u8, subnqn: &str) -> TlsPsk {
+        TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap().tls_psk(NAMES.0, subnqn)
+    }
+
+    fn keyring(psks: &[&TlsPsk]) -> Keyring {
+        let mut keyring = Keyring::default();
+        psks.iter().for_each(|psk| keyring.add(&psk.identity, psk.psk.clone()).unwrap());
+        keyring
+    }
+
+    #[test]
+    fn one_psk_is_taken_and_of_several_the_one_that_is_named() {
+        let (one, two, other) = (psk(1, NAMES.1), psk(2, NAMES.1), psk(1, "nqn.other"));
+        let of = |psks: &[&TlsPsk], identity| choose(&keyring(psks), "ring", identity, NAMES);
+        assert_eq!(of(&[&one, &other], None).unwrap(), one);
+        assert_eq!(of(&[&one, &two], Some(&two.identity)).unwrap(), two);
+        for (psks, identity, said) in [
+            (&[&other][..], None, "no PSK for host nqn.host at nqn.subsystem"),
+            (&[&one, &two][..], None, "say which by --tls-key-identity"),
+            (&[&one][..], Some(&two.identity[..]), "no PSK with this identity"),
+            (&[&one, &other][..], Some(&other.identity[..]), "not for nqn.host at nqn.subsystem"),
+        ] {
+            let error = of(psks, identity).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

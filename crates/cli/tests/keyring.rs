@@ -1,0 +1,172 @@
+//! Keys for TLS that are in a keyring: of the kernel, or in a file as nvme-cli exports one.
+
+mod harness;
+
+use harness::{NQN, PROGRAM, Target, roadtrain, stderr};
+use roadtrain_proto::security::{Hash, TlsKey};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
+
+const HOST: &str = "nqn.2025-01.io.example:host";
+const OTHER: &str = "nqn.2025-01.io.example:other";
+const SERVE: [&str; 9] =
+    ["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB", "--tls=required"];
+
+/// A PSK as the owner of a configured one derives it: its identity and its octets.
+fn psk(fill: u8, host: &str) -> (String, Vec<u8>) {
+    let psk = TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap().tls_psk(host, NQN);
+    (psk.identity, psk.psk.reveal().to_vec())
+}
+
+/// A file as `nvme tls-key --export` writes it.
+fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
+    let line = |(identity, octets): &(String, Vec<u8>)| {
+        let key = TlsKey::new(Some(Hash::Sha256), octets).unwrap();
+        format!("{identity} {}\n", *key.print())
+    };
+    fs::write(path, psks.iter().map(line).collect::<String>()).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+fn identify(target: &Target, options: &str) -> Result<(), (Option<i32>, String)> {
+    let done = target.ask("identify", &format!("-n {NQN} -q {HOST} --tls {options}"));
+    done.status.success().then_some(()).ok_or_else(|| (done.status.code(), stderr(&done)))
+}
+
+#[track_caller]
+fn refused(target: &Target, options: &str, status: i32, said: &str) {
+    let (code, message) = identify(target, options).unwrap_err();
+    assert_eq!((code, message.lines().count()), (Some(status), 1), "{message}");
+    assert!(message.contains(said), "{message}");
+    assert!(!message.contains("NVMeTLSkey-1:"), "{message}");
+}
+
+#[test]
+fn hosts_and_targets_take_keys_that_nvme_has_exported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let names = ["target", "host", "two", "none"].map(path);
+    let [target, host, two, none] = &names;
+    let [first, second] = [1, 2].map(|fill| psk(fill, HOST));
+    write(target.as_ref(), &[first.clone(), psk(1, OTHER)]);
+    write(host.as_ref(), std::slice::from_ref(&first));
+    write(two.as_ref(), &[first.clone(), second.clone()]);
+    write(none.as_ref(), &[psk(1, OTHER)]);
+    let running = Target::start(&[&SERVE[..], &["--keyring", target]].concat());
+    identify(&running, &format!("--keyring {host}")).unwrap();
+    for (identity, status) in [(&first.0, 0), (&second.0, 3)] {
+        let (port, line) = (running.port.to_string(), ["--tls-key-identity", identity]);
+        let words = [
+            "identify",
+            "-a",
+            "127.0.0.1",
+            "-s",
+            &port,
+            "-n",
+            NQN,
+            "-q",
+            HOST,
+            "--tls",
+            "--keyring",
+            two,
+        ];
+        let done = Command::new(PROGRAM).args(words).args(line).output().unwrap();
+        assert_eq!(done.status.code(), Some(status), "{}", stderr(&done));
+    }
+    refused(&running, &format!("--keyring {two}"), 3, "say which by --tls-key-identity");
+    refused(&running, &format!("--keyring {none}"), 3, "it has no PSK for host");
+    refused(&running, "--keyring ./is-not-there", 1, "No such file");
+    refused(&running, "--keyring roadtrain-none", 1, "a file has a / in its name");
+    // A configured PSK of which the target's was derived is the same key; another one is not.
+    for (fill, is_right) in [(1, true), (2, false)] {
+        let key = TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap();
+        let file = path("configured");
+        fs::write(&file, &**key.print()).unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        let done = identify(&running, &format!("--tls-key {file}"));
+        assert_eq!(
+            done.as_ref().err().and_then(|(code, _)| *code),
+            (!is_right).then_some(3),
+            "{done:?}"
+        );
+    }
+}
+
+#[test]
+fn a_target_says_which_hosts_its_keyring_lacks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys");
+    write(&path, &[psk(1, HOST)]);
+    let empty = directory.path().join("empty");
+    write(&empty, &[]);
+    let check = |options: String| {
+        let serve = format!("serve {} {options} --check-config", SERVE.join(" "));
+        let checked = roadtrain(&serve);
+        (checked.status.code(), stderr(&checked))
+    };
+    let (path, empty) = (path.display(), empty.display());
+    assert_eq!(check(format!("--keyring {path} --allow-host {HOST}")).0, Some(0));
+    for (options, said) in [
+        (format!("--keyring {path} --allow-host {OTHER}"), "has no key for TLS"),
+        (format!("--keyring {empty}"), "nobody could connect"),
+    ] {
+        let (status, message) = check(options);
+        assert_eq!(status, Some(2), "{message}");
+        assert!(message.contains(said), "{message}");
+    }
+    let off =
+        roadtrain(&format!("serve -a 127.0.0.1 -n {NQN} --namespace mem:8MiB --keyring {path}"));
+    assert_eq!(off.status.code(), Some(2));
+    assert!(stderr(&off).contains("--keyring needs --tls required"), "{}", stderr(&off));
+}
+
+/// A call that returns a key's number; its arguments are of the kind that it takes.
+fn serial(done: libc::c_long) -> io::Result<libc::c_long> {
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
+}
+
+fn add(
+    kind: &str,
+    description: &str,
+    payload: &[u8],
+    keyring: libc::c_long,
+) -> io::Result<libc::c_long> {
+    let [kind, description] = [kind, description].map(|text| CString::new(text).unwrap());
+    let (payload, length) = (payload.as_ptr(), payload.len());
+    let (kind, description) = (kind.as_ptr(), description.as_ptr());
+    // SAFETY: strings that end with a zero, and a payload with its length; all live longer than the call.
+    serial(unsafe { libc::syscall(libc::SYS_add_key, kind, description, payload, length, keyring) })
+}
+
+#[test]
+fn hosts_and_targets_take_keys_of_the_kernel() {
+    const JOIN_SESSION: libc::c_int = 1;
+    const OF_SESSION: libc::c_long = -3;
+    // SAFETY: no name: a new keyring for this thread, and for programs that it starts.
+    let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION, std::ptr::null::<u8>()) };
+    let name = format!("roadtrain-{}", std::process::id());
+    let made = serial(joined).and_then(|_| add("keyring", &name, b"", OF_SESSION));
+    let keyring = match made {
+        Ok(keyring) => keyring,
+        Err(error) => return skipped::skipped(format!("no keyring of the kernel: {error}")),
+    };
+    let [(identity, octets), (other_identity, other)] = [1, 2].map(|fill| psk(fill, HOST));
+    add("user", &identity, &octets, keyring).unwrap();
+    add("user", "another program's", b"secret", keyring).unwrap();
+    let running = Target::start(&[&SERVE[..], &["--keyring", &name]].concat());
+    identify(&running, &format!("--keyring {name}")).unwrap();
+    identify(&running, &format!("--keyring {keyring}")).unwrap();
+    let second = add("keyring", &format!("{name}-second"), b"", OF_SESSION).unwrap();
+    add("user", &other_identity, &other, second).unwrap();
+    let said = "the target refuses this host's key";
+    refused(&running, &format!("--keyring {name}-second"), 3, said);
+    add("user", &identity, &octets[..31], second).unwrap();
+    refused(&running, &format!("--keyring {name}-second"), 2, "it has 31 octets");
+}

@@ -1,0 +1,97 @@
+//! How clients over TCP are secured by TLS: with keys that both sides have, or with certificates. The files are those
+//! that nbdkit, QEMU and libnbd use.
+
+use roadtrain_engine::clients::{Acceptor, Certificates, key_of, keys};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+/// Longest file of keys or certificates.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Where keys and certificates are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdTls {
+    /// A file with lines `user:key`, as psktool writes it. It is read for each client, so it may change.
+    Keys(PathBuf),
+    /// A directory with `server-cert.pem` and `server-key.pem`.
+    Certificates {
+        /// The directory.
+        directory: PathBuf,
+        /// Whether clients need a certificate that `ca-cert.pem` has signed.
+        verifies_clients: bool,
+    },
+}
+
+impl NbdTls {
+    /// Whom it lets in.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is wrong.
+    pub(crate) fn acceptor(&self) -> io::Result<Acceptor> {
+        match self {
+            NbdTls::Keys(path) => {
+                keys(&text(path)?).map_err(|error| wrong(path, error))?;
+                let path = path.clone();
+                Acceptor::new(move |user| look_up(&path, user)).map_err(io::Error::other)
+            }
+            NbdTls::Certificates { directory, verifies_clients } => {
+                let file = |name| read(&directory.join(name));
+                let clients = if *verifies_clients { Some(clients(directory)?) } else { None };
+                let (chain, key) = (file("server-cert.pem")?, file("server-key.pem")?);
+                let clients = clients.as_ref().map(|clients| &clients[..]);
+                let certificates = Certificates { chain: &chain, key: &key, clients };
+                Acceptor::with_certificates(certificates).map_err(|error| wrong(directory, error))
+            }
+        }
+    }
+}
+
+/// Those that sign clients' certificates.
+fn clients(directory: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let revoked = directory.join("ca-crl.pem");
+    if revoked.exists() {
+        let what =
+            "revoked certificates are not known here, so clients that have one would come in";
+        return Err(io::Error::new(
+            ErrorKind::Unsupported,
+            format!("{}: {what}", revoked.display()),
+        ));
+    }
+    read(&directory.join("ca-cert.pem"))
+}
+
+/// The key of `user` as the file is now.
+fn look_up(path: &Path, user: &str) -> Option<roadtrain_proto::security::TlsPsk> {
+    let found = text(path).and_then(|text| key_of(&text, user).map_err(|error| wrong(path, error)));
+    found.unwrap_or_else(|error| {
+        warn!("no NBD client is let in: {error}");
+        None
+    })
+}
+
+fn wrong(path: &Path, error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{}: {error}", path.display()))
+}
+
+fn text(path: &Path) -> io::Result<Zeroizing<String>> {
+    let octets = read(path)?;
+    let text = std::str::from_utf8(&octets).map_err(|_| wrong(path, "it is not text"))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let file = File::open(path).map_err(named)?;
+    let length = file.metadata().map_err(named)?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(wrong(path, "it is too long"));
+    }
+    // All at once: a buffer that grows would leave copies behind.
+    let mut octets = Zeroizing::new(Vec::with_capacity(length as usize + 1));
+    file.take(FILE_BYTES_MAX).read_to_end(&mut octets).map_err(named)?;
+    Ok(octets)
+}

@@ -1,0 +1,229 @@
+//! PSKs as keyrings have them: derived for a host and a subsystem already, each under its identity.
+
+use super::interchange::{self, KeyError};
+use super::tls_key::{FORM, Suite, TlsPsk};
+use super::tls_keys::SecuredAs;
+use super::{Hash, Secret};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// The kinds of identities, the best first: a host takes a PSK of the first kind that it has.
+const KINDS: [&str; 4] = ["NVMe1R02", "NVMe1R01", "NVMe0R02", "NVMe0R01"];
+
+/// Why an entry of a keyring cannot be used. It says nothing of the PSK's octets.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KeyringError {
+    #[error("a line of a keyring is IDENTITY KEY, as nvme tls-key --export writes it")]
+    Line,
+    #[error("{identity}: {error}")]
+    Key { identity: String, error: KeyError },
+    #[error("{identity}: it has {found} octets, and a PSK with this identity has {expected}")]
+    Length { identity: String, found: usize, expected: usize },
+    #[error("{identity} is there twice, with different PSKs")]
+    Twice { identity: String },
+}
+
+/// What an identity says.
+struct Identity<'a> {
+    hash: Hash,
+    hostnqn: &'a str,
+    subnqn: &'a str,
+}
+
+impl<'a> Identity<'a> {
+    /// `None`: it is no identity of a PSK that was derived of a configured one.
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let kind = words.next().filter(|kind| KINDS.contains(kind))?;
+        let hash = if kind.ends_with("01") { Hash::Sha256 } else { Hash::Sha384 };
+        let (hostnqn, subnqn) = (words.next()?, words.next()?);
+        // Version 1 ends with a digest.
+        let is_whole = words.next().is_some() == kind.starts_with("NVMe1");
+        let is_named = !hostnqn.is_empty() && !subnqn.is_empty();
+        let is_so = is_whole && is_named && words.next().is_none();
+        is_so.then_some(Identity { hash, hostnqn, subnqn })
+    }
+}
+
+/// PSKs by their identities.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keyring(BTreeMap<String, TlsPsk>);
+
+impl Keyring {
+    /// The one that has these lines: an identity, a space, and the PSK as `NVMeTLSkey-1:hh:..:`. Empty lines and those
+    /// that begin with # do not count.
+    ///
+    /// # Errors
+    /// The first line that is none.
+    pub fn parse(text: &str) -> Result<Self, KeyringError> {
+        let mut keyring = Keyring::default();
+        let is_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        for line in text.lines().map(str::trim).filter(is_content) {
+            let (identity, key) = line.rsplit_once(' ').ok_or(KeyringError::Line)?;
+            let wrong = |error| KeyringError::Key { identity: identity.to_owned(), error };
+            if !identity.starts_with("NVMe") {
+                return Err(KeyringError::Line);
+            }
+            let (_, psk) = interchange::parse(FORM, key).map_err(wrong)?;
+            keyring.add(identity, psk)?;
+        }
+        Ok(keyring)
+    }
+
+    /// Adds a PSK. One under a name that is no identity of a configured PSK is left out: other kinds of keys may be in
+    /// the same keyring, and PSKs that authentications have made are for nobody else.
+    ///
+    /// # Errors
+    /// It does not have the length that its identity says, or another one has its identity.
+    pub fn add(&mut self, identity: &str, psk: Secret) -> Result<(), KeyringError> {
+        let Some(Identity { hash, .. }) = Identity::parse(identity) else { return Ok(()) };
+        let Some(suite) = Suite::of_hash(hash) else { return Ok(()) };
+        let (identity, found) = (identity.to_owned(), psk.reveal().len());
+        if found != hash.bytes() {
+            return Err(KeyringError::Length { identity, found, expected: hash.bytes() });
+        }
+        match self.0.get(&identity) {
+            Some(other) if other.psk != psk => Err(KeyringError::Twice { identity }),
+            _ => {
+                self.0.insert(identity.clone(), TlsPsk { identity, psk, suite });
+                Ok(())
+            }
+        }
+    }
+
+    /// The PSKs with which a host may connect to a subsystem: those of the best kind that there are. Several are
+    /// there while a key is changed.
+    #[must_use]
+    pub fn of(&self, hostnqn: &str, subnqn: &str) -> Vec<&TlsPsk> {
+        let is_theirs = |identity: &str| {
+            let names = Identity::parse(identity);
+            names.is_some_and(|names| names.hostnqn == hostnqn && names.subnqn == subnqn)
+        };
+        let of_kind = |kind: &str| -> Vec<&TlsPsk> {
+            let all = self.0.values().filter(|psk| psk.identity.starts_with(kind));
+            all.filter(|psk| is_theirs(&psk.identity)).collect()
+        };
+        KINDS.into_iter().map(of_kind).find(|some| !some.is_empty()).unwrap_or_default()
+    }
+
+    /// The PSK with that identity.
+    #[must_use]
+    pub fn get(&self, identity: &str) -> Option<&TlsPsk> {
+        self.0.get(identity)
+    }
+
+    /// The PSK that an identity names, and whose it is.
+    #[must_use]
+    pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+        let psk = self.0.get(identity)?.clone();
+        let Identity { hostnqn, subnqn, .. } = Identity::parse(identity)?;
+        let (hostnqn, subnqn) = (hostnqn.to_owned(), subnqn.to_owned());
+        Some((psk, SecuredAs { hostnqn, subnqn, by_generated: false }))
+    }
+
+    /// The hosts that have PSKs.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().filter_map(|identity| Some(Identity::parse(identity)?.hostnqn))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::security::{Derivation, IdentityVersion, TlsKey};
+
+    const HOST: &str = "nqn.host";
+    const SUBSYSTEM: &str = "nqn.subsystem";
+
+    fn derived(hash: Hash, fill: u8, version: IdentityVersion) -> TlsPsk {
+        let key = TlsKey::new(Some(hash), &vec![fill; hash.bytes()]).unwrap();
+        key.tls_psk_by(HOST, SUBSYSTEM, Derivation { version, compat: false })
+    }
+
+    /// A line as `nvme tls-key --export` writes it.
+    fn line(psk: &TlsPsk) -> String {
+        let hash = psk.suite.hash().id();
+        format!("{} {}\n", psk.identity, *interchange::print(FORM, hash, &psk.psk))
+    }
+
+    #[test]
+    fn what_is_exported_is_read_again() {
+        let [first, second] =
+            [Hash::Sha256, Hash::Sha384].map(|hash| derived(hash, 1, IdentityVersion::V1));
+        let text = format!("# mine\n\n{}{}", line(&first), line(&second));
+        let keyring = Keyring::parse(&text).unwrap();
+        for psk in [&first, &second] {
+            let (found, whose) = keyring.look_up(&psk.identity).unwrap();
+            assert_eq!(&found, psk);
+            let (hostnqn, subnqn) = (HOST.to_owned(), SUBSYSTEM.to_owned());
+            assert_eq!(whose, SecuredAs { hostnqn, subnqn, by_generated: false });
+        }
+        assert_eq!(keyring.hosts().collect::<Vec<_>>(), [HOST, HOST]);
+        assert_eq!(keyring.look_up(&first.identity.replace("host", "other")), None);
+        assert_eq!(keyring.of("nqn.other", SUBSYSTEM), Vec::<&TlsPsk>::new());
+        assert_eq!(keyring.of(HOST, "nqn.other"), Vec::<&TlsPsk>::new());
+    }
+
+    /// As a Linux host takes them: version 1 before version 0, SHA-384 before SHA-256.
+    #[test]
+    fn a_host_takes_the_best_kind() {
+        let versions = [IdentityVersion::V0, IdentityVersion::V1];
+        let kinds = versions.map(|version| [Hash::Sha256, Hash::Sha384].map(|h| (h, version)));
+        let mut keyring = Keyring::default();
+        for (hash, version) in kinds.into_iter().flatten() {
+            let psk = derived(hash, 1, version);
+            keyring.add(&psk.identity, psk.psk.clone()).unwrap();
+            assert_eq!(keyring.of(HOST, SUBSYSTEM), [&psk]);
+        }
+        let other = derived(Hash::Sha384, 2, IdentityVersion::V1);
+        keyring.add(&other.identity, other.psk).unwrap();
+        assert_eq!(keyring.of(HOST, SUBSYSTEM).len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_psk_of_a_host_is_left_out() {
+        let whole = derived(Hash::Sha256, 1, IdentityVersion::V1);
+        for identity in [
+            "a logon".to_owned(),
+            whole.identity.replace("1R01", "1G01"),
+            whole.identity.replace("1R01", "1R03"),
+            whole.identity.replace("1R01", "0R01"),
+            format!("{} more", whole.identity),
+            format!("NVMe1R01 {HOST} {SUBSYSTEM}"),
+            format!("NVMe0R01  {SUBSYSTEM}"),
+        ] {
+            let mut keyring = Keyring::default();
+            keyring.add(&identity, whole.psk.clone()).unwrap();
+            assert!(keyring.is_empty(), "{identity}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_entry_is_told_and_shows_no_key() {
+        let psk = derived(Hash::Sha256, 1, IdentityVersion::V1);
+        let good = line(&psk);
+        let wide = derived(Hash::Sha384, 1, IdentityVersion::V1);
+        let of_other_length = line(&TlsPsk { identity: psk.identity.clone(), ..wide });
+        let changed = derived(Hash::Sha256, 2, IdentityVersion::V1);
+        let twice = line(&TlsPsk { identity: psk.identity.clone(), ..changed });
+        for (text, said) in [
+            (psk.identity.clone(), "it does not have the form"),
+            (good.replace("NVMe1", "nvme1"), "IDENTITY KEY"),
+            ("word".to_owned(), "IDENTITY KEY"),
+            (good.trim().replace("key-1:01:", "key-1:01:A"), "base64"),
+            (of_other_length, "48 octets, and a PSK with this identity has 32"),
+            (format!("{good}{twice}"), "twice"),
+        ] {
+            let error = Keyring::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+            assert!(!error.contains("NVMeTLSkey-1:01"), "{error}");
+        }
+        assert!(Keyring::parse(&format!("{good}{good}")).is_ok(), "the same one, twice");
+    }
+}

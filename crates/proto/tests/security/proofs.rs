@@ -1,0 +1,152 @@
+//! What counts of a proof: each of its octets, in its transaction, by the keys that hold now and for their owners.
+
+use super::dhchap::{authenticate, key, offer, parties, seed};
+use super::{HOST, SUBSYSTEM};
+use roadtrain_proto::security::dhchap::{
+    Challenged, Controller, Group, Host, HostError, Keys, Offer, Parties, State,
+};
+use roadtrain_proto::security::{DhchapKey, Hash, Secret};
+use roadtrain_wire::auth::Explanation;
+
+/// Octets of SHA-256.
+const BYTES: usize = 32;
+
+fn null() -> Offer {
+    offer(Hash::Sha256, Group::Null)
+}
+
+/// Both ends when the host has been challenged.
+fn challenged(both: &Parties) -> (Controller, Host, Challenged) {
+    let mut controller = Controller::new(both.clone(), null());
+    let mut host = Host::new(both.clone(), null(), 7);
+    controller.send(&host.negotiate(), &mut seed(1));
+    let challenged = host.challenge(&controller.receive(), &mut seed(2)).unwrap();
+    (controller, host, challenged)
+}
+
+/// Both ends when the controller has proved itself, with its message.
+fn proved(both: &Parties) -> (Controller, Host, Vec<u8>) {
+    let (mut controller, mut host, challenged) = challenged(both);
+    controller.send(&host.reply(&challenged, &mut seed(3)).unwrap(), &mut seed(4));
+    let success1 = controller.receive();
+    (controller, host, success1)
+}
+
+/// One that begins as the right one is not the right one, however long it is right.
+#[test]
+fn every_octet_of_a_response_counts() {
+    let both = parties(key(1), key(2));
+    for at in 0..BYTES {
+        let (mut controller, mut host, challenged) = challenged(&both);
+        let mut reply = host.reply(&challenged, &mut seed(3)).unwrap();
+        reply[16 + at] ^= 1;
+        controller.send(&reply, &mut seed(4));
+        let failure = controller.take_failure().map(|(explanation, _)| explanation);
+        assert_eq!(failure, Some(Explanation::Failed), "of the host, octet {at}");
+        let (_, mut host, mut success1) = proved(&both);
+        success1[16 + at] ^= 1;
+        let refused = host.success1(&success1);
+        let is_refused = matches!(refused, Err(HostError::Refuses(Explanation::Failed, _)));
+        assert!(is_refused, "of the controller, octet {at}: {refused:?}");
+    }
+    let (_, mut host, success1) = proved(&both);
+    assert!(host.success1(&success1).unwrap().is_some());
+}
+
+#[test]
+fn a_response_has_the_length_of_the_hash() {
+    let (_, mut host, mut success1) = proved(&parties(key(1), None));
+    success1[6] = 48;
+    assert!(matches!(
+        host.success1(&success1),
+        Err(HostError::Refuses(Explanation::Payload, "HL"))
+    ));
+}
+
+#[test]
+fn the_last_message_belongs_to_its_transaction() {
+    let (mut controller, mut host, success1) = proved(&parties(key(1), key(2)));
+    let mut success2 = host.success1(&success1).unwrap().unwrap();
+    success2[4] ^= 1; // T_ID
+    controller.send(&success2, &mut seed(5));
+    assert!(!matches!(controller.state(), State::Authenticated));
+    assert_eq!(controller.take_failure().unwrap(), (Explanation::Payload, "T_ID"));
+}
+
+/// A host begins again: what counts is what the controller knows then, and in a transaction what it knew when that
+/// began.
+#[test]
+fn keys_of_now_count_when_a_host_begins_again() {
+    let with = |octet| parties(key(octet), None);
+    let mut controller = Controller::new(with(1), null());
+    controller.accept_also(key(3));
+    let begins = |controller: &mut Controller, octet| {
+        let ended = authenticate(controller, &mut Host::new(with(octet), null(), 7));
+        ended.map_err(|error| error == HostError::Refused(Explanation::Failed))
+    };
+    assert_eq!(begins(&mut controller, 3), Ok(()));
+    assert!(controller.renew(with(2), null()));
+    controller.accept_also(None);
+    assert_eq!(begins(&mut controller, 2), Ok(()));
+    // Neither the key nor the other one of before.
+    for gone in [1, 3] {
+        let mut controller = Controller::new(with(1), null());
+        controller.accept_also(key(3));
+        assert_eq!(begins(&mut controller, gone), Ok(()));
+        assert!(controller.renew(with(2), null()));
+        controller.accept_also(None);
+        assert_eq!(begins(&mut controller, gone), Err(true), "key {gone}");
+    }
+    let (mut controller, mut host, challenged) = challenged(&with(1));
+    assert!(!controller.renew(with(2), null()), "in the middle of a transaction");
+    controller.send(&host.reply(&challenged, &mut seed(3)).unwrap(), &mut seed(4));
+    assert!(matches!(controller.state(), State::Success1));
+}
+
+/// Each side's key is bound to its own name, so that it is good for nobody else.
+#[test]
+fn keys_are_transformed_for_their_owners() {
+    let key = |octet| DhchapKey::new(Some(Hash::Sha256), &[octet; BYTES]).unwrap();
+    let keys = Keys { host: Some(key(1)), controller: Some(key(2)) };
+    let parties = keys.parties(HOST, SUBSYSTEM);
+    assert_eq!(parties.host_key, Some(key(1).transform(HOST)));
+    assert_eq!(parties.controller_key, Some(key(2).transform(SUBSYSTEM)));
+    assert_ne!(key(1).transform(HOST), key(1).transform(SUBSYSTEM));
+}
+
+/// No key is not a key without octets.
+#[test]
+fn a_host_without_a_key_at_the_target_is_not_let_in_by_an_empty_one() {
+    let mut controller = Controller::new(parties(None, None), null());
+    let empty = parties(Some(Secret::new(&[])), None);
+    let ended = authenticate(&mut controller, &mut Host::new(empty, null(), 7));
+    assert_eq!(ended, Err(HostError::Refused(Explanation::Failed)));
+}
+
+/// The host says why it gives up.
+#[test]
+fn a_host_that_gives_up_names_its_reason() {
+    let host = Host::new(parties(key(1), None), null(), 0x0201);
+    for (error, explanation) in [
+        (HostError::NoKey, Explanation::Failed),
+        (HostError::NotAsked, Explanation::Failed),
+        (HostError::NotSealed, Explanation::Failed),
+        (HostError::SecureChannel, Explanation::SecureChannel),
+        (HostError::NoChannel, Explanation::SecureChannel),
+        (HostError::Refuses(Explanation::Hash, "hash"), Explanation::Hash),
+    ] {
+        let message = host.failure2(error).unwrap();
+        let expected = [0, 0xf0, 0, 0, 1, 2, 1, explanation as u8];
+        assert_eq!(message[..8], expected, "{error:?}");
+    }
+    assert_eq!(host.failure2(HostError::RefusedBoth), None);
+}
+
+#[test]
+fn a_secret_is_not_a_part_of_it() {
+    let secret = Secret::new(&[1, 2, 3]);
+    assert!(secret.is(&[1, 2, 3]));
+    for other in [&[][..], &[1, 2], &[1, 2, 3, 4], &[1, 2, 4]] {
+        assert!(!secret.is(other), "{other:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Express connections of the simulated host: when there is one is decided by `roadtrain_proto::host::express`.
+
+use super::lane::Lane;
+use super::{Host, PATH};
+use crate::load::Load;
+use crate::network::Lost;
+use crate::transport::{HostEnd, Transport};
+use roadtrain_proto::host::express::Wish;
+use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::time::Instant;
+
+/// An express connection.
+pub(super) struct Express<L> {
+    /// Its queue identifier less one.
+    pub(super) number: usize,
+    /// The lane that it belongs to.
+    pub(super) home: usize,
+    pub(super) lane: Lane<L>,
+}
+
+impl<T: Transport> Host<T> {
+    /// A request goes its way: by the express connection, if it has one and takes it.
+    pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut Load) {
+        let request = load.request(self.hostid[0]);
+        let lane = &mut self.lanes[number];
+        let requests = &lane.requests;
+        let is_bulk = |least| requests.is_bulk(least);
+        let takes = lane.express.takes(now, request.traffic(), is_bulk);
+        let express = self.expresses.iter_mut().find(|express| express.home == number);
+        let lane = match express.filter(|express| takes && express.lane.has_room()) {
+            Some(express) => {
+                self.past.expressed += 1;
+                &mut express.lane
+            }
+            None => lane,
+        };
+        lane.requests.take(now, request, lane.link.as_mut());
+    }
+
+    /// Requests of a lane and its express connection.
+    pub(super) fn outstanding(&self, number: usize) -> usize {
+        let express = self.expresses.iter().find(|express| express.home == number);
+        let on_express = express.map_or(0, |express| express.lane.outstanding());
+        (self.lanes[number].outstanding() + on_express) as usize
+    }
+
+    /// What express connections want.
+    pub(super) fn review_expresses(&mut self, now: Instant, network: &mut T) {
+        for home in 0..self.lanes.len() {
+            if self.lanes[home].link.is_none() {
+                continue; // it is lost, with its express connection
+            }
+            let at = self.expresses.iter().position(|express| express.home == home);
+            let carried = at.map_or(0, |at| self.expresses[at].lane.outstanding());
+            match self.lanes[home].express.poll(now, carried) {
+                Some(Wish::Open) => self.association.want_express(PATH, home),
+                Some(Wish::Close) => {
+                    at.into_iter().for_each(|at| self.expresses[at].lane.disconnect(now));
+                }
+                None => {}
+            }
+            let express = &self.lanes[home].express;
+            if express.is_closing()
+                && let Some(at) = at
+                && (self.expresses[at].lane.has_parted() || express.gives_up(now))
+            {
+                self.express_closed(now, network, at);
+            }
+        }
+    }
+
+    pub(super) fn express_closed(&mut self, now: Instant, network: &mut T, at: usize) {
+        let mut express = self.expresses.swap_remove(at);
+        if let Some(mut link) = express.lane.link.take() {
+            link.close(now, network, true);
+        }
+        self.lanes[express.home].express.closed(now);
+        self.association.express_closed(PATH, express.home, express.number);
+        self.past.expresses += 1;
+    }
+
+    /// The connection that was opened for a lane.
+    pub(super) fn attach_express(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        (home, number): (usize, usize),
+        (rules, stale, may_close): (RetryRules, StaleNsids, bool),
+    ) {
+        let qid = number as u16 + 1;
+        let Some(mut link) = self.queues.remove(&qid) else { return };
+        let is_lost = self.lost.extract_if(.., |lost| *lost == qid).count() > 0;
+        network.keep(self.hostid, &link);
+        link.set_policy(self.plan.host.policy);
+        let mut lane = Lane::new(&self.plan);
+        lane.requests.set_stale(stale);
+        lane.attach(now, link, rules);
+        self.lanes[home].express.opened(now, may_close);
+        self.expresses.push(Express { number, home, lane });
+        if is_lost {
+            self.association.lane_lost(now, PATH, number, Lost);
+        }
+    }
+
+    /// There will be none.
+    pub(super) fn refuse_express(&mut self, now: Instant, network: &mut T, home: usize) {
+        for (_, mut link) in self.queues.extract_if(1.., |_, _| true) {
+            link.close(now, network, false);
+        }
+        self.running.take_if(|running| running.0 > 0);
+        self.lost.clear();
+        self.lanes[home].express.refused(now);
+        self.past.expresses_refused += 1;
+    }
+
+    /// All connections are lost: requests of express connections are the lanes' again.
+    pub(super) fn lose_expresses(&mut self, now: Instant, network: &mut T) {
+        for mut express in std::mem::take(&mut self.expresses) {
+            express.lane.detach(now, network);
+            self.lanes[express.home].requests.absorb(&mut express.lane.requests);
+        }
+        self.lanes.iter_mut().for_each(|lane| lane.express.lost(now));
+    }
+}

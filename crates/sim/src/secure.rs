@@ -1,0 +1,211 @@
+//! TLS between the ends of a connection: the real record layer over a socket whose buffers are small, between peers
+//! that say more than data. The handshake is left out, as its library draws its own random numbers: both ends derive
+//! what it would have made from the connection's number.
+
+use crate::network::{ConnId, End};
+use crate::rng::Rng;
+use roadtrain_proto::security::Suite;
+use roadtrain_tls::{
+    CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming, Keys, Opener, RECORD_BYTES_MAX,
+    Records, Sealer, Socket, TrafficSecret,
+};
+use std::cell::RefCell;
+
+/// What a receive has room for at most.
+const RECEIVED_BYTES: usize = 80 << 10;
+/// Most octets sealed at once.
+const SEALED_BYTES: usize = 48 << 10;
+/// A ticket for a next session: hosts get some of OpenSSL and do not want them.
+const TICKET: [u8; 9] = [4, 0, 0, 5, 1, 2, 3, 4, 5];
+/// Most octets that a padded record has of data, and of padding.
+const PADDED_BYTES: usize = 200;
+
+thread_local! {
+    static SCRATCH: RefCell<[Vec<u8>; 3]> =
+        RefCell::new([vec![0; SEALED_BYTES], vec![0; RECEIVED_BYTES], vec![0; RECEIVED_BYTES]]);
+}
+
+/// How connections are secured.
+#[derive(Clone, Copy, Debug)]
+pub struct Security {
+    /// The cipher suite.
+    pub suite: Suite,
+    /// Blocks of AES that a key of a host takes, and one of the target.
+    pub blocks_max: [u64; 2],
+    /// Sends of 1000 before which an end says more than data.
+    pub talks_per_mille: u64,
+    /// Octets of a socket's buffer: records leave in parts of so many at most.
+    pub buffer_bytes: usize,
+    /// Octets sealed at once.
+    pub sealed_bytes: usize,
+}
+
+impl Security {
+    /// How a seed secures its connections, if it does.
+    #[must_use]
+    pub fn new(mut rng: Rng) -> Self {
+        Security {
+            suite: rng.pick(&[Suite::Aes128GcmSha256, Suite::Aes256GcmSha384]),
+            // More than all requests of a lane have.
+            blocks_max: [rng.pick(&[100_000, 1 << 30]), rng.pick(&[100_000, 1 << 30])],
+            talks_per_mille: rng.pick(&[0, 5, 100]),
+            buffer_bytes: rng.pick(&[50, 2_000, 100_000]),
+            sealed_bytes: rng.pick(&[100, 5_000, SEALED_BYTES]),
+        }
+    }
+
+    /// What a handshake would have made.
+    fn keys(&self, conn: ConnId, end: End) -> Result<Keys, Error> {
+        let secret = |sender: End| {
+            let mut octets = Rng::new(u64::from(conn.0) << 1 | u64::from(sender == End::Host));
+            let octets: Vec<u8> =
+                (0..self.suite.hash().bytes()).map(|_| octets.bits() as u8).collect();
+            TrafficSecret::new(self.suite, &octets)
+        };
+        let is_host = end == End::Host;
+        let blocks_max = self.blocks_max[usize::from(!is_host)];
+        Ok(Keys {
+            sealer: Sealer::new(secret(end)?, blocks_max)?,
+            opener: Opener::new(secret(end.peer())?, blocks_max, is_host)?,
+            identity: String::new(),
+            suite: self.suite,
+            rest: Vec::new(),
+            blocks_max,
+            is_host,
+        })
+    }
+}
+
+/// The buffers of a socket.
+struct Buffers {
+    received: Vec<u8>,
+    /// What the network has not taken.
+    unsent: Vec<u8>,
+    /// Octets that it holds.
+    room: usize,
+    rng: Rng,
+}
+
+impl Socket for Buffers {
+    type Error = Error;
+
+    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
+        let room = octets.len().min(self.room - self.unsent.len());
+        if room == 0 {
+            return Ok(None);
+        }
+        let taken = self.rng.between(1, room as u64) as usize;
+        self.unsent.extend_from_slice(&octets[..taken]);
+        Ok(Some(taken))
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
+        if self.received.is_empty() {
+            return Ok(Incoming::Nothing);
+        }
+        let got = place.len().min(self.received.len());
+        place[..got].copy_from_slice(&self.received[..got]);
+        self.received.drain(..got);
+        Ok(Incoming::Octets(got))
+    }
+}
+
+/// An end of a connection with TLS.
+pub(crate) struct Secured {
+    records: Records,
+    socket: Buffers,
+    security: Security,
+    end: End,
+    rng: Rng,
+}
+
+impl Secured {
+    pub(crate) fn new(security: Security, conn: ConnId, end: End) -> Self {
+        let mut rng = Rng::new(u64::from(conn.0) << 1 | u64::from(end == End::Host)).fork();
+        let keys = security.keys(conn, end).expect("the secrets are as long as the suite's hash");
+        let (received, unsent, room) = (Vec::new(), Vec::new(), security.buffer_bytes);
+        let socket = Buffers { received, unsent, room, rng: rng.fork() };
+        Secured { records: Records::new(keys), socket, security, end, rng }
+    }
+
+    /// What the network is to take.
+    pub(crate) fn unsent(&mut self) -> &mut Vec<u8> {
+        &mut self.socket.unsent
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.socket.unsent.is_empty()
+    }
+
+    /// Opens what has arrived into `data`: whether more may come.
+    pub(crate) fn receive(&mut self, octets: &[u8], data: &mut Vec<u8>) -> Result<bool, Error> {
+        self.socket.received.extend_from_slice(octets);
+        SCRATCH.with_borrow_mut(|[_, buffer, place]| {
+            loop {
+                let room = self.rng.between(2 * RECORD_BYTES_MAX as u64, RECEIVED_BYTES as u64);
+                let place = &mut place[..room as usize];
+                let (first, second) = place.split_at_mut(self.rng.below(room) as usize);
+                let mut places = [first, second];
+                match self.records.receive(&mut self.socket, buffer, &mut places)? {
+                    Incoming::Octets(got) => data.extend_from_slice(&place[..got]),
+                    Incoming::Nothing if self.socket.received.is_empty() => return Ok(true),
+                    Incoming::Nothing => {}
+                    Incoming::Closed => return Ok(false),
+                }
+            }
+        })
+    }
+
+    /// How many of `octets` it has taken; `None`: not before the network has.
+    pub(crate) fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
+        if octets.is_empty() || !self.records.drain(&mut self.socket)? {
+            return Ok(self.records.drain(&mut self.socket)?.then_some(0));
+        }
+        if self.rng.below(1000) < self.security.talks_per_mille {
+            let taken = self.talk(octets)?;
+            if taken > 0 || !self.records.drain(&mut self.socket)? {
+                return Ok(Some(taken));
+            }
+        }
+        let mut pieces = Vec::new();
+        let mut rest = octets;
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(self.rng.between(1, rest.len() as u64) as usize);
+            pieces.push(piece);
+            rest = later;
+        }
+        SCRATCH.with_borrow_mut(|[buffer, ..]| {
+            let buffer = &mut buffer[..self.security.sealed_bytes];
+            self.records.send(&mut self.socket, pieces.into_iter(), octets.len(), buffer)
+        })
+    }
+
+    /// Says something that other peers say: how many of `octets` it had in it.
+    fn talk(&mut self, octets: &[u8]) -> Result<usize, Error> {
+        let padding = vec![0; self.rng.below(PADDED_BYTES as u64) as usize];
+        match self.rng.below(6) {
+            0 => self.records.update(false),
+            1 => self.records.update(true),
+            2 if self.end == End::Target => {
+                self.records.say(&mut self.socket, CONTENT_TYPE_HANDSHAKE, &TICKET)?;
+            }
+            2 | 3 => self.records.say(&mut self.socket, CONTENT_TYPE_DATA, &[])?,
+            4 => {
+                let content = [&[CONTENT_TYPE_DATA][..], &padding].concat();
+                self.records.say(&mut self.socket, 0, &content)?;
+            }
+            _ => {
+                let taken = octets.len().min(PADDED_BYTES);
+                let content = [&octets[..taken], &[CONTENT_TYPE_DATA], &padding].concat();
+                self.records.say(&mut self.socket, 0, &content)?;
+                return Ok(taken);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn close_notify(&mut self) {
+        self.records.close_notify(&mut self.socket);
+    }
+}

@@ -1,0 +1,46 @@
+//! The cipher of frames on Ethernet, as `roadtrain_proto::ether::seal` drives it.
+
+use crate::cipher::Cipher;
+use crate::cipher::Direction as Way;
+use roadtrain_proto::ether::seal::{self, CipherFailed, Direction, TAG_BYTES};
+use roadtrain_proto::security::{NONCE_BYTES, Suite};
+
+/// AES-GCM with one key in one direction.
+pub struct FrameCipher(Cipher);
+
+impl seal::Cipher for FrameCipher {
+    fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed> {
+        let way = match direction {
+            Direction::Seal => Way::Seal,
+            Direction::Open => Way::Open,
+        };
+        Cipher::new(suite, key, way).map(FrameCipher).map_err(|_| CipherFailed)
+    }
+
+    #[inline]
+    fn begin(&mut self, nonce: &[u8; NONCE_BYTES], header: &[u8]) -> Result<(), CipherFailed> {
+        self.0.begin(nonce, header).map_err(|_| CipherFailed)
+    }
+
+    #[inline]
+    fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), CipherFailed> {
+        self.0.update(input, output).map_err(|_| CipherFailed)
+    }
+
+    #[inline]
+    fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed> {
+        self.0.update_in_place(octets).map_err(|_| CipherFailed)
+    }
+
+    #[inline]
+    fn tag(&mut self) -> Result<[u8; TAG_BYTES], CipherFailed> {
+        let mut tag = [0; TAG_BYTES];
+        self.0.seal(&mut tag).map_err(|_| CipherFailed)?;
+        Ok(tag)
+    }
+
+    #[inline]
+    fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> bool {
+        self.0.verify(tag).is_ok()
+    }
+}

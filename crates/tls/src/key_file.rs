@@ -1,0 +1,119 @@
+//! Files of pre-shared keys as GnuTLS's `psktool` writes them: lines `user:key`, the key in hexadecimal digits.
+
+use roadtrain_proto::security::{Secret, Suite, TlsPsk};
+use zeroize::Zeroizing;
+
+/// Octets of a key at least: fewer can be tried out.
+pub const KEY_BYTES_MIN: usize = 16;
+/// Octets of a key at most.
+const KEY_BYTES_MAX: usize = 64;
+
+/// What is wrong with a file; it never shows a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFileError {
+    /// A line that is none.
+    #[error("line {0}: write USER:KEY, the key in hexadecimal digits, as psktool does")]
+    Line(usize),
+    /// A name that no client can send, or in a form that is not known here.
+    #[error("line {0}: a user's name is text, and does not begin with #")]
+    Name(usize),
+    /// A key that is too short, or too long.
+    #[error("line {0}: a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} octets, twice as many digits")]
+    Length(usize),
+    /// Two keys of one user.
+    #[error("line {0}: the user is there twice")]
+    Twice(usize),
+    /// Nobody could come in.
+    #[error("no key")]
+    Empty,
+}
+
+/// The keys of a file, in its order.
+///
+/// # Errors
+/// The first line that is wrong.
+pub fn keys(text: &str) -> Result<Vec<TlsPsk>, KeyFileError> {
+    let mut keys: Vec<TlsPsk> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let key = parse(number, line.trim())?;
+        if keys.iter().any(|other| other.identity == key.identity) {
+            return Err(KeyFileError::Twice(number));
+        }
+        keys.push(key);
+    }
+    if keys.is_empty() { Err(KeyFileError::Empty) } else { Ok(keys) }
+}
+
+/// The key of `user` in a file.
+///
+/// # Errors
+/// The first line that is wrong, whosever it is.
+pub fn key_of(text: &str, user: &str) -> Result<Option<TlsPsk>, KeyFileError> {
+    Ok(keys(text)?.into_iter().find(|key| key.identity == user))
+}
+
+fn parse(number: usize, line: &str) -> Result<TlsPsk, KeyFileError> {
+    let (user, digits) = line.rsplit_once(':').ok_or(KeyFileError::Line(number))?;
+    // GnuTLS reads what begins with # as a name in hexadecimal digits.
+    if user.is_empty() || user.starts_with('#') || user.contains(':') {
+        return Err(KeyFileError::Name(number));
+    }
+    let key = unhex(digits).ok_or(KeyFileError::Line(number))?;
+    if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
+        return Err(KeyFileError::Length(number));
+    }
+    let psk = Secret::new(&key);
+    Ok(TlsPsk { identity: user.to_owned(), psk, suite: Suite::Aes128GcmSha256 })
+}
+
+fn unhex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return None;
+    }
+    // Allocated once as a whole, so that no copy is left behind.
+    let mut octets = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
+    for pair in digits.as_bytes().chunks_exact(2) {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        octets.push((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+    }
+    Some(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "000102030405060708090A0b0c0d0e0f";
+
+    #[test]
+    fn users_have_their_keys() {
+        let text = format!("alice:{KEY}\n\n  bob:{}  \n", KEY.repeat(2));
+        let names: Vec<_> = keys(&text).unwrap().into_iter().map(|key| key.identity).collect();
+        assert_eq!(names, ["alice", "bob"]);
+        let key = key_of(&text, "alice").unwrap().unwrap();
+        assert!(key.psk.is(&(0..16).collect::<Vec<u8>>()));
+        assert!(key_of(&text, "carol").unwrap().is_none());
+    }
+
+    #[test]
+    fn wrong_lines_are_named_and_no_key_is_shown() {
+        use KeyFileError::*;
+        for (text, error) in [
+            (String::new(), Empty),
+            (format!("a:{KEY}\nb"), Line(2)),
+            (format!("a:{}", &KEY[1..]), Line(1)),
+            (format!("a:{}g", &KEY[1..]), Line(1)),
+            (format!("a:{}", "\u{e9}".repeat(16)), Line(1)),
+            (format!("a:{}", &KEY[2..]), Length(1)),
+            (format!("a:{}", KEY.repeat(5)), Length(1)),
+            (format!(":{KEY}"), Name(1)),
+            (format!("#6162:{KEY}"), Name(1)),
+            (format!("a:b:{KEY}"), Name(1)),
+            (format!("a:{KEY}\na:{KEY}"), Twice(2)),
+        ] {
+            let found = keys(&text).unwrap_err();
+            assert_eq!(found, error, "{text}");
+            assert!(!found.to_string().contains("0102"), "{found}");
+        }
+    }
+}

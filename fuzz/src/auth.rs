@@ -1,0 +1,471 @@
+//! Authentications (DH-HMAC-CHAP) between two honest ends, with somebody between them: nobody is taken for
+//! who he is not, and nothing that was proved was altered.
+
+mod messages;
+
+use crate::between::{Between, Message, Next, STEPS_MAX, Side};
+use crate::cursor::Cursor;
+use crate::reached::Reached;
+use messages::{Answer, Asked, challenge_bytes, is_response, kind_of, reply_bytes};
+use roadtrain_proto::security::dhchap::{
+    Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State,
+    Work,
+};
+use roadtrain_proto::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
+use roadtrain_wire::auth::{RECEIVE_BYTES, message};
+
+/// Octets of a Negotiate.
+const NEGOTIATE_BYTES: usize = 72;
+/// What was said before the lane's authentication.
+const CONTEXT: [u8; 32] = [8; 32];
+
+/// Whose keys agree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Agree,
+    /// The host has the one that is being replaced.
+    Former,
+    HostHasAnother,
+    ControllerHasAnother,
+}
+
+/// What the authentication is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Nothing,
+    Frames,
+    Psk,
+}
+
+/// How a session begins.
+struct Plan {
+    hash: Hash,
+    group: Group,
+    /// The controller is to prove itself, too.
+    both: bool,
+    keys: Keys,
+    purpose: Purpose,
+}
+
+impl Plan {
+    fn read(cursor: &mut Cursor<'_>) -> Self {
+        let (shape, purpose) = (cursor.octet(), cursor.octet());
+        Plan {
+            hash: Hash::ALL[usize::from(shape & 3) % Hash::ALL.len()],
+            group: if shape & 4 != 0 { Group::Ffdhe2048 } else { Group::Null },
+            both: shape & 8 != 0,
+            keys: match shape >> 4 & 3 {
+                0 => Keys::Agree,
+                1 => Keys::Former,
+                2 => Keys::HostHasAnother,
+                _ => Keys::ControllerHasAnother,
+            },
+            purpose: match purpose % 3 {
+                0 => Purpose::Nothing,
+                1 => Purpose::Frames,
+                _ => Purpose::Psk,
+            },
+        }
+    }
+
+    /// Whether they authenticate when nobody interferes.
+    fn succeeds(&self) -> bool {
+        let makes_psk = self.group != Group::Null && self.hash != Hash::Sha512;
+        let has_keys = match self.keys {
+            Keys::Agree | Keys::Former => true,
+            Keys::HostHasAnother => false,
+            Keys::ControllerHasAnother => !self.both,
+        };
+        has_keys && (self.purpose != Purpose::Psk || makes_psk)
+    }
+
+    fn parties(&self, host_key: u8, controller_key: Option<u8>) -> Parties {
+        let key = |fill| Secret::new(&[fill; 32]);
+        let (hostnqn, subnqn) = ("nqn.x:host".to_owned(), "nqn.x:subsystem".to_owned());
+        let controller_key = controller_key.map(key);
+        Parties { hostnqn, subnqn, host_key: Some(key(host_key)), controller_key }
+    }
+
+    fn host(&self, t_id: u16) -> Host {
+        let key = if self.keys == Keys::HostHasAnother { 3 } else { 1 };
+        let parties = self.parties(key, self.both.then_some(2));
+        let host = Host::new(parties, Offer::default(), t_id);
+        match self.purpose {
+            Purpose::Nothing => host,
+            Purpose::Frames => host.with_frames(&CONTEXT),
+            Purpose::Psk => host.concatenating(),
+        }
+    }
+
+    fn controller(&self) -> Controller {
+        let own = if self.keys == Keys::ControllerHasAnother { 4 } else { 2 };
+        let (key, former) = match self.keys {
+            Keys::Former => (5, Some(Secret::new(&[1; 32]))),
+            _ => (1, None),
+        };
+        let offer = Offer { hashes: vec![self.hash], groups: vec![self.group] };
+        let mut controller = Controller::new(self.parties(key, Some(own)), offer);
+        controller.accept_also(former);
+        match self.purpose {
+            Purpose::Nothing => controller,
+            Purpose::Frames => controller.with_frames(SealUse::Required, CONTEXT),
+            Purpose::Psk => {
+                controller.set_concatenation(Concatenation::Required);
+                controller
+            }
+        }
+    }
+}
+
+/// What a host waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Challenge,
+    Success1,
+    /// Nothing: it goes on.
+    Believes,
+    /// Nothing: it has given up.
+    Over,
+}
+
+/// What an end seals frames with, and what it has heard and said until then.
+struct Sealing {
+    secret: FrameSecret,
+    transcript: Vec<u8>,
+}
+
+struct Session {
+    plan: Plan,
+    between: Between,
+    host: Host,
+    controller: Controller,
+    stage: Stage,
+    t_id: u16,
+    random: u64,
+    /// The controller's public value.
+    public: Vec<u8>,
+    /// The last challenge of the controller.
+    challenge: Vec<u8>,
+    /// The Reply that the controller has believed.
+    believed: Option<Vec<u8>>,
+    /// The last Reply of the host.
+    reply: Vec<u8>,
+    /// What the host has answered, and how.
+    answers: Vec<(Asked, Answer)>,
+    /// What the controller has answered: a Reply that it believed, and Success1.
+    proofs: Vec<(Answer, Vec<u8>)>,
+    /// By end: what it has heard and said in this transaction.
+    transcripts: [Vec<u8>; 2],
+    sealings: [Option<Sealing>; 2],
+    psks: [Option<GeneratedPsk>; 2],
+    reached: Reached,
+}
+
+/// Runs the session of an input.
+///
+/// # Panics
+/// When somebody is taken for who he is not, or an authentication with which nobody has interfered fails.
+pub fn run(input: &[u8]) -> Reached {
+    let mut cursor = Cursor(input);
+    let plan = Plan::read(&mut cursor);
+    let mut session = Session::new(plan, cursor.pair());
+    session.begin();
+    for _ in 0..STEPS_MAX {
+        if cursor.is_empty() {
+            break;
+        }
+        session.step(&mut cursor);
+    }
+    session.finish();
+    session.reached
+}
+
+fn fill(state: &mut u64, place: &mut [u8]) {
+    for octet in place {
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *octet = (*state >> 56) as u8;
+    }
+}
+
+impl Session {
+    fn new(plan: Plan, t_id: u16) -> Self {
+        let (host, controller) = (plan.host(t_id), plan.controller());
+        Session {
+            plan,
+            between: Between::default(),
+            host,
+            controller,
+            stage: Stage::Over,
+            t_id,
+            random: 1,
+            public: Vec::new(),
+            challenge: Vec::new(),
+            believed: None,
+            reply: Vec::new(),
+            answers: Vec::new(),
+            proofs: Vec::new(),
+            transcripts: [Vec::new(), Vec::new()],
+            sealings: [None, None],
+            psks: [None, None],
+            reached: Reached::default(),
+        }
+    }
+
+    /// The host begins a transaction.
+    fn begin(&mut self) {
+        self.host = self.plan.host(self.t_id);
+        self.t_id = self.t_id.wrapping_add(1);
+        let negotiate = self.host.negotiate();
+        self.transcripts[0] = negotiate.clone();
+        (self.sealings, self.psks) = ([None, None], [None, None]);
+        self.stage = Stage::Challenge;
+        self.between.say(Side::Target, negotiate);
+    }
+
+    fn step(&mut self, cursor: &mut Cursor<'_>) {
+        match self.between.step(cursor) {
+            Next::Deliver(message) => self.deliver(&message),
+            Next::Act { kind: 0 | 1, .. } if self.stage == Stage::Believes => {
+                self.reached.note("host: begins again");
+                self.begin();
+            }
+            Next::Act { kind: 2, .. } => {
+                self.between.touch();
+                self.fetch();
+            }
+            Next::Act { .. } | Next::Nothing => {}
+        }
+    }
+
+    fn deliver(&mut self, message: &Message) {
+        match (message.to, self.stage) {
+            (Side::Target, _) => self.at_controller(&message.octets),
+            (Side::Host, Stage::Challenge) => self.challenged(&message.octets),
+            (Side::Host, Stage::Success1) => self.answered(&message.octets),
+            (Side::Host, Stage::Believes | Stage::Over) => {}
+        }
+    }
+
+    // ---- The host ----
+
+    fn challenged(&mut self, octets: &[u8]) {
+        let Session { host, random, .. } = self;
+        let challenged = match host.challenge(octets, &mut |place| fill(random, place)) {
+            Ok(challenged) => challenged,
+            Err(error) => return self.give_up(error),
+        };
+        let asked = Asked::of(octets).expect("it was read");
+        if let Some(work) = challenged.work() {
+            let public = self.make_public(asked.public.len());
+            let session_key = Some(self.shared(&asked.public, &public));
+            work.supply(Powers { public, session_key });
+        }
+        let random = &mut self.random;
+        let reply = self.host.reply(&challenged, &mut |place| fill(random, place));
+        let reply = reply.expect("it was computed, and there is a key");
+        assert!(reply.len() <= RECEIVE_BYTES as usize);
+        self.transcripts[0].extend_from_slice(&octets[..challenge_bytes(octets)]);
+        self.transcripts[0].extend_from_slice(&reply);
+        self.answers.push((asked, Answer::of(&reply).expect("a reply")));
+        self.stage = Stage::Success1;
+        self.reached.note("host: Reply");
+        self.reply.clone_from(&reply);
+        self.between.say(Side::Target, reply);
+    }
+
+    /// What hosts without a key for the controller believe is that it has said so.
+    fn answered(&mut self, octets: &[u8]) {
+        let success2 = match self.host.success1(octets) {
+            Ok(success2) => success2,
+            Err(error) => return self.give_up(error),
+        };
+        assert_eq!(success2.is_some(), self.plan.both);
+        if let Some(success2) = success2 {
+            assert!(self.is_proved(octets), "the host takes somebody for the controller");
+            self.reached.note("host: the controller is proved");
+            self.between.say(Side::Target, success2);
+        }
+        self.reached.note("host: believes");
+        self.stage = Stage::Believes;
+        self.psks[0] = self.host.take_psk();
+        let secret = self.host.take_frame_secret();
+        let transcript = self.transcripts[0].clone();
+        self.sealings[0] = secret.map(|secret| Sealing { secret, transcript });
+        self.compare_sealings();
+    }
+
+    /// Whether the controller has answered the host's challenge so.
+    fn is_proved(&self, success1: &[u8]) -> bool {
+        let Some(reply) = Answer::of(&self.reply) else { return false };
+        let has_key = self.plan.keys != Keys::ControllerHasAnother;
+        has_key
+            && self
+                .proofs
+                .iter()
+                .any(|(heard, said)| heard.asks_as(&reply) && is_response(success1, said))
+    }
+
+    fn give_up(&mut self, error: HostError) {
+        self.stage = Stage::Over;
+        self.reached.note(match error {
+            HostError::Refuses(_, what) => what,
+            HostError::Refused(_) => "host: refused",
+            HostError::RefusedBoth => "host: refused, or the controller has no key",
+            _ => "host: no key",
+        });
+        if let Some(failure2) = self.host.failure2(error) {
+            self.between.say(Side::Target, failure2);
+        }
+    }
+
+    // ---- The controller ----
+
+    fn at_controller(&mut self, octets: &[u8]) {
+        let Session { controller, random, .. } = self;
+        let progress = controller.send(octets, &mut |place| fill(random, place));
+        if let Progress::Compute(work) = progress {
+            assert!(!self.controller.resume(), "it was not computed");
+            self.compute(&work, octets);
+            assert!(self.controller.resume());
+        }
+        match self.controller.state() {
+            State::Challenge => {
+                self.believed = None;
+                self.transcripts[1] = octets[..NEGOTIATE_BYTES].to_vec();
+            }
+            State::Success1 => self.believe(octets),
+            _ => {}
+        }
+        self.check_controller();
+        if matches!(self.controller.state(), State::Challenge | State::Success1 | State::Failure1) {
+            self.fetch();
+        }
+    }
+
+    fn compute(&mut self, work: &Work, heard: &[u8]) {
+        let (public, session_key) = match self.controller.state() {
+            State::Challenging => {
+                self.public = self.make_public(self.controller.agreed().1.bytes());
+                (self.public.clone(), None)
+            }
+            _ => {
+                let theirs = Answer::of(heard).expect("it was read").public;
+                (Vec::new(), Some(self.shared(&self.public, &theirs)))
+            }
+        };
+        work.supply(Powers { public, session_key });
+    }
+
+    /// The host is who it says: it has answered this very challenge with this very response.
+    fn believe(&mut self, octets: &[u8]) {
+        let (asked, heard) = (Asked::of(&self.challenge), Answer::of(octets));
+        let (Some(asked), Some(heard)) = (asked, heard) else {
+            panic!("no challenge, or no reply")
+        };
+        assert!(self.plan.keys != Keys::HostHasAnother, "the host has another key");
+        let is_said = |(to, said): &(Asked, Answer)| *to == asked && said.proves_as(&heard);
+        assert!(self.answers.iter().any(is_said), "the controller takes somebody for the host");
+        self.reached.note("controller: the host is proved");
+        self.believed = Some(octets.to_vec());
+        self.transcripts[1].extend_from_slice(&octets[..reply_bytes(octets)]);
+        let secret = self.controller.take_frame_secret();
+        assert_eq!(secret.is_some(), self.plan.purpose == Purpose::Frames);
+        let transcript = self.transcripts[1].clone();
+        self.sealings[1] = secret.map(|secret| Sealing { secret, transcript });
+        self.compare_sealings();
+    }
+
+    /// Nobody gets further without a proof.
+    fn check_controller(&mut self) {
+        match self.controller.state() {
+            State::Success1 | State::Success2 => assert!(self.believed.is_some()),
+            State::Authenticated => {
+                assert!(self.believed.is_some());
+                self.reached.note("controller: authenticated");
+                self.psks[1] = self.controller.take_psk().or(self.psks[1].take());
+            }
+            _ => assert!(self.controller.take_psk().is_none()),
+        }
+        if let Some((_, what)) = self.controller.take_failure() {
+            self.reached.note(what);
+        }
+    }
+
+    /// The host, or somebody in its place, asks for the controller's message.
+    fn fetch(&mut self) {
+        let octets = self.controller.receive();
+        assert!(octets.len() <= RECEIVE_BYTES as usize);
+        match kind_of(&octets) {
+            message::CHALLENGE => {
+                self.reached.note("controller: Challenge");
+                self.transcripts[1].extend_from_slice(&octets);
+                self.challenge.clone_from(&octets);
+            }
+            message::SUCCESS1 => {
+                let heard = self.believed.as_deref().and_then(Answer::of);
+                self.proofs.push((heard.expect("the host is believed"), octets.clone()));
+            }
+            kind => assert_eq!(kind, message::FAILURE1),
+        }
+        self.check_controller();
+        self.between.say(Side::Host, octets);
+    }
+
+    // ---- Both ----
+
+    /// Powers take too long to be computed here. These are as good against somebody who does not compute.
+    fn make_public(&mut self, bytes: usize) -> Vec<u8> {
+        let mut public = vec![0; bytes];
+        fill(&mut self.random, &mut public);
+        public.iter_mut().take(1).for_each(|first| *first = 0x7f);
+        public
+    }
+
+    fn shared(&self, controller: &[u8], host: &[u8]) -> Secret {
+        self.plan.hash.digest(&[controller, host])
+    }
+
+    /// Both seal with the same only if they have heard what the other one has said, to the last octet.
+    fn compare_sealings(&mut self) {
+        let [Some(host), Some(controller)] = &self.sealings else { return };
+        let is_same = host.transcript == controller.transcript;
+        assert_eq!(host.secret == controller.secret, is_same);
+        self.reached.note(if is_same { "frames: the same keys" } else { "frames: other keys" });
+    }
+
+    /// What is under way arrives. Where nobody has interfered, both are content.
+    fn finish(&mut self) {
+        while let Some(message) = self.between.pass() {
+            self.deliver(&message);
+        }
+        if self.between.is_touched() {
+            return;
+        }
+        let is_authenticated = matches!(self.controller.state(), State::Authenticated);
+        let succeeds = self.plan.succeeds();
+        assert_eq!((self.stage == Stage::Believes, is_authenticated), (succeeds, succeeds));
+        let [host, controller] = &self.psks;
+        assert_eq!(host, controller);
+        assert_eq!(host.is_some(), succeeds && self.plan.purpose == Purpose::Psk);
+        if host.is_some() {
+            self.reached.note("a PSK");
+        }
+    }
+}
+
+/// Runs the fixed inputs.
+///
+/// # Panics
+/// When one of them does not get as far as it is made for.
+pub fn assert_reached() {
+    crate::reached::assert_reached(&crate::inputs::auth(), run);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn authentications_get_as_far_as_they_are_made_for() {
+        super::assert_reached();
+    }
+}

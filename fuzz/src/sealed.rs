@@ -1,0 +1,311 @@
+//! Sealed lanes between two honest ends, with somebody between them who has no key: what is delivered is what
+//! was sent, at most once, and only what is new is a sign of life.
+
+mod ends;
+
+use crate::between::{Between, Message, Next, STEPS_MAX, Side};
+use crate::cursor::Cursor;
+use crate::ether::{PEER_TOKEN, TOKEN, frame};
+use crate::reached::Reached;
+use ends::{Ends, Shape};
+use roadtrain_proto::ether::seal::{Limits, Seal};
+use roadtrain_proto::security::{FrameSecret, Hash, Secret};
+use roadtrain_tls::FrameCipher;
+use roadtrain_wire::ether::setup::Reason;
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags, parse, set_hcrc};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Turns in which everything has to be complete when nobody interferes any more.
+const TURNS_MAX: usize = 2000;
+/// How long a step takes, and a unit of waiting.
+const STEP_NS: u64 = 5_000;
+const WAIT_NS: u64 = 50_000;
+
+/// A sealed frame as its sender knows it.
+struct Sent {
+    header: FrameHeader,
+    sealed: Vec<u8>,
+    clear: Vec<u8>,
+}
+
+/// What is known of one direction, by the end that it leads to.
+#[derive(Default)]
+struct Way {
+    /// By NUMBER.
+    sent: BTreeMap<u64, Sent>,
+    /// Numbers that were signs of life.
+    lively: BTreeSet<u64>,
+    /// By LINK: the last of them.
+    newest: BTreeMap<u8, u64>,
+    /// Numbered frames whose body has counted.
+    opened: BTreeSet<u64>,
+    /// The last SEQ of what was made up, by link.
+    made_up: [u32; crate::ether::LINKS as usize],
+}
+
+struct Session {
+    ends: Ends,
+    seals: [Seal<FrameCipher>; 2],
+    ways: [Way; 2],
+    between: Between,
+    has_keys: bool,
+    /// Nobody can have said anything before the lane was sealed.
+    was_begun: bool,
+    /// Somebody who may has ended it.
+    is_left: bool,
+    reached: Reached,
+}
+
+/// Runs the session of an input.
+///
+/// # Panics
+/// When an end takes a frame that was not sent so, or a sealed lane does not survive what is done to its
+/// frames.
+pub fn run(input: &[u8]) -> Reached {
+    let mut cursor = Cursor(input);
+    let shape = cursor.octet();
+    let mut session = Session::new(shape, cursor.octet());
+    if shape & 2 != 0 && session.has_keys {
+        session.submit(3);
+        session.settle();
+        session.was_begun = true;
+    }
+    for _ in 0..STEPS_MAX {
+        if cursor.is_empty() {
+            break;
+        }
+        session.step(&mut cursor);
+    }
+    session.finish();
+    session.reached
+}
+
+impl Session {
+    fn new(shape: u8, policy: u8) -> Self {
+        let hash = if shape & 1 != 0 { Hash::Sha384 } else { Hash::Sha256 };
+        let has_keys = shape & 32 == 0;
+        let keys = |fill| {
+            let secret = FrameSecret::new(hash, &Secret::new(&[fill; 32]), None, b"said");
+            secret.keys(TOKEN, PEER_TOKEN)
+        };
+        let (own, other) = (keys(1), keys(if has_keys { 1 } else { 2 }));
+        let host = Seal::host(&own, Limits::HOST).expect("a key");
+        let target = Seal::target(&other, Limits::TARGET).expect("a key");
+        let shape = Shape {
+            requests: shape & 4 != 0,
+            pieces: shape & 8 != 0,
+            body_crc: shape & 16 != 0,
+            policy,
+        };
+        let mut ends = Ends::new(shape);
+        ends.host.set_sealed(host.proofs());
+        ends.target.end.prove_leave(target.proofs());
+        Session {
+            ends,
+            seals: [host, target],
+            ways: [Way::default(), Way::default()],
+            between: Between::default(),
+            has_keys,
+            was_begun: false,
+            is_left: false,
+            reached: Reached::default(),
+        }
+    }
+
+    fn step(&mut self, cursor: &mut Cursor<'_>) {
+        self.ends.now.0 += STEP_NS;
+        match self.between.step(cursor) {
+            Next::Deliver(message) => self.deliver(&message),
+            Next::Act { kind: 0 | 1, argument, .. } => self.submit(argument),
+            Next::Act { kind: 2, argument, .. } => self.wait(u64::from(argument) * WAIT_NS),
+            Next::Act { kind: 3, side, argument } => self.make_up(side, argument, cursor),
+            Next::Act { side, argument: 0xff, .. } => self.leave(side),
+            Next::Act { .. } | Next::Nothing => {}
+        }
+    }
+
+    // ---- What the ends do ----
+
+    fn submit(&mut self, kind: u8) {
+        if self.ends.submit(kind) {
+            self.reached.note("submitted");
+        }
+        self.send();
+    }
+
+    fn wait(&mut self, nanoseconds: u64) {
+        self.ends.now.0 += nanoseconds;
+        self.ends.expire();
+        self.send();
+    }
+
+    fn leave(&mut self, side: Side) {
+        self.is_left = true;
+        self.ends.end(side).leave(Reason::Done);
+        self.send();
+    }
+
+    /// What may leave is under way.
+    fn send(&mut self) {
+        for side in Side::BOTH {
+            for (mut header, clear) in self.ends.poll(side) {
+                let mut sealed = clear.clone();
+                let seal = &mut self.seals[side as usize];
+                if seal.is_on() && header.kind != FrameType::Leave as u8 {
+                    assert!(seal.seal(&mut header, &mut sealed), "a session uses no key up");
+                    let sent = Sent { header, sealed: sealed.clone(), clear };
+                    let way = &mut self.ways[side.peer() as usize];
+                    assert!(way.sent.insert(header.number.get(), sent).is_none());
+                }
+                self.between.say(side.peer(), [header.as_bytes(), &sealed].concat());
+            }
+        }
+    }
+
+    // ---- What arrives ----
+
+    /// A frame in the clear, or one that only looks sealed.
+    fn make_up(&mut self, to: Side, bits: u8, cursor: &mut Cursor<'_>) {
+        let newest = &mut self.ways[to as usize].made_up;
+        let (mut header, kind, mut body) = frame(cursor, newest);
+        if kind == FrameType::Leave && !self.seals[to as usize].is_on() {
+            return; // nobody hinders that before the lane is sealed
+        }
+        header.token = if to == Side::Host { TOKEN } else { PEER_TOKEN }.into();
+        body.truncate(1400);
+        header.body = (body.len() as u16).into();
+        if bits & 1 != 0 {
+            header.flags = (header.flags.get() & !flags::CRC | flags::SEALED).into();
+            header.number = u64::from(cursor.number()).into();
+        }
+        set_hcrc(&mut header);
+        self.between.touch();
+        self.receive(to, &[header.as_bytes(), &body].concat());
+    }
+
+    fn deliver(&mut self, message: &Message) {
+        if !message.is_mended {
+            return self.receive(message.to, &message.octets);
+        }
+        // HCRC can be made right by anybody.
+        let Ok((mut header, body)) = FrameHeader::read_from_prefix(&message.octets) else { return };
+        set_hcrc(&mut header);
+        self.receive(message.to, &[header.as_bytes(), body].concat());
+    }
+
+    fn receive(&mut self, to: Side, octets: &[u8]) {
+        let Ok((header, kind, body)) = parse(octets) else {
+            self.reached.note("no frame");
+            return;
+        };
+        let before = self.ends.end(to).rejected;
+        self.look_at(to, (&header, kind, body), octets);
+        let after = self.ends.end(to).rejected;
+        for ((what, then), (_, now)) in before.by_reason().into_iter().zip(after.by_reason()) {
+            if now > then {
+                self.reached.note(what);
+            }
+        }
+        self.send();
+    }
+
+    fn look_at(&mut self, to: Side, frame: (&FrameHeader, FrameType, &[u8]), octets: &[u8]) {
+        let (header, kind, body) = frame;
+        let was_on = self.seals[to as usize].is_on();
+        let mut out = vec![0; body.len()];
+        let opened = self.ends.open(to, &mut self.seals[to as usize], frame, &mut out);
+        let Some(opened) = opened else { return };
+        let is_sealed = header.flags.get() & flags::SEALED != 0;
+        let (body, is_sign_of_life) = (opened.body, opened.is_sign_of_life);
+        if is_sealed {
+            self.check_sealed(to, header, octets, body, is_sign_of_life);
+        } else {
+            assert!(!was_on || kind == FrameType::Leave, "a frame in the clear is taken");
+            assert!(!was_on || !is_sign_of_life, "a frame in the clear is a sign of life");
+        }
+        if opened.is_first {
+            self.reached.note("the lane is sealed");
+        }
+        let had_ended = self.ends.end(to).ended().is_some();
+        self.ends.take(to, (header, kind, opened), is_sealed, &mut self.reached);
+        if self.ends.end(to).ended().is_some() && !had_ended {
+            assert!(self.is_left || !was_on, "somebody without the proof has ended the lane");
+            self.is_left = true;
+            self.reached.note("left");
+        }
+    }
+
+    /// The frame is one that the other end has sealed, says what was said, and lives once.
+    fn check_sealed(
+        &mut self,
+        to: Side,
+        header: &FrameHeader,
+        octets: &[u8],
+        body: &[u8],
+        is_sign_of_life: bool,
+    ) {
+        assert!(self.has_keys, "a frame is opened with another key");
+        let way = &mut self.ways[to as usize];
+        let number = header.number.get();
+        let sent = way.sent.get(&number).expect("nobody has sealed it");
+        let without_sum = |header: &FrameHeader| FrameHeader { hcrc: 0.into(), ..*header };
+        assert_eq!(without_sum(header), without_sum(&sent.header));
+        let length = usize::from(header.body.get());
+        assert_eq!(octets[FRAME_HEADER_BYTES..][..length], sent.sealed);
+        assert!(body == sent.clear, "it says what was not said");
+        assert!(way.opened.insert(number), "it is opened twice");
+        if !is_sign_of_life {
+            self.reached.note("overtaken");
+            return;
+        }
+        assert!(way.lively.insert(number), "a frame that was repeated is a sign of life");
+        let newest = way.newest.insert(header.link, number);
+        assert!(newest.is_none_or(|newest| newest < number), "an old frame is a sign of life");
+    }
+
+    // ---- In the end ----
+
+    /// All that is under way arrives, until there is nothing left to do.
+    fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            while let Some(message) = self.between.pass() {
+                self.deliver(&message);
+            }
+            if self.ends.are_idle() || self.is_left || !self.has_keys {
+                return;
+            }
+            let Some(next) = self.ends.deadline() else { return };
+            self.ends.now = self.ends.now.max(next);
+            self.ends.expire();
+            self.send();
+        }
+    }
+
+    /// Whoever has no key can do no more to a sealed lane than lose its frames.
+    fn finish(&mut self) {
+        self.settle();
+        let is_survived = self.was_begun || !self.between.is_touched();
+        if self.has_keys && !self.is_left && is_survived {
+            assert!(self.ends.are_idle(), "requests are not complete");
+            self.reached.note("all is complete");
+        }
+        assert!(self.has_keys || self.ends.has_executed_nothing());
+    }
+}
+
+/// Runs the fixed inputs.
+///
+/// # Panics
+/// When one of them does not get as far as it is made for.
+pub fn assert_reached() {
+    crate::reached::assert_reached(&crate::inputs::sealed(), run);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sealed_lanes_get_as_far_as_they_are_made_for() {
+        super::assert_reached();
+    }
+}

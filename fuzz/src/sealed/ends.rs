@@ -1,0 +1,301 @@
+//! Both ends of a lane, with requests that each know their data.
+
+use crate::between::Side;
+use crate::ether::{PEER_TOKEN, PIECE_BYTES, TOKEN, links, links_of};
+use crate::policy;
+use crate::reached::Reached;
+use roadtrain_proto::ether::frame_writer::{MemoryFrame, MemoryWriter};
+use roadtrain_proto::ether::liveness::Liveness;
+use roadtrain_proto::ether::seal::Seal;
+use roadtrain_proto::ether::{End, OpenFrame, Packing, host, target};
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::policy::{Class, PolicyConfig, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_tls::FrameCipher;
+use roadtrain_wire::ether::{FrameHeader, FrameType, PAGE_BYTES};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SLOTS: u16 = 6;
+const PAGES: u32 = 8;
+const DATA_BYTES_MAX: u32 = 1 << 14;
+/// Frames that leave at once at most.
+const FRAMES_MAX: usize = 64;
+/// Kinds of requests.
+const REQUESTS: [(u8, Data); 5] = [
+    (opcode::READ, Data::In(4096)),
+    (opcode::WRITE, Data::Out(512)),
+    (opcode::WRITE, Data::Out(6000)),
+    (opcode::FLUSH, Data::None),
+    (opcode::READ, Data::In(128)),
+];
+
+/// How both ends send.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) requests: bool,
+    pub(super) pieces: bool,
+    pub(super) body_crc: bool,
+    pub(super) policy: u8,
+}
+
+/// A request in flight at the host.
+struct Request {
+    number: u64,
+    data: Data,
+    buffer: Vec<u8>,
+}
+
+pub(super) struct Ends {
+    pub(super) now: Instant,
+    pub(super) host: host::Qpair,
+    pub(super) target: target::Qpair,
+    liveness: Liveness,
+    damq: Vec<u8>,
+    /// By slot.
+    requests: BTreeMap<u16, Request>,
+    responses: BTreeMap<u16, Vec<u8>>,
+    submitted: u64,
+    /// By request: the kind of those that were, and how often they were executed.
+    kinds: Vec<(u8, Data, u32)>,
+}
+
+/// Octet `at` of a request's data.
+fn pattern(request: u64, at: usize) -> u8 {
+    (request.wrapping_mul(31) as usize + at.wrapping_mul(7) + (at >> 8)) as u8
+}
+
+fn data_of(request: u64, octets: u32) -> Vec<u8> {
+    (0..octets as usize).map(|at| pattern(request, at)).collect()
+}
+
+impl Ends {
+    pub(super) fn new(shape: Shape) -> Self {
+        let packing = Packing { requests: shape.requests, pieces: shape.pieces };
+        let policy: PolicyConfig = policy(shape.policy);
+        let host = host::Config {
+            queue_entries: SLOTS + 1,
+            pages: PAGES,
+            piece_bytes: PIECE_BYTES,
+            data_bytes_max: DATA_BYTES_MAX,
+            policy,
+            packing,
+            body_crc: shape.body_crc,
+        };
+        let target = target::Config {
+            slots: SLOTS,
+            pages: PAGES,
+            piece_bytes: PIECE_BYTES,
+            data_bytes_max: DATA_BYTES_MAX,
+            policy,
+            packing,
+            body_crc: shape.body_crc,
+        };
+        let mut target = target::Qpair::new(target, links_of(PEER_TOKEN, TOKEN));
+        target.set_connected(1, SLOTS + 1, true, Class::Normal);
+        let now = Instant(1_000_000);
+        Ends {
+            now,
+            host: host::Qpair::new(host, links()),
+            target,
+            liveness: Liveness::new(now, Duration::from_secs(3600)),
+            damq: vec![0; PAGES as usize * PAGE_BYTES],
+            requests: BTreeMap::new(),
+            responses: BTreeMap::new(),
+            submitted: 0,
+            kinds: Vec::new(),
+        }
+    }
+
+    pub(super) fn end(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::Host => &mut self.host.end,
+            Side::Target => &mut self.target.end,
+        }
+    }
+
+    /// A request of that kind, if there is room.
+    pub(super) fn submit(&mut self, kind: u8) -> bool {
+        let (opcode, data) = REQUESTS[usize::from(kind) % REQUESTS.len()];
+        let number = self.submitted;
+        let mut sqe = Sqe::new(opcode, 1);
+        sqe.set_slba(number);
+        let Some(slot) = self.host.submit(self.now, &sqe, data, Urgency::Normal) else {
+            return false;
+        };
+        let buffer = match data {
+            Data::Out(octets) => data_of(number, octets),
+            Data::In(octets) => vec![0; octets as usize],
+            Data::None => Vec::new(),
+        };
+        let was = self.requests.insert(slot, Request { number, data, buffer });
+        assert!(was.is_none(), "a slot is given twice");
+        self.submitted += 1;
+        self.kinds.push((opcode, data, 0));
+        true
+    }
+
+    /// The frames that may leave.
+    pub(super) fn poll(&mut self, side: Side) -> Vec<(FrameHeader, Vec<u8>)> {
+        let (now, mut frames) = (self.now, Vec::new());
+        let Ends { host, target, requests, responses, .. } = self;
+        loop {
+            let mut writer = MemoryWriter::new(FRAMES_MAX, |slot, out: &mut [u8], offset| {
+                let data = match side {
+                    Side::Host => &requests[&slot].buffer,
+                    Side::Target => &responses[&slot],
+                };
+                out.copy_from_slice(&data[offset as usize..][..out.len()]);
+            });
+            let has_more = match side {
+                Side::Host => {
+                    host.batcher().drained(now);
+                    host.poll_tx(now, &mut writer)
+                }
+                Side::Target => {
+                    target.batcher().drained(now);
+                    target.poll_tx(now, &mut writer)
+                }
+            };
+            let take = |frame: MemoryFrame| (frame.header, frame.body);
+            frames.extend(writer.frames.into_iter().map(take));
+            if !has_more {
+                return frames;
+            }
+        }
+    }
+
+    /// Opens a frame as the end does.
+    pub(super) fn open<'a>(
+        &mut self,
+        side: Side,
+        seal: &mut Seal<FrameCipher>,
+        frame: (&FrameHeader, FrameType, &'a [u8]),
+        out: &'a mut [u8],
+    ) -> Option<OpenFrame<'a>> {
+        match side {
+            Side::Host => self.host.end.open(self.now, Some(seal), frame, out),
+            Side::Target => self.target.open(self.now, Some(seal), frame, out),
+        }
+    }
+
+    /// A frame that was opened is the end's.
+    pub(super) fn take(
+        &mut self,
+        side: Side,
+        frame: (&FrameHeader, FrameType, OpenFrame<'_>),
+        is_sealed: bool,
+        reached: &mut Reached,
+    ) {
+        match side {
+            Side::Host => self.at_host(frame, reached),
+            Side::Target => self.at_target(frame, is_sealed, reached),
+        }
+    }
+
+    fn at_host(
+        &mut self,
+        (header, kind, opened): (&FrameHeader, FrameType, OpenFrame<'_>),
+        reached: &mut Reached,
+    ) {
+        if !self.liveness.hear(self.now, kind, opened, &self.host.end.links) {
+            return;
+        }
+        let (body, mut events) = (opened.body, Vec::new());
+        self.host.receive(self.now, header, kind, body, &mut |event| events.push(event));
+        for event in events {
+            match event {
+                host::RxEvent::Data { slot, offset, start, length } => {
+                    let request = self.requests.get_mut(&slot).expect("a request in flight");
+                    request.buffer[offset as usize..][..length as usize]
+                        .copy_from_slice(&body[start..][..length as usize]);
+                }
+                host::RxEvent::Complete { slot, cqe, data_intact } => {
+                    let request = self.requests.remove(&slot).expect("it completes twice");
+                    assert!(cqe.status().is_success() && data_intact);
+                    assert_eq!(cqe.cid.get(), slot);
+                    self.complete(&request, reached);
+                }
+            }
+        }
+    }
+
+    fn complete(&self, request: &Request, reached: &mut Reached) {
+        assert_eq!(self.kinds[request.number as usize].2, 1, "it was not executed");
+        if let Data::In(octets) = request.data {
+            assert!(request.buffer == data_of(request.number, octets), "other data is read");
+            reached.note("read");
+        }
+        reached.note("completed");
+    }
+
+    /// What has come in the clear, before the lane was sealed, is nothing of the host's.
+    fn at_target(
+        &mut self,
+        (header, kind, opened): (&FrameHeader, FrameType, OpenFrame<'_>),
+        is_sealed: bool,
+        reached: &mut Reached,
+    ) {
+        let (body, mut events) = (opened.body, Vec::new());
+        self.target.receive(self.now, header, kind, body, &mut |event| events.push(event));
+        for event in events {
+            match event {
+                target::RxEvent::Data { place, start, length, .. } => {
+                    self.damq[place as usize..][..length as usize]
+                        .copy_from_slice(&body[start..][..length as usize]);
+                }
+                target::RxEvent::Command { .. } if !is_sealed => {
+                    reached.note("a command in the clear");
+                }
+                target::RxEvent::Command { slot, sqe, place, data_bytes, room_bytes } => {
+                    let data = &self.damq[place as usize..][..data_bytes as usize];
+                    let (number, data) = (sqe.slba(), data.to_vec());
+                    self.execute(number, sqe.opcode, &data, reached);
+                    self.respond(slot, number, room_bytes);
+                }
+                target::RxEvent::Released { slot } => drop(self.responses.remove(&slot)),
+            }
+        }
+    }
+
+    /// A command is one that the host has submitted, with its data, and comes once.
+    fn execute(&mut self, number: u64, opcode: u8, data: &[u8], reached: &mut Reached) {
+        let kind = self.kinds.get_mut(number as usize).expect("nobody has submitted it");
+        let (submitted, expected, executed) = kind;
+        assert_eq!((*submitted, *executed), (opcode, 0), "it is executed twice");
+        *executed += 1;
+        let octets = if let Data::Out(octets) = *expected { octets } else { 0 };
+        assert!(data == data_of(number, octets), "other data is written");
+        reached.note("executed");
+    }
+
+    fn respond(&mut self, slot: u16, number: u64, room_bytes: u32) {
+        if room_bytes == 0 {
+            return self.target.respond(self.now, slot, Status::SUCCESS, 0);
+        }
+        let was = self.responses.insert(slot, data_of(number, room_bytes));
+        assert!(was.is_none(), "a slot is used before it is released");
+        self.target.respond_with_data(self.now, slot, room_bytes, 0);
+    }
+
+    /// Time has passed.
+    pub(super) fn expire(&mut self) {
+        self.host.end.expire(self.now);
+        self.target.end.expire(self.now);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        [self.host.end.deadline(), self.target.end.deadline()].into_iter().flatten().min()
+    }
+
+    /// Whether all requests are complete.
+    pub(super) fn are_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(super) fn has_executed_nothing(&self) -> bool {
+        self.kinds.iter().all(|(_, _, executed)| *executed == 0)
+    }
+}

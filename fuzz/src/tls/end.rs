@@ -1,0 +1,287 @@
+//! An end of a connection secured by TLS.
+
+use roadtrain_tls::{
+    BLOCKS_MAX, CONTENT_TYPE_DATA, Error, HANDSHAKE_BYTES_MAX, Handshake, Incoming, Keys,
+    RECORD_BYTES_MAX, Records, Socket,
+};
+
+/// Room for what is opened at once, and for what is sealed.
+const ROOM_BYTES: usize = 3 * RECORD_BYTES_MAX;
+/// Octets of a record's header.
+const HEADER_BYTES: usize = 5;
+
+/// A socket's two buffers.
+#[derive(Default)]
+pub(super) struct Pipe {
+    received: Vec<u8>,
+    sent: Vec<u8>,
+}
+
+impl Socket for Pipe {
+    type Error = Error;
+
+    fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
+        self.sent.extend_from_slice(octets);
+        Ok(Some(octets.len()))
+    }
+
+    fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Error> {
+        if self.received.is_empty() {
+            return Ok(Incoming::Nothing);
+        }
+        let got = place.len().min(self.received.len());
+        place[..got].copy_from_slice(&self.received[..got]);
+        self.received.drain(..got);
+        Ok(Incoming::Octets(got))
+    }
+}
+
+/// Where an end stands.
+pub(super) enum Phase {
+    Shaking(Box<Handshake>),
+    Talking {
+        records: Box<Records>,
+        pipe: Pipe,
+    },
+    /// It has ended the connection.
+    Over,
+}
+
+impl Phase {
+    pub(super) fn talking(keys: Keys) -> Self {
+        Phase::Talking { records: Box::new(Records::new(keys)), pipe: Pipe::default() }
+    }
+}
+
+/// An end, what it has said and what it has heard.
+pub(super) struct End {
+    pub(super) phase: Phase,
+    /// Data.
+    pub(super) said: Vec<u8>,
+    pub(super) heard: Vec<u8>,
+    /// Octets that it has sent to a peer whose handshake was done.
+    pub(super) stream: Vec<u8>,
+    /// Octets that it has received in its handshake.
+    pub(super) received: usize,
+    /// A message of the handshake that it has received was altered.
+    pub(super) is_spoiled: bool,
+    /// Records without data that it has sent since the last one with data.
+    pub(super) idle: u32,
+    /// Octets of the peer's stream that have arrived, and whether others have.
+    arrived: usize,
+    is_forged: bool,
+    /// It has said that nothing more comes.
+    pub(super) is_closed: bool,
+    /// What its handshake has to send, and records.
+    flight: Vec<u8>,
+    sealed: Vec<u8>,
+    rooms: [Vec<u8>; 2],
+}
+
+/// The records that `octets` consist of.
+pub(super) fn records(mut octets: &[u8]) -> Vec<&[u8]> {
+    let mut records = Vec::new();
+    while let Some(&[_, _, _, high, low]) = octets.first_chunk::<HEADER_BYTES>() {
+        let length = HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
+        let (record, rest) = octets.split_at(length.min(octets.len()));
+        records.push(record);
+        octets = rest;
+    }
+    records
+}
+
+/// Octet `at` of what an end says.
+fn pattern(at: usize) -> u8 {
+    (at * 7 + (at >> 8) * 31) as u8
+}
+
+impl End {
+    pub(super) fn new(phase: Phase) -> Self {
+        End {
+            phase,
+            said: Vec::new(),
+            heard: Vec::new(),
+            stream: Vec::new(),
+            received: 0,
+            is_spoiled: false,
+            idle: 0,
+            arrived: 0,
+            is_forged: false,
+            is_closed: false,
+            flight: Vec::new(),
+            sealed: Vec::new(),
+            rooms: [vec![0; ROOM_BYTES], vec![0; ROOM_BYTES]],
+        }
+    }
+
+    /// What is to be sent; `is_heard`: to a peer whose handshake is done.
+    pub(super) fn take_outgoing(&mut self, is_heard: bool) -> Vec<u8> {
+        match &mut self.phase {
+            Phase::Shaking(handshake) => self.flight.append(handshake.outgoing()),
+            Phase::Talking { pipe, .. } => self.sealed.append(&mut pipe.sent),
+            Phase::Over => {}
+        }
+        if is_heard {
+            self.stream.extend_from_slice(&self.flight);
+        }
+        self.stream.extend_from_slice(&self.sealed);
+        let mut octets = std::mem::take(&mut self.flight);
+        octets.append(&mut self.sealed);
+        octets
+    }
+
+    // ---- The handshake ----
+
+    /// Goes on with its handshake: how it has failed, if it has.
+    pub(super) fn shake(&mut self, octets: &[u8], part: usize) -> Option<&'static str> {
+        for part in octets.chunks(part) {
+            let Phase::Shaking(handshake) = &mut self.phase else {
+                self.hear_part(part);
+                continue;
+            };
+            self.received += part.len();
+            let shaken = handshake.receive(part);
+            self.flight.append(handshake.outgoing());
+            assert!(self.flight.len() <= HANDSHAKE_BYTES_MAX);
+            if let Err(error) = shaken {
+                self.phase = Phase::Over;
+                return Some(handshake_state(&error));
+            }
+            if handshake.is_done() {
+                self.go_on();
+            }
+        }
+        None
+    }
+
+    /// The handshake is done.
+    fn go_on(&mut self) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        if let Phase::Shaking(handshake) = phase
+            && let Ok(keys) = handshake.keys(BLOCKS_MAX)
+        {
+            self.phase = Phase::talking(keys);
+        }
+    }
+
+    // ---- Records ----
+
+    /// Whether it may say something.
+    pub(super) fn can_talk(&self) -> bool {
+        matches!(self.phase, Phase::Talking { .. }) && !self.is_closed
+    }
+
+    /// Octets arrive, of which `stream` is what the peer has sent: what became of them.
+    pub(super) fn hear(
+        &mut self,
+        octets: &[u8],
+        stream: &[u8],
+        part: usize,
+    ) -> Option<&'static str> {
+        if !matches!(self.phase, Phase::Talking { .. }) {
+            return None;
+        }
+        let (was_forged, heard) = (self.is_forged, self.heard.len());
+        let expected = &stream[self.arrived..];
+        let same = octets.iter().zip(expected).take_while(|(one, other)| one == other).count();
+        self.arrived += same;
+        self.is_forged |= same < octets.len();
+        let mut state = None;
+        for part in octets.chunks(part) {
+            state = state.or(self.hear_part(part));
+        }
+        assert!(!was_forged || self.heard.len() == heard, "it goes on behind what was forged");
+        state
+    }
+
+    fn hear_part(&mut self, octets: &[u8]) -> Option<&'static str> {
+        let End { phase, heard, sealed, rooms: [buffer, place], .. } = self;
+        let Phase::Talking { records, pipe } = phase else { return None };
+        pipe.received.extend_from_slice(octets);
+        loop {
+            let (first, second) = place.split_at_mut(octets.len());
+            let mut places = [first, second];
+            match records.receive(pipe, buffer, &mut places) {
+                Ok(Incoming::Octets(got)) => heard.extend_from_slice(&place[..got]),
+                Ok(Incoming::Nothing) if pipe.received.is_empty() => return None,
+                Ok(Incoming::Nothing) => {}
+                Ok(Incoming::Closed) => {
+                    pipe.received.clear();
+                    return Some("closed");
+                }
+                Err(error) => {
+                    sealed.append(&mut pipe.sent);
+                    *phase = Phase::Over;
+                    return Some(record_state(&error));
+                }
+            }
+        }
+    }
+
+    /// Says `count` octets of data.
+    pub(super) fn say_data(&mut self, count: usize) {
+        let data = self.next_data(count);
+        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        let [buffer, _] = &mut self.rooms;
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            let pieces = rest.chunks(1000);
+            let taken = records.send(pipe, pieces, rest.len(), buffer).expect("a fresh key");
+            rest = &rest[taken.expect("the socket has room")..];
+        }
+        self.idle = 0;
+    }
+
+    fn next_data(&mut self, count: usize) -> Vec<u8> {
+        let from = self.said.len();
+        self.said.extend((from..from + count).map(pattern));
+        self.said[from..].to_vec()
+    }
+
+    /// The same in a padded record.
+    pub(super) fn say_padded(&mut self, count: usize, padding: &[u8]) {
+        let data = self.next_data(count);
+        self.say_other(0, &[&data[..], &[CONTENT_TYPE_DATA], padding].concat());
+        self.idle = if count > 0 { 0 } else { self.idle };
+    }
+
+    /// Says what is no data.
+    pub(super) fn say_other(&mut self, kind: u8, content: &[u8]) {
+        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        records.say(pipe, kind, content).expect("a fresh key");
+        self.idle += 1;
+    }
+
+    /// Changes its key before its next data; `asks`: and the peer's.
+    pub(super) fn update(&mut self, asks: bool) {
+        let Phase::Talking { records, .. } = &mut self.phase else { return };
+        records.update(asks);
+    }
+
+    /// Says nothing more.
+    pub(super) fn close(&mut self) {
+        let Phase::Talking { records, pipe } = &mut self.phase else { return };
+        records.close_notify(pipe);
+        self.is_closed = true;
+    }
+}
+
+fn handshake_state(error: &Error) -> &'static str {
+    match error {
+        Error::Alert(_) => "handshake: alert",
+        Error::Plain => "handshake: plain",
+        Error::TooLong => "handshake: too long",
+        Error::UnknownIdentity(_) => "handshake: unknown",
+        Error::WrongKey(_) => "handshake: wrong key",
+        _ => "handshake: refused",
+    }
+}
+
+fn record_state(error: &Error) -> &'static str {
+    match error {
+        Error::Tag => "record: tag",
+        Error::Record { .. } => "record: cannot be",
+        Error::Idle => "record: idle",
+        _ => "record: other",
+    }
+}
