@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_wire::log::ana_groups;
+use roadtrain_wire::ana::ana_groups;
 
 fuzz_target!(|input: &[u8]| {
     for (group, nsids) in ana_groups(input) {

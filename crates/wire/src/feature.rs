@@ -215,6 +215,8 @@ mod tests {
         };
         assert_eq!(changed.emit(), 0x0004_0002);
         assert_eq!(AsyncEvent::parse(0x0070_f002).information, notice::DISCOVERY_LOG);
+        let ana = AsyncEvent { information: notice::ANA_CHANGE, lid: 0x0c, ..changed };
+        assert_eq!(ana.emit(), 0x000c_0302);
     }
 
     #[test]

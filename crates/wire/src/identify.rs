@@ -77,8 +77,12 @@ pub mod lpa {
 
 /// ANACAP: asymmetric namespace access capabilities.
 pub mod anacap {
-    /// ANA Optimized is reported.
+    /// ANA Optimized may be reported; so the next four.
     pub const OPTIMIZED: u8 = 1 << 0;
+    pub const NON_OPTIMIZED: u8 = 1 << 1;
+    pub const INACCESSIBLE: u8 = 1 << 2;
+    pub const PERSISTENT_LOSS: u8 = 1 << 3;
+    pub const CHANGE: u8 = 1 << 4;
     /// A namespace keeps its ANA group while attached.
     pub const GROUP_FIXED: u8 = 1 << 6;
 }
@@ -186,8 +190,11 @@ pub struct IdentifyController {
     pub endgidmax: U16,
     /// ANA transition time in seconds.
     pub anatt: u8,
+    /// See [`anacap`].
     pub anacap: u8,
+    /// Largest ANA group identifier.
     pub anagrpmax: U32,
+    /// ANA groups that there can be.
     pub nanagrpid: U32,
     pub pels: U32,
     pub domain: U16,
@@ -333,6 +340,7 @@ pub struct IdentifyNamespace {
     pub reserved83: u8,
     pub kpiodaag: U32,
     pub reserved88: U32,
+    /// ANA group; 0: none.
     pub anagrpid: U32,
     pub reserved96: [u8; 3],
     /// See [`NSATTR_WRITE_PROTECTED`].
@@ -406,6 +414,7 @@ pub struct IdentifyNamespaceIndependent {
     pub nmic: u8,
     pub rescap: u8,
     pub fpi: u8,
+    /// ANA group; 0: none.
     pub anagrpid: U32,
     pub nsattr: u8,
     pub reserved9: u8,
@@ -469,7 +478,10 @@ const _: () = {
     assert!(offset_of!(IdentifyController, cirn) == 136);
     assert!(offset_of!(IdentifyController, oacs) == 256);
     assert!(offset_of!(IdentifyController, kas) == 320);
+    assert!(offset_of!(IdentifyController, cmic) == 76);
+    assert!(offset_of!(IdentifyController, oaes) == 92);
     assert!(offset_of!(IdentifyController, anatt) == 342);
+    assert!(offset_of!(IdentifyController, nanagrpid) == 348);
     assert!(offset_of!(IdentifyController, sqes) == 512);
     assert!(offset_of!(IdentifyController, sgls) == 536);
     assert!(offset_of!(IdentifyController, subnqn) == 768);
@@ -481,6 +493,7 @@ const _: () = {
     assert!(offset_of!(IdentifyNamespace, nguid) == 104);
     assert!(offset_of!(IdentifyNamespace, lbaf) == 128);
     assert!(offset_of!(IdentifyNamespaceNvm, elbaf) == 12);
+    assert!(offset_of!(IdentifyNamespaceIndependent, anagrpid) == 4);
     assert!(offset_of!(IdentifyNamespaceIndependent, nstat) == 14);
 };
 

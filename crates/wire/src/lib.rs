@@ -29,6 +29,7 @@
     reason = "names are the specifications'; a comment where they do not suffice"
 )]
 
+pub mod ana;
 pub mod auth;
 pub mod cqe;
 pub mod cross_reset;

@@ -12,7 +12,7 @@ pub mod lid {
     pub const FIRMWARE_SLOT: u8 = 0x03;
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     pub const COMMAND_EFFECTS: u8 = 0x05;
-    /// Asymmetric Namespace Access.
+    /// Asymmetric Namespace Access: see [`crate::ana`].
     pub const ANA: u8 = 0x0c;
     pub const FEATURE_EFFECTS: u8 = 0x12;
     pub const MI_EFFECTS: u8 = 0x13;
@@ -20,9 +20,6 @@ pub mod lid {
     pub const CROSS_CONTROLLER_RESET: u8 = 0x1e;
     pub const DISCOVERY: u8 = 0x70;
 }
-
-/// LSP of the ANA log: Return Groups Only (no NSIDs).
-pub const ANA_GROUPS_ONLY: u8 = 1;
 
 /// Fields of Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,40 +192,11 @@ pub struct EffectsTable {
     pub entries: [U32; 256],
 }
 
-/// Head of the ANA log (LID 0Ch).
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct AnaHeader {
-    /// Changes since the controller started.
-    pub chgcnt: U64,
-    pub groups: U16,
-    pub reserved10: [u8; 6],
-}
-
-/// ANA group descriptor; `nnsids` NSIDs follow.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct AnaGroup {
-    pub grpid: U32,
-    pub nnsids: U32,
-    pub chgcnt: U64,
-    /// See [`ana_state`].
-    pub state: u8,
-    pub reserved17: [u8; 15],
-}
-
-/// ANA states.
-pub mod ana_state {
-    pub const OPTIMIZED: u8 = 1;
-}
-
 const _: () = assert!(size_of::<ErrorEntry>() == 64);
 const _: () = assert!(size_of::<SmartLog>() == 512);
 const _: () = assert!(size_of::<FirmwareSlotLog>() == 512);
 const _: () = assert!(size_of::<CommandEffectsLog>() == 4096);
 const _: () = assert!(size_of::<EffectsTable>() == 1024);
-const _: () = assert!(size_of::<AnaHeader>() == 16);
-const _: () = assert!(size_of::<AnaGroup>() == 32);
 const _: () = assert!(core::mem::offset_of!(SmartLog, data_units_read) == 32);
 const _: () = assert!(core::mem::offset_of!(SmartLog, error_log_entries) == 176);
 const _: () = assert!(core::mem::offset_of!(SmartLog, temperature_sensors) == 200);
@@ -243,21 +211,6 @@ impl EffectsTable {
         }
         table
     }
-}
-
-/// The groups of an ANA log and the NSIDs of each; the walk ends at the first that is cut short.
-pub fn ana_groups(page: &[u8]) -> impl Iterator<Item = (&AnaGroup, &[U32])> {
-    let (groups, mut rest) = match AnaHeader::ref_from_prefix(page) {
-        Ok((header, rest)) => (header.groups.get(), rest),
-        Err(_) => (0, &[][..]),
-    };
-    (0..groups).map_while(move |_| {
-        let (group, tail) = AnaGroup::ref_from_prefix(rest).ok()?;
-        let count = usize::try_from(group.nnsids.get()).ok()?;
-        let (nsids, tail) = <[U32]>::ref_from_prefix_with_elems(tail, count).ok()?;
-        rest = tail;
-        Some((group, nsids))
-    })
 }
 
 #[cfg(test)]
@@ -292,24 +245,5 @@ mod tests {
         sqe.cdw10 = 0xffff_0002.into();
         sqe.cdw11 = 0xffff.into();
         assert_eq!(GetLogPage::parse(&sqe).bytes, 1 << 34);
-    }
-
-    #[test]
-    fn ana_groups_are_walked_within_bounds() {
-        let mut page = [0; 16 + 32 + 8];
-        page[8] = 1;
-        page[16] = 1;
-        page[20] = 2;
-        page[32] = ana_state::OPTIMIZED;
-        page[48] = 5;
-        page[52] = 9;
-        let (group, nsids) = ana_groups(&page).next().unwrap();
-        assert_eq!((group.grpid.get(), group.state), (1, ana_state::OPTIMIZED));
-        assert!(nsids.iter().map(|n| n.get()).eq([5, 9]));
-        page[20] = 3;
-        assert_eq!(ana_groups(&page).count(), 0);
-        page[20..24].fill(0xff);
-        assert_eq!(ana_groups(&page).count(), 0);
-        assert_eq!(ana_groups(&page[..10]).count(), 0);
     }
 }

@@ -2,6 +2,7 @@
 //! panic, and a PDU cut at any octet is told from a whole one.
 
 use proptest::prelude::*;
+use roadtrain_wire::ana::ana_groups;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, subtype};
 use roadtrain_wire::fabrics::{
@@ -12,7 +13,7 @@ use roadtrain_wire::feature::{AsyncEvent, GetFeatures, NumberOfQueues, SetFeatur
 use roadtrain_wire::identify::{
     IdentifyNamespace, NAMESPACE_LIST_ENTRIES, NamespaceList, namespace_descriptors, parse_ascii,
 };
-use roadtrain_wire::log::{GetLogPage, ana_groups};
+use roadtrain_wire::log::GetLogPage;
 use roadtrain_wire::pdu::{
     CH_BYTES, CapsuleCmd, CommonHeader, DIGEST_BYTES, Digests, Fes, FieldError, HEADER_BYTES_MAX,
     IcReq, IcResp, PduType, TERM_DATA_BYTES_MAX, TermReq, alignment_bytes,

@@ -12,11 +12,12 @@ use super::removed::RemovedNamespaces;
 use super::subsystem::Subsystem;
 use crate::error::CommandError;
 use core::time::Duration;
+use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, AnaState, ana_log_bytes};
 use roadtrain_wire::cross_reset::REMOVE_COMPLETED;
 use roadtrain_wire::identify::{CSI_NVM, NamespaceList, ascii_field};
 use roadtrain_wire::log::{
-    ANA_GROUPS_ONLY, AnaGroup, AnaHeader, CommandEffectsLog, EffectsTable, ErrorEntry,
-    FirmwareSlotLog, GetLogPage, SmartLog, ana_state, effects, lid,
+    CommandEffectsLog, EffectsTable, ErrorEntry, FirmwareSlotLog, GetLogPage, SmartLog, effects,
+    lid,
 };
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
@@ -179,18 +180,15 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
 }
 
 /// Octets of the ANA log: hosts compute it from NANAGRPID and MNAN, and read so much.
-const ANA_BYTES: usize =
-    size_of::<AnaHeader>() + size_of::<AnaGroup>() + 4 * NAMESPACES_MAX as usize;
+const ANA_BYTES: usize = ana_log_bytes(1, NAMESPACES_MAX) as usize;
 
 /// One group with every namespace in it, optimized.
 fn ana(subsystem: &Subsystem, removed: &RemovedNamespaces, groups_only: bool) -> Vec<u8> {
-    let mut header = AnaHeader::new_zeroed();
-    (header.chgcnt, header.groups) = (subsystem.generation.into(), 1.into());
+    let chgcnt = subsystem.generation;
     let active = subsystem.namespaces.keys().copied().filter(|nsid| !removed.hides(*nsid));
     let nsids: Vec<u32> = if groups_only { Vec::new() } else { active.collect() };
-    let mut group = AnaGroup::new_zeroed();
-    (group.grpid, group.nnsids) = (ANA_GROUP.into(), (nsids.len() as u32).into());
-    (group.chgcnt, group.state) = (subsystem.generation.into(), ana_state::OPTIMIZED);
+    let header = AnaHeader::new(chgcnt, 1);
+    let group = AnaGroup::new(ANA_GROUP, nsids.len() as u32, chgcnt, AnaState::Optimized);
     let mut page = [header.as_bytes(), group.as_bytes()].concat();
     page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
     page.resize(ANA_BYTES, 0);

@@ -2,10 +2,11 @@
 
 use crate::script::{CC_ENABLE, NQN, Script};
 use roadtrain_proto::target::{CloseReason, Outcome, TargetEvent};
+use roadtrain_wire::ana::ana_groups;
 use roadtrain_wire::fabrics::{Property, PropertySize, fabrics_sqe, fctype, property};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::{IdentifyController, NSID_ALL, NamespaceList, cns};
-use roadtrain_wire::log::{CommandEffectsLog, GetLogPage, ana_groups, lid};
+use roadtrain_wire::log::{CommandEffectsLog, GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 

@@ -2,11 +2,12 @@
 
 use crate::script::{NQN, Script};
 use roadtrain_proto::target::Usage;
+use roadtrain_wire::ana::{AnaState, ana_groups};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::identify::NSID_ALL;
 use roadtrain_wire::log::{
     CommandEffectsLog, EffectsTable, ErrorEntry, FirmwareSlotLog, GetLogPage, PARAMETER_NONE,
-    SmartLog, ana_groups, lid,
+    SmartLog, lid,
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -185,7 +186,7 @@ fn one_firmware_slot_and_one_ana_group() {
     let get = GetLogPage::new(lid::ANA, 64);
     let whole = script.succeed(cntlid, get.emit(0)).data;
     let (group, nsids) = ana_groups(&whole).next().unwrap();
-    assert_eq!((group.grpid.get(), group.state), (1, 1));
+    assert_eq!((group.grpid.get(), group.state()), (1, Some(AnaState::Optimized)));
     assert!(nsids.iter().map(|nsid| nsid.get()).eq([1, 3]));
     let groups = script.succeed(cntlid, GetLogPage { lsp: 1, ..get }.emit(0)).data;
     assert_eq!(ana_groups(&groups).next().unwrap().1.len(), 0);

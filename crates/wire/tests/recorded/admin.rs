@@ -3,6 +3,7 @@
 
 use crate::capture::Recorded;
 use crate::session::{data, for_every_pdu, view};
+use roadtrain_wire::ana::{AnaState, ana_groups};
 use roadtrain_wire::discovery::{DiscoveryEntry, DiscoveryLogHeader, adrfam, subtype, trtype};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::feature::{AsyncEvent, GetFeatures, NumberOfQueues, Select, event_type, fid};
@@ -11,7 +12,7 @@ use roadtrain_wire::identify::{
     IdentifyController, IdentifyNamespace, NamespaceDescriptor, NamespaceList, cns, cntrltype,
     namespace_descriptors, parse_ascii,
 };
-use roadtrain_wire::log::{GetLogPage, SmartLog, ana_groups, ana_state, lid};
+use roadtrain_wire::log::{GetLogPage, SmartLog, lid};
 use roadtrain_wire::pdu::{C2hData, CapsuleCmd, CapsuleResp, PduType, flag};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::zerocopy::FromBytes;
@@ -212,7 +213,7 @@ fn ana_log_is_read() {
         let groups: Vec<_> = ana_groups(&page).collect();
         assert!(!groups.is_empty(), "{name}");
         for (group, nsids) in groups {
-            assert_eq!(group.state, ana_state::OPTIMIZED, "{name}");
+            assert_eq!(group.state(), Some(AnaState::Optimized), "{name}");
             assert!(nsids.iter().all(|n| (1..=2).contains(&n.get())), "{name}");
         }
     }
