@@ -16,6 +16,10 @@ pub mod fid {
     pub const HOST_BEHAVIOR: u8 = 0x16;
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
     pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// See [`crate::reservation::Notification::mask_bit`].
+    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
+    /// See [`crate::reservation::PTPL`].
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// Octets of the Host Behavior Support data.
@@ -162,6 +166,8 @@ pub mod event_type {
     /// SMART / health status.
     pub const SMART: u8 = 1;
     pub const NOTICE: u8 = 2;
+    /// I/O command set specific status.
+    pub const COMMAND_SET: u8 = 6;
 }
 
 /// Asynchronous event information of notices.
@@ -171,6 +177,9 @@ pub mod notice {
     pub const DISCOVERY_LOG: u8 = 0xf0;
     pub const CROSS_CONTROLLER_RESET: u8 = 0xf4;
 }
+
+/// Asynchronous event information of I/O command set specific status: a Reservation Notification log page is there.
+pub const RESERVATION_LOG_AVAILABLE: u8 = 0x00;
 
 /// DW0 of a completed Asynchronous Event Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +223,12 @@ mod tests {
             lid: 0x04,
         };
         assert_eq!(changed.emit(), 0x0004_0002);
+        let reservation = AsyncEvent {
+            event_type: event_type::COMMAND_SET,
+            information: RESERVATION_LOG_AVAILABLE,
+            lid: 0x80,
+        };
+        assert_eq!(reservation.emit(), 0x0080_0006);
         assert_eq!(AsyncEvent::parse(0x0070_f002).information, notice::DISCOVERY_LOG);
         let ana = AsyncEvent { information: notice::ANA_CHANGE, lid: 0x0c, ..changed };
         assert_eq!(ana.emit(), 0x000c_0302);

@@ -94,6 +94,17 @@ pub mod oncs {
     pub const WRITE_ZEROES: u16 = 1 << 3;
     /// Save in Set Features and Select in Get Features.
     pub const SAVE_SELECT: u16 = 1 << 4;
+    pub const RESERVATIONS: u16 = 1 << 5;
+}
+
+/// RESCAP: reservation capabilities of a namespace.
+pub mod rescap {
+    /// Persist Through Power Loss.
+    pub const PERSISTENCE: u8 = 1 << 0;
+    /// All six types.
+    pub const ALL_TYPES: u8 = 0b111_1110;
+    /// IEKEY is as NVMe 1.3 and later say.
+    pub const IEKEY: u8 = 1 << 7;
 }
 
 /// VWC: volatile write cache.
@@ -314,6 +325,7 @@ pub struct IdentifyNamespace {
     pub dps: u8,
     /// See [`NMIC_SHARED`].
     pub nmic: u8,
+    /// See [`rescap`].
     pub rescap: u8,
     pub fpi: u8,
     pub dlfeat: u8,

@@ -42,6 +42,7 @@ pub mod identify;
 pub mod log;
 pub mod nbd;
 pub mod pdu;
+pub mod reservation;
 pub mod sqe;
 pub mod status;
 pub mod virtio_blk;

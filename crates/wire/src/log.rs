@@ -19,6 +19,8 @@ pub mod lid {
     /// See [`crate::cross_reset`].
     pub const CROSS_CONTROLLER_RESET: u8 = 0x1e;
     pub const DISCOVERY: u8 = 0x70;
+    /// See [`crate::reservation::NotificationLog`].
+    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
 }
 
 /// Fields of Get Log Page.

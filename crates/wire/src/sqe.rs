@@ -27,6 +27,11 @@ pub mod opcode {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// I/O: dataset management (deallocate).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// I/O: see [`crate::reservation`].
+    pub const RESERVATION_REGISTER: u8 = 0x0d;
+    pub const RESERVATION_REPORT: u8 = 0x0e;
+    pub const RESERVATION_ACQUIRE: u8 = 0x11;
+    pub const RESERVATION_RELEASE: u8 = 0x15;
     pub const GET_LOG_PAGE: u8 = 0x02;
     pub const IDENTIFY: u8 = 0x06;
     pub const ABORT: u8 = 0x08;

@@ -54,6 +54,7 @@ statuses! {
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
     CAPACITY_EXCEEDED = 0, 0x81, "Capacity Exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "Namespace Not Ready";
+    RESERVATION_CONFLICT = 0, 0x83, "Reservation Conflict";
     INVALID_QID = 1, 0x01, "Invalid Queue Identifier";
     INVALID_QUEUE_SIZE = 1, 0x02, "Invalid Queue Size";
     ABORT_LIMIT_EXCEEDED = 1, 0x03, "Abort Command Limit Exceeded";
