@@ -186,6 +186,10 @@ impl TargetEnd for Connection {
         self.qpair.unanswered(cid)
     }
 
+    fn awaits_data(&mut self, slot: u16) -> bool {
+        self.qpair.awaits_data(slot)
+    }
+
     fn has_data_digest(&self) -> bool {
         self.qpair.digests().data
     }

@@ -3,16 +3,19 @@
 use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
 use crate::network::ConnId;
 use crate::plan::{Plan, Sabotage};
+use crate::reserving::Reserving;
 use crate::rng::Rng;
 use crate::transport::TargetEnd;
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{self, Environment, Job, Outcome, Step, Task};
 use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::reservations::{Access, Group};
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
 use roadtrain_proto::target::{Op, Target as Control};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -98,6 +101,8 @@ pub struct Namespace {
     pub nsid: u32,
     /// Its size.
     pub geometry: Geometry,
+    /// What a reservation keeps its host from.
+    pub access: Option<Arc<Access>>,
     /// What the connection has written and nobody has flushed.
     pub mark: Option<Arc<Mark>>,
     /// Whose epochs are noted.
@@ -127,6 +132,10 @@ impl execution::Namespace for Namespace {
 
     fn in_place(&self, _command: &IoCommand) -> Option<Nowhere> {
         None
+    }
+
+    fn refuses(&self, group: Group) -> bool {
+        self.access.as_ref().is_some_and(|access| access.refuses(group))
     }
 
     fn is_announced(&self) -> bool {
@@ -218,6 +227,8 @@ pub struct Stores {
     flushes: Rc<Flushes>,
     entries: BTreeMap<u64, Entry>,
     entry_last: u64,
+    /// Commands about reservations, and fences.
+    pub(crate) reserving: Reserving,
     /// By the disk's number.
     parts: BTreeMap<u64, Part>,
     plan: Plan,
@@ -235,6 +246,7 @@ impl Stores {
             flushes,
             entries: BTreeMap::new(),
             entry_last: 0,
+            reserving: Reserving::default(),
             parts: BTreeMap::new(),
             plan: plan.clone(),
             rng,
@@ -275,6 +287,7 @@ impl Stores {
         }
         self.entries.clear();
         self.parts.clear();
+        self.reserving = Reserving::default();
         self.flushes = flushes(&self.plan);
         self.stability = self.flushes.stability.clone();
         self.pool = Pool::new(self.plan.pool_bytes);
@@ -485,6 +498,16 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
 
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
         self.end.unanswered(cid)
+    }
+
+    fn awaits_data(&mut self, slot: u16) -> bool {
+        self.end.awaits_data(slot)
+    }
+
+    fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]) {
+        let cntlid = self.ids().map_or(0, |(cntlid, _)| cntlid);
+        let token = self.stores.reserving.ask(self.conn, slot);
+        self.control.reserve(cntlid, sqe, data, token);
     }
 
     fn has_data_digest(&self) -> bool {

@@ -89,13 +89,21 @@ impl<E: TargetEnd> Lane<E> {
     }
 
     /// The namespaces of its subsystem are others.
-    pub fn refresh(&mut self, table: Option<&NamespaceTable>, stores: &Stores) {
-        let namespace = |(nsid, geometry): (u32, &_)| {
+    pub fn refresh(
+        &mut self,
+        table: Option<&NamespaceTable>,
+        stores: &Stores,
+        control: &mut Control,
+    ) {
+        let queue = self.session.queue().map(|queue| (queue.subnqn.clone(), queue.hostid));
+        let mut namespace = |(nsid, geometry): (u32, &_)| {
+            let access = queue.as_ref();
+            let access = access.and_then(|(nqn, host)| control.access(nqn, nsid, *host));
             let (geometry, mark) = (*geometry, self.mark.clone().filter(|_| nsid == 1));
             let stability = stores.stability.clone();
-            (nsid, Rc::new(Namespace { nsid, geometry, mark, stability }))
+            (nsid, Rc::new(Namespace { nsid, geometry, access, mark, stability }))
         };
-        self.namespaces = table.iter().flat_map(|table| table.iter()).map(namespace).collect();
+        self.namespaces = table.iter().flat_map(|table| table.iter()).map(&mut namespace).collect();
     }
 
     /// Its commands, and what they are executed with.

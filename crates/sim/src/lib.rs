@@ -38,6 +38,7 @@ pub mod link;
 pub mod load;
 pub mod network;
 pub mod plan;
+pub mod reserving;
 pub mod rng;
 pub mod scenario;
 pub mod secure;

@@ -15,7 +15,7 @@ use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
     Authentication, CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome,
-    SubsystemConfig, Target as Control, TargetConfig, TargetEvent,
+    SubsystemConfig, Target as Control, TargetConfig, TargetEvent, TurnOf,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::IMMEDIATE;
@@ -299,10 +299,34 @@ impl<T: Transport> Target<T> {
     fn finish(&mut self, now: Instant, network: &mut T, (conn, slot, outcome): Ended) {
         let lane = self.lanes.get_mut(&conn).or_else(|| self.ended.get_mut(&conn));
         let Some(lane) = lane else { return };
+        self.stores.reserving.ended((conn, slot));
         let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
         if let Some(slot) = execution.finish(&mut env, slot, outcome) {
             self.admin(now, network, conn, slot);
         }
+        self.vacate(conn);
+    }
+
+    /// Access to a namespace was taken away from some hosts.
+    fn fence_hosts(&mut self, now: Instant, turn: TurnOf, aborts: bool) {
+        let mut left = Vec::new();
+        for (&conn, lane) in self.lanes.iter_mut().chain(&mut self.ended) {
+            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+            left.extend(execution.fence(&mut env, aborts).into_iter().map(|slot| (conn, slot)));
+        }
+        if left.is_empty() {
+            return self.control.fenced(&turn);
+        }
+        self.stores.reserving.begin(turn, left);
+    }
+
+    /// The control plane has ended a command about reservations.
+    fn reserved(&mut self, now: Instant, token: u64, status: Status, report: &[u8]) {
+        let Some((conn, slot)) = self.stores.reserving.answer(token) else { return };
+        let lane = self.lanes.get_mut(&conn).or_else(|| self.ended.get_mut(&conn));
+        let Some(lane) = lane else { return };
+        let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+        execution.reserved(&mut env, slot, status, report);
         self.vacate(conn);
     }
 
@@ -487,8 +511,8 @@ impl<T: Transport> Target<T> {
                 let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
                 lane.mark = (qid > 0).then(|| stability.enter(now, &user));
                 drop(stability);
-                lane.refresh(table.as_deref(), &self.stores);
                 lane.connected(connected, presence);
+                lane.refresh(table.as_deref(), &self.stores, &mut self.control);
                 Some((Status::SUCCESS, result.into()))
             }
             Err(error) => {
@@ -499,6 +523,9 @@ impl<T: Transport> Target<T> {
     }
 
     fn follow_events(&mut self, now: Instant, network: &mut T) {
+        for turn in self.stores.reserving.fenced() {
+            self.control.fenced(&turn);
+        }
         while let Some(event) = self.presences.next_event(&mut self.control) {
             let find = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, ids| {
                 lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
@@ -536,8 +563,14 @@ impl<T: Transport> Target<T> {
                     for lane in self.lanes.values_mut() {
                         let Some((cntlid, _)) = lane.ids() else { continue };
                         let table = self.control.namespaces_for(&nqn, cntlid);
-                        lane.refresh(table.as_deref(), &self.stores);
+                        lane.refresh(table.as_deref(), &self.stores, &mut self.control);
                     }
+                }
+                // No reservation outlives the process here.
+                TargetEvent::Save { turn, .. } => self.control.saved(&turn, false),
+                TargetEvent::Fence { turn, aborts } => self.fence_hosts(now, turn, aborts),
+                TargetEvent::Reserved { token, status, report } => {
+                    self.reserved(now, token, status, &report);
                 }
             }
         }

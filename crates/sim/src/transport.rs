@@ -230,6 +230,10 @@ pub trait TargetEnd {
     fn deliver_whole(&mut self, _slot: u16, _block_bytes: u32) {}
     /// The slot of a command that was not answered, and whether its data is still to come.
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)>;
+    /// Whether data of the command in a slot is still to come.
+    fn awaits_data(&mut self, _slot: u16) -> bool {
+        false
+    }
     /// Whether data is in place only when its digest is right.
     fn has_data_digest(&self) -> bool {
         false

@@ -1,5 +1,7 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
+mod reservations;
+
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
 use super::handshakes::SharedPsks;
@@ -8,6 +10,7 @@ use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::order::Order;
 use super::powers::Powers;
+use super::reserving::{Reserving, Saver};
 use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
@@ -44,6 +47,7 @@ struct State {
     target: Target,
     stores: Stores,
     presences: Presences<RawFd>,
+    reserving: Reserving,
 }
 
 /// Shared by all reactors.
@@ -55,6 +59,10 @@ pub(super) struct Control {
     resized: Sender<Weak<OpenStore>>,
     /// Computes what authentications need; not there before the first one.
     powers: Mutex<Option<Powers>>,
+    /// Saves reservations; not there before the first one that persists.
+    saver: Mutex<Option<Saver>>,
+    /// Itself, for threads that it starts.
+    weak: Weak<Control>,
     /// What hosts have made by authenticating, to come again with TLS.
     psks: SharedPsks,
     /// What a host has for an authentication that it begins again, what is computed for it not counted.
@@ -95,17 +103,21 @@ pub(super) struct Answer {
 impl Control {
     /// Starts a thread, too, which looks at stores whose size others may have changed. It ends with this.
     pub(super) fn new(
-        target: Target,
+        mut target: Target,
         stores: Stores,
         exports: TargetConfig<Export>,
         authentication_time: Duration,
     ) -> io::Result<Arc<Self>> {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
-        let control = Arc::new(Control {
-            state: Mutex::new(State { target, stores, presences: Presences::default() }),
+        reservations::restore(&mut target, &stores);
+        let (presences, reserving) = (Presences::default(), Reserving::default());
+        let control = Arc::new_cyclic(|weak| Control {
+            state: Mutex::new(State { target, stores, presences, reserving }),
             exports: Mutex::new(exports),
             resized,
             powers: Mutex::new(None),
+            saver: Mutex::new(None),
+            weak: weak.clone(),
             psks: SharedPsks::default(),
             authentication_time,
             reactors: OnceLock::new(),
@@ -189,8 +201,7 @@ impl Control {
 
     /// Sends the reactors what came of a call.
     fn publish(&self, mut state: MutexGuard<'_, State>) {
-        let State { target, presences, .. } = &mut *state;
-        while let Some(event) = presences.next_event(target) {
+        while let Some(event) = self.next_event(&mut state) {
             self.broadcast(|| Order::Event(event.clone()));
         }
         self.wake_watcher(&state);
@@ -452,15 +463,17 @@ impl Control {
             return NamespaceTable::default();
         };
         let user = Arc::new(connected.user());
-        let state = self.lock();
-        let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
+        let mut state = self.lock();
+        let State { target, stores, .. } = &mut *state;
+        let table = target.namespaces_for(&connected.subnqn, connected.cntlid);
         let Some(table) = table else { return NamespaceTable::default() };
         let local = table.iter().filter_map(|(nsid, geometry)| {
-            let open = state.stores.get(&connected.subnqn, nsid)?;
+            let open = stores.get(&connected.subnqn, nsid)?;
+            let access = target.access(&connected.subnqn, nsid, connected.hostid)?;
             let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
             let in_place = store.store().in_place();
             let unflushed = store.flushes().map(|flushes| Unflushed::new(flushes, &user));
-            Some((nsid, LocalNamespace { geometry, store, in_place, unflushed, class }))
+            Some((nsid, LocalNamespace { geometry, store, in_place, unflushed, class, access }))
         });
         NamespaceTable::new(local)
     }
@@ -622,6 +635,7 @@ impl Control {
         let mut state = self.lock();
         // Checked, so it does not fail, and has not changed anything if it does.
         state.target.apply(&changes)?;
+        reservations::restore(&mut state.target, &prepared.stores());
         // Who has another key now makes another PSK with it.
         let authentication = &state.target.config().authentication;
         let is_same = |host: &str| config.authentication.has_same_keys(authentication, host);

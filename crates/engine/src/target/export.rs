@@ -1,5 +1,6 @@
 //! What a target exports.
 
+use super::reservation_file::ReservationPlace;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::{Description, NamespaceId, SubsystemConfig};
 use roadtrain_store::{Store, StoreSpec};
@@ -39,6 +40,8 @@ pub struct Export {
     pub nguid: Option<[u8; 16]>,
     /// Class of its commands that do not say theirs; `None`: their connection's.
     pub class: Option<Class>,
+    /// Where reservations are kept that persist through power loss.
+    pub reservations: ReservationPlace,
 }
 
 impl Export {
@@ -46,14 +49,19 @@ impl Export {
     #[must_use]
     pub fn new(nsid: u32, store: StoreSpec) -> Self {
         let blocks = Blocks::Spec(store);
-        Export { nsid, blocks, uuid: None, nguid: None, class: None }
+        Export::of(nsid, blocks)
+    }
+
+    fn of(nsid: u32, blocks: Blocks) -> Self {
+        let reservations = ReservationPlace::default();
+        Export { nsid, blocks, uuid: None, nguid: None, class: None, reservations }
     }
 
     /// The blocks of a store of the embedding program's own.
     #[must_use]
     pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
         let blocks = Blocks::Store(store);
-        Export { nsid, blocks, uuid: None, nguid: None, class: None }
+        Export::of(nsid, blocks)
     }
 }
 

@@ -31,6 +31,7 @@ use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::session::{Session, Settings};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub(super) enum LaneError {
 
 /// What the lanes of a reactor share.
 pub(super) struct Shared {
+    /// Which of the reactors it is.
+    pub(super) number: usize,
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
     /// What a lane whose socket is full may have unsent in buffers, and still be received from.
@@ -166,6 +169,23 @@ impl TargetLane {
             let answered = self.run_admin(shared, admin);
             debug_assert!(answered.is_ok(), "{answered:?}");
         }
+    }
+
+    /// The control plane has ended a command about reservations.
+    pub(super) fn reserved(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        (status, report): (Status, &[u8]),
+    ) {
+        let (execution, mut env) = self.parts(shared);
+        execution.reserved(&mut env, slot, status, report);
+    }
+
+    /// Access to a namespace was taken away from some hosts: slots of commands for which the answer to that has to wait.
+    pub(super) fn fence(&mut self, shared: &mut Shared, aborts: bool) -> Vec<u16> {
+        let (execution, mut env) = self.parts(shared);
+        execution.fence(&mut env, aborts)
     }
 
     /// Aborts the command `cid` if it can be.

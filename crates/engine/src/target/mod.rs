@@ -27,6 +27,8 @@ mod open_store;
 mod order;
 mod powers;
 mod reactor;
+mod reservation_file;
+mod reserving;
 mod server;
 mod stores;
 mod tasks;
@@ -40,6 +42,7 @@ pub use ether::EtherConfig;
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
 pub use order::{LanePlace, Usage};
+pub use reservation_file::ReservationPlace;
 pub use roadtrain_proto::target::{
     ConfigError, ConnectionLimits, Listener, Operation, Place, TlsUse,
 };

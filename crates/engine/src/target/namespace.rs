@@ -4,6 +4,7 @@ use super::flushes::Unflushed;
 use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::io::Geometry;
+use roadtrain_proto::target::reservations::Access;
 use roadtrain_store::InPlace;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,6 +20,8 @@ pub(crate) struct LocalNamespace {
     pub(crate) unflushed: Option<Unflushed>,
     /// Of commands that do not say theirs.
     pub(crate) class: Option<Class>,
+    /// What a reservation keeps its host from.
+    pub(crate) access: Arc<Access>,
 }
 
 /// Namespaces of one subsystem by NSID.

@@ -2,13 +2,15 @@
 
 use super::ether::{Drops, Request};
 use super::listeners::ListenSocket;
+use super::tasks::Owner;
 use super::tickets::Ticket;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::target::stability::Wake;
-use roadtrain_proto::target::{TargetEvent, TlsUse};
+use roadtrain_proto::target::{TargetEvent, TlsUse, TurnOf};
 use roadtrain_store::Completion;
+use roadtrain_wire::status::Status;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,6 +38,11 @@ pub(super) enum Order {
     Evict(u64),
     /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
     Request(Request),
+    /// Access to a namespace was taken away from some hosts: end what is executed of that, aborting it or waiting for it, then
+    /// tell the control plane.
+    Fence(TurnOf, bool),
+    /// The control plane has ended a command about reservations, with its report.
+    Reserved(Owner, Status, Arc<[u8]>),
     /// Something happened in the control plane; concerns the reactor that has the connection.
     Event(TargetEvent),
     /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.

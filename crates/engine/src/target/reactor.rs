@@ -7,6 +7,7 @@ mod by_hand;
 mod frames;
 mod lanes;
 mod moves;
+mod reservations;
 mod timers;
 
 use super::control::Control;
@@ -97,6 +98,7 @@ impl Reactor {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
         let (ports, frames) = Frames::new(parts.ether);
         let shared = Shared {
+            number: parts.number,
             gather: Box::default(),
             pool: Pool::new(parts.pool_bytes),
             unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
@@ -231,6 +233,8 @@ impl reactor::Reactor for Reactor {
                 moves.pass_on(peers, &event);
                 lanes.handle_event(&event);
             }
+            Order::Fence(turn, aborts) => lanes.fence(turn, aborts),
+            Order::Reserved(owner, status, report) => lanes.reserved(owner, status, &report),
             Order::Sweep(hostnqn) => {
                 moves.pass_sweep_on(peers, &hostnqn);
                 lanes.sweep(&hostnqn);

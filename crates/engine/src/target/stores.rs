@@ -2,6 +2,7 @@
 
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
+use super::reservation_file::Kept;
 use roadtrain_proto::target::{
     ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
@@ -20,6 +21,8 @@ pub(super) struct Open {
     pub(super) store: Arc<OpenStore>,
     /// What hosts see of it.
     pub(super) config: NamespaceConfig,
+    /// Its reservations when it was opened, and where they are kept.
+    pub(super) kept: Option<Kept>,
 }
 
 /// Stores by subsystem NQN and NSID.
@@ -37,6 +40,13 @@ impl Stores {
     /// All of them: subsystem NQN, NSID, store.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<OpenStore>)> {
         self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
+    }
+
+    /// What was known of reservations when namespaces were opened: subsystem NQN, NSID, that.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &Kept)> {
+        self.open
+            .iter()
+            .filter_map(|((nqn, nsid), open)| Some((nqn.as_str(), *nsid, open.kept.as_ref()?)))
     }
 
     /// The namespaces that were of another class in `old`.
@@ -155,8 +165,16 @@ impl Prepared {
             _ => 0, // the configuration says who it is
         };
         let id = NamespaceId::choose(export.uuid, export.nguid, identity);
-        let config = namespace_config(nsid, id, &geometry, store.limits());
-        Ok(Open { export: export.clone(), place: store.place(), store: open, config })
+        let spec = match &export.blocks {
+            Blocks::Spec(spec) => Some(spec),
+            Blocks::Store(_) => None,
+        };
+        let kept = export.reservations.open(spec, &id.nguid)?;
+        let config = NamespaceConfig {
+            keeps_reservations: kept.is_some(),
+            ..namespace_config(nsid, id, &geometry, store.limits())
+        };
+        Ok(Open { export: export.clone(), place: store.place(), store: open, config, kept })
     }
 
     fn open_blocks(&mut self, blocks: &Blocks) -> Result<Arc<OpenStore>, OpenError> {
@@ -171,6 +189,7 @@ impl Prepared {
 
     fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
         self.check_alone(open.place, &open.export.blocks)?;
+        self.check_kept(open.kept.as_ref())?;
         let config = open.config.clone();
         self.next.open.insert((nqn.to_owned(), open.export.nsid), open);
         Ok(config)
@@ -189,6 +208,16 @@ impl Prepared {
             return Err(OpenError::InUse { path: path.clone() });
         }
         Ok(())
+    }
+
+    /// Each namespace has a file for reservations of its own.
+    fn check_kept(&self, kept: Option<&Kept>) -> Result<(), OpenError> {
+        let Some(Kept { path, .. }) = kept else { return Ok(()) };
+        let is_same = |open: &Open| open.kept.as_ref().is_some_and(|other| other.path == *path);
+        match self.next.open.values().any(is_same) {
+            true => Err(OpenError::InUse { path: path.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// Does the last that can fail. Nobody sees it yet.

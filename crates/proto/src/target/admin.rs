@@ -87,6 +87,7 @@ impl Target {
         match reply {
             Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
             Ok(Reply::Pending) => Outcome::Pending,
+            Ok(Reply::Persist(persists)) => self.set_persistence(cntlid, sqe, persists),
             Ok(Reply::CrossReset(named)) => self.reset_other(now, cntlid, sqe.cid.get(), named),
             Ok(Reply::Disconnected) => Outcome::Disconnected,
             Err(CommandError { status, result, .. }) => {
@@ -115,7 +116,7 @@ impl Context<'_> {
             opcode::IDENTIFY => identify::execute(self, data_out),
             opcode::GET_LOG_PAGE => log_page::execute(self, data_out),
             opcode::GET_FEATURES => features::get(self, data_out),
-            opcode::SET_FEATURES => features::set(self),
+            opcode::SET_FEATURES => return features::set(self),
             opcode::ASYNC_EVENT_REQUEST => {
                 self.controller.events.request(self.sqe.cid.get())?;
                 return Ok(Reply::Pending);

@@ -189,6 +189,8 @@ pub struct NamespaceConfig {
     pub deallocated_reads_zero: bool,
     /// How to use the blocks well.
     pub limits: BlockLimits,
+    /// There is a place for reservations that persist through power loss.
+    pub keeps_reservations: bool,
 }
 
 impl NamespaceConfig {
@@ -205,6 +207,7 @@ impl NamespaceConfig {
             volatile_cache: true,
             deallocated_reads_zero: true,
             limits: BlockLimits::default(),
+            keeps_reservations: false,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
+use super::reservations::Notices;
 use super::resets::Resets;
 use super::stability::User;
 use crate::policy::Class;
@@ -27,7 +28,7 @@ use roadtrain_wire::fabrics::{
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -320,6 +321,8 @@ impl Target {
             quiescing: None,
             aborts: Aborts::default(),
             resets: Resets::default(),
+            notices: Notices::default(),
+            persisting: BTreeMap::new(),
         };
         if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());

@@ -33,6 +33,8 @@ pub(super) enum Reply {
     Disconnected,
     /// Another controller of the host is to be dropped.
     CrossReset(ControllerInstance),
+    /// Reservations of namespaces are to persist, or not.
+    Persist(bool),
 }
 
 /// One command and all it may touch.

@@ -318,8 +318,11 @@ impl Target {
                 self.discovery_changed();
             }
             Operation::RemoveSubsystem { nqn } => {
-                let attached = self.subsystems.remove(nqn.as_str()).map(|gone| gone.attached);
-                for cntlid in attached.into_iter().flat_map(BTreeMap::into_keys) {
+                let Some(gone) = self.subsystems.remove(nqn.as_str()) else { return };
+                for reservations in gone.reservations.into_values() {
+                    self.end_reservations(reservations.end().0);
+                }
+                for cntlid in gone.attached.into_keys() {
                     self.drop_controller(cntlid, CloseReason::SubsystemRemoved);
                 }
                 self.discovery_changed();
@@ -356,6 +359,13 @@ impl Target {
     ) {
         if self.subsystems.get_mut(nqn).is_some_and(change) {
             self.mark_removed(nqn, nsid);
+        }
+        let subsystem = self.subsystems.get_mut(nqn);
+        if let Some(askers) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
+            self.end_reservations(askers);
+            for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
+                controller.notices.forget(nsid);
+            }
         }
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
             controller.changed.insert(nsid);

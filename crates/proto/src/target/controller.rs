@@ -8,13 +8,14 @@ use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
+use super::reservations::Notices;
 use super::resets::Resets;
 use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// What there is to say about a controller.
@@ -59,6 +60,10 @@ pub(super) struct Controller {
     pub(super) aborts: Aborts,
     /// Other controllers that its host has had reset.
     pub(super) resets: Resets,
+    /// Reservation Notifications.
+    pub(super) notices: Notices,
+    /// Set Features commands with Reservation Persistence that wait: for so many namespaces, and what has come so far.
+    pub(super) persisting: BTreeMap<u16, (usize, Status)>,
 }
 
 impl Controller {

@@ -4,7 +4,7 @@
 //! meantime coalesces.
 
 use crate::error::CommandError;
-use roadtrain_wire::feature::{AsyncEvent, event_type, notice};
+use roadtrain_wire::feature::{AsyncEvent, RESERVATION_LOG_AVAILABLE, event_type, notice};
 use roadtrain_wire::identify::oaes;
 use roadtrain_wire::log::lid;
 use roadtrain_wire::status::Status;
@@ -21,18 +21,27 @@ pub(super) enum Notice {
     NamespaceAttribute,
     DiscoveryLog,
     CrossControllerReset,
+    /// A Reservation Notification log page is there; its own feature masks it.
+    Reservation,
 }
 
-const NOTICES: [Notice; 3] =
-    [Notice::NamespaceAttribute, Notice::DiscoveryLog, Notice::CrossControllerReset];
+const NOTICES: [Notice; 4] = [
+    Notice::NamespaceAttribute,
+    Notice::DiscoveryLog,
+    Notice::CrossControllerReset,
+    Notice::Reservation,
+];
 
 impl Notice {
-    fn enable_bit(self) -> u32 {
-        match self {
+    /// Whether it is told with that Asynchronous Event Configuration.
+    fn is_enabled(self, config: u32) -> bool {
+        let bit = match self {
             Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
             Notice::DiscoveryLog => oaes::DISCOVERY_LOG,
             Notice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
-        }
+            Notice::Reservation => return true,
+        };
+        config & bit != 0
     }
 
     fn event(self) -> AsyncEvent {
@@ -42,8 +51,13 @@ impl Notice {
             Notice::CrossControllerReset => {
                 (notice::CROSS_CONTROLLER_RESET, lid::CROSS_CONTROLLER_RESET)
             }
+            Notice::Reservation => (RESERVATION_LOG_AVAILABLE, lid::RESERVATION_NOTIFICATION),
         };
-        AsyncEvent { event_type: event_type::NOTICE, information, lid }
+        let event_type = match self {
+            Notice::Reservation => event_type::COMMAND_SET,
+            _ => event_type::NOTICE,
+        };
+        AsyncEvent { event_type, information, lid }
     }
 }
 
@@ -80,7 +94,7 @@ impl Events {
         }
         self.enabled = config;
         for (notice, state) in NOTICES.iter().zip(&mut self.states) {
-            state.pending &= config & notice.enable_bit() != 0;
+            state.pending &= notice.is_enabled(config);
         }
         true
     }
@@ -102,14 +116,14 @@ impl Events {
 
     /// `notice` has happened.
     pub(super) fn raise(&mut self, notice: Notice) {
-        if self.enabled & notice.enable_bit() != 0 {
+        if notice.is_enabled(self.enabled) {
             self.states[notice as usize].pending = true;
         }
     }
 
     /// The host has read the notice's log page; `again` when it has changed since.
     pub(super) fn acknowledge(&mut self, notice: Notice, again: bool) {
-        let enabled = self.enabled & notice.enable_bit() != 0;
+        let enabled = notice.is_enabled(self.enabled);
         self.states[notice as usize] = NoticeState { pending: again && enabled, masked: false };
     }
 

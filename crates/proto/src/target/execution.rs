@@ -19,6 +19,7 @@ mod admin;
 mod buffers;
 mod environment;
 mod io;
+mod reservations;
 mod slot;
 mod task;
 
@@ -130,6 +131,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot: u16,
         outcome: Outcome<B>,
     ) -> Option<u16> {
+        self.slots[usize::from(slot)].in_store = false;
         let session = env.session();
         session.left_store();
         if session.is_ended() {

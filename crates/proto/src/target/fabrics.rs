@@ -46,6 +46,7 @@ fn reset(context: &mut Context<'_>) {
     let cntlid = controller.cntlid;
     let requests = controller.events.reset().into_iter().chain(controller.aborts.reset());
     let requests = requests.chain(controller.resets.reset());
+    let requests = requests.chain(core::mem::take(&mut controller.persisting).into_keys());
     for cid in requests {
         let status = Status::ABORT_REQUESTED;
         context.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
@@ -58,6 +59,7 @@ fn reset(context: &mut Context<'_>) {
         context.outbox.push_back(TargetEvent::Close { cntlid, qid, reason });
     }
     controller.changed.clear();
+    controller.notices = Default::default();
     controller.features = Default::default();
     controller.shared.set_write_through(false);
 }

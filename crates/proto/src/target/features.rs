@@ -1,13 +1,16 @@
 //! Get Features and Set Features (NVMe Base 2.1, sections 5.1.11 and 5.1.25).
 
-use super::context::{Context, octet};
+use super::context::{Context, Reply, octet};
 use super::feature_values::Thresholds;
 use super::kind::ControllerKind;
+use super::reservations::Reservations;
 use crate::error::CommandError;
 use roadtrain_wire::feature::{
     GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
     TemperatureThreshold, capabilities, fid,
 };
+use roadtrain_wire::identify::NSID_ALL;
+use roadtrain_wire::reservation::{NOTIFICATION_MASK, PTPL};
 use roadtrain_wire::status::Status;
 
 /// Features whose value cannot change, and that value.
@@ -18,6 +21,10 @@ const FIXED: [(u8, u32); 5] = [
     (fid::WRITE_ATOMICITY, 0),
     (fid::COMMAND_SET_PROFILE, 0),
 ];
+
+/// Features that a namespace has, or each namespace at a controller.
+pub(super) const OF_NAMESPACES: [u8; 2] =
+    [fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE];
 
 /// Features a controller has.
 pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
@@ -35,6 +42,8 @@ pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
             fid::HOST_BEHAVIOR,
             fid::COMMAND_SET_PROFILE,
             fid::HOST_IDENTIFIER,
+            fid::RESERVATION_NOTIFICATION_MASK,
+            fid::RESERVATION_PERSISTENCE,
         ],
         ControllerKind::Discovery => {
             &[fid::ASYNC_EVENT_CONFIG, fid::KEEP_ALIVE_TIMER, fid::HOST_IDENTIFIER]
@@ -81,6 +90,8 @@ fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
         fid::KEEP_ALIVE_TIMER => controller.keep_alive.kato_ms(),
         fid::HOST_BEHAVIOR => return host_behavior(context, controller.features.acre, out),
         fid::HOST_IDENTIFIER => return host_identifier(context, out),
+        fid::RESERVATION_NOTIFICATION_MASK => controller.notices.mask(namespace(context)?.0),
+        fid::RESERVATION_PERSISTENCE => namespace(context)?.1.state().persists.into(),
         _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
     };
     Ok(value.into())
@@ -91,7 +102,10 @@ fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
         fid::TEMPERATURE_THRESHOLD => threshold(context, Thresholds::DEFAULT)?.into(),
         fid::VOLATILE_WRITE_CACHE => 1,
         fid::NUMBER_OF_QUEUES => queues(context),
-        fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => 0,
+        fid::ASYNC_EVENT_CONFIG
+        | fid::KEEP_ALIVE_TIMER
+        | fid::RESERVATION_NOTIFICATION_MASK
+        | fid::RESERVATION_PERSISTENCE => 0,
         fid::HOST_BEHAVIOR => return host_behavior(context, 0, out),
         fid::HOST_IDENTIFIER => return host_identifier(context, out),
         _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
@@ -138,12 +152,69 @@ fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandEr
     }
 }
 
+/// The namespace that a command names, with its reservations.
+fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), CommandError> {
+    let nsid = context.sqe.nsid.get();
+    let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
+    let reservations = shown.and_then(|subsystem| subsystem.reservations.get(&nsid));
+    let reservations =
+        reservations.ok_or(CommandError::at(Status::INVALID_NAMESPACE, octet::NSID))?;
+    Ok((nsid, reservations))
+}
+
 /// Set Features.
-pub(super) fn set(context: &mut Context<'_>) -> Result<u64, CommandError> {
+pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     let set = SetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&set.fid) {
         return Err(CommandError::field(octet::CDW10));
     }
+    match set.fid {
+        fid::RESERVATION_NOTIFICATION_MASK => set_notification_mask(context, &set),
+        fid::RESERVATION_PERSISTENCE => set_persistence(context, &set),
+        _ => set_own(context, &set).map(Reply::Result),
+    }
+}
+
+/// Of the namespace that a command names, or of all: those that are there.
+fn set_notification_mask(
+    context: &mut Context<'_>,
+    set: &SetFeatures,
+) -> Result<Reply, CommandError> {
+    if set.save {
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+    }
+    if set.value & !NOTIFICATION_MASK != 0 {
+        return Err(CommandError::field(octet::CDW11));
+    }
+    let nsids: Vec<u32> = match context.sqe.nsid.get() {
+        NSID_ALL => {
+            let subsystem = context.subsystem.into_iter();
+            subsystem.flat_map(|subsystem| subsystem.namespaces.keys().copied()).collect()
+        }
+        _ => vec![namespace(context)?.0],
+    };
+    for nsid in nsids {
+        context.controller.notices.set_mask(nsid, set.value);
+    }
+    Ok(Reply::Result(0))
+}
+
+/// The value is kept with what it is about: SV makes no difference to that.
+fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply, CommandError> {
+    if set.save {
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+    }
+    if set.value & !PTPL != 0 {
+        return Err(CommandError::field(octet::CDW11));
+    }
+    if context.sqe.nsid.get() != NSID_ALL {
+        namespace(context)?;
+    }
+    Ok(Reply::Persist(set.value & PTPL != 0))
+}
+
+/// A feature of the controller.
+fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -156,7 +227,7 @@ pub(super) fn set(context: &mut Context<'_>) -> Result<u64, CommandError> {
         let error = CommandError::at(Status::FEATURE_NOT_CHANGEABLE, octet::CDW11);
         return if same { Ok(0) } else { Err(error) };
     }
-    change(context, &set)
+    change(context, set)
 }
 
 fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {

@@ -228,8 +228,12 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
     (page.anagrpmax, page.nanagrpid) = (ANA_GROUP.into(), 1.into());
     (page.sqes, page.cqes) = (0x66, 0x44);
     (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
-    page.oncs =
-        (oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT).into();
+    page.oncs = (oncs::COMPARE
+        | oncs::DATASET_MANAGEMENT
+        | oncs::WRITE_ZEROES
+        | oncs::SAVE_SELECT
+        | oncs::RESERVATIONS)
+        .into();
     // Always there: a namespace that has one may come while hosts are connected.
     page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
     page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();

@@ -1,5 +1,6 @@
 //! I/O commands of the NVM command set, checked against a namespace (NVM Command Set 1.0, section 3.2).
 
+use super::reservations::Group;
 use roadtrain_wire::sqe::{SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 
@@ -94,6 +95,16 @@ impl IoCommand {
             IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } => !fua,
             IoCommand::DatasetManagement { deallocate, .. } => deallocate,
             IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Flush => false,
+        }
+    }
+
+    /// What a reservation takes it for.
+    #[inline]
+    #[must_use]
+    pub fn group(&self) -> Group {
+        match self {
+            IoCommand::Read { .. } | IoCommand::Compare { .. } => Group::Read,
+            _ => Group::Write,
         }
     }
 
@@ -196,6 +207,15 @@ fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<()
         IoCommand::Read { length, .. } => length,
         _ => out,
     };
+    check_data(sqe, (out, length), in_capsule_bytes)
+}
+
+/// The SGL must describe `length` octets, of which `out` come from the host: all or none.
+pub(super) fn check_data(
+    sqe: &Sqe,
+    (out, length): (u32, u32),
+    in_capsule_bytes: u32,
+) -> Result<(), Status> {
     if length == 0 {
         let is_alone = in_capsule_bytes == 0;
         return if is_alone { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.dnr()) };

@@ -37,6 +37,7 @@ fn supported(kind: ControllerKind) -> &'static [u8] {
             lid::FEATURE_EFFECTS,
             lid::MI_EFFECTS,
             lid::CROSS_CONTROLLER_RESET,
+            lid::RESERVATION_NOTIFICATION,
         ],
         ControllerKind::Discovery => {
             &[lid::SUPPORTED, lid::ERROR, lid::FEATURE_EFFECTS, lid::DISCOVERY]
@@ -96,9 +97,17 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
         (lid::FEATURE_EFFECTS, _) => {
             let fids = features::supported(kind).iter().copied();
             let value = effects::SUPPORTED | effects::SCOPE_CONTROLLER;
-            EffectsTable::with(fids, value).as_bytes().to_vec()
+            let mut table = EffectsTable::with(fids, value);
+            for fid in features::OF_NAMESPACES {
+                if features::supported(kind).contains(&fid) {
+                    let value = effects::SUPPORTED | effects::SCOPE_NAMESPACE;
+                    table.entries[usize::from(fid)] = value.into();
+                }
+            }
+            table.as_bytes().to_vec()
         }
         (lid::CROSS_CONTROLLER_RESET, _) => controller.resets.log(),
+        (lid::RESERVATION_NOTIFICATION, _) => controller.notices.log().as_bytes().to_vec(),
         (lid::DISCOVERY, _) => context.discovery.log(controller, context.limits),
         (lid::FIRMWARE_SLOT, _) => {
             let mut log = FirmwareSlotLog::new_zeroed();
@@ -131,6 +140,10 @@ fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
     match get.lid {
         lid::CROSS_CONTROLLER_RESET if !get.rae => {
             controller.events.acknowledge(Notice::CrossControllerReset, false);
+        }
+        lid::RESERVATION_NOTIFICATION if !get.rae => {
+            let again = controller.notices.note_read();
+            controller.events.acknowledge(Notice::Reservation, again);
         }
         lid::CHANGED_NAMESPACES if !get.rae => {
             controller.changed.clear();
@@ -173,6 +186,10 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
         (opcode::COMPARE, NAMESPACE),
         (opcode::WRITE_ZEROES, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::DATASET_MANAGEMENT, NAMESPACE | effects::CONTENT_CHANGE),
+        (opcode::RESERVATION_REGISTER, NAMESPACE),
+        (opcode::RESERVATION_REPORT, NAMESPACE),
+        (opcode::RESERVATION_ACQUIRE, NAMESPACE),
+        (opcode::RESERVATION_RELEASE, NAMESPACE),
     ] {
         log.io[usize::from(io)] = effect.into();
     }

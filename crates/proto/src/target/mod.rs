@@ -10,7 +10,8 @@
 //! 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event requests and
 //!    queues to close may concern other connections than the one that called;
 //! 3. `handle_timeout` at `poll_timeout`;
-//! 4. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
+//! 4. after a lane's [`Target::reserve`]: [`Target::saved`] and [`Target::fenced`] as events want it;
+//! 5. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
 //!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 
 pub mod execution;
@@ -18,6 +19,7 @@ pub mod flows;
 pub mod io;
 pub mod presence;
 pub mod qpair;
+pub mod reservations;
 pub mod session;
 pub mod stability;
 pub mod state;
@@ -69,4 +71,4 @@ pub use kind::ControllerKind;
 pub use namespace::NamespaceTable;
 pub use op::{ByteRange, Op};
 pub use operations::{ConfigError, Operation, Place};
-pub use target_event::{CloseReason, TargetEvent};
+pub use target_event::{CloseReason, TargetEvent, TurnOf};

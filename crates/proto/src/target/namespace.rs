@@ -5,7 +5,7 @@ use super::identity::NamespaceId;
 use super::io::Geometry;
 use roadtrain_wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, LbaFormat, NMIC_SHARED,
-    NSATTR_WRITE_PROTECTED, NSTAT_READY, dlfeat, nsfeat,
+    NSATTR_WRITE_PROTECTED, NSTAT_READY, dlfeat, nsfeat, rescap,
 };
 use roadtrain_wire::zerocopy::FromZeros;
 
@@ -38,6 +38,11 @@ impl Namespace {
         if self.config.read_only { NSATTR_WRITE_PROTECTED } else { 0 }
     }
 
+    fn rescap(&self) -> u8 {
+        let persistence = if self.config.keeps_reservations { rescap::PERSISTENCE } else { 0 };
+        rescap::ALL_TYPES | rescap::IEKEY | persistence
+    }
+
     /// CNS 00h.
     pub(super) fn identify(&self) -> IdentifyNamespace {
         let mut page = IdentifyNamespace::new_zeroed();
@@ -48,6 +53,7 @@ impl Namespace {
         page.nuse = self.config.blocks.into();
         page.nsfeat = nsfeat::OPTIMAL_IO;
         page.nmic = NMIC_SHARED;
+        page.rescap = self.rescap();
         page.dlfeat = dlfeat::WRITE_ZEROES_DEALLOCATES;
         if self.config.deallocated_reads_zero {
             page.dlfeat |= dlfeat::READS_ZERO;
@@ -74,6 +80,7 @@ impl Namespace {
         let mut page = IdentifyNamespaceIndependent::new_zeroed();
         page.nsfeat = if self.config.volatile_cache { 0 } else { nsfeat::VWC_NOT_PRESENT };
         page.nmic = NMIC_SHARED;
+        page.rescap = self.rescap();
         page.anagrpid = ANA_GROUP.into();
         page.nsattr = self.nsattr();
         page.nstat = NSTAT_READY;

@@ -236,6 +236,15 @@ impl Qpair {
         slots.find_map(|(number, slot)| Some((number, awaits_data(slot)?)))
     }
 
+    /// Whether data of the command in a slot is still to come.
+    #[must_use]
+    pub fn awaits_data(&self, slot: u16) -> bool {
+        let slot = self.slots.get(usize::from(slot));
+        slot.is_some_and(|slot| {
+            matches!(slot.state, SlotState::Requesting | SlotState::Receiving { .. })
+        })
+    }
+
     /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
     /// command that wants whole blocks.
     #[must_use]

@@ -4,6 +4,7 @@ use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
 use super::controller::{ControllerShared, Usage};
 use super::identity;
 use super::namespace::{Namespace, NamespaceTable};
+use super::reservations::{Asker, Reservations};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ pub(super) struct Subsystem {
     pub(super) model: String,
     pub(super) allowed_hosts: Option<BTreeSet<String>>,
     pub(super) namespaces: BTreeMap<u32, Namespace>,
+    /// Of each namespace.
+    pub(super) reservations: BTreeMap<u32, Reservations>,
+    /// The last number of a turn of reservations whose namespace is gone.
+    turn_last: u64,
     /// Changes to the namespaces, also the change count of the ANA group.
     pub(super) generation: u64,
     pub(super) table: Arc<NamespaceTable>,
@@ -36,6 +41,8 @@ impl Subsystem {
             model: config.model.clone(),
             allowed_hosts: config.allowed_hosts.clone(),
             namespaces: config.namespaces.iter().map(make).collect(),
+            reservations: BTreeMap::new(),
+            turn_last: 0,
             generation: 0,
             table: Arc::default(),
             attached: BTreeMap::new(),
@@ -43,7 +50,33 @@ impl Subsystem {
             transfer_bytes_max: limits.transfer_bytes_max(),
         };
         subsystem.changed();
+        let nsids: Vec<u32> = subsystem.namespaces.keys().copied().collect();
+        for nsid in nsids {
+            subsystem.refresh_reservations(nsid);
+        }
         subsystem
+    }
+
+    /// A namespace has changed: reservations are of its blocks, and end with them. Who had waited for what has ended; `None`:
+    /// nothing has.
+    pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<Asker>> {
+        let namespace = self.namespaces.get(&nsid);
+        let is_of = |old: &Reservations| namespace.is_some_and(|new| old.is_of(&new.id.nguid));
+        let ended = match self.reservations.get(&nsid) {
+            Some(old) if is_of(old) => None,
+            Some(_) => self.reservations.remove(&nsid).map(Reservations::end),
+            None => None,
+        };
+        let ended = ended.map(|(askers, last)| {
+            self.turn_last = self.turn_last.max(last);
+            askers
+        });
+        if let Some(Namespace { config, id }) = namespace {
+            let (keeps, first) = (config.keeps_reservations, self.turn_last);
+            let new = || Reservations::new(id.nguid, keeps, first);
+            self.reservations.entry(nsid).or_insert_with(new).set_can_persist(keeps);
+        }
+        ended
     }
 
     pub(super) fn allows(&self, hostnqn: &str) -> bool {

@@ -14,8 +14,24 @@ pub enum TargetEvent {
     Abort { cntlid: u16, qid: u16, cid: u16, id: u32 },
     /// Execute nothing more, and tell [`Target::quiesced`](super::Target::quiesced) when no command is in a store any more.
     Quiesce { cntlid: u16, qid: u16 },
+    /// Bring what a namespace is to know of reservations to stable storage, then tell [`Target::saved`](super::Target::saved).
+    Save { turn: TurnOf, image: Arc<[u8]> },
+    /// A reservation has taken access away: end what lanes execute of that ([`Execution::fence`](super::execution::Execution::fence)),
+    /// aborting it or waiting for it, then tell [`Target::fenced`](super::Target::fenced).
+    Fence { turn: TurnOf, aborts: bool },
+    /// Answer a lane's command about reservations ([`Target::reserve`](super::Target::reserve)), with its report.
+    Reserved { token: u64, status: Status, report: Arc<[u8]> },
     /// Fetch the subsystem's [`NamespaceTable`](super::NamespaceTable) again.
     NamespacesChanged { nqn: Arc<str> },
+}
+
+/// A command's turn with the reservations of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TurnOf {
+    pub nqn: Arc<str>,
+    pub nsid: u32,
+    /// Which turn of the namespace it is.
+    pub number: u64,
 }
 
 /// Why a queue is closed.

@@ -77,7 +77,7 @@ fn fixed_features_keep_their_value() {
 fn unknown_features_are_refused() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    for unknown in [0x00, 0x03, 0x08, 0x09, 0x0c, 0x0d, 0x0e, 0x10, 0x17, 0x7f, 0x82, 0x84] {
+    for unknown in [0x00, 0x03, 0x08, 0x09, 0x0c, 0x0d, 0x0e, 0x10, 0x17, 0x7f, 0x84, 0x85] {
         script.fail(cntlid, get(unknown, 0), Status::INVALID_FIELD);
         script.fail(cntlid, get(unknown, CAPABILITIES), Status::INVALID_FIELD);
         script.fail(cntlid, SetFeatures::emit(unknown, 0), Status::INVALID_FIELD);

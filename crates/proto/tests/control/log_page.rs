@@ -14,7 +14,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 use std::time::Duration;
 
-const PAGES: [(u8, u32); 10] = [
+const PAGES: [(u8, u32); 11] = [
     (lid::SUPPORTED, 1024),
     (lid::ERROR, 4096),
     (lid::SMART, 512),
@@ -25,6 +25,7 @@ const PAGES: [(u8, u32); 10] = [
     (lid::FEATURE_EFFECTS, 1024),
     (lid::MI_EFFECTS, 4096),
     (lid::CROSS_CONTROLLER_RESET, 4096),
+    (lid::RESERVATION_NOTIFICATION, 64),
 ];
 
 #[test]
@@ -51,7 +52,7 @@ fn wrong_fields_are_refused() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let smart = GetLogPage::new(lid::SMART, 512);
-    for unknown in [0x06, 0x07, 0x08, 0x0d, 0x70, 0x7f, 0x80, 0xc0, 0xff] {
+    for unknown in [0x06, 0x07, 0x08, 0x0d, 0x70, 0x7f, 0x81, 0xc0, 0xff] {
         let get = GetLogPage::new(unknown, 512);
         script.fail(cntlid, get.emit(0), Status::INVALID_LOG_PAGE);
     }
@@ -101,7 +102,7 @@ fn effects_tell_the_commands_and_features_there_are() {
         assert_eq!(told, !unknown && opcode != 0x7f, "{opcode:#x}");
     }
     let io: Vec<usize> = (0..256).filter(|&opcode| log.io[opcode].get() & 1 != 0).collect();
-    assert_eq!(io, [0, 1, 2, 5, 8, 9]);
+    assert_eq!(io, [0, 1, 2, 5, 8, 9, 0xd, 0xe, 0x11, 0x15]);
     let changing: Vec<usize> = (0..256).filter(|&opcode| log.io[opcode].get() & 2 != 0).collect();
     assert_eq!(changing, [1, 8, 9]);
 

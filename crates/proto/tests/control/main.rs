@@ -18,6 +18,7 @@ mod mandatory;
 mod namespaces;
 mod operations;
 mod recorded;
+mod reservations;
 mod resets;
 mod script;
 mod session;

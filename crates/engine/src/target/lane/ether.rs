@@ -227,6 +227,10 @@ impl Carry for Ether {
         Some((self.qpair.slot_of(cid)?, false))
     }
 
+    fn awaits_data(&mut self, _slot: u16) -> bool {
+        false
+    }
+
     fn ring_due(&mut self, now: Instant) {
         self.qpair.end.expire(now);
     }

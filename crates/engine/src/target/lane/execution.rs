@@ -11,10 +11,12 @@ use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{self, Environment, Job, Namespace};
 use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::reservations::Group;
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::Epoch;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{ByteRange, InPlace};
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,6 +78,11 @@ impl Namespace for LocalNamespace {
             _ => return None,
         };
         Some(Place { start, length })
+    }
+
+    #[inline]
+    fn refuses(&self, group: Group) -> bool {
+        self.access.refuses(group)
     }
 
     fn is_announced(&self) -> bool {
@@ -202,6 +209,16 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
         self.transport.unanswered(cid)
+    }
+
+    fn awaits_data(&mut self, slot: u16) -> bool {
+        self.transport.awaits_data(slot)
+    }
+
+    fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]) {
+        let cntlid = self.session.queue().map(|connected| connected.cntlid);
+        let Shared { control, number, .. } = &*self.shared;
+        control.reserve(cntlid, sqe, data, (*number, (self.id, slot)));
     }
 
     #[inline]

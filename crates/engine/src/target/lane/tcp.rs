@@ -71,6 +71,10 @@ impl Carry for Tcp {
         self.qpair.unanswered(cid)
     }
 
+    fn awaits_data(&mut self, slot: u16) -> bool {
+        self.qpair.awaits_data(slot)
+    }
+
     fn ring_due(&mut self, now: Instant) {
         self.qpair.batcher().expire(now);
     }

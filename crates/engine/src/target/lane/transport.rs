@@ -48,6 +48,8 @@ transports! {
         fn request_data(self: &mut Self, now: Instant, slot: u16, bytes: u32);
         /// The slot of a command that was not answered, and whether its data is still to come.
         fn unanswered(self: &mut Self, cid: u16) -> Option<(u16, bool)>;
+        /// Whether data of the command in a slot is still to come.
+        fn awaits_data(self: &mut Self, slot: u16) -> bool;
         /// Rings what is due.
         fn ring_due(self: &mut Self, now: Instant);
         /// Sends what doorbells have released.

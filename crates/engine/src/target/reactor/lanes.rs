@@ -8,10 +8,11 @@ use crate::stats::LaneStats;
 use crate::target::lane::{LaneError, Parcel, Shared, TargetLane};
 use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
-use roadtrain_proto::target::TargetEvent;
+
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Newcomers;
+use roadtrain_proto::target::{TargetEvent, TurnOf};
 use roadtrain_proto::time::Instant;
 use std::any::Any;
 use std::os::fd::RawFd;
@@ -33,6 +34,8 @@ pub(super) struct Lanes {
     pub(super) arrived: u64,
     /// Of lanes that have ended.
     past: LaneStats,
+    /// Reservations that have taken access away, each with the commands in stores that it waits for.
+    pub(super) fences: Vec<(TurnOf, Vec<Owner>)>,
 }
 
 impl Lanes {
@@ -52,6 +55,7 @@ impl Lanes {
             stopping: false,
             arrived: 0,
             past: LaneStats::default(),
+            fences: Vec::new(),
         }
     }
 
@@ -88,6 +92,9 @@ impl Lanes {
     /// Tells a lane that a command of it has ended; `false` when its connection is over.
     fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
         debug_assert_eq!(self.table.generation(index), generation, "a lane outlives its tasks");
+        if !self.fences.is_empty() {
+            self.leave_fences(((index, generation), slot));
+        }
         let Some(lane) = self.table.get_mut(index) else { return false };
         lane.finish(&mut self.shared, slot, outcome);
         if lane.session.is_ended() {
@@ -274,7 +281,7 @@ impl Lanes {
 
     /// Frees a closed lane's place once no task of it is left; only then is its queue gone for the controller, so
     /// that a host which connects again never overtakes its own old commands.
-    fn vacate(&mut self, index: u32) {
+    pub(super) fn vacate(&mut self, index: u32) {
         if let Some(lane) = self.table.take_if(index, |lane| lane.session.is_gone()) {
             lane.leave(&self.shared.control);
         }
@@ -340,6 +347,8 @@ impl Lanes {
         if self.stopping {
             return self.close(id.0);
         }
+        // Perhaps access was taken away while it was on its way: nothing of it is in a store.
+        self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
         // What its commands waited for may have been told to all while it was on its way.
         self.use_lane(id.0, TargetLane::connect_again);
         self.set_ready(id.0);

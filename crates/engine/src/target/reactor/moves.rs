@@ -225,6 +225,10 @@ impl Moves {
             let concerns = match event {
                 TargetEvent::Completion { .. } => false, // of an admin queue, which stays
                 TargetEvent::NamespacesChanged { .. } => false, // looked up there
+                // They are no reactor's; a lane is fenced when it comes.
+                TargetEvent::Save { .. }
+                | TargetEvent::Fence { .. }
+                | TargetEvent::Reserved { .. } => false,
                 TargetEvent::Close { cntlid, qid, .. }
                 | TargetEvent::Abort { cntlid, qid, .. }
                 | TargetEvent::Quiesce { cntlid, qid } => departed.queue == (*cntlid, *qid),

@@ -2,10 +2,12 @@
 
 use crate::policy::Class;
 use crate::target::io::{Geometry, IoCommand};
+use crate::target::reservations::Group;
 use crate::target::session::Session;
 use crate::target::stability::Epoch;
 use crate::time::Instant;
 use core::ops::Deref;
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
@@ -66,6 +68,8 @@ pub trait Namespace {
     fn class(&self) -> Option<Class>;
     /// The place of a Read or Write, if the store lends its memory for that.
     fn in_place(&self, command: &IoCommand) -> Option<Self::Place>;
+    /// Whether a reservation of another host refuses commands of that group. One load for each command.
+    fn refuses(&self, group: Group) -> bool;
     /// Whether the store hears of a Read in place before its data is taken.
     fn is_announced(&self) -> bool;
     /// Copies `octets` to the place, from its octet `from` on.
@@ -146,6 +150,8 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     fn deliver_whole(&mut self, slot: u16, block_bytes: u32);
     /// The slot of a command that was not answered, and whether its data is still to come.
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)>;
+    /// Whether data of the command in a slot is still to come.
+    fn awaits_data(&mut self, slot: u16) -> bool;
     /// Whether data is sent and received with a digest.
     fn has_data_digest(&self) -> bool;
     /// So many commands are in a store that takes its time.
@@ -160,6 +166,11 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     fn start(&mut self, slot: u16, job: Job<'_, N, B>) -> Option<Outcome<B>>;
     /// Asks a store to end a command: `true` when it will, aborted or otherwise.
     fn cancel(&mut self, slot: u16) -> bool;
+
+    /// Hands a command about reservations, with its data, to the control plane
+    /// ([`Target::reserve`](crate::target::Target::reserve)); [`Execution::reserved`](super::Execution::reserved) is called
+    /// when it has ended.
+    fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]);
 
     /// The controller is to shut down. Whether no command of its queues is in a store any more, nor will be.
     fn quiesce(&mut self) -> bool;

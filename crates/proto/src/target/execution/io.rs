@@ -1,9 +1,11 @@
 //! I/O commands: checked, given their data, executed, answered.
 
 use super::environment::{Environment, Job, Namespace, Outcome, Payload, Place};
+use super::reservations::CONFLICT;
 use super::slot::{Command, Data};
 use super::{Execution, tell_quiet};
 use crate::target::io::IoCommand;
+use crate::target::reservations;
 use core::mem;
 use core::ops::DerefMut;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -27,8 +29,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let command = match IoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
             Ok(command) => command,
+            Err(_) if reservations::Command::is_one(sqe.opcode) => {
+                return self.reservation(env, slot, sqe, payload);
+            }
             Err(status) => return self.refuse(env, slot, sqe, status, &payload),
         };
+        if namespace.refuses(command.group()) {
+            return self.refuse(env, slot, sqe, CONFLICT, &payload);
+        }
         env.session().account(&command);
         // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
         // must not be kept if its digest is wrong.
@@ -117,7 +125,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Fails a command that cannot be.
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
@@ -148,13 +156,19 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             | opcode::COMPARE
             | opcode::WRITE_ZEROES
             | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
+            opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
             _ => Status::INVALID_OPCODE,
         };
         self.refuse(env, slot, sqe, status.dnr(), payload);
     }
 
     /// Gets the command its buffer, then its data, then executes it.
-    fn begin(&mut self, env: &mut impl Environment<N, B>, slot: u16, payload: Payload<'_, B>) {
+    pub(super) fn begin(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        payload: Payload<'_, B>,
+    ) {
         let command = &self.slots[usize::from(slot)].command;
         let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
         let along = payload.bytes();
@@ -179,7 +193,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.refuse_quiet(env, slot);
         }
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, began, .. } = &mut s.command else { return };
+        let Command::Io { command, namespace, began, sqe } = &mut s.command else {
+            return self.reserve(env, slot);
+        };
+        if namespace.refuses(command.group()) {
+            let sqe = *sqe;
+            return self.refuse(env, slot, &sqe, CONFLICT, &Payload::Asked);
+        }
         let mut command = *command;
         if session.is_write_through() {
             command.force_unit_access();
@@ -197,7 +217,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 let admin = self.complete(env, slot, outcome);
                 debug_assert!(admin.is_none(), "this is an I/O command");
             }
-            None => env.session().entered_store(),
+            None => {
+                self.slots[usize::from(slot)].in_store = true;
+                env.session().entered_store();
+            }
         }
     }
 

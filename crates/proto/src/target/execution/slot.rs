@@ -41,6 +41,12 @@ pub(super) enum Command<N: Namespace> {
     },
     /// An admin or fabrics command.
     Admin(Box<Admin>),
+    /// A command about reservations: octets from the host, and to it.
+    Reservation {
+        sqe: Sqe,
+        out: u32,
+        report: u32,
+    },
     /// Fails when its data has passed.
     Failing(Status),
 }
@@ -52,6 +58,7 @@ impl<N: Namespace> Command<N> {
             Command::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
             Command::Io { command: IoCommand::Read { length, .. }, .. } => length,
             Command::Split { place, .. } => place.length(),
+            Command::Reservation { out, report, .. } => out.max(report),
             Command::Io { command, .. } => command.data_out_bytes(),
             _ => 0,
         }
@@ -62,6 +69,7 @@ impl<N: Namespace> Command<N> {
         match *self {
             Command::Io { command, .. } => command.data_out_bytes(),
             Command::Admin(ref admin) => admin.out_bytes,
+            Command::Reservation { out, .. } => out,
             _ => 0,
         }
     }
@@ -103,6 +111,8 @@ pub(super) struct Slot<N: Namespace, B> {
     pub(super) held_since: Instant,
     /// Octets of its buffer that wait to be sent.
     pub(super) unsent_bytes: u32,
+    /// A store has the command, also when its connection is over.
+    pub(super) in_store: bool,
 }
 
 impl<N: Namespace, B> Default for Slot<N, B> {
@@ -112,6 +122,7 @@ impl<N: Namespace, B> Default for Slot<N, B> {
             data: Data::None,
             held_since: Instant::default(),
             unsent_bytes: 0,
+            in_store: false,
         }
     }
 }

@@ -1,0 +1,308 @@
+//! The rules: what a namespace knows of registrants and its reservation, and what commands make of it.
+
+use super::access::Group;
+use super::command::Command;
+use roadtrain_wire::reservation::{
+    AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
+};
+use roadtrain_wire::status::Status;
+
+/// Host Identifier (HOSTID of Connect). A host is who has it, by whatever controller.
+pub type HostId = [u8; 16];
+
+/// Most registrants of a namespace: whoever connects may say that it is another host.
+pub const REGISTRANTS_MAX: usize = 1024;
+
+const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
+const BAD_FIELD: Status = Status::INVALID_FIELD.dnr();
+
+/// A host that is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registrant {
+    /// Who it is.
+    pub host: HostId,
+    /// Its reservation key.
+    pub key: u64,
+}
+
+/// A reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Its type.
+    pub kind: ReservationType,
+    /// Who holds it: a registrant. `None`: each of them.
+    pub holder: Option<HostId>,
+}
+
+/// What a namespace knows.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct State {
+    /// GEN: grows with each change of registrations.
+    pub generation: u32,
+    /// PTPL: it persists through power loss.
+    pub persists: bool,
+    /// In the order in which they have come.
+    pub registrants: Vec<Registrant>,
+    /// The reservation, if there is one.
+    pub reservation: Option<Reservation>,
+}
+
+/// What a command has done besides.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Who is to be told what.
+    pub notices: Vec<(HostId, Notification)>,
+    /// Commands of hosts that have lost access are aborted.
+    pub aborts: bool,
+}
+
+impl State {
+    /// Does what `host` asks for. `can_persist`: there is a place for what persists.
+    ///
+    /// # Errors
+    /// The status to answer with; nothing has changed then.
+    pub fn execute(
+        &mut self,
+        host: &HostId,
+        command: &Command,
+        can_persist: bool,
+    ) -> Result<Change, Status> {
+        match *command {
+            Command::Register { persistence: ChangePersistence::Set, .. }
+            | Command::Persist(true)
+                if !can_persist =>
+            {
+                Err(BAD_FIELD)
+            }
+            Command::Register { action, ignores_key, persistence, current, new } => {
+                let current = if ignores_key { None } else { Some(current) };
+                let change = match action {
+                    RegisterAction::Register => self.register(host, new)?,
+                    RegisterAction::Unregister => {
+                        self.registered(host, current)?;
+                        self.unregister(host)
+                    }
+                    RegisterAction::Replace => self.replace(host, current, new)?,
+                };
+                self.change_persistence(persistence);
+                self.grow();
+                Ok(change)
+            }
+            Command::Acquire { action, kind, current, preempted } => {
+                self.registered(host, Some(current))?;
+                match action {
+                    AcquireAction::Acquire => self.acquire(host, kind),
+                    AcquireAction::Preempt | AcquireAction::PreemptAndAbort => {
+                        let notices = self.preempt(host, kind, preempted)?;
+                        self.grow();
+                        let aborts = action == AcquireAction::PreemptAndAbort;
+                        Ok(Change { notices, aborts })
+                    }
+                }
+            }
+            Command::Release { kind, current } => {
+                self.registered(host, Some(current))?;
+                self.release(host, kind)
+            }
+            Command::Clear { current } => {
+                self.registered(host, Some(current))?;
+                Ok(self.clear(host))
+            }
+            Command::Persist(persists) => {
+                self.persists = persists;
+                Ok(Change::default())
+            }
+        }
+    }
+
+    /// Whether the reservation keeps `host` from commands of that group.
+    #[must_use]
+    pub fn refuses(&self, host: &HostId, group: Group) -> bool {
+        use ReservationType as T;
+        let Some(Reservation { kind, holder }) = self.reservation else { return false };
+        match (kind, group) {
+            (T::WriteExclusive, Group::Write) | (T::ExclusiveAccess, _) => holder != Some(*host),
+            (T::WriteExclusiveRegistrantsOnly | T::WriteExclusiveAllRegistrants, Group::Write)
+            | (T::ExclusiveAccessRegistrantsOnly | T::ExclusiveAccessAllRegistrants, _) => {
+                self.key(host).is_none()
+            }
+            (_, Group::Read) => false,
+        }
+    }
+
+    /// Whether `host` holds the reservation.
+    #[must_use]
+    pub fn is_held_by(&self, host: &HostId) -> bool {
+        self.reservation.is_some_and(|reservation| match reservation.holder {
+            Some(holder) => holder == *host,
+            None => self.key(host).is_some(),
+        })
+    }
+
+    /// The key of a registrant.
+    #[must_use]
+    pub fn key(&self, host: &HostId) -> Option<u64> {
+        let mut registrants = self.registrants.iter();
+        registrants.find(|registrant| registrant.host == *host).map(|registrant| registrant.key)
+    }
+
+    fn grow(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    fn change_persistence(&mut self, change: ChangePersistence) {
+        self.persists = match change {
+            ChangePersistence::Keep => self.persists,
+            ChangePersistence::Clear => false,
+            ChangePersistence::Set => true,
+        };
+    }
+
+    /// The host is a registrant with that key; `None`: whatever it is.
+    fn registered(&self, host: &HostId, current: Option<u64>) -> Result<(), Status> {
+        let key = self.key(host).ok_or(CONFLICT)?;
+        if current.is_none_or(|current| current == key) { Ok(()) } else { Err(CONFLICT) }
+    }
+
+    fn register(&mut self, host: &HostId, key: u64) -> Result<Change, Status> {
+        match self.key(host) {
+            Some(known) if known == key => {}
+            Some(_) => return Err(CONFLICT),
+            None if self.registrants.len() >= REGISTRANTS_MAX => {
+                return Err(Status::INTERNAL_ERROR.dnr());
+            }
+            None => self.registrants.push(Registrant { host: *host, key }),
+        }
+        Ok(Change::default())
+    }
+
+    /// A host that ignores its key gets one, whether it had one or not.
+    fn replace(&mut self, host: &HostId, current: Option<u64>, new: u64) -> Result<Change, Status> {
+        if current.is_none() && self.key(host).is_none() {
+            return self.register(host, new);
+        }
+        self.registered(host, current)?;
+        let mut registrants = self.registrants.iter_mut();
+        if let Some(registrant) = registrants.find(|registrant| registrant.host == *host) {
+            registrant.key = new;
+        }
+        Ok(Change::default())
+    }
+
+    /// With its holder the reservation goes, or with the last registrant if all hold it.
+    fn unregister(&mut self, host: &HostId) -> Change {
+        self.registrants.retain(|registrant| registrant.host != *host);
+        let Some(Reservation { kind, holder }) = self.reservation else { return Change::default() };
+        let is_released = match holder {
+            Some(holder) => holder == *host,
+            None => self.registrants.is_empty(),
+        };
+        if !is_released {
+            return Change::default();
+        }
+        self.reservation = None;
+        self.released(host, kind)
+    }
+
+    /// The others that a reservation of that type had let in hear that it is gone.
+    fn released(&self, host: &HostId, kind: ReservationType) -> Change {
+        use ReservationType as T;
+        let was_exclusive = matches!(kind, T::WriteExclusive | T::ExclusiveAccess);
+        let others = if was_exclusive { Vec::new() } else { self.others(host) };
+        let notice = |host| (host, Notification::ReservationReleased);
+        Change { notices: others.into_iter().map(notice).collect(), aborts: false }
+    }
+
+    fn others(&self, host: &HostId) -> Vec<HostId> {
+        let hosts = self.registrants.iter().map(|registrant| registrant.host);
+        hosts.filter(|other| other != host).collect()
+    }
+
+    fn reserve(&mut self, host: &HostId, kind: ReservationType) {
+        let holder = if kind.is_held_by_all() { None } else { Some(*host) };
+        self.reservation = Some(Reservation { kind, holder });
+    }
+
+    fn acquire(&mut self, host: &HostId, kind: ReservationType) -> Result<Change, Status> {
+        match self.reservation {
+            None => self.reserve(host, kind),
+            Some(held) if held.kind == kind && self.is_held_by(host) => {}
+            Some(_) => return Err(CONFLICT),
+        }
+        Ok(Change::default())
+    }
+
+    /// Takes registrations away, and the reservation if the key is its holder's.
+    fn preempt(
+        &mut self,
+        host: &HostId,
+        kind: ReservationType,
+        preempted: u64,
+    ) -> Result<Vec<(HostId, Notification)>, Status> {
+        let Some(held) = self.reservation else { return self.remove(host, preempted) };
+        let takes = match held.holder {
+            None => preempted == 0,
+            Some(holder) if self.key(&holder) == Some(preempted) => true,
+            Some(_) if preempted == 0 => return Err(BAD_FIELD),
+            Some(_) => false,
+        };
+        if !takes {
+            return self.remove(host, preempted);
+        }
+        let goes = |registrant: &Registrant| {
+            let is_named = held.holder.is_none() || registrant.key == preempted;
+            is_named && registrant.host != *host
+        };
+        let mut notices = self.unregister_all(host, goes);
+        self.reserve(host, kind);
+        if held.kind != kind {
+            let released = |other| (other, Notification::ReservationReleased);
+            notices.extend(self.others(host).into_iter().map(released));
+        }
+        Ok(notices)
+    }
+
+    /// Takes all registrations with a key away, which may be the host's own; the reservation is not its holder's any
+    /// more only if all hold it and nobody is left.
+    fn remove(&mut self, host: &HostId, key: u64) -> Result<Vec<(HostId, Notification)>, Status> {
+        if self.registrants.iter().all(|registrant| registrant.key != key) {
+            return Err(CONFLICT);
+        }
+        let notices = self.unregister_all(host, |registrant| registrant.key == key);
+        if self.registrants.is_empty() {
+            self.reservation = None;
+        }
+        Ok(notices)
+    }
+
+    fn unregister_all(
+        &mut self,
+        host: &HostId,
+        goes: impl Fn(&Registrant) -> bool,
+    ) -> Vec<(HostId, Notification)> {
+        let gone = self.registrants.extract_if(.., |registrant| goes(registrant));
+        let others = gone.map(|registrant| registrant.host).filter(|other| other != host);
+        others.map(|other| (other, Notification::RegistrationPreempted)).collect()
+    }
+
+    /// A registrant that does not hold the reservation releases nothing, and that is no error.
+    fn release(&mut self, host: &HostId, kind: Option<ReservationType>) -> Result<Change, Status> {
+        let Some(held) = self.reservation.filter(|_| self.is_held_by(host)) else {
+            return Ok(Change::default());
+        };
+        if kind != Some(held.kind) {
+            return Err(BAD_FIELD);
+        }
+        self.reservation = None;
+        Ok(self.released(host, held.kind))
+    }
+
+    fn clear(&mut self, host: &HostId) -> Change {
+        let others = self.others(host).into_iter();
+        let notices = others.map(|other| (other, Notification::ReservationPreempted)).collect();
+        self.registrants.clear();
+        self.reservation = None;
+        self.grow();
+        Change { notices, aborts: false }
+    }
+}
