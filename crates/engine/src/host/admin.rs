@@ -160,11 +160,33 @@ impl Admin {
     ) -> Result<Cqe, HostError> {
         let admin = self.queues.admin.as_mut();
         let cqe = admin.ok_or(LinkError::Closed).and_then(|admin| admin.command(sqe, out, input));
-        let cqe = cqe.map_err(|source| HostError::Lost { what, source })?;
-        match cqe.status() {
-            status if status.is_success() => Ok(cqe),
-            status => Err(HostError::Command { what, status }),
-        }
+        ended(what, cqe)
+    }
+
+    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]).
+    ///
+    /// # Errors
+    /// Anything that keeps it from being connected.
+    pub(super) fn connect_io(&mut self) -> Result<(), HostError> {
+        let (enabled, wants) = (self.enabled.clone(), self.config.wants());
+        self.go_through(|driver| async move {
+            let info = bringup::information(&driver, &enabled, 1, 0).await?;
+            bringup::connect_lane(&driver, &wants, &info, 1).await
+        })
+    }
+
+    /// Runs an I/O command that must succeed.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub(super) fn run_io(
+        &mut self,
+        what: &'static str,
+        sqe: &Sqe,
+        out: &[u8],
+        input: &mut [u8],
+    ) -> Result<Cqe, HostError> {
+        ended(what, self.queues.queue(1).and_then(|queue| queue.command(sqe, out, input)))
     }
 
     /// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
@@ -229,6 +251,15 @@ impl Admin {
     /// The way it takes.
     pub(super) fn route(&self) -> Route {
         self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.wire.route())
+    }
+}
+
+/// A command that must succeed.
+fn ended(what: &'static str, cqe: Result<Cqe, LinkError>) -> Result<Cqe, HostError> {
+    let cqe = cqe.map_err(|source| HostError::Lost { what, source })?;
+    match cqe.status() {
+        status if status.is_success() => Ok(cqe),
+        status => Err(HostError::Command { what, status }),
     }
 }
 

@@ -18,6 +18,7 @@ mod name;
 mod queue;
 mod reactor;
 mod requests;
+mod reservations;
 mod stopping;
 mod threads;
 mod view;
@@ -34,7 +35,11 @@ pub use ether::{EtherAddress, EtherOffer, discover_ether};
 pub use link::LinkError;
 pub use name::{Lookup, TargetName};
 pub use queue::{Client, RequestError};
+pub use reservations::{ReportedRegistrant, ReservationReport, Reservations};
 pub use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
+pub use roadtrain_wire::reservation::{
+    AcquireAction, ChangePersistence, Notification, RegisterAction, ReleaseAction, ReservationType,
+};
 pub use view::ControllerView;
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod pauses;
 mod peer;
 mod proxy;
 mod queue;
+mod reservations;
 mod scarce;
 mod shared_core;
 #[path = "../../../../tests/lib/skipped.rs"]

@@ -1,0 +1,206 @@
+//! Reservations of a namespace, asked for by blocking calls (NVMe Base 2.1, section 8.1.24). They are the host's, whatever
+//! controllers it has: what is registered here holds for an attachment with the same host identifier.
+
+use super::admin::Admin;
+use super::config::HostConfig;
+use super::error::HostError;
+use roadtrain_wire::identify::{NSID_ALL, ctratt};
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::reservation::{
+    Acquire, AcquireAction, CNTLID_NONE, ChangePersistence, Notification, NotificationLog,
+    ONE_KEY_BYTES, RCSTS_HOLDER, Register, RegisterAction, Release, ReleaseAction, Report,
+    ReportEntry, ReportEntryExtended, ReservationType, TwoKeys, parse_extended, parse_short,
+};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
+
+/// Octets of a report that is asked for first; one that is longer is asked for again.
+const REPORT_BYTES: u32 = 4096;
+/// Longest report: 16,383 registrants.
+const REPORT_BYTES_MAX: u32 = 1 << 20;
+
+/// A controller of a registrant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportedRegistrant {
+    /// `None`: the registrant has no controller now.
+    pub cntlid: Option<u16>,
+    /// It holds the reservation.
+    pub is_holder: bool,
+    /// Host identifier. One of 64 bits is in the first octets.
+    pub hostid: [u8; 16],
+    /// Its reservation key.
+    pub key: u64,
+}
+
+/// What a target says of a namespace's reservations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationReport {
+    /// Grows with each change of registrations.
+    pub generation: u32,
+    /// The reservation, if there is one.
+    pub kind: Option<ReservationType>,
+    /// What persists through power loss.
+    pub persists: bool,
+    /// Registrants, one for each controller.
+    pub registrants: Vec<ReportedRegistrant>,
+}
+
+/// A queue for commands about reservations, with a controller of its own.
+pub struct Reservations {
+    config: HostConfig,
+    admin: Admin,
+}
+
+impl Reservations {
+    /// Connects to `config.subsystem_nqn`, as the host that `config` names.
+    ///
+    /// # Errors
+    /// Anything that keeps the controller from being ready.
+    pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
+        let mut admin = Admin::connect_patiently(config)?;
+        admin.connect_io()?;
+        Ok(Reservations { config: config.clone(), admin })
+    }
+
+    /// Registers the key `new`, unregisters, or replaces the key `current` by `new`. `ignores_key`: whatever the host's key is.
+    ///
+    /// # Errors
+    /// The connection's, or its status: Reservation Conflict if the key is another one.
+    pub fn register(
+        &mut self,
+        nsid: u32,
+        (action, ignores_key): (RegisterAction, bool),
+        persistence: ChangePersistence,
+        (current, new): (u64, u64),
+    ) -> Result<(), HostError> {
+        let (action, persistence) = (Some(action), Some(persistence));
+        let sqe = Register { action, ignores_key, persistence }.emit(nsid);
+        let keys = TwoKeys { current: current.into(), other: new.into() };
+        self.run("Reservation Register", &sqe, keys.as_bytes())
+    }
+
+    /// Acquires a reservation of that type with the key `current`, or takes it from those whose key is `preempted`.
+    ///
+    /// # Errors
+    /// The connection's, or its status: Reservation Conflict if the host is no registrant with that key, or another one holds a
+    /// reservation.
+    pub fn acquire(
+        &mut self,
+        nsid: u32,
+        action: AcquireAction,
+        kind: ReservationType,
+        (current, preempted): (u64, u64),
+    ) -> Result<(), HostError> {
+        let (action, kind) = (Some(action), Some(kind));
+        let sqe = Acquire { action, ignores_key: false, kind }.emit(nsid);
+        let keys = TwoKeys { current: current.into(), other: preempted.into() };
+        self.run("Reservation Acquire", &sqe, keys.as_bytes())
+    }
+
+    /// Releases a reservation of that type with the key `current`, or clears all registrations.
+    ///
+    /// # Errors
+    /// The connection's, or its status: Reservation Conflict if the host is no registrant with that key.
+    pub fn release(
+        &mut self,
+        nsid: u32,
+        action: ReleaseAction,
+        kind: Option<ReservationType>,
+        current: u64,
+    ) -> Result<(), HostError> {
+        let sqe = Release { action: Some(action), ignores_key: false, kind }.emit(nsid);
+        let key: [u8; ONE_KEY_BYTES] = current.to_le_bytes();
+        self.run("Reservation Release", &sqe, &key)
+    }
+
+    fn run(&mut self, what: &'static str, sqe: &Sqe, data: &[u8]) -> Result<(), HostError> {
+        self.admin.run_io(what, sqe, data, &mut []).map(drop)
+    }
+
+    /// What the target says of a namespace. `extended`: with host identifiers of 128 bits, which is the only way if the
+    /// controller has those ([`Reservations::has_long_identifiers`]). `bytes`: no more of it, a multiple of 4; `None`: all.
+    ///
+    /// # Errors
+    /// The connection's, its status, or nonsense.
+    pub fn report(
+        &mut self,
+        nsid: u32,
+        extended: bool,
+        bytes: Option<u32>,
+    ) -> Result<ReservationReport, HostError> {
+        let mut wanted = bytes.unwrap_or(REPORT_BYTES);
+        loop {
+            let mut page = vec![0; wanted as usize];
+            let sqe = Report { bytes: wanted.into(), extended }.emit(nsid);
+            self.admin.run_io("Reservation Report", &sqe, &[], &mut page)?;
+            let (report, whole) = parse(&page, extended)
+                .ok_or_else(|| HostError::Controller("a report without a head".into()))?;
+            if bytes.is_some() || report.registrants.len() >= whole || wanted >= REPORT_BYTES_MAX {
+                return Ok(report);
+            }
+            wanted = REPORT_BYTES_MAX.min(64 + 64 * (whole as u32 + 16));
+        }
+    }
+
+    /// Whether the controller has host identifiers of 128 bits, as those over fabrics have.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn has_long_identifiers(&mut self) -> Result<bool, HostError> {
+        let info = self.admin.information(1, 0)?;
+        Ok(info.identify.ctratt.get() & ctratt::HOST_ID_128 != 0)
+    }
+
+    /// The oldest Reservation Notification of this controller that was not read: what, and of which namespace.
+    ///
+    /// # Errors
+    /// The connection's, or its status.
+    pub fn next_notification(&mut self) -> Result<Option<(Notification, u32)>, HostError> {
+        let mut log = NotificationLog::new_zeroed();
+        let get = GetLogPage::new(lid::RESERVATION_NOTIFICATION, size_of_val(&log) as u32);
+        let what = "Get Log Page (Reservation Notification)";
+        self.admin.run(what, &get.emit(NSID_ALL), &[], log.as_mut_bytes())?;
+        Ok(Notification::parse(log.kind).map(|kind| (kind, log.nsid.get())))
+    }
+
+    /// Shuts the controller down in order; registrations stay.
+    pub fn close(self) {
+        let timeout = self.config.timeout;
+        self.admin.shut_down(timeout);
+    }
+}
+
+/// A report as far as it is there, and how many registrants it should have.
+fn parse(page: &[u8], extended: bool) -> Option<(ReservationReport, usize)> {
+    let controller = |cntlid: u16| Some(cntlid).filter(|&cntlid| cntlid != CNTLID_NONE);
+    let (head, registrants) = if extended {
+        let (head, entries) = parse_extended(page)?;
+        let registrant = |entry: &ReportEntryExtended| ReportedRegistrant {
+            cntlid: controller(entry.cntlid.get()),
+            is_holder: entry.rcsts & RCSTS_HOLDER != 0,
+            hostid: entry.hostid,
+            key: entry.key.get(),
+        };
+        (head, entries.iter().map(registrant).collect())
+    } else {
+        let (head, entries) = parse_short(page)?;
+        let registrant = |entry: &ReportEntry| {
+            let mut hostid = [0; 16];
+            hostid[..8].copy_from_slice(entry.hostid.as_bytes());
+            ReportedRegistrant {
+                cntlid: controller(entry.cntlid.get()),
+                is_holder: entry.rcsts & RCSTS_HOLDER != 0,
+                hostid,
+                key: entry.key.get(),
+            }
+        };
+        (head, entries.iter().map(registrant).collect())
+    };
+    let report = ReservationReport {
+        generation: head.generation.get(),
+        kind: ReservationType::parse(head.rtype),
+        persists: head.ptpls & 1 != 0,
+        registrants,
+    };
+    Some((report, usize::from(head.registrants.get())))
+}
