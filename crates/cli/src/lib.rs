@@ -5,6 +5,7 @@
 //!     serve                              -> a target         (roadtrain-engine)
 //!     attach, detach, status, list       -> local devices    (roadtrain-front), and the registry of them
 //!     discover, identify, list -a        -> what a target has
+//!     resv                               -> who may use a namespace that several hosts share
 //!     bench                              -> a load, and what it reached
 //!     keys                               -> keys for TLS and authentication
 //! ```
@@ -47,6 +48,7 @@ mod notify;
 mod output;
 mod query;
 mod registry;
+mod resv;
 mod serve;
 mod signals;
 mod status;
@@ -95,6 +97,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Detach(args) => detach::run(args, global),
         Command::Status(args) => status::run(args, global),
         Command::Target(args) => target::run(args, global),
+        Command::Resv(args) => resv::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Keys(args) => keys::run(args, global),
         Command::Completions(args) => generate::completions(args),

@@ -5,7 +5,7 @@ use crate::identity::parse_uuid;
 use crate::units::{parse_size, size_field};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::Export;
+use roadtrain_engine::target::{Export, ReservationPlace};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -73,7 +73,13 @@ pub struct NamespaceSpec {
     /// NGUID shown to hosts; when missing it follows from the uuid, or from what identifies the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nguid: Option<String>,
+    /// File for reservations that persist through power loss, or `none`; when missing a file's are beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<PathBuf>,
 }
+
+/// In place of a file for reservations: none persist.
+const NOWHERE: &str = "none";
 
 fn default_lba() -> u32 {
     512
@@ -99,6 +105,7 @@ impl NamespaceSpec {
             class: None,
             uuid: None,
             nguid: None,
+            reservations: None,
         }
     }
 
@@ -139,7 +146,32 @@ impl NamespaceSpec {
             _ => Ok(()),
         }?;
         self.check_pace()?;
-        self.ids().map(|_| ())
+        let [uuid, nguid] = self.ids()?;
+        let is_kept = matches!(self.reservation_place(), ReservationPlace::File(_));
+        let is_lost = matches!(self.kind, Kind::Mem | Kind::Ssd | Kind::Null);
+        if is_kept && is_lost && uuid.is_none() && nguid.is_none() {
+            return Err(format!(
+                "reservations: {kind} is another namespace at each start: give it a uuid or nguid"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where its reservations are kept.
+    fn reservation_place(&self) -> ReservationPlace {
+        match &self.reservations {
+            None => ReservationPlace::Beside,
+            Some(path) if path.as_os_str() == NOWHERE => ReservationPlace::Nowhere,
+            Some(path) => ReservationPlace::File(path.clone()),
+        }
+    }
+
+    /// Paths mean what they mean here, not where they are used.
+    pub(crate) fn make_paths_absolute(&mut self) {
+        let kept = self.reservations.as_mut().filter(|path| path.as_os_str() != NOWHERE);
+        for path in self.path.iter_mut().chain(kept) {
+            *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+        }
     }
 
     /// UUID and NGUID, as far as they are told.
@@ -177,7 +209,8 @@ impl NamespaceSpec {
         let [uuid, nguid] = self.ids()?;
         let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
         let class = self.class.map(Class::from);
-        Ok(Export { uuid, nguid, class, ..Export::new(nsid, store) })
+        let reservations = self.reservation_place();
+        Ok(Export { uuid, nguid, class, reservations, ..Export::new(nsid, store) })
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -229,11 +262,13 @@ impl NamespaceSpec {
             ("class", Some(value)) => self.class = Some(named(key, value)?),
             ("uuid", Some(value)) => self.uuid = Some(value.into()),
             ("nguid", Some(value)) => self.nguid = Some(value.into()),
+            ("reservations", Some("")) => return Err("reservations= needs a file, or none".into()),
+            ("reservations", Some(value)) => self.reservations = Some(value.into()),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, ro or \
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro or \
                      class=latency|normal|bulk, for ssd service-us=N and parallel=N (a path with a comma needs a configuration file)"
                 ));
             }
@@ -301,6 +336,9 @@ impl fmt::Display for NamespaceSpec {
         if let Some(nguid) = &self.nguid {
             write!(f, ",nguid={nguid}")?;
         }
+        if let Some(path) = &self.reservations {
+            write!(f, ",reservations={}", path.display())?;
+        }
         if self.read_only { f.write_str(",ro") } else { Ok(()) }
     }
 }
@@ -348,6 +386,8 @@ mod tests {
             ("mem:1GiB,uuid=12", "uuid: '12' is not a UUID"),
             ("mem:1GiB,nguid=12", "nguid: '12' is not"),
             ("mem:1GiB,nguid=00000000000000000000000000000000", "there is none"),
+            ("mem:1GiB,reservations=kept", "give it a uuid"),
+            ("block:/dev/x,reservations=", "needs a file"),
             ("ssd:", "not a size"),
             ("ssd:1GiB,service-us=1000001", "0 to 1000000"),
             ("ssd:1GiB,service-us=-1", "0 to 1000000"),
@@ -371,6 +411,8 @@ mod tests {
             "file:x,size=8192,lba=4096,nsid=3,ro",
             "null:4096,class=bulk,nsid=1",
             "block:/dev/loop0",
+            "block:/dev/loop0,reservations=/var/lib/kept",
+            "file:x,reservations=none,ro",
             "mem:4096,uuid=01234567-89ab-cdef-0123-456789abcdef,nguid=0123456789abcdef0123456789abcdef",
         ] {
             assert_eq!(parse(text).to_string(), text);

@@ -26,6 +26,7 @@ mod life;
 mod placement;
 mod policy;
 mod query;
+mod resv;
 mod security;
 mod serve;
 mod stream;
@@ -47,6 +48,10 @@ pub use life::{DetachArgs, StatusArgs};
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
+pub use resv::{
+    ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
+    ResvReleaseArgs, ResvReportArgs, TypeName,
+};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, ServeArgs};
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
@@ -128,6 +133,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Change what a running target exports.
     Target(TargetArgs),
+    /// Reserve a namespace that several hosts share, and show who has.
+    Resv(ResvArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
     /// Make keys for TLS and authentication, check them, and show what is derived of them.
@@ -224,6 +231,12 @@ mod tests {
             "bench --mode queue --threads 64 --cores 0 --placement buffers --verify",
             "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
              --keep-alive-tmo 5 --ctrl-loss-tmo 60 --reconnect-delay 1",
+            "resv register -t tcp -a h -s 4420 -n nqn.x:y -q nqn.x:host --namespace-id 1 --crkey 1 --nrkey 0x2 --rrega 2 \
+             --cptpl 3 --iekey",
+            "resv acquire -a h -n nqn.x:y --namespace-id 1 --crkey 1 --prkey 2 --racqa 2 --rtype 6",
+            "resv release -a h -n nqn.x:y --namespace-id 1 --crkey 1 --rtype 1 --rrela 0",
+            "resv release -a h -n nqn.x:y --namespace-id 1 --crkey 1 --rrela clear",
+            "resv report -a h -n nqn.x:y --namespace-id 1 --eds --numd 1024 --json",
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
@@ -255,6 +268,10 @@ mod tests {
             "bench --placement some",
             "attach -a h -n nqn.x:y",
             "completions",
+            "resv report -a h -n nqn.x:y",
+            "resv acquire -a h -n nqn.x:y --namespace-id 1",
+            "resv acquire -a h -n nqn.x:y --namespace-id 1 --rtype 7",
+            "resv register -a h -n nqn.x:y --namespace-id 1 --nrkey x",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
             assert!(Cli::try_parse_from(words).is_err(), "{line}");

@@ -18,7 +18,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   block:/dev/loop0           a block device
   options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
-           uuid=UUID, nguid=NGUID (its identity; without them that of the blocks)
+           uuid=UUID, nguid=NGUID (its identity; without them that of the blocks),
+           reservations=FILE|none (where those are kept that persist through power loss; of a
+           file that may be written FILE.reservations beside it, of others nowhere)
 
 Signals: SIGTERM and SIGINT stop it. SIGHUP reads the configuration file again: addresses and
 namespaces come, go and change, hosts are allowed and refused. A file with an error changes nothing.

@@ -153,9 +153,7 @@ impl Change {
             Change::AddSubsystem { subsystem } => &mut subsystem.namespaces[..],
             _ => &mut [],
         };
-        for path in namespaces.iter_mut().filter_map(|namespace| namespace.path.as_mut()) {
-            *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
-        }
+        namespaces.iter_mut().for_each(NamespaceSpec::make_paths_absolute);
         self
     }
 }

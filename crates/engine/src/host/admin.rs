@@ -163,15 +163,16 @@ impl Admin {
         ended(what, cqe)
     }
 
-    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]).
+    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]). What the controller can do.
     ///
     /// # Errors
     /// Anything that keeps it from being connected.
-    pub(super) fn connect_io(&mut self) -> Result<(), HostError> {
+    pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostError> {
         let (enabled, wants) = (self.enabled.clone(), self.config.wants());
         self.go_through(|driver| async move {
             let info = bringup::information(&driver, &enabled, 1, 0).await?;
-            bringup::connect_lane(&driver, &wants, &info, 1).await
+            bringup::connect_lane(&driver, &wants, &info, 1).await?;
+            Ok(info)
         })
     }
 

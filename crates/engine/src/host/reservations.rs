@@ -49,6 +49,7 @@ pub struct ReservationReport {
 pub struct Reservations {
     config: HostConfig,
     admin: Admin,
+    has_long_identifiers: bool,
 }
 
 impl Reservations {
@@ -58,8 +59,9 @@ impl Reservations {
     /// Anything that keeps the controller from being ready.
     pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
         let mut admin = Admin::connect_patiently(config)?;
-        admin.connect_io()?;
-        Ok(Reservations { config: config.clone(), admin })
+        let attributes = admin.connect_io()?.identify.ctratt.get();
+        let has_long_identifiers = attributes & ctratt::HOST_ID_128 != 0;
+        Ok(Reservations { config: config.clone(), admin, has_long_identifiers })
     }
 
     /// Registers the key `new`, unregisters, or replaces the key `current` by `new`. `ignores_key`: whatever the host's key is.
@@ -143,12 +145,9 @@ impl Reservations {
     }
 
     /// Whether the controller has host identifiers of 128 bits, as those over fabrics have.
-    ///
-    /// # Errors
-    /// The connection's.
-    pub fn has_long_identifiers(&mut self) -> Result<bool, HostError> {
-        let info = self.admin.information(1, 0)?;
-        Ok(info.identify.ctratt.get() & ctratt::HOST_ID_128 != 0)
+    #[must_use]
+    pub fn has_long_identifiers(&self) -> bool {
+        self.has_long_identifiers
     }
 
     /// The oldest Reservation Notification of this controller that was not read: what, and of which namespace.

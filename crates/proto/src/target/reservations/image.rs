@@ -87,8 +87,10 @@ pub fn parse(image: &[u8]) -> Result<([u8; 16], State), ImageError> {
             _ if number == 0 => (line == HEAD).then_some(()),
             ["namespace", id] => unhex(id).map(|id| nguid = Some(id)),
             ["generation", count] => count.parse().ok().map(|count| state.generation = count),
-            ["persists", "yes"] => Some(state.persists = true),
-            ["persists", "no"] => Some(state.persists = false),
+            ["persists", persists @ ("yes" | "no")] => {
+                state.persists = persists == "yes";
+                Some(())
+            }
             ["reservation", kind, holder] => reservation(kind, holder).map(|reservation| {
                 state.reservation = Some(reservation);
             }),

@@ -1,0 +1,140 @@
+//! `roadtrain resv`: reservations of a namespace that several hosts share.
+
+use crate::args::{
+    GlobalArgs, ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs,
+    ResvRegisterArgs, ResvReleaseArgs, ResvReportArgs, TypeName, word,
+};
+use crate::failure::{Failure, Outcome};
+use crate::identity::show_uuid;
+use crate::{connect, logs, output};
+use roadtrain_engine::host::{HostError, ReportedRegistrant, ReservationReport, Reservations};
+use roadtrain_wire::status::Status;
+use serde::Serialize;
+
+/// `roadtrain resv`
+pub(crate) fn run(args: &ResvArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    match &args.command {
+        ResvCommand::Register(args) => register(args),
+        ResvCommand::Acquire(args) => acquire(args),
+        ResvCommand::Release(args) => release(args),
+        ResvCommand::Report(args) => report(args, global),
+    }
+}
+
+fn register(args: &ResvRegisterArgs) -> Outcome {
+    let action = (args.rrega.into(), args.iekey);
+    let (persistence, keys) = (args.cptpl.into(), (args.crkey, args.nrkey));
+    let hint = "this host has another key there, or none: `roadtrain resv report` shows it";
+    with(&args.namespace, hint, |reservations, nsid| {
+        reservations.register(nsid, action, persistence, keys)
+    })
+}
+
+fn acquire(args: &ResvAcquireArgs) -> Outcome {
+    let keys = (args.crkey, args.prkey);
+    let hint = "this host is not registered with --crkey, another host holds the reservation, or none is \
+                registered with --prkey: `roadtrain resv report` shows that";
+    with(&args.namespace, hint, |reservations, nsid| {
+        reservations.acquire(nsid, args.racqa.into(), args.rtype.into(), keys)
+    })
+}
+
+fn release(args: &ResvReleaseArgs) -> Outcome {
+    if args.rrela == ReleaseName::Release && args.rtype.is_none() {
+        return Err(Failure::usage("--rtype: say the type of the reservation that is released"));
+    }
+    let kind = args.rtype.map(Into::into);
+    let hint = "this host is not registered with --crkey: `roadtrain resv report` shows who is";
+    with(&args.namespace, hint, |reservations, nsid| {
+        reservations.release(nsid, args.rrela.into(), kind, args.crkey)
+    })
+}
+
+/// Connects, does something, and parts in order, whatever came of it. `hint`: what a Reservation Conflict means.
+fn with<T>(
+    args: &ResvNamespaceArgs,
+    hint: &str,
+    work: impl FnOnce(&mut Reservations, u32) -> Result<T, HostError>,
+) -> Outcome<T> {
+    let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
+    let mut reservations = Reservations::connect(&config)?;
+    let done = work(&mut reservations, args.namespace_id);
+    reservations.close();
+    done.map_err(|error| match error {
+        HostError::Command { what, status } if status.is(Status::RESERVATION_CONFLICT) => {
+            Failure::failed(format!("{what}: Reservation Conflict: {hint}"))
+        }
+        HostError::Command { what, status } if status.is(Status::HOST_ID_INCONSISTENT) => {
+            Failure::failed(format!("{what} failed: {status}: use --eds"))
+        }
+        error => error.into(),
+    })
+}
+
+fn report(args: &ResvReportArgs, global: &GlobalArgs) -> Outcome {
+    let bytes = args.numd.map(|dwords| dwords * 4);
+    let report = with(&args.namespace, "", |reservations, nsid| {
+        let extended = args.eds || reservations.has_long_identifiers();
+        reservations.report(nsid, extended, bytes)
+    })?;
+    let shown = Shown::new(&report);
+    if global.json { output::json(&shown) } else { output::line(&shown.text(&report)) }
+}
+
+/// A report as nvme-cli names its fields.
+#[derive(Serialize)]
+struct Shown {
+    r#gen: u32,
+    /// 0: no reservation.
+    rtype: u8,
+    regctl: usize,
+    ptpls: u8,
+    regctlext: Vec<ShownRegistrant>,
+}
+
+#[derive(Serialize)]
+struct ShownRegistrant {
+    /// 65535: no controller now.
+    cntlid: u16,
+    rcsts: u8,
+    rkey: u64,
+    hostid: String,
+}
+
+impl Shown {
+    fn new(report: &ReservationReport) -> Self {
+        let shown = |registrant: &ReportedRegistrant| ShownRegistrant {
+            cntlid: registrant.cntlid.unwrap_or(u16::MAX),
+            rcsts: registrant.is_holder.into(),
+            rkey: registrant.key,
+            hostid: show_uuid(&registrant.hostid),
+        };
+        Shown {
+            r#gen: report.generation,
+            rtype: report.kind.map_or(0, |kind| kind.emit()),
+            regctl: report.registrants.len(),
+            ptpls: report.persists.into(),
+            regctlext: report.registrants.iter().map(shown).collect(),
+        }
+    }
+
+    fn text(&self, report: &ReservationReport) -> String {
+        let kind = report.kind.map_or("none".into(), |kind| word(&TypeName::from(kind)));
+        let persists = if report.persists { "yes" } else { "no" };
+        let head = format!(
+            "reservation: {kind}\ngeneration: {}\npersists through power loss: {persists}",
+            report.generation
+        );
+        if self.regctlext.is_empty() {
+            return format!("{head}\nno host is registered");
+        }
+        let row = |one: &ReportedRegistrant| {
+            let cntlid = one.cntlid.map_or("-".into(), |cntlid| cntlid.to_string());
+            let holds = if one.is_holder { "yes" } else { "no" };
+            vec![show_uuid(&one.hostid), format!("{:#x}", one.key), holds.into(), cntlid]
+        };
+        let rows: Vec<Vec<String>> = report.registrants.iter().map(row).collect();
+        format!("{head}\n{}", output::columns(&["host", "key", "holds", "controller"], &rows))
+    }
+}
