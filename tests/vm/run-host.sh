@@ -70,6 +70,21 @@ test_kernel_host_sees_namespaces_change() {
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
 }
 
+# Two hosts of the kernel share a disk by reservations, which outlive the target.
+test_kernel_host_reservations() {
+    mkdir share
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    background guest.log "$here/vm.sh" run -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
+        "$here/guest-reservations.sh"
+    local vm=$pid
+    until_file share/reserved "$vm" 240
+    kill -KILL "$target"
+    ended "$target" 5
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    touch share/restarted
+    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+}
+
 # until_file FILE PID [SECONDS]: waits for a file while the process lives
 until_file() {
     local n

@@ -88,7 +88,7 @@ struct Shown {
     r#gen: u32,
     /// 0: no reservation.
     rtype: u8,
-    regctl: usize,
+    regctl: u16,
     ptpls: u8,
     regctlext: Vec<ShownRegistrant>,
 }
@@ -113,7 +113,7 @@ impl Shown {
         Shown {
             r#gen: report.generation,
             rtype: report.kind.map_or(0, |kind| kind.emit()),
-            regctl: report.registrants.len(),
+            regctl: report.registered,
             ptpls: report.persists.into(),
             regctlext: report.registrants.iter().map(shown).collect(),
         }

@@ -41,7 +41,9 @@ pub struct ReservationReport {
     pub kind: Option<ReservationType>,
     /// What persists through power loss.
     pub persists: bool,
-    /// Registrants, one for each controller.
+    /// Registrants that there are, one for each controller, also those that did not fit the report.
+    pub registered: u16,
+    /// Those that did.
     pub registrants: Vec<ReportedRegistrant>,
 }
 
@@ -135,12 +137,13 @@ impl Reservations {
             let mut page = vec![0; wanted as usize];
             let sqe = Report { bytes: wanted.into(), extended }.emit(nsid);
             self.admin.run_io("Reservation Report", &sqe, &[], &mut page)?;
-            let (report, whole) = parse(&page, extended)
+            let report = parse(&page, extended)
                 .ok_or_else(|| HostError::Controller("a report without a head".into()))?;
-            if bytes.is_some() || report.registrants.len() >= whole || wanted >= REPORT_BYTES_MAX {
+            let is_whole = report.registrants.len() >= usize::from(report.registered);
+            if bytes.is_some() || is_whole || wanted >= REPORT_BYTES_MAX {
                 return Ok(report);
             }
-            wanted = REPORT_BYTES_MAX.min(64 + 64 * (whole as u32 + 16));
+            wanted = REPORT_BYTES_MAX.min(64 + 64 * (u32::from(report.registered) + 16));
         }
     }
 
@@ -169,8 +172,8 @@ impl Reservations {
     }
 }
 
-/// A report as far as it is there, and how many registrants it should have.
-fn parse(page: &[u8], extended: bool) -> Option<(ReservationReport, usize)> {
+/// A report as far as it is there.
+fn parse(page: &[u8], extended: bool) -> Option<ReservationReport> {
     let controller = |cntlid: u16| Some(cntlid).filter(|&cntlid| cntlid != CNTLID_NONE);
     let (head, registrants) = if extended {
         let (head, entries) = parse_extended(page)?;
@@ -195,11 +198,11 @@ fn parse(page: &[u8], extended: bool) -> Option<(ReservationReport, usize)> {
         };
         (head, entries.iter().map(registrant).collect())
     };
-    let report = ReservationReport {
+    Some(ReservationReport {
         generation: head.generation.get(),
         kind: ReservationType::parse(head.rtype),
         persists: head.ptpls & 1 != 0,
+        registered: head.registrants.get(),
         registrants,
-    };
-    Some((report, usize::from(head.registrants.get())))
+    })
 }

@@ -83,9 +83,9 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Whether files can be made where `path` is.
+/// Whether files can be made where `path` is. The new content of a file in use may just be written.
 fn check_folder(path: &Path) -> io::Result<()> {
-    let probe = with_suffix(path, ".new");
+    let probe = with_suffix(path, ".probe");
     create(&probe)?;
     fs::remove_file(&probe)
 }
@@ -163,6 +163,11 @@ mod tests {
         assert_eq!(other.state, State::default());
         let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(names.len(), 1, "nothing else is left: {names:?}");
+        // A reload looks again while a change is being saved.
+        let new = folder.path().join("disk.img.reservations.new");
+        fs::write(&new, "half").unwrap();
+        open();
+        assert_eq!(fs::read(&new).unwrap(), b"half");
     }
 
     #[test]
