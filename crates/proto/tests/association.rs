@@ -85,6 +85,7 @@ impl Harness {
             reconnect_delay: FIRST,
             reconnect_delay_max: LONGEST,
             controller_loss_timeout: Some(LOSS),
+            beside: None,
         };
         change(&mut config);
         Harness {
@@ -163,6 +164,7 @@ impl Harness {
                 let why = why.map(|failure| failure.to_string());
                 self.log.push(format!("no express of lane {lane}: {why:?}"));
             }
+            Action::Release { .. } => self.log.push("release".into()),
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::Finish => self.log.push("finish".into()),
             Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
@@ -390,6 +392,77 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
         log.extend(harness.act_when_due());
     }
     assert_eq!(count(&log, "fenced: Ended"), 1);
+}
+
+/// With a path beside it that sees the same.
+fn beside(config: &mut Config) {
+    config.beside = Some(Vec::new());
+}
+
+#[test]
+fn requests_are_free_when_the_target_has_ended_the_controller() {
+    let mut harness = Harness::live(beside);
+    harness.now += LONGEST;
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let log = harness.act();
+    assert_eq!(count(&log, "release"), 1);
+    assert!(position(&log, "fenced: Ended") < position(&log, "release"));
+    assert!(position(&log, "release") < position(&log, "open 1"), "others need not wait for lanes");
+}
+
+#[test]
+fn requests_are_free_when_the_controller_must_have_noticed() {
+    let mut harness = Harness::live(beside);
+    harness.now += LONGEST;
+    let lost_at = harness.now;
+    harness.target = None;
+    harness.association.lane_lost(lost_at, PATH, 0, "silent");
+    let mut log = harness.act();
+    while count(&log, "release") == 0 {
+        log = harness.act_when_due();
+    }
+    // The target counts traffic as a sign of life, and tells no Command Quiesce Time.
+    assert_eq!(harness.now.since(lost_at), KEEP_ALIVE * 3);
+    for _ in 0..10 {
+        assert_eq!(count(&harness.act_when_due(), "release"), 0, "once");
+    }
+    let mut alone = Harness::live(|config| {
+        beside(config);
+        config.wants.keep_alive = Duration::ZERO;
+    });
+    alone.target = None;
+    alone.association.lane_lost(alone.now, PATH, 0, "silent");
+    alone.act();
+    for _ in 0..20 {
+        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nobody knows");
+    }
+}
+
+#[test]
+fn requests_are_free_when_another_path_has_ended_the_controller() {
+    let mut harness = Harness::live(beside);
+    harness.association.fenced(PATH);
+    assert_eq!(count(&harness.act(), "release"), 0, "it lives");
+    harness.target = None;
+    harness.association.lane_lost(harness.now, PATH, 0, "silent");
+    harness.act();
+    harness.association.fenced(PATH);
+    assert_eq!(count(&harness.act(), "release"), 1);
+    harness.association.fenced(PATH);
+    assert_eq!(count(&harness.act(), "release"), 0, "once");
+}
+
+#[test]
+fn a_namespace_that_another_path_does_not_see_is_stale() {
+    let other = roadtrain_proto::host::bringup::NamespaceInfo {
+        nsid: 1,
+        nguid: [9; 16],
+        block_bytes: 512,
+        ..Default::default()
+    };
+    let mut harness = Harness::new(|config| config.beside = Some(vec![other]));
+    let log = harness.act();
+    assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
 }
 
 #[test]

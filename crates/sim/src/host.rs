@@ -287,7 +287,7 @@ impl<T: Transport> Host<T> {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
-            Action::Finish => {}
+            Action::Release { .. } | Action::Finish => {}
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
@@ -455,5 +455,6 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
         reconnect_delay: plan.reconnect_delay,
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
+        beside: None,
     }
 }

@@ -209,7 +209,10 @@ pub struct IdentifyController {
     pub nanagrpid: U32,
     pub pels: U32,
     pub domain: U16,
-    pub reserved358: [u8; 154],
+    pub reserved358: [u8; 28],
+    /// Command Quiesce Time, in milliseconds: a controller that has lost its host may go on with commands for so long.
+    pub cqt: U16,
+    pub reserved388: [u8; 124],
     /// Submission queue entry size: maximum (7:4) and required (3:0), as powers of two.
     pub sqes: u8,
     /// Completion queue entry size, likewise.
@@ -494,6 +497,7 @@ const _: () = {
     assert!(offset_of!(IdentifyController, oaes) == 92);
     assert!(offset_of!(IdentifyController, anatt) == 342);
     assert!(offset_of!(IdentifyController, nanagrpid) == 348);
+    assert!(offset_of!(IdentifyController, cqt) == 386);
     assert!(offset_of!(IdentifyController, sqes) == 512);
     assert!(offset_of!(IdentifyController, sgls) == 536);
     assert!(offset_of!(IdentifyController, subnqn) == 768);

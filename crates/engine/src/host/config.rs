@@ -196,6 +196,7 @@ impl HostConfig {
             reconnect_delay: self.reconnect_delay,
             reconnect_delay_max: RECONNECT_DELAY_MAX,
             controller_loss_timeout: self.controller_loss_timeout,
+            beside: None,
         }
     }
 }

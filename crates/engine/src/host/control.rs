@@ -237,6 +237,7 @@ impl Control {
                 self.warn_of(&stale);
                 self.each_lane(|lane| Order::SetStale { lane, stale: stale.clone() });
             }
+            Action::Release { .. } => {} // there are no other paths
             Action::Changed => self.show_info(),
             Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
             Action::Reset { path, why, was_live } => self.reset(path, why, was_live),

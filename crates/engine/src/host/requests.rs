@@ -56,8 +56,13 @@ impl Addressed for Request {
         self.nsid
     }
 
-    fn bulk(&self) -> u32 {
-        Traffic::of(self.class, self.octets()).bulk()
+    #[inline]
+    fn traffic(&self) -> Traffic {
+        Traffic::of(self.class, self.octets())
+    }
+
+    fn has_effect(&self) -> bool {
+        !matches!(self.op, Op::Read | Op::Compare | Op::Flush)
     }
 }
 

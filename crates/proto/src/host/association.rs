@@ -56,6 +56,9 @@ pub struct Config {
     pub reconnect_delay_max: Duration,
     /// Requests fail when no path has worked for that long; `None`: they wait for ever.
     pub controller_loss_timeout: Option<Duration>,
+    /// What another association of the host has seen, where both lead to the same namespaces ([`super::paths`]): other
+    /// ones are stale here. `None`: there is no other association.
+    pub beside: Option<Vec<NamespaceInfo>>,
 }
 
 /// Why a path is given up.
@@ -102,6 +105,9 @@ pub enum Action<E> {
     Fenced { path: PathId, cntlid: u16, fencing: Fencing },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
     Reset { path: PathId, why: Reason<E>, was_live: bool },
+    /// Nothing that was sent over the path before it was lost is executed any more: its requests may go elsewhere.
+    /// Only with other paths ([`Config::beside`]).
+    Release { path: PathId },
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
     Fail { lane: Option<usize> },
     /// Tell those who submit requests to come to an end: [`Association::ended`].
@@ -177,6 +183,10 @@ struct Path<E> {
     instance: Option<ControllerInstance>,
     /// ... and the one that its lanes have lost: it may still have commands of theirs.
     lost: Option<ControllerInstance>,
+    /// For how long its controller may go on with what was sent, once it is lost.
+    quiet: Option<Duration>,
+    /// Until then something may be executed that was sent before the path was lost.
+    held_until: Option<Instant>,
     /// The PSK that was made, for as long as attempts to connect with it succeed.
     psk: Option<TlsPsk>,
 }
@@ -229,12 +239,16 @@ impl<E: Send + 'static> Association<E> {
             delay: config.reconnect_delay,
             instance: None,
             lost: None,
+            quiet: None,
+            held_until: None,
             psk: None,
         };
+        let mut pins = Pins::default();
+        pins.check(config.beside.as_deref().unwrap_or_default());
         Association {
             config,
             paths: vec![path],
-            pins: Pins::default(),
+            pins,
             info: None,
             lost_at: Some(now),
             failing: false,
@@ -325,7 +339,7 @@ impl<E: Send + 'static> Association<E> {
                 Some(asked) => [asked.until, None],
                 None => [path.pause_until, path.keep_alive_at],
             };
-            own.into_iter().chain([retry]).flatten()
+            own.into_iter().chain([retry, path.held_until]).flatten()
         });
         paths.chain(ending).min()
     }
@@ -406,6 +420,26 @@ impl<E: Send + 'static> Association<E> {
         let path = &mut self.paths[usize::from(path.0)];
         if let State::Resetting { until } = path.state {
             path.state = State::Down { until: until.min(limit) };
+        }
+        if let Some(quiet) = path.quiet.take() {
+            path.held_until = Some(now + quiet);
+        }
+    }
+
+    /// The controller that the path has lost was ended, as somebody else knows who has asked the target: nothing that
+    /// was sent to it is executed any more.
+    pub fn fenced(&mut self, path: PathId) {
+        let of = &mut self.paths[usize::from(path.0)];
+        let is_lost = !matches!(of.state, State::Live);
+        if is_lost && of.lost.take().is_some() {
+            self.release(path);
+        }
+    }
+
+    fn release(&mut self, path: PathId) {
+        if self.config.beside.is_some() {
+            self.paths[usize::from(path.0)].held_until = None;
+            self.actions.push_back(Action::Release { path });
         }
     }
 
@@ -536,6 +570,10 @@ impl<E: Send + 'static> Association<E> {
     fn advance(&mut self, now: Instant, number: usize) -> bool {
         let (id, ending) = (PathId(number as u16), self.ending);
         let path = &mut self.paths[number];
+        if path.held_until.is_some_and(|until| until <= now) {
+            self.release(id);
+            return true;
+        }
         match path.state {
             State::Down { until } if until <= now && ending.is_none() => {
                 self.connect(now, number);
@@ -652,6 +690,9 @@ impl<E: Send + 'static> Association<E> {
                 if let Some((cntlid, fencing)) = fenced {
                     self.paths[number].lost = None;
                     self.actions.push_back(Action::Fenced { path, cntlid, fencing });
+                    if fencing == Fencing::Ended {
+                        self.release(path);
+                    }
                 }
                 self.connect_lanes(number, *info);
             }
@@ -677,8 +718,10 @@ impl<E: Send + 'static> Association<E> {
         let (path, stale) = (PathId(number as u16), self.pins.stale());
         self.actions.push_back(Action::Attach { path, rules, stale });
         (self.lost_at, self.failing) = (None, false);
+        let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
         let path = &mut self.paths[number];
         (path.state, path.instance) = (State::Live, bringup::instance(&info));
+        (path.quiet, path.held_until) = (quiet, None);
         path.task = Some(Procedure::new(|driver| async move {
             if !bringup::switch_events_on(&driver, &info.identify).await? {
                 return Ok(Done::Nothing);
@@ -708,6 +751,11 @@ impl<E: Send + 'static> Association<E> {
             return true;
         }
         path.task.is_some()
+    }
+
+    /// For how long a controller may go on after its host has fallen silent; `None`: for ever.
+    fn quiet(&self, info: &ControllerInfo) -> Option<Duration> {
+        bringup::quiet_time(self.config.wants.keep_alive, &info.identify)
     }
 
     fn rules(&self, info: &ControllerInfo) -> RetryRules {

@@ -17,7 +17,7 @@ use roadtrain_wire::feature::{
     AsyncEvent, HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid, notice,
 };
 use roadtrain_wire::identify::{
-    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cns,
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cns, ctratt,
     namespace_descriptors, nsfeat, oaes,
 };
 use roadtrain_wire::log::{GetLogPage, lid};
@@ -396,6 +396,17 @@ async fn descriptors<E>(
 pub fn instance(info: &ControllerInfo) -> Option<ControllerInstance> {
     let (cntlid, ciu, cirn) = (info.cntlid, info.identify.ciu, info.identify.cirn.get());
     (ciu != 0).then_some(ControllerInstance { cntlid, ciu, cirn })
+}
+
+/// For how long a controller may still execute what was sent to it, after a host with that keep-alive timeout has fallen
+/// silent (NVMe Base 2.1, section 9.6): until its timer expires, which it may notice one period late, or two where
+/// traffic counts as a sign of life; and then for its Command Quiesce Time. `None`: there is no timer.
+#[must_use]
+pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option<Duration> {
+    let by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
+    let periods = if by_traffic { 3 } else { 2 };
+    let quiesce = Duration::from_millis(identify.cqt.get().into());
+    (!keep_alive.is_zero()).then(|| keep_alive * periods + quiesce)
 }
 
 /// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was

@@ -5,6 +5,7 @@ mod authenticate;
 pub mod bringup;
 pub mod express;
 pub mod overdue;
+pub mod paths;
 pub mod pins;
 pub mod procedure;
 pub mod qpair;

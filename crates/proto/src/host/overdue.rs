@@ -27,6 +27,12 @@ impl Watch {
         Watch { since: now, aborted: false }
     }
 
+    /// When it was submitted, or its abort asked for.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
     /// Whether it was not answered in time.
     #[must_use]
     pub fn is_overdue(&self) -> bool {

@@ -6,9 +6,18 @@
 //! answered it too often, its NSID stands for another namespace now ([`StaleNsids`]), or the controller is lost.
 //!
 //! A request may be in one place only, and moves as a value: nothing is allocated for it.
+//!
+//! With several paths to the namespaces ([`super::paths`]) a lane has requests on each of them. Those that a path cannot
+//! carry now move to another one ([`Requests::take_free`]), but for those that the path's target may still execute.
+
+mod moves;
+
+pub use moves::Moved;
 
 use super::overdue::{IoTimer, Watch};
-use super::retry::{RetryRules, Tries};
+use super::paths::Meter;
+use super::retry::{RetryRules, Tries, is_of_path};
+use super::express::Traffic;
 use crate::time::Instant;
 use core::cmp::Ordering;
 use core::time::Duration;
@@ -28,7 +37,15 @@ pub trait Addressed {
     fn nsid(&self) -> u32;
     /// Octets that are in the way of others on its lane.
     fn bulk(&self) -> u32 {
-        0
+        self.traffic().bulk()
+    }
+    /// What it is to others.
+    fn traffic(&self) -> Traffic {
+        Traffic::Plain
+    }
+    /// Whether it matters that it is executed once more, later.
+    fn has_effect(&self) -> bool {
+        true
     }
 }
 
@@ -52,6 +69,10 @@ struct Entry<R> {
     tries: Tries,
     /// How long its command has been under way.
     watch: Watch,
+    /// It was sent over a connection that is lost, and may still be executed because of that.
+    at_risk: bool,
+    /// Commands of the path that were under way with its own, if that is measured.
+    depth: u16,
 }
 
 /// A request's end.
@@ -125,6 +146,10 @@ pub struct Requests<R> {
     has_rested: bool,
     /// Requests taken so far.
     taken: u64,
+    /// How fast the path is, if there are others.
+    meter: Option<Box<Meter>>,
+    /// Requests that the path cannot carry now, as its controller says.
+    diverted: Vec<Moved<R>>,
 }
 
 impl<R: Addressed> Requests<R> {
@@ -142,6 +167,8 @@ impl<R: Addressed> Requests<R> {
             failing: false,
             has_rested: false,
             taken: 0,
+            meter: None,
+            diverted: Vec::new(),
         }
     }
 
@@ -164,7 +191,8 @@ impl<R: Addressed> Requests<R> {
     #[must_use]
     pub fn outstanding<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
         let in_flight = queue.map_or(0, Queue::in_flight);
-        in_flight + (self.waiting.len() + self.resting.len() + self.failed.len()) as u32
+        in_flight + (self.waiting.len() + self.resting.len() + self.failed.len() + self.diverted.len())
+            as u32
     }
 
     /// Takes a request; there is [`Requests::room`]. `true`: its command is under way.
@@ -172,7 +200,8 @@ impl<R: Addressed> Requests<R> {
     pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
         self.taken += 1;
         let (tries, watch) = (Tries::default(), Watch::new(now));
-        let entry = Entry { request, number: self.taken, since: now, tries, watch };
+        let (number, at_risk, depth) = (self.taken, false, 0);
+        let entry = Entry { request, number, since: now, tries, watch, at_risk, depth };
         match queue {
             Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
             _ => {
@@ -202,7 +231,10 @@ impl<R: Addressed> Requests<R> {
             self.waiting.push_front(entry);
             return false;
         };
-        entry.watch = Watch::new(now);
+        (entry.watch, entry.at_risk) = (Watch::new(now), false);
+        if let Some(meter) = &mut self.meter {
+            entry.depth = meter.begin(now, entry.request.traffic());
+        }
         let slot = &mut self.slots[usize::from(slot)];
         debug_assert!(slot.is_none(), "the slot of a command under way was used again");
         *slot = Some(entry);
@@ -253,6 +285,9 @@ impl<R: Addressed> Requests<R> {
         data_intact: bool,
     ) -> Option<Outcome<R>> {
         let entry = self.slots[usize::from(slot)].take()?;
+        if let Some(meter) = &mut self.meter {
+            meter.end(now, entry.request.traffic(), entry.watch.since(), entry.depth);
+        }
         if status.is_success() && !data_intact {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
@@ -269,7 +304,11 @@ impl<R: Addressed> Requests<R> {
         if !self.is_barred(nsid)
             && let Some(until) = entry.tries.next(now, status, &self.rules)
         {
-            self.resting.push(Resting { until, entry });
+            if self.meter.is_some() && is_of_path(status) {
+                self.diverted.push(Moved::later(entry, until));
+            } else {
+                self.resting.push(Resting { until, entry });
+            }
             let is_first = !std::mem::replace(&mut self.has_rested, true);
             return Outcome::Rests { nsid, is_first };
         }
@@ -326,6 +365,7 @@ impl<R: Addressed> Requests<R> {
     pub fn attach(&mut self, rules: RetryRules) {
         self.rules = rules;
         self.failing = false;
+        self.release();
     }
 
     /// The connection is gone for good: whatever had a slot waits again, in the order in which it was taken. What was
@@ -333,6 +373,7 @@ impl<R: Addressed> Requests<R> {
     pub fn detach(&mut self) {
         for slot in 0..self.slots.len() {
             let Some(mut entry) = self.slots[slot].take() else { continue };
+            entry.at_risk = entry.request.has_effect();
             if entry.watch.is_overdue() && !entry.tries.may_pass() {
                 self.fail_one(entry, Status::HOST_ABORTED);
             } else {
@@ -340,6 +381,9 @@ impl<R: Addressed> Requests<R> {
             }
         }
         self.waiting.make_contiguous().sort_unstable_by_key(|entry| (entry.since, entry.number));
+        if let Some(meter) = &mut self.meter {
+            meter.lost();
+        }
         if self.failing {
             self.fail_waiting();
         }

@@ -69,6 +69,12 @@ fn advice(status: Status) -> Advice {
     }
 }
 
+/// Whether a status says that another path may carry the request, though this one does not.
+#[must_use]
+pub fn is_of_path(status: Status) -> bool {
+    status.is_path_related() && !status.is_dnr()
+}
+
 /// How often a request has been tried, and since when it has not been possible.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tries {

@@ -1,0 +1,182 @@
+use super::*;
+
+const NOW: Instant = Instant(60_000_000_000);
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Instant {
+    Instant(NOW.0 + ms * MS)
+}
+
+fn live(policy: PathPolicy, paths: usize) -> Selector {
+    let mut selector = Selector::new(policy, paths);
+    (0..paths).for_each(|path| selector.set_state(path, WayState::Live));
+    selector
+}
+
+fn offer(in_flight: u32, expected: u64) -> Offer {
+    Offer { room: 8, in_flight, expected, wants_probe: false }
+}
+
+/// A path that answers each request after `delay`, and serves so many at once in `service` each.
+struct Model {
+    meter: Meter,
+    delay: u64,
+    service: u64,
+    /// When its last request is served.
+    busy_until: u64,
+    /// When each is answered, and when it left.
+    under_way: Vec<(u64, Instant, u16)>,
+    carried: u64,
+}
+
+impl Model {
+    fn new(delay: u64, service: u64) -> Self {
+        let (meter, under_way) = (Meter::default(), Vec::new());
+        Model { meter, delay, service, busy_until: 0, under_way, carried: 0 }
+    }
+
+    fn offer(&self, now: Instant) -> Offer {
+        Offer {
+            room: 1000,
+            in_flight: self.meter.in_flight(),
+            expected: self.meter.expected(now, Traffic::Plain),
+            wants_probe: self.meter.wants_probe(now, Traffic::Plain),
+        }
+    }
+
+    fn send(&mut self, now: Instant) {
+        let depth = self.meter.begin(now, Traffic::Plain);
+        self.busy_until = self.busy_until.max(now.0) + self.service;
+        self.under_way.push((self.busy_until + self.delay, now, depth));
+    }
+
+    fn answer(&mut self, now: Instant) -> u32 {
+        let mut count = 0;
+        let meter = &mut self.meter;
+        self.under_way.retain(|&(at, since, depth)| {
+            if at <= now.0 {
+                meter.end(now, Traffic::Plain, since, depth);
+                count += 1;
+            }
+            at > now.0
+        });
+        self.carried += u64::from(count);
+        count
+    }
+}
+
+/// So many requests at once for so long: what each path has carried.
+fn run(policy: PathPolicy, models: &mut [Model], depth: u32, ms: u64) -> Vec<u64> {
+    let mut selector = live(policy, models.len());
+    let mut open = 0;
+    for micros in 0..ms * 1000 {
+        let now = Instant(NOW.0 + micros * 1000);
+        open -= models.iter_mut().map(|model| model.answer(now)).sum::<u32>();
+        while open < depth {
+            let choice = selector.choose(now, 1, |path| models[path].offer(now));
+            let Choice::Path(path) = choice else { panic!("{choice:?}") };
+            models[path].send(now);
+            open += 1;
+        }
+    }
+    models.iter().map(|model| model.carried).collect()
+}
+
+#[test]
+fn equal_paths_share_the_load() {
+    for policy in [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth] {
+        let mut models = [Model::new(20_000, 10_000), Model::new(20_000, 10_000)];
+        let carried = run(policy, &mut models, 64, 200);
+        let (sum, least) = (carried.iter().sum::<u64>(), 2 * 200 * 100);
+        assert!(sum * 100 >= least * 95, "{policy:?}: {carried:?} of {least}");
+    }
+}
+
+#[test]
+fn the_faster_path_carries_more() {
+    let mut models = [Model::new(20_000, 40_000), Model::new(20_000, 10_000)];
+    let carried = run(PathPolicy::Latency, &mut models, 64, 400);
+    let (all, of_both) = (carried.iter().sum::<u64>(), 400 * (25 + 100));
+    assert!(all * 100 >= of_both * 90, "{carried:?} of {of_both}");
+}
+
+#[test]
+fn a_delayed_path_is_avoided() {
+    for depth in [1, 8, 128] {
+        let alone = run(PathPolicy::Latency, &mut [Model::new(50_000, 10_000)], depth, 5000);
+        let mut models = [Model::new(30 * MS, 10_000), Model::new(50_000, 10_000)];
+        let carried = run(PathPolicy::Latency, &mut models, depth, 5000);
+        assert!(carried[1] * 100 >= alone[0] * 95, "depth {depth}: {carried:?} of {alone:?}");
+        assert!(carried[0] > 0, "it is asked at times");
+    }
+}
+
+#[test]
+fn a_path_that_falls_silent_is_avoided_before_anybody_says_so() {
+    let mut selector = live(PathPolicy::Latency, 2);
+    let mut silent = Model::new(50_000, 10_000);
+    silent.send(NOW);
+    silent.answer(at(1));
+    silent.send(at(2));
+    let mut good = Model::new(90_000, 10_000);
+    good.send(at(1));
+    good.answer(at(2));
+    let mut choose = |ms| {
+        let offers = [silent.offer(at(ms)), good.offer(at(ms))];
+        selector.choose(at(ms), 1, |path| offers[path])
+    };
+    assert_eq!(choose(2), Choice::Path(1));
+    assert_eq!(choose(1000), Choice::Path(1));
+}
+
+#[test]
+fn optimized_comes_before_what_is_fast() {
+    let mut selector = live(PathPolicy::Latency, 3);
+    selector.set_access(0, Arc::new([(1, Access::Inaccessible), (2, Access::PersistentLoss)]));
+    selector.set_access(1, Arc::new([(1, Access::NonOptimized)]));
+    let fast = |path: usize| offer(1, path as u64 * 1000);
+    assert_eq!(selector.choose(NOW, 1, fast), Choice::Path(2), "optimized");
+    assert_eq!(selector.choose(NOW, 3, fast), Choice::Path(0), "all are");
+    selector.set_state(2, WayState::Connecting);
+    assert_eq!(selector.choose(NOW, 1, fast), Choice::Path(1), "reachable");
+    selector.set_state(1, WayState::Connecting);
+    assert_eq!(selector.choose(NOW, 1, fast), Choice::Path(0), "nothing else: its answer says when");
+    assert_eq!(selector.choose(NOW, 2, fast), Choice::Wait(1), "it will never carry that");
+}
+
+#[test]
+fn a_path_that_refuses_is_shunned_for_a_moment() {
+    let mut selector = live(PathPolicy::QueueDepth, 2);
+    selector.refused(NOW, 0, 1);
+    let offers = |path: usize| offer(path as u32, 0);
+    assert_eq!(selector.choose(NOW, 1, offers), Choice::Path(1));
+    assert!(selector.has_other(NOW, 0, 1) && !selector.has_other(NOW, 1, 1));
+    assert_eq!(selector.choose(NOW, 2, offers), Choice::Path(0), "only that namespace");
+    assert_eq!(selector.choose(NOW + SHUN, 1, offers), Choice::Path(0));
+    selector.refused(NOW, 0, 1);
+    selector.set_access(0, AccessTable::default());
+    assert_eq!(selector.choose(NOW, 1, offers), Choice::Path(0), "it has said something new");
+}
+
+#[test]
+fn another_namespace_under_the_nsid_is_never_used() {
+    let mut selector = live(PathPolicy::QueueDepth, 2);
+    selector.set_stale(1, [7].into());
+    selector.set_state(0, WayState::Connecting);
+    let offers = |_| offer(0, 0);
+    assert_eq!(selector.choose(NOW, 7, offers), Choice::Wait(0));
+    assert_eq!(selector.choose(NOW, 1, offers), Choice::Path(1));
+    selector.set_state(0, WayState::Lost);
+    assert_eq!(selector.choose(NOW, 7, offers), Choice::Wait(1), "which fails it");
+}
+
+#[test]
+fn a_full_path_leaves_it_to_others() {
+    let mut selector = live(PathPolicy::Latency, 2);
+    let full = |path: usize| Offer { room: path as u32, ..offer(0, path as u64) };
+    assert_eq!(selector.choose(NOW, 1, full), Choice::Path(1));
+    assert_eq!(selector.choose(NOW, 1, |_| Offer::default()), Choice::Full);
+    selector.set_state(0, WayState::Lost);
+    selector.set_state(1, WayState::Connecting);
+    assert_eq!(selector.choose(NOW, 1, full), Choice::Wait(1));
+}
