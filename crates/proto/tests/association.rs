@@ -1,7 +1,7 @@
 //! An association against the target's control plane, without a network: each action is carried out at once.
 
 use core::time::Duration;
-use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
+use roadtrain_proto::host::association::{Action, Association, Beside, Config, PathId, Reason};
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
 use roadtrain_proto::policy::Class;
@@ -164,6 +164,7 @@ impl Harness {
                 let why = why.map(|failure| failure.to_string());
                 self.log.push(format!("no express of lane {lane}: {why:?}"));
             }
+            Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
             Action::Release { .. } => self.log.push("release".into()),
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::Finish => self.log.push("finish".into()),
@@ -396,7 +397,7 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
 
 /// With a path beside it that sees the same.
 fn beside(config: &mut Config) {
-    config.beside = Some(Vec::new());
+    config.beside = Some(Beside::default());
 }
 
 #[test]
@@ -460,7 +461,9 @@ fn a_namespace_that_another_path_does_not_see_is_stale() {
         block_bytes: 512,
         ..Default::default()
     };
-    let mut harness = Harness::new(|config| config.beside = Some(vec![other]));
+    let mut harness = Harness::new(|config| {
+        config.beside = Some(Beside { namespaces: vec![other], transfer_bytes: 1 })
+    });
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
 }

@@ -287,7 +287,7 @@ impl<T: Transport> Host<T> {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
-            Action::Release { .. } | Action::Finish => {}
+            Action::Release { .. } | Action::SetAna { .. } | Action::Finish => {}
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }

@@ -3,9 +3,10 @@
 use super::address::Address;
 use crate::platform::Placement;
 use crate::spin::Waiting;
-use roadtrain_proto::host::association;
+use roadtrain_proto::host::association::{self, Beside};
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::express::EXPRESSES_MAX;
+use roadtrain_proto::host::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{SealUse, TlsKey, TlsPsk};
@@ -18,6 +19,10 @@ use std::time::Duration;
 pub struct HostConfig {
     /// Where the target is.
     pub address: Address,
+    /// More addresses of the same subsystem, over TCP: with these, each is a path to the same namespaces.
+    pub more_addresses: Vec<Address>,
+    /// Which path a request takes, where there are several.
+    pub path_policy: PathPolicy,
     /// Subsystem to connect to.
     pub subsystem_nqn: String,
     /// Who this host says it is.
@@ -98,6 +103,8 @@ impl HostTls {
     }
 }
 
+/// So long an answer is waited for at least, where there are several paths.
+const ANSWER_MIN: Duration = Duration::from_millis(500);
 /// Longest wait between two attempts to connect again.
 pub const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(10);
 
@@ -112,6 +119,8 @@ impl HostConfig {
     ) -> Self {
         HostConfig {
             address: address.into(),
+            more_addresses: Vec::new(),
+            path_policy: PathPolicy::default(),
             subsystem_nqn: subsystem_nqn.to_owned(),
             host_nqn: host_nqn.to_owned(),
             host_id,
@@ -147,10 +156,30 @@ impl HostConfig {
         self.cores.get(number % reactors % self.cores.len().max(1)).copied()
     }
 
-    /// Express connections that so many lanes may have: none over Ethernet, where urgent frames pass others anyway.
+    /// Whether there are several paths.
+    pub(super) fn has_paths(&self) -> bool {
+        !self.more_addresses.is_empty()
+    }
+
+    /// The addresses of all paths.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Address> {
+        std::iter::once(&self.address).chain(&self.more_addresses)
+    }
+
+    /// What one of several paths is connected with: another one is there, so nobody waits long for a target that is silent.
+    pub(super) fn of_path(&self, address: &Address) -> HostConfig {
+        let mut config = HostConfig { address: address.clone(), ..self.clone() };
+        if self.has_paths() && !self.keep_alive.is_zero() {
+            config.timeout = self.timeout.min((self.keep_alive / 2).max(ANSWER_MIN));
+        }
+        config
+    }
+
+    /// Express connections that so many lanes may have: none over Ethernet, where urgent frames pass others anyway, and
+    /// none with several paths.
     pub(super) fn expresses(&self, lanes: u32) -> u32 {
         let has_sockets = !matches!(self.address, Address::Ether(_));
-        if self.express && has_sockets { lanes.min(EXPRESSES_MAX) } else { 0 }
+        if self.express && has_sockets && !self.has_paths() { lanes.min(EXPRESSES_MAX) } else { 0 }
     }
 
     /// What a controller is connected with.
@@ -188,7 +217,7 @@ impl HostConfig {
     }
 
     /// How an association with `lanes` lanes is kept.
-    pub(super) fn association(&self, lanes: u32) -> association::Config {
+    pub(super) fn association(&self, lanes: u32, beside: Option<Beside>) -> association::Config {
         association::Config {
             wants: self.wants(),
             lanes,
@@ -196,7 +225,7 @@ impl HostConfig {
             reconnect_delay: self.reconnect_delay,
             reconnect_delay_max: RECONNECT_DELAY_MAX,
             controller_loss_timeout: self.controller_loss_timeout,
-            beside: None,
+            beside,
         }
     }
 }

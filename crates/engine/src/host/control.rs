@@ -1,7 +1,10 @@
 //! The control thread: it drives the association. What is to be done and when is decided by
 //! `proto::host::association`; here it is done, with blocking calls on the admin queue, and told.
 //!
-//! The thread sleeps on the admin queue and on the reactors' reports.
+//! The thread sleeps on the admin queue and on the reactors' reports. Where there are several paths each has a control
+//! thread and an association of its own, so one that is silent holds up no other.
+
+mod beside;
 
 use super::admin::{Admin, Queues, close};
 use super::blocking::wait_calmly;
@@ -27,14 +30,30 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
-/// The path of all lanes.
+/// The association's path.
 const PATH: PathId = PathId(0);
 /// Where nothing is due.
 const SELDOM: Duration = Duration::from_secs(3600);
 
+pub(super) use beside::{Welcome, of_first};
+
+/// Which path a control thread is for.
+pub(super) struct Seat {
+    /// Its number.
+    pub(super) path: usize,
+    /// Lanes of a path.
+    pub(super) lanes: usize,
+    /// It tells of its controller's namespaces.
+    pub(super) is_first: bool,
+    /// Who waits for the path to be connected for the first time.
+    pub(super) welcome: Option<Welcome>,
+}
+
 /// The control thread.
 pub(super) struct Control {
+    /// With the path's address.
     config: HostConfig,
+    seat: Seat,
     view: ControllerView,
     inbox: Inbox<Report>,
     reactors: Vec<ReactorHandle>,
@@ -61,21 +80,35 @@ impl Control {
     /// With an admin queue whose controller has told about itself.
     pub(super) fn new(
         config: HostConfig,
+        seat: Seat,
         view: ControllerView,
         admin: Admin,
         reactors: Vec<ReactorHandle>,
-        reports: Outbox<Report>,
-        inbox: Inbox<Report>,
+        (reports, inbox): (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let lanes: usize = reactors.iter().map(|reactor| reactor.lanes.len()).sum();
-        let rules = config.association(lanes as u32);
+        let rules = config
+            .association(seat.lanes as u32, config.has_paths().then(|| of_first(&view.info())));
+        let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
+        let control = Control::with(config, seat, view, association, reactors, (reports, inbox));
+        Control { queues: admin.queues, ..control }
+    }
+
+    fn with(
+        config: HostConfig,
+        seat: Seat,
+        view: ControllerView,
+        association: Association<LinkError>,
+        reactors: Vec<ReactorHandle>,
+        (reports, inbox): (Outbox<Report>, Inbox<Report>),
+    ) -> Self {
         Control {
-            association: Association::brought_up(clock::now(), rules, view.info(), admin.psk()),
+            association,
             config,
+            seat,
             view,
             inbox,
             reactors,
-            queues: admin.queues,
+            queues: Queues::default(),
             fence: Fence::default(),
             reports,
             discovery: None,
@@ -230,19 +263,23 @@ impl Control {
                     Some(why) => info!(lane, "no express connection: {why}"),
                     None => debug!(lane, "no express connection: no queue to spare"),
                 }
-                self.tell(lane, Order::Express { lane, express: None });
+                self.tell(lane, |lane| Order::Express { lane, express: None });
             }
             Action::Attach { path, rules, stale } => self.attach(path, rules, &stale),
             Action::SetStale(stale) => {
                 self.warn_of(&stale);
                 self.each_lane(|lane| Order::SetStale { lane, stale: stale.clone() });
             }
-            Action::Release { .. } => {} // there are no other paths
+            Action::SetAna { ana, .. } => {
+                self.view.set_ana(self.seat.path, ana.clone());
+                self.each_lane(|lane| Order::SetAna { lane, ana: ana.clone() });
+            }
+            Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
             Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
             Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
             Action::Fail { lane: Some(lane) } => {
-                self.tell(lane, Order::Fail { lane });
+                self.tell(lane, |lane| Order::Fail { lane });
             }
             Action::Fail { lane: None } => self.fail_all(),
             Action::Finish => {
@@ -263,7 +300,10 @@ impl Control {
     }
 
     fn attach(&mut self, path: PathId, rules: RetryRules, stale: &StaleNsids) {
-        let info = self.view.info();
+        if let Some(problem) = self.unlike_others() {
+            return self.refuse(path, problem);
+        }
+        let Some(info) = self.association.info().cloned() else { return };
         let mut links = Vec::new();
         for (qid, qpair) in std::mem::take(&mut self.queues.lanes) {
             let lane = usize::from(qid) - 1;
@@ -277,16 +317,16 @@ impl Control {
         self.warn_of(stale);
         for (lane, link) in links {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
-            if let Some(reactor) = self.reactor_of(lane) {
-                let (link, stale) = (Box::new(link), stale.clone());
-                reactor.orders.send(Order::Attach { lane, link, rules, stale });
-            }
+            let (link, stale) = (Box::new(link), stale.clone());
+            self.tell(lane, |lane| Order::Attach { lane, link, rules, stale });
         }
         self.discover_paths();
-        if self.view.link().state != LinkState::Connected {
-            self.view.set_link(LinkState::Connected, None);
-            info!(target = %self.config.address, "connected again");
+        if self.view.link_of(self.seat.path).state != LinkState::Connected {
+            self.view.set_link(self.seat.path, LinkState::Connected, None);
+            let again = if self.seat.welcome.is_some() { "" } else { " again" };
+            info!(target = %self.config.address, "connected{again}");
         }
+        self.welcomed(Ok(()));
     }
 
     /// Looks for more links to the target while the lanes live.
@@ -334,13 +374,22 @@ impl Control {
         if self.association.is_live() {
             info!(count = info.namespaces.len(), "namespaces have changed");
         }
-        self.view.set((**info).clone());
+        if self.tells_of_namespaces() {
+            self.view.set((**info).clone());
+        }
     }
 
     fn reset(&mut self, path: PathId, why: Reason<LinkError>, was_live: bool) {
         let error = match why {
             Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
-            Reason::Path(failure) => HostError::new(&self.config, failure).to_string(),
+            Reason::Path(failure) => {
+                let error = HostError::new(&self.config, failure);
+                let text = error.to_string();
+                if !error.is_busy() {
+                    self.welcomed(Err(error));
+                }
+                text
+            }
         };
         let queues = std::mem::take(&mut self.queues);
         self.expresses.clear();
@@ -349,18 +398,19 @@ impl Control {
         } else if was_live {
             self.discovery = None;
             warn!(target = %self.config.address, "{error}; connecting again");
-            self.view.set_link(LinkState::Reconnecting, Some(error));
+            self.view.set_link(self.seat.path, LinkState::Reconnecting, Some(error));
             self.detach_lanes();
             if let Some(admin) = queues.admin {
                 admin.wire.reset(&mut self.fence);
             }
         } else {
             drop(queues);
-            self.view.set_link(self.view.link().state, Some(error.clone()));
+            let state = self.view.link_of(self.seat.path).state;
+            self.view.set_link(self.seat.path, state, Some(error.clone()));
         }
         self.association.reset(clock::now(), path);
         if let Some(at) = self.association.retries_at(path).filter(|_| !was_live) {
-            let error = self.view.link().error.unwrap_or_default();
+            let error = self.view.link_of(self.seat.path).error.unwrap_or_default();
             info!("not connected yet: {error}; next try in {:.0?}", at.since(clock::now()));
         }
     }
@@ -381,7 +431,8 @@ impl Control {
         if !self.association.is_ending() {
             let limit = self.config.controller_loss_timeout.unwrap_or_default();
             warn!("controller lost for {limit:?}: failing its requests");
-            self.view.set_link(LinkState::Failing, self.view.link().error);
+            let error = self.view.link_of(self.seat.path).error;
+            self.view.set_link(self.seat.path, LinkState::Failing, error);
         }
         self.each_lane(|lane| Order::Fail { lane });
     }
@@ -393,19 +444,20 @@ impl Control {
         number: usize,
         express: impl FnOnce(Box<Link>) -> ExpressLink,
     ) {
-        let in_capsule_bytes = self.view.info().in_capsule_bytes;
+        let Some(info) = self.association.info() else { return };
+        let in_capsule_bytes = info.in_capsule_bytes;
         let Some(qpair) = self.queues.lanes.remove(&(number as u16 + 1)) else { return };
         match qpair.wire.into_link(in_capsule_bytes, self.config.policy) {
             Ok(link) => {
                 info!(lane, "express connection opened");
                 self.expresses.insert(number, lane);
                 let express = Some(express(Box::new(link)));
-                self.tell(lane, Order::Express { lane, express });
+                self.tell(lane, |lane| Order::Express { lane, express });
             }
             Err(error) => {
                 info!(lane, "no express connection: {error}");
                 self.express_closed(lane, number);
-                self.tell(lane, Order::Express { lane, express: None });
+                self.tell(lane, |lane| Order::Express { lane, express: None });
             }
         }
     }
@@ -418,11 +470,11 @@ impl Control {
         self.association.express_closed(PATH, lane, number);
     }
 
-    /// Tells the reactor of a lane, or of an express connection.
-    fn tell(&self, number: usize, order: Order) {
+    /// Tells the reactor of a lane, or of an express connection; the order is made with its number over all paths.
+    fn tell(&self, number: usize, order: impl FnOnce(usize) -> Order) {
         let lane = self.expresses.get(&number).copied().unwrap_or(number);
         if let Some(reactor) = self.reactor_of(lane) {
-            reactor.orders.send(order);
+            reactor.orders.send(order(self.seat.path * self.seat.lanes + number));
         }
     }
 
@@ -433,7 +485,7 @@ impl Control {
     fn each_lane(&self, order: impl Fn(usize) -> Order) {
         for reactor in &self.reactors {
             for &lane in &reactor.lanes {
-                reactor.orders.send(order(lane));
+                reactor.orders.send(order(self.seat.path * self.seat.lanes + lane));
             }
         }
     }

@@ -3,16 +3,17 @@
 use super::admin::Admin;
 use super::api::Front;
 use super::config::HostConfig;
-use super::control::Control;
+use super::control::{Control, Seat, Welcome, of_first};
 use super::error::HostError;
 use super::reactor::{Order, Report};
 use super::stopping::{self, StopSignal};
-use super::threads::{deal, spawn};
+use super::threads::{ReactorHandle, deal, spawn};
 use super::view::ControllerView;
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Affinity, Threads, host_affinities, numa};
 use crate::pulse::Pulse;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use tracing::warn;
 
@@ -32,29 +33,34 @@ pub struct ReactorInfo {
 /// A connected controller. Dropping it stops it.
 pub struct Controller {
     view: ControllerView,
-    reports: Outbox<Report>,
+    /// To the control thread of each path.
+    reports: Vec<Outbox<Report>>,
     sign: Arc<StopSignal>,
     orders: Vec<Outbox<Order>>,
-    control: Option<JoinHandle<()>>,
+    controls: Vec<JoinHandle<()>>,
 }
 
 impl Controller {
-    /// Connects: admin queue, then every lane; `make_front` makes what runs on each reactor.
+    /// Connects: admin queue, then every lane; `make_front` makes what runs on each reactor. With several addresses one
+    /// that works is enough to begin with.
     ///
     /// # Errors
-    /// Whatever keeps the first connection from working; later losses are repaired.
+    /// Whatever keeps the first connection from working, and paths that lead elsewhere; later losses are repaired.
     pub fn connect(
         config: HostConfig,
         mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostError> {
-        let mut admin = Admin::connect_patiently(&config)?;
+        let (first, mut admin) = connect_any(&config)?;
         let info = admin.information(config.lanes, config.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);
-        let view = ControllerView::new(info, lanes, affinities.clone());
+        let view = ControllerView::new(info, lanes, config.addresses(), first, affinities.clone());
         let system = |what| move |source| HostError::System { what, source };
-        let (reports, inbox) = mailbox().map_err(system("mailbox"))?;
+        let mailboxes = config.addresses().map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
+        let mailboxes = mailboxes.map_err(system("mailbox"))?;
+        let reports: Vec<Outbox<Report>> =
+            mailboxes.iter().map(|(reports, _)| reports.clone()).collect();
         let dealt = deal(lanes, count).into_iter().zip(affinities).enumerate();
         let make = |(index, (lanes, affinity)): (usize, (Vec<usize>, Affinity))| {
             let core = affinity.cpus.single();
@@ -69,18 +75,59 @@ impl Controller {
         let reactors: Vec<_> =
             admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
-        let mut driver =
-            Control::new(config, view.clone(), admin, reactors, reports.clone(), inbox);
-        driver.begin()?;
-        let control = thread::Builder::new().name("roadtrain-ctl".into());
         let sign = StopSignal::new().map_err(system("eventfd"))?;
-        let heeded = sign.clone();
+        let mut controller =
+            Controller { view: view.clone(), reports, sign, orders, controls: Vec::new() };
+        let (mut kept, mut kept_admin) = (Some(reactors), Some(admin));
+        let mut others = Vec::new();
+        let mut mailboxes: Vec<_> = mailboxes.into_iter().map(Some).collect();
+        // The path that is connected goes first: nobody is to wait for its keep-alive.
+        let order = std::iter::once(first).chain((0..mailboxes.len()).filter(|&p| p != first));
+        let addresses: Vec<_> = config.addresses().cloned().collect();
+        let mut shared: Vec<Vec<ReactorHandle>> = Vec::new();
+        for _ in 1..addresses.len() {
+            let handles = kept.as_ref().map(|kept| kept.iter().map(ReactorHandle::share).collect());
+            shared.extend(handles);
+        }
+        for path in order {
+            let Some(mailbox) = mailboxes[path].take() else { continue };
+            let config = config.of_path(&addresses[path]);
+            let mut seat = Seat { path, lanes, is_first: path == first, welcome: None };
+            let driver = match (kept.take(), kept_admin.take()) {
+                (Some(reactors), Some(admin)) => {
+                    let view = view.clone();
+                    let mut driver = Control::new(config, seat, view, admin, reactors, mailbox);
+                    driver.begin()?;
+                    driver
+                }
+                _ => {
+                    let (told, outcome) = sync_channel(1);
+                    others.push((config.clone(), outcome));
+                    let address = addresses[first].to_string();
+                    seat.welcome = Some(Welcome { told, first: of_first(&view.info()), address });
+                    let reactors = shared.pop().unwrap_or_default();
+                    Control::beside(config, seat, view.clone(), reactors, mailbox)
+                }
+            };
+            controller.start(driver)?;
+        }
+        for (config, outcome) in others {
+            await_path(&config, &outcome)?;
+        }
+        Ok(controller)
+    }
+
+    /// Starts a control thread.
+    fn start(&mut self, mut driver: Control) -> Result<(), HostError> {
+        let heeded = self.sign.clone();
         let body = move || {
             stopping::heed(&heeded);
             driver.run();
         };
-        let control = control.spawn(body).map_err(system("thread"))?;
-        Ok(Controller { view, reports, sign, orders, control: Some(control) })
+        let thread = thread::Builder::new().name("roadtrain-ctl".into()).spawn(body);
+        let thread = thread.map_err(|source| HostError::System { what: "thread", source })?;
+        self.controls.push(thread);
+        Ok(())
     }
 
     /// What is known about the controller.
@@ -107,7 +154,7 @@ impl Controller {
     /// Whether all fronts have ended, by themselves or because they were told to.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.control.as_ref().is_none_or(JoinHandle::is_finished)
+        self.controls.iter().all(JoinHandle::is_finished)
     }
 
     /// Asks the fronts to end; [`Controller::join`] waits for it. A target that still answers has
@@ -115,7 +162,9 @@ impl Controller {
     /// ([`ControllerView::abandoned`]).
     pub fn stop(&self) {
         self.sign.raise();
-        self.reports.send(Report::Stop);
+        for reports in &self.reports {
+            reports.send(Report::Stop);
+        }
     }
 
     /// Waits until every front has ended and the controller is shut down.
@@ -124,19 +173,53 @@ impl Controller {
     }
 
     fn wait(&mut self) {
-        if let Some(control) = self.control.take()
-            && control.join().is_err()
-        {
-            warn!("the control thread panicked");
+        for control in std::mem::take(&mut self.controls) {
+            if control.join().is_err() {
+                warn!("a control thread panicked");
+            }
         }
     }
 }
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        if self.control.is_some() {
+        if !self.controls.is_empty() {
             self.stop();
             self.wait();
+        }
+    }
+}
+
+/// The first address at which the target can be reached, by its number.
+fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
+    let mut first = None;
+    for (path, address) in config.addresses().enumerate() {
+        match Admin::connect_patiently(&config.of_path(address)) {
+            Ok(admin) => return Ok((path, admin)),
+            Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. })) => {
+                first.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(first.expect("there is an address"))
+}
+
+/// Waits until one more path is connected. One that cannot be reached now is tried again later.
+fn await_path(
+    config: &HostConfig,
+    outcome: &Receiver<Result<(), HostError>>,
+) -> Result<(), HostError> {
+    match outcome.recv_timeout(config.timeout * 2 + config.connect_timeout) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. }))) => {
+            warn!("{error}; beginning without this path");
+            Ok(())
+        }
+        Ok(Err(error)) => Err(error),
+        Err(_) => {
+            warn!(target = %config.address, "does not answer; beginning without this path");
+            Ok(())
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What other threads may see of lanes while they run, and of the connection to their controller.
 
+use roadtrain_wire::ana::AnaState;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,6 +81,21 @@ pub struct LaneReading {
     pub express: ExpressReading,
 }
 
+impl LaneReading {
+    /// The same lane, over two paths.
+    #[must_use]
+    pub(crate) fn and(self, other: LaneReading) -> LaneReading {
+        LaneReading {
+            requests: self.requests + other.requests,
+            data_bytes: self.data_bytes + other.data_bytes,
+            errors: self.errors + other.errors,
+            reconnects: self.reconnects + other.reconnects,
+            in_flight: self.in_flight + other.in_flight,
+            express: self.express,
+        }
+    }
+}
+
 impl LaneCounters {
     pub(crate) fn write(&self, reading: &LaneReading) {
         self.requests.store(reading.requests, Relaxed);
@@ -139,6 +155,19 @@ impl LaneCounters {
             express,
         }
     }
+}
+
+/// A path to the namespaces, as it is now.
+#[derive(Clone, Debug)]
+pub struct PathReport {
+    /// Where it leads.
+    pub address: String,
+    /// How it stands with it.
+    pub link: LinkReport,
+    /// The best that its controller has said of a namespace.
+    pub ana: AnaState,
+    /// Requests that it has answered.
+    pub requests: u64,
 }
 
 /// How it stands with the target. All connections of a controller are lost and made together.

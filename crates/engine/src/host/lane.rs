@@ -15,8 +15,9 @@ use super::link::{Link, LinkError, Shared};
 use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::stats::LaneStats;
-use roadtrain_proto::host::express::Express;
+use roadtrain_proto::host::express::{Express, Traffic};
 use roadtrain_proto::host::overdue::IoTimer;
+use roadtrain_proto::host::paths::Offer;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
@@ -118,6 +119,18 @@ impl HostLane {
 
     pub(crate) fn room(&self) -> u32 {
         self.requests.core.room(self.link.as_ref())
+    }
+
+    /// What it offers to a request, where there are other paths.
+    #[inline]
+    pub(in crate::host) fn path_offer(&self, now: Instant, traffic: Traffic) -> Offer {
+        let Some(meter) = self.requests.core.meter() else { return Offer::default() };
+        Offer {
+            room: self.room(),
+            in_flight: meter.in_flight(),
+            expected: meter.expected(now, traffic),
+            wants_probe: meter.wants_probe(now, traffic),
+        }
     }
 
     pub(crate) fn submit(

@@ -28,7 +28,7 @@ pub use admin::Admin;
 pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 pub use config::{HostConfig, HostKey, HostTls, RECONNECT_DELAY_MAX};
 pub use controller::{Controller, ReactorInfo};
-pub use counters::{ExpressReading, LaneReading, LinkReport, LinkState, PathReading};
+pub use counters::{ExpressReading, LaneReading, LinkReport, LinkState, PathReading, PathReport};
 pub use discovery::discover;
 pub use error::HostError;
 pub use ether::{EtherAddress, EtherOffer, discover_ether};
@@ -40,6 +40,8 @@ pub use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 pub use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReleaseAction, ReservationType,
 };
+pub use roadtrain_proto::host::paths::PathPolicy;
+pub use roadtrain_wire::ana::AnaState;
 pub use view::ControllerView;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod by_hand;
 mod express;
 #[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
+mod paths;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
 use super::counters::{LaneCounters, LaneReading};
@@ -21,6 +22,8 @@ use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
+use paths::Paths;
+use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Auto;
@@ -48,11 +51,17 @@ const KEY_MASK: u64 = (1 << 56) - 1;
 const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the control thread tells a reactor.
+///
+/// Lanes are numbered over all reactors, and on from there over those of the next paths.
 pub(crate) enum Order {
     /// Use this connection for the lane, but not for requests to stale NSIDs.
     Attach { lane: usize, link: Box<Link>, rules: RetryRules, stale: StaleNsids },
     /// What the lane has asked for; `None`: it does not get it.
     Express { lane: usize, express: Option<ExpressLink> },
+    /// The lane's path cannot execute anything any more of what was sent before it was lost.
+    Release { lane: usize },
+    /// What the controller of the lane's path can reach.
+    SetAna { lane: usize, ana: AnaTable },
     /// Other namespaces are there than requests mean.
     SetStale { lane: usize, stale: StaleNsids },
     /// A path to that target was found.
@@ -85,9 +94,20 @@ pub(crate) struct Parts {
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
     pub(crate) inbox: Inbox<Order>,
-    pub(crate) reports: Outbox<Report>,
-    /// By lane, over all reactors.
+    /// To the control thread of each path.
+    pub(crate) reports: Vec<Outbox<Report>>,
+    pub(crate) path_policy: PathPolicy,
+    /// By lane, over all reactors, and by path.
     pub(crate) counters: Arc<[LaneCounters]>,
+}
+
+impl Parts {
+    /// The numbers of its lanes on all paths.
+    pub(crate) fn numbers(&self) -> Vec<usize> {
+        let lanes = self.counters.len() / self.reports.len();
+        let of_path = |path| self.lanes.iter().map(move |lane| path * lanes + lane);
+        (0..self.reports.len()).flat_map(of_path).collect()
+    }
 }
 
 /// What a reactor tells the control thread.
@@ -129,10 +149,12 @@ pub(crate) struct Reactor {
     /// Commands at their drivers.
     commands: usize,
     answers: VecDeque<(u64, i32)>,
-    reports: Outbox<Report>,
+    /// To the control thread of each path.
+    reports: Vec<Outbox<Report>>,
+    paths: Paths,
     /// Completions without success.
     errors: u64,
-    /// By lane, over all reactors.
+    /// By lane, over all reactors, and by path.
     counters: Arc<[LaneCounters]>,
     stopping: bool,
     stop: bool,
@@ -150,9 +172,14 @@ impl Reactor {
             if parts.express {
                 lane.allow_express();
             }
+            if parts.reports.len() > 1 {
+                lane.requests.core.share();
+            }
             lane
         };
-        let lanes = parts.lanes.iter().map(lane).collect();
+        let numbers = parts.numbers();
+        let lanes = numbers.iter().map(lane).collect();
+        let paths = Paths::new(parts.path_policy, parts.reports.len(), parts.lanes.len());
         let frames = Frames::new(&parts.ports);
         let shared = Shared {
             gather: Box::default(),
@@ -165,7 +192,7 @@ impl Reactor {
             core: Core::new(parts.inbox, parts.waiting, parts.meter)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
-            numbers: parts.lanes,
+            numbers,
             expresses: 0,
             shared,
             frames,
@@ -175,6 +202,7 @@ impl Reactor {
             commands: 0,
             answers: VecDeque::new(),
             reports: parts.reports,
+            paths,
             errors: 0,
             counters: parts.counters,
             stopping: false,
@@ -235,11 +263,12 @@ impl Reactor {
             #[cfg(test)]
             Order::Call(call) => call(),
             Order::SetStale { lane, stale } => {
-                let Some(lane) = self.index_of(lane).and_then(|index| self.lanes.get_mut(index))
-                else {
-                    return;
-                };
+                let at = self.index_of(lane);
+                let Some(lane) = at.and_then(|index| self.lanes.get_mut(index)) else { return };
                 lane.set_stale(stale.clone());
+                if let Some(index) = at {
+                    self.paths.set_stale(index, &stale);
+                }
                 let express = lane.express_at;
                 let Some(express) = express.and_then(|at| self.lanes.get_mut(at)) else { return };
                 express.set_stale(stale);
@@ -251,8 +280,18 @@ impl Reactor {
                 link.move_to(now, &self.shared.ports, self.lanes.len());
                 self.lanes.note(List::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
-                lane.set_stale(stale);
+                lane.set_stale(stale.clone());
                 lane.attach(*link, rules, now);
+                self.paths.set_stale(index, &stale);
+                self.way_changed(index, WayState::Live);
+            }
+            Order::Release { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.release(index);
+            }
+            Order::SetAna { lane, ana } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.paths.set_ana(index, ana);
             }
             Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
@@ -266,6 +305,10 @@ impl Reactor {
             }
             Order::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
+                if self.paths.are_several() {
+                    self.detach(index);
+                    self.way_changed(index, WayState::Lost);
+                }
                 if self.stopping {
                     self.abandon(index);
                 }
@@ -303,6 +346,7 @@ impl Reactor {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.detach(&mut self.shared);
         }
+        self.way_lost(index);
     }
 
     /// Calls into a lane; an error ends its connection and is reported.
@@ -324,7 +368,7 @@ impl Reactor {
                     let _ = lane.end_turn(&mut self.shared);
                 }
                 self.detach(index);
-                self.reports.send(Report::Lost { lane: self.numbers[index as usize], error });
+                self.report(self.numbers[index as usize], |lane| Report::Lost { lane, error });
                 None
             }
         }
@@ -332,6 +376,7 @@ impl Reactor {
 
     /// Receives, parses, lets the front act, sends.
     fn turn(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
+        self.paths.has_moved = false;
         self.receive_frames(front);
         let has_express = self.has_express();
         for _ in 0..self.lanes.count(List::Ready) {
@@ -376,11 +421,13 @@ impl Reactor {
             self.lanes.note(List::Idle, index);
         }
         if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
-            let lane = self.numbers[index as usize];
-            self.reports.send(Report::Overdue { lane, cids });
+            self.report(self.numbers[index as usize], |lane| Report::Overdue { lane, cids });
         }
         if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
             self.review_express(index);
+        }
+        if self.lanes.get(index).is_some_and(|lane| lane.requests.core.has_diverted()) {
+            self.divert(index);
         }
     }
 
@@ -457,8 +504,9 @@ impl reactor::Reactor for Running<'_> {
     }
 
     fn has_work(&self) -> bool {
-        let Reactor { frames, lanes, shared, ready, answers, .. } = &*self.reactor;
+        let Reactor { frames, lanes, shared, ready, answers, paths, .. } = &*self.reactor;
         frames.came
+            || paths.has_moved
             || lanes.count(List::Ready) > 0
             || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
     }
@@ -553,12 +601,19 @@ impl Turn for TurnView<'_> {
     }
 
     fn room(&self, lane: LaneId) -> u32 {
+        if self.reactor.paths.are_several() {
+            return self.reactor.room_of_paths(lane.0 as u32);
+        }
         self.reactor.lanes.get(lane.0 as u32).map_or(0, HostLane::room)
     }
 
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
         let reactor = &mut *self.reactor;
         let mut index = lane.0 as u32;
+        if reactor.paths.are_several() {
+            let Some(at) = reactor.path_for(index, &request) else { return Err(request) };
+            index = at;
+        }
         let Some(mut lane) = reactor.lanes.get_mut(index) else { return Err(request) };
         if lane.class_of(&request) == Class::Latency {
             index = reactor.way(index);
@@ -617,6 +672,7 @@ impl Turn for TurnView<'_> {
         let Some(of) = reactor.lanes.get(lane.0 as u32) else { return LaneStats::default() };
         let express = of.express_at.and_then(|at| reactor.lanes.get(at));
         let stats = express.map_or_else(|| of.stats(), |express| of.stats() + express.stats());
+        let stats = reactor.stats_of_other_paths(lane.0 as u32).fold(stats, |a, b| a + b);
         if lane.0 > 0 {
             return stats;
         }

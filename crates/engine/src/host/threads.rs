@@ -26,10 +26,18 @@ pub(super) struct ReactorHandle {
     pub(super) orders: Outbox<Order>,
     /// Its lanes' numbers over all reactors.
     pub(super) lanes: Vec<usize>,
+    /// The same over all paths.
+    numbers: Vec<usize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ReactorHandle {
+    /// To tell it things, for somebody who does not keep it.
+    pub(super) fn share(&self) -> ReactorHandle {
+        let (orders, lanes) = (self.orders.clone(), self.lanes.clone());
+        ReactorHandle { orders, lanes, numbers: Vec::new(), thread: None }
+    }
+
     /// Waits until it has ended. A panic was reported by its `Goodbye`.
     pub(super) fn join(&mut self) {
         let _ = self.thread.take().map(JoinHandle::join);
@@ -41,7 +49,7 @@ impl Drop for ReactorHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.orders.send(Order::Stop);
-        for &lane in &self.lanes {
+        for &lane in &self.numbers {
             self.orders.send(Order::Fail { lane });
         }
         let _ = thread.join(); // a panic was reported by its `Goodbye`
@@ -57,7 +65,7 @@ pub(super) fn spawn(
     affinity: Affinity,
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
-    reports: Outbox<Report>,
+    reports: Vec<Outbox<Report>>,
     reactors: usize,
     (counters, meter): (Arc<[LaneCounters]>, Arc<Meter>),
 ) -> Result<ReactorHandle, HostError> {
@@ -70,6 +78,7 @@ pub(super) fn spawn(
     drop(near);
     let parts = Parts {
         lanes: lanes.clone(),
+        path_policy: config.path_policy,
         queue_entries: config.queue_entries,
         class: config.class,
         io_timeout: config.io_timeout,
@@ -81,6 +90,7 @@ pub(super) fn spawn(
         reports: reports.clone(),
         counters,
     };
+    let numbers = parts.numbers();
     let (begun, beginning) = sync_channel(1);
     let index = parts.lanes.first().copied().unwrap_or(0) % reactors;
     let body = move || {
@@ -100,7 +110,7 @@ pub(super) fn spawn(
     };
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
-    let handle = ReactorHandle { orders, lanes, thread: Some(thread) };
+    let handle = ReactorHandle { orders, lanes, numbers, thread: Some(thread) };
     // No answer at all: its thread has panicked, and has said so.
     let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
     begun.map_err(system("reactor"))?;
@@ -130,7 +140,7 @@ impl Drop for Running {
 
 /// Reports the end of a reactor's thread, also when it panics.
 struct Goodbye {
-    reports: Outbox<Report>,
+    reports: Vec<Outbox<Report>>,
     index: usize,
     failure: Option<String>,
 }
@@ -139,6 +149,8 @@ impl Drop for Goodbye {
     fn drop(&mut self) {
         let panicked = || format!("reactor {} has panicked", self.index);
         let failure = self.failure.take().or_else(|| thread::panicking().then(panicked));
-        self.reports.send(Report::Ended(failure));
+        for reports in &self.reports {
+            reports.send(Report::Ended(failure.clone()));
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! What other threads may know about a controller.
 
-use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading};
+use super::address::Address;
+use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport};
 use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
+use roadtrain_proto::host::paths::AnaTable;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
-    link: Arc<Mutex<LinkReport>>,
+    ways: Arc<[Way]>,
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
     pub(super) meters: Arc<[Arc<Meter>]>,
@@ -19,13 +21,38 @@ pub struct ControllerView {
     failure: Arc<Mutex<Option<String>>>,
 }
 
+/// A path.
+struct Way {
+    address: String,
+    link: Mutex<LinkReport>,
+    ana: Mutex<AnaTable>,
+}
+
+impl Way {
+    fn link(&self) -> LinkReport {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 impl ControllerView {
-    pub(super) fn new(info: ControllerInfo, lanes: usize, affinities: Vec<Affinity>) -> Self {
-        let link = LinkReport::new(LinkState::Connected, None);
+    /// With a path to each address, of which `first` is connected.
+    pub(super) fn new<'a>(
+        info: ControllerInfo,
+        lanes: usize,
+        addresses: impl Iterator<Item = &'a Address>,
+        first: usize,
+        affinities: Vec<Affinity>,
+    ) -> Self {
+        let way = |(path, address): (usize, &Address)| {
+            let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
+            let link = Mutex::new(LinkReport::new(state, None));
+            Way { address: address.to_string(), link, ana: Mutex::default() }
+        };
+        let ways: Arc<[Way]> = addresses.enumerate().map(way).collect();
         ControllerView {
             info: Arc::new(Mutex::new(info)),
-            link: Arc::new(Mutex::new(link)),
-            counters: (0..lanes).map(|_| LaneCounters::default()).collect(),
+            counters: (0..lanes * ways.len()).map(|_| LaneCounters::default()).collect(),
+            ways,
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
             lost: Arc::default(),
@@ -39,16 +66,53 @@ impl ControllerView {
         &self.affinities
     }
 
-    /// How it stands with the target.
+    /// How it stands with the target: as with the best of its paths.
     #[must_use]
     pub fn link(&self) -> LinkReport {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let links = self.ways.iter().map(Way::link);
+        let rank = |link: &LinkReport| match link.state {
+            LinkState::Connected => 0,
+            LinkState::Reconnecting => 1,
+            LinkState::Failing => 2,
+        };
+        links.min_by_key(rank).expect("there is a path")
     }
 
-    /// The lanes, by their number over all reactors.
+    /// How it stands with one path.
+    pub(super) fn link_of(&self, path: usize) -> LinkReport {
+        self.ways[path].link()
+    }
+
+    /// The paths to the namespaces: one for each address.
+    #[must_use]
+    pub fn routes(&self) -> Vec<PathReport> {
+        let lanes = self.counters.len() / self.ways.len();
+        let route = |(way, counters): (&Way, &[LaneCounters])| {
+            let ana = way.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            PathReport {
+                address: way.address.clone(),
+                link: way.link(),
+                ana: ana.iter().map(|(_, state)| *state).min().unwrap_or_default(),
+                requests: counters.iter().map(|lane| lane.read().requests).sum(),
+            }
+        };
+        self.ways.iter().zip(self.counters.chunks(lanes.max(1))).map(route).collect()
+    }
+
+    /// What the controller of a path has said of each namespace.
+    pub(super) fn set_ana(&self, path: usize, ana: AnaTable) {
+        *self.ways[path].ana.lock().unwrap_or_else(PoisonError::into_inner) = ana;
+    }
+
+    /// The lanes, by their number over all reactors, over all paths.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReading> {
-        self.counters.iter().map(LaneCounters::read).collect()
+        let lanes = self.counters.len() / self.ways.len();
+        let sum = |lane: usize| {
+            let of_paths = self.counters[lane..].iter().step_by(lanes).map(LaneCounters::read);
+            of_paths.reduce(LaneReading::and).unwrap_or_default()
+        };
+        (0..lanes).map(sum).collect()
     }
 
     /// What the reactors have learnt of waiting.
@@ -98,8 +162,8 @@ impl ControllerView {
     }
 
     /// Whoever stays in a state has been there since before.
-    pub(super) fn set_link(&self, state: LinkState, error: Option<String>) {
-        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn set_link(&self, path: usize, state: LinkState, error: Option<String>) {
+        let mut link = self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner);
         let since = if link.state == state { link.since } else { Instant::now() };
         *link = LinkReport { state, since, error };
     }

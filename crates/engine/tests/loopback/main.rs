@@ -17,6 +17,7 @@ mod listeners;
 mod loss;
 mod name;
 mod ops;
+mod paths;
 mod pauses;
 mod peer;
 mod proxy;

@@ -19,9 +19,13 @@
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
+mod beside;
 mod express;
 
+pub use beside::Beside;
+
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
+use super::paths::AnaTable;
 use super::pins::Pins;
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::requests::StaleNsids;
@@ -56,9 +60,9 @@ pub struct Config {
     pub reconnect_delay_max: Duration,
     /// Requests fail when no path has worked for that long; `None`: they wait for ever.
     pub controller_loss_timeout: Option<Duration>,
-    /// What another association of the host has seen, where both lead to the same namespaces ([`super::paths`]): other
-    /// ones are stale here. `None`: there is no other association.
-    pub beside: Option<Vec<NamespaceInfo>>,
+    /// What another association of the host has, where both lead to the same namespaces ([`super::paths`]). `None`: there
+    /// is no other association.
+    pub beside: Option<Beside>,
 }
 
 /// Why a path is given up.
@@ -99,6 +103,8 @@ pub enum Action<E> {
     },
     /// Lanes are not to submit requests for these.
     SetStale(StaleNsids),
+    /// What the path's controller can reach, where there are other paths.
+    SetAna { path: PathId, ana: AnaTable },
     /// [`Association::info`] has changed.
     Changed,
     /// What has become of the controller that the path has lost.
@@ -139,7 +145,7 @@ enum Done<E> {
     /// Of that lane, with that number.
     Express(usize, usize, Result<(), Failure<E>>),
     /// The next event may come.
-    Namespaces(Vec<NamespaceInfo>),
+    Namespaces(Vec<NamespaceInfo>, AnaTable),
     Nothing,
     ShutDown,
 }
@@ -244,7 +250,7 @@ impl<E: Send + 'static> Association<E> {
             psk: None,
         };
         let mut pins = Pins::default();
-        pins.check(config.beside.as_deref().unwrap_or_default());
+        pins.check(config.beside.as_ref().map_or(&[], |beside| &beside.namespaces[..]));
         Association {
             config,
             paths: vec![path],
@@ -423,23 +429,6 @@ impl<E: Send + 'static> Association<E> {
         }
         if let Some(quiet) = path.quiet.take() {
             path.held_until = Some(now + quiet);
-        }
-    }
-
-    /// The controller that the path has lost was ended, as somebody else knows who has asked the target: nothing that
-    /// was sent to it is executed any more.
-    pub fn fenced(&mut self, path: PathId) {
-        let of = &mut self.paths[usize::from(path.0)];
-        let is_lost = !matches!(of.state, State::Live);
-        if is_lost && of.lost.take().is_some() {
-            self.release(path);
-        }
-    }
-
-    fn release(&mut self, path: PathId) {
-        if self.config.beside.is_some() {
-            self.paths[usize::from(path.0)].held_until = None;
-            self.actions.push_back(Action::Release { path });
         }
     }
 
@@ -645,6 +634,7 @@ impl<E: Send + 'static> Association<E> {
     fn connect(&mut self, now: Instant, number: usize) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let expresses = self.config.expresses;
+        let transfer_bytes = self.config.beside.as_ref().map_or(0, |beside| beside.transfer_bytes);
         let path = &mut self.paths[number];
         (path.state, path.began_at) = (State::Connecting, now);
         let (lost, before) = (path.lost, path.psk.clone());
@@ -654,6 +644,12 @@ impl<E: Send + 'static> Association<E> {
             let psk = enabled.psk;
             if info.io_queues < lanes {
                 let text = format!("the target grants only {} I/O queues now", info.io_queues);
+                return Err(Failure::Controller(text));
+            }
+            if info.transfer_bytes_max < transfer_bytes {
+                let least = info.transfer_bytes_max;
+                let text =
+                    format!("takes {least} octets at once, and other paths {transfer_bytes}");
                 return Err(Failure::Controller(text));
             }
             let Some(lost) = lost else {
@@ -701,8 +697,11 @@ impl<E: Send + 'static> Association<E> {
             Ok(Done::Express(lane, _, Err(failure))) => {
                 self.refuse_express(path, lane, Some(failure))
             }
-            Ok(Done::Namespaces(namespaces)) => {
+            Ok(Done::Namespaces(namespaces, ana)) => {
                 self.check_namespaces(namespaces);
+                if self.config.beside.is_some() {
+                    self.actions.push_back(Action::SetAna { path, ana });
+                }
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
                 self.actions.push_back(Action::Listen { path, sqe });
             }
@@ -722,12 +721,13 @@ impl<E: Send + 'static> Association<E> {
         let path = &mut self.paths[number];
         (path.state, path.instance) = (State::Live, bringup::instance(&info));
         (path.quiet, path.held_until) = (quiet, None);
-        path.task = Some(Procedure::new(|driver| async move {
-            if !bringup::switch_events_on(&driver, &info.identify).await? {
+        let has_others = self.config.beside.is_some();
+        path.task = Some(Procedure::new(move |driver| async move {
+            if !bringup::switch_events_on(&driver, &info.identify, has_others).await? {
                 return Ok(Done::Nothing);
             }
             // What changed before events were switched on has none.
-            bringup::namespaces(&driver).await.map(Done::Namespaces)
+            beside::look(&driver, has_others.then_some(&*info.identify)).await
         }));
     }
 
@@ -742,20 +742,17 @@ impl<E: Send + 'static> Association<E> {
                 bringup::abort(&driver, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
             }));
         } else if let Some(event) = path.event.take() {
+            let others = self.info.clone().filter(|_| self.config.beside.is_some());
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::acknowledge(&driver, &event).await?;
-                bringup::namespaces(&driver).await.map(Done::Namespaces)
+                let identify = others.as_ref().map(|info| &*info.identify);
+                beside::look(&driver, identify).await
             }));
         } else if let Some(lane) = path.wanting.pop_front().filter(|_| self.ending.is_none()) {
             self.connect_express(number, lane);
             return true;
         }
         path.task.is_some()
-    }
-
-    /// For how long a controller may go on after its host has fallen silent; `None`: for ever.
-    fn quiet(&self, info: &ControllerInfo) -> Option<Duration> {
-        bringup::quiet_time(self.config.wants.keep_alive, &info.identify)
     }
 
     fn rules(&self, info: &ControllerInfo) -> RetryRules {

@@ -2,11 +2,13 @@
 //! namespaces. Each is a part of a [procedure](super::procedure).
 
 use super::authenticate;
+use super::paths::AnaTable;
 use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
 use crate::security::dhchap::{Keys, context_of};
 use crate::security::{SealUse, TlsPsk};
 use core::time::Duration;
+use roadtrain_wire::ana::{AnaState, ana_groups, ana_log_bytes};
 use roadtrain_wire::cross_reset::{
     self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_status,
 };
@@ -17,7 +19,7 @@ use roadtrain_wire::feature::{
     AsyncEvent, HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid, notice,
 };
 use roadtrain_wire::identify::{
-    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cns, ctratt,
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cmic, cns, ctratt,
     namespace_descriptors, nsfeat, oaes,
 };
 use roadtrain_wire::log::{GetLogPage, lid};
@@ -36,6 +38,8 @@ const CAPSULE_BYTES: u32 = 64;
 const CHANGED_BYTES: u32 = 4096;
 /// More namespaces than a host follows: their number is the target's to say.
 const NAMESPACES_MAX: usize = 1 << 14;
+/// Octets of an ANA log that are read at most.
+const ANA_BYTES_MAX: u64 = 1 << 20;
 /// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
 const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 /// CC.SHN: normal shutdown.
@@ -531,21 +535,55 @@ async fn connect_io<E>(
     }
 }
 
-/// Switches events on; `false`: the controller has none, and works all the same.
+/// Switches events on, those of ANA only if they are wanted; `false`: the controller has none, and works all the same.
 ///
 /// # Errors
 /// The connection's.
 pub async fn switch_events_on<E>(
     driver: &Driver<E>,
     identify: &IdentifyController,
+    of_ana: bool,
 ) -> Result<bool, Failure<E>> {
-    let wanted = identify.oaes.get() & oaes::NAMESPACE_ATTRIBUTE;
+    let wanted = oaes::NAMESPACE_ATTRIBUTE | if of_ana { oaes::ANA_CHANGE } else { 0 };
+    let wanted = identify.oaes.get() & wanted;
     if wanted == 0 {
         return Ok(false);
     }
     let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
     let (cqe, _) = driver.command(0, Command::new("Set Features (events)", set)).await?;
     Ok(cqe.status().is_success())
+}
+
+/// How the controller reaches each namespace, in the order of NSIDs; nothing where it tells nothing, which means: as well
+/// as can be. Reading it takes notice of the event that it has changed.
+///
+/// # Errors
+/// The connection's, or the command's.
+pub async fn ana<E>(
+    driver: &Driver<E>,
+    identify: &IdentifyController,
+) -> Result<AnaTable, Failure<E>> {
+    if identify.cmic & cmic::ANA == 0 {
+        return Ok(AnaTable::default());
+    }
+    let namespaces = match identify.mnan.get() {
+        0 => identify.nn.get(),
+        most => most,
+    };
+    let bytes = ana_log_bytes(identify.nanagrpid.get(), namespaces.min(NAMESPACES_MAX as u32));
+    let bytes = bytes.min(ANA_BYTES_MAX) as u32;
+    let log = GetLogPage::new(lid::ANA, bytes).emit(u32::MAX);
+    let command = Command { bytes_in: bytes, ..Command::new("Get Log Page (ANA)", log) };
+    let (_, page) = driver.run(command).await?;
+    let mut table: Vec<(u32, AnaState)> = Vec::new();
+    for (group, nsids) in ana_groups(&page) {
+        // What is reserved says nothing: the answers to requests will.
+        let Some(state) = group.state() else { continue };
+        table.extend(nsids.iter().map(|nsid| (nsid.get(), state)));
+    }
+    table.sort_unstable_by_key(|(nsid, _)| *nsid);
+    table.dedup_by_key(|(nsid, _)| *nsid);
+    Ok(table.into())
 }
 
 /// Takes notice of an event, so that the controller tells the next one.

@@ -15,6 +15,7 @@ use super::express::Traffic;
 use super::requests::StaleNsids;
 use crate::time::Instant;
 use core::time::Duration;
+use roadtrain_wire::ana::AnaState;
 use std::sync::Arc;
 
 /// By what a path is chosen among those that are equally good otherwise.
@@ -29,24 +30,32 @@ pub enum PathPolicy {
     QueueDepth,
 }
 
-/// How a path's controller can reach a namespace (ANA, NVMe Base 2.1, section 8.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Access {
-    /// As well as any.
-    #[default]
+/// How good a path is for a namespace, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Access {
     Optimized,
-    /// Another path is better, if there is one.
     NonOptimized,
-    /// Its state changes: requests wait, if there is no other path.
+    /// Not now, but soon.
     Change,
-    /// Not now.
     Inaccessible,
-    /// Never again.
-    PersistentLoss,
+    /// Never.
+    Never,
 }
 
-/// What a path's controller has said of each namespace, in the order of NSIDs. Others are [`Access::Optimized`].
-pub type AccessTable = Arc<[(u32, Access)]>;
+impl From<AnaState> for Access {
+    fn from(state: AnaState) -> Self {
+        match state {
+            AnaState::Optimized => Access::Optimized,
+            AnaState::NonOptimized => Access::NonOptimized,
+            AnaState::Change => Access::Change,
+            AnaState::Inaccessible => Access::Inaccessible,
+            AnaState::PersistentLoss => Access::Never,
+        }
+    }
+}
+
+/// What a path's controller has said of each namespace, in the order of NSIDs. Others are optimized.
+pub type AnaTable = Arc<[(u32, AnaState)]>;
 
 /// How it stands with a path of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -90,7 +99,7 @@ pub enum Choice {
 #[derive(Debug, Default)]
 struct Way {
     state: WayState,
-    access: AccessTable,
+    access: AnaTable,
     stale: StaleNsids,
     /// NSIDs that were refused there, each until then.
     shunned: Vec<(u32, Instant)>,
@@ -102,13 +111,13 @@ impl Way {
             return Access::Inaccessible;
         }
         if !self.stale.is_empty() && self.stale.contains(&nsid) {
-            return Access::PersistentLoss;
+            return Access::Never;
         }
         if self.access.is_empty() {
             return Access::Optimized;
         }
         let at = self.access.binary_search_by_key(&nsid, |&(nsid, _)| nsid);
-        at.map_or(Access::Optimized, |at| self.access[at].1)
+        at.map_or(Access::Optimized, |at| self.access[at].1.into())
     }
 }
 
@@ -139,7 +148,7 @@ impl Selector {
     }
 
     /// What the path's controller can reach.
-    pub fn set_access(&mut self, path: usize, access: AccessTable) {
+    pub fn set_access(&mut self, path: usize, access: AnaTable) {
         let way = &mut self.ways[path];
         way.access = access;
         way.shunned.clear();
@@ -189,7 +198,7 @@ impl Selector {
             let path = (self.next + step) % count;
             let way = &self.ways[path];
             let access = way.access(now, nsid);
-            if way.state != WayState::Live || access == Access::PersistentLoss {
+            if way.state != WayState::Live || access == Access::Never {
                 continue;
             }
             let offered = offer(path);
@@ -222,7 +231,7 @@ impl Selector {
     #[cold]
     fn waiting_room(&self, now: Instant, nsid: u32) -> usize {
         let is_hoped_for = |way: &Way| way.state != WayState::Lost;
-        let reaches = |way: &Way| way.access(now, nsid) != Access::PersistentLoss;
+        let reaches = |way: &Way| way.access(now, nsid) != Access::Never;
         let ways = || self.ways.iter();
         let best = ways().position(|way| is_hoped_for(way) && reaches(way));
         best.or_else(|| ways().position(is_hoped_for)).unwrap_or(0)

@@ -14,10 +14,10 @@ mod moves;
 
 pub use moves::Moved;
 
+use super::express::Traffic;
 use super::overdue::{IoTimer, Watch};
 use super::paths::Meter;
 use super::retry::{RetryRules, Tries, is_of_path};
-use super::express::Traffic;
 use crate::time::Instant;
 use core::cmp::Ordering;
 use core::time::Duration;
@@ -191,8 +191,9 @@ impl<R: Addressed> Requests<R> {
     #[must_use]
     pub fn outstanding<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
         let in_flight = queue.map_or(0, Queue::in_flight);
-        in_flight + (self.waiting.len() + self.resting.len() + self.failed.len() + self.diverted.len())
-            as u32
+        in_flight
+            + (self.waiting.len() + self.resting.len() + self.failed.len() + self.diverted.len())
+                as u32
     }
 
     /// Takes a request; there is [`Requests::room`]. `true`: its command is under way.

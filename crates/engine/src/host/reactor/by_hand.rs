@@ -79,7 +79,8 @@ impl HandHost {
             meter: Default::default(),
             ports: Ports::default(),
             inbox,
-            reports,
+            reports: vec![reports],
+            path_policy: Default::default(),
         };
         let mut reactor = Reactor::new(parts).unwrap();
         for (lane, link) in connected.links.into_iter().enumerate() {

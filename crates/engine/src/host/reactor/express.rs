@@ -34,7 +34,7 @@ impl Reactor {
         let Some(of) = self.lanes.get_mut(home) else { return };
         if !of.express.is_asked() {
             if let Some(ExpressLink { number, .. }) = express {
-                self.reports.send(Report::ExpressClosed { lane, number });
+                self.reports[0].send(Report::ExpressClosed { lane, number });
             }
             return;
         }
@@ -79,7 +79,7 @@ impl Reactor {
         }
         match lane.express.poll(now, carried) {
             Some(Wish::Open) => {
-                self.reports.send(Report::WantsExpress { lane: self.numbers[home as usize] });
+                self.reports[0].send(Report::WantsExpress { lane: self.numbers[home as usize] });
             }
             Some(Wish::Close) => self.begin_to_close(home),
             None if lane.express.is_closing() && self.has_closed(home) => self.express_closed(home),
@@ -124,7 +124,7 @@ impl Reactor {
         }
         let lane = self.numbers[home as usize];
         debug!(lane, "express connection closed");
-        self.reports.send(Report::ExpressClosed { lane, number });
+        self.reports[0].send(Report::ExpressClosed { lane, number });
     }
 
     /// The lane that has this express connection, if it is one, and is closing it.

@@ -132,15 +132,19 @@ fn a_path_that_falls_silent_is_avoided_before_anybody_says_so() {
 #[test]
 fn optimized_comes_before_what_is_fast() {
     let mut selector = live(PathPolicy::Latency, 3);
-    selector.set_access(0, Arc::new([(1, Access::Inaccessible), (2, Access::PersistentLoss)]));
-    selector.set_access(1, Arc::new([(1, Access::NonOptimized)]));
+    selector.set_access(0, Arc::new([(1, AnaState::Inaccessible), (2, AnaState::PersistentLoss)]));
+    selector.set_access(1, Arc::new([(1, AnaState::NonOptimized)]));
     let fast = |path: usize| offer(1, path as u64 * 1000);
     assert_eq!(selector.choose(NOW, 1, fast), Choice::Path(2), "optimized");
     assert_eq!(selector.choose(NOW, 3, fast), Choice::Path(0), "all are");
     selector.set_state(2, WayState::Connecting);
     assert_eq!(selector.choose(NOW, 1, fast), Choice::Path(1), "reachable");
     selector.set_state(1, WayState::Connecting);
-    assert_eq!(selector.choose(NOW, 1, fast), Choice::Path(0), "nothing else: its answer says when");
+    assert_eq!(
+        selector.choose(NOW, 1, fast),
+        Choice::Path(0),
+        "nothing else: its answer says when"
+    );
     assert_eq!(selector.choose(NOW, 2, fast), Choice::Wait(1), "it will never carry that");
 }
 
@@ -154,7 +158,7 @@ fn a_path_that_refuses_is_shunned_for_a_moment() {
     assert_eq!(selector.choose(NOW, 2, offers), Choice::Path(0), "only that namespace");
     assert_eq!(selector.choose(NOW + SHUN, 1, offers), Choice::Path(0));
     selector.refused(NOW, 0, 1);
-    selector.set_access(0, AccessTable::default());
+    selector.set_access(0, AnaTable::default());
     assert_eq!(selector.choose(NOW, 1, offers), Choice::Path(0), "it has said something new");
 }
 

@@ -1,0 +1,93 @@
+//! A control thread whose path is beside others.
+
+use super::{Control, HostError, PATH, PathId, ReactorHandle, Report, Seat};
+use crate::clock;
+use crate::host::config::HostConfig;
+use crate::host::counters::LinkState;
+use crate::host::view::ControllerView;
+use crate::mailbox::{Inbox, Outbox};
+use roadtrain_proto::host::association::{Association, Beside};
+use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
+use std::sync::mpsc::SyncSender;
+use tracing::warn;
+
+/// Is told once what has become of the first attempt to connect a path.
+pub(in crate::host) struct Welcome {
+    pub(in crate::host) told: SyncSender<Result<(), HostError>>,
+    /// What the path that is connected leads to.
+    pub(in crate::host) first: Beside,
+    pub(in crate::host) address: String,
+}
+
+/// What other paths have to lead to.
+pub(in crate::host) fn of_first(info: &ControllerInfo) -> Beside {
+    Beside { namespaces: info.namespaces.clone(), transfer_bytes: info.transfer_bytes_max }
+}
+
+impl Control {
+    /// For a path that is to be connected, while another one works.
+    pub(in crate::host) fn beside(
+        config: HostConfig,
+        seat: Seat,
+        view: ControllerView,
+        reactors: Vec<ReactorHandle>,
+        mailbox: (Outbox<Report>, Inbox<Report>),
+    ) -> Self {
+        let rules = config.association(seat.lanes as u32, Some(of_first(&view.info())));
+        let association = Association::new(clock::now(), rules);
+        Control::with(config, seat, view, association, reactors, mailbox)
+    }
+
+    /// Says what has become of the first attempt, if nobody has been told yet.
+    pub(super) fn welcomed(&mut self, outcome: Result<(), HostError>) {
+        if let Some(welcome) = self.seat.welcome.take() {
+            let _ = welcome.told.try_send(outcome);
+        }
+    }
+
+    /// Whether what it knows of namespaces is what everybody is to know: one path tells, another one while that is lost.
+    pub(super) fn tells_of_namespaces(&self) -> bool {
+        self.seat.is_first || self.view.link().state != LinkState::Connected
+    }
+
+    /// At the first time, what keeps the path from being one to the same namespaces. Later on other namespaces are
+    /// stale there.
+    pub(super) fn unlike_others(&self) -> Option<String> {
+        let welcome = self.seat.welcome.as_ref()?;
+        let info = self.association.info()?;
+        let (here, there) = (&self.config.address, &welcome.address);
+        let first = |n: &NamespaceInfo| {
+            welcome.first.namespaces.iter().find(|other| other.nsid == n.nsid).cloned()
+        };
+        let pairs = info.namespaces.iter().filter_map(|now| Some((now, first(now)?)));
+        let mut problems = pairs.filter_map(|(now, first)| {
+            let nsid = now.nsid;
+            if !now.is_same(&first) {
+                return Some(format!(
+                    "namespace {nsid} at {here} is another one than at {there}: NGUID, UUID or block size differ; \
+                     paths have to lead to the same namespaces"
+                ));
+            }
+            let has_none = now.nguid == [0; 16] && now.uuid == [0; 16] && now.eui64 == [0; 8];
+            has_none.then(|| {
+                format!(
+                    "namespace {nsid} at {here} and {there} has neither NGUID nor UUID: nobody knows whether these \
+                     are paths to the same one"
+                )
+            })
+        });
+        let problem = problems.next();
+        if problem.is_none() && !info.namespaces.iter().any(|now| first(now).is_some()) {
+            return Some(format!("no namespace at {here} is one of those at {there}"));
+        }
+        problem
+    }
+
+    /// The path leads elsewhere: it is not used.
+    pub(super) fn refuse(&mut self, path: PathId, problem: String) {
+        warn!("{problem}");
+        debug_assert_eq!(path, PATH);
+        self.queues = Default::default();
+        self.welcomed(Err(HostError::Controller(problem)));
+    }
+}

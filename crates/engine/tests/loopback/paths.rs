@@ -1,0 +1,175 @@
+//! Several paths to the same namespaces: one that is lost is not noticed, and nothing is executed twice.
+
+use crate::harness::*;
+use crate::proxy::Proxy;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, HostConfig, LinkState, Op, PathPolicy};
+use roadtrain_engine::target::{Export, Server, ServerConfig};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// A target with two listeners.
+fn serve_twice(exports: Vec<Export>) -> Server {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let config = ServerConfig { listen: vec![any, any], ..server_config(exports) };
+    Server::start(config).unwrap()
+}
+
+/// A host with a path by each proxy.
+fn host(proxies: &[Proxy]) -> HostConfig {
+    let mut config = host_config(proxies[0].address);
+    config.more_addresses = proxies[1..].iter().map(|proxy| proxy.address.into()).collect();
+    config.keep_alive = KEEP_ALIVE;
+    config
+}
+
+fn proxies(server: &Server) -> Vec<Proxy> {
+    server.addresses().iter().map(|&address| Proxy::new(address, vec![])).collect()
+}
+
+fn states(client: &Client) -> Vec<LinkState> {
+    client.view().routes().iter().map(|route| route.link.state).collect()
+}
+
+const BOTH: [LinkState; 2] = [LinkState::Connected; 2];
+
+#[test]
+fn requests_take_all_paths_by_every_policy() {
+    let server = serve_twice(vec![memory(1, 16 * MIB, 512)]);
+    for policy in [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth] {
+        for lanes in [1, 3] {
+            let proxies = proxies(&server);
+            let mut config = HostConfig { path_policy: policy, ..host(&proxies) };
+            (config.lanes, config.cores) = (lanes, reactors(2.min(lanes as usize)));
+            let client = Client::connect(config).unwrap();
+            assert_eq!(states(&client), BOTH);
+            let (done, completions) = channel();
+            for slot in 0..200 {
+                let buffer = Some(pattern(4096, slot));
+                client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
+            }
+            for _ in 0..200 {
+                assert!(completions.recv_timeout(LONG).unwrap().status.is_success());
+            }
+            for slot in 0..200 {
+                let got = client.read(1, slot * 8, Buffer::alloc(4096)).unwrap();
+                assert!(*got == *pattern(4096, slot), "slot {slot}");
+            }
+            eventually("the counters follow", || {
+                client.view().routes().iter().map(|route| route.requests).sum::<u64>() >= 400
+            });
+            let routes = client.view().routes();
+            assert!(routes.iter().all(|route| route.requests > 10), "{policy:?}: {routes:?}");
+            drop(client);
+        }
+    }
+    assert_nothing_left(&server);
+}
+
+/// Writes and reads all the time while something happens: none fails, each ends once, and what was written last is
+/// there. The longest that one has taken.
+fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
+    const SLOTS: u64 = 64;
+    const ROUNDS: u64 = 40;
+    let (done, completions) = channel();
+    let mut longest = Duration::ZERO;
+    for round in 0..ROUNDS {
+        for slot in 0..SLOTS {
+            let buffer = Some(pattern(4096, round * SLOTS + slot));
+            client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
+        }
+        happens(round);
+        let mut seen = [false; SLOTS as usize];
+        for _ in 0..SLOTS {
+            let completion = completions.recv_timeout(LONG).expect("every request ends");
+            assert!(completion.status.is_success(), "{}", completion.status);
+            assert!(!std::mem::replace(&mut seen[completion.token as usize], true), "twice");
+            longest = longest.max(Duration::from_nanos(completion.latency_ns));
+        }
+        for slot in 0..SLOTS {
+            let got = client.read(1, slot * 8, Buffer::alloc(4096)).unwrap();
+            assert!(*got == *pattern(4096, round * SLOTS + slot), "round {round}, slot {slot}");
+        }
+    }
+    assert!(completions.try_recv().is_err(), "more completions than requests");
+    longest
+}
+
+#[test]
+fn a_path_that_is_cut_again_and_again_is_not_noticed() {
+    let server = serve_twice(vec![memory(1, MIB, 512)]);
+    let proxies = proxies(&server);
+    let client = Client::connect(host(&proxies)).unwrap();
+    survives(&client, |round| {
+        let path = &proxies[(round % 2) as usize];
+        if round % 4 < 2 {
+            path.cut(path.joined() - 1);
+        }
+    });
+    eventually("both are back", || states(&client) == BOTH);
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn a_path_that_falls_silent_holds_up_what_it_has_until_it_is_safe() {
+    let server = serve_twice(vec![memory(1, MIB, 512)]);
+    let proxies = proxies(&server);
+    let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
+    let client = Client::connect(config).unwrap();
+    let longest = survives(&client, |round| {
+        if round == 10 {
+            proxies[0].freeze_all();
+        }
+    });
+    // Silence is noticed within a keep-alive timeout, and writes wait for three more; the target counts traffic.
+    assert!(longest >= KEEP_ALIVE * 3, "{longest:?}: writes were tried again too early");
+    assert!(longest <= KEEP_ALIVE * 6, "{longest:?}");
+    assert_eq!(states(&client)[1], LinkState::Connected);
+    assert_ne!(states(&client)[0], LinkState::Connected);
+    assert_eq!(client.view().link().state, LinkState::Connected, "one is enough");
+}
+
+#[test]
+fn reads_of_a_silent_path_do_not_wait_for_its_fence() {
+    let server = serve_twice(vec![memory(1, MIB, 512)]);
+    let proxies = proxies(&server);
+    let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
+    let client = Client::connect(config).unwrap();
+    proxies[0].freeze_all();
+    let since = Instant::now();
+    for slot in 0..4 {
+        client.read(1, slot, Buffer::alloc(512)).unwrap();
+    }
+    assert!(since.elapsed() < KEEP_ALIVE * 2, "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_host_begins_with_the_paths_that_are_there() {
+    let server = serve_twice(vec![memory(1, MIB, 512)]);
+    let mut config = host_config("127.0.0.1:1".parse().unwrap());
+    config.more_addresses = vec![address(&server).into()];
+    config.keep_alive = KEEP_ALIVE;
+    let client = Client::connect(config).unwrap();
+    let gone = states(&client)[0];
+    assert_eq!((gone, states(&client)[1]), (LinkState::Reconnecting, LinkState::Connected));
+    client.write(1, 0, pattern(4096, 1), false).unwrap();
+    assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
+    let error = client.view().routes()[0].link.error.clone().unwrap();
+    assert!(error.contains("cannot reach 127.0.0.1:1"), "{error}");
+}
+
+#[test]
+fn paths_that_lead_to_other_namespaces_are_refused() {
+    let (one, other) = (serve(vec![memory(1, MIB, 512)]), serve(vec![memory(1, MIB, 512)]));
+    let mut config = host_config(address(&one));
+    config.more_addresses = vec![address(&other).into()];
+    let error = Client::connect(config).map(drop).unwrap_err().to_string();
+    let (one_at, other_at) = (address(&one), address(&other));
+    let said = format!("namespace 1 at {other_at} is another one than at {one_at}");
+    assert!(error.contains(&said), "{error}");
+    assert_nothing_left(&one);
+    assert_nothing_left(&other);
+}

@@ -1,0 +1,59 @@
+//! An association beside others that lead to the same namespaces: when requests may leave its path once it is lost, and
+//! how well its controller reaches the namespaces.
+//!
+//! Requests may leave when nothing is executed any more that was sent before, as one of these says: the path's next
+//! controller has had the lost one ended; somebody else has ([`Association::fenced`]); so much time has passed that the
+//! controller has noticed ([`bringup::quiet_time`]).
+
+use super::{Action, Association, Done, PathId, State};
+use crate::host::bringup::{self, ControllerInfo, NamespaceInfo};
+use crate::host::paths::AnaTable;
+use crate::host::procedure::{Driver, Failure};
+use core::time::Duration;
+use roadtrain_wire::identify::IdentifyController;
+
+/// What an association of the host has beside which another one is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// Other namespaces than these are stale.
+    pub namespaces: Vec<NamespaceInfo>,
+    /// A controller that takes less data in a command is not used.
+    pub transfer_bytes: u32,
+}
+
+impl<E: Send + 'static> Association<E> {
+    /// The controller that the path has lost was ended, as somebody else knows who has asked the target: nothing that
+    /// was sent to it is executed any more.
+    pub fn fenced(&mut self, path: PathId) {
+        let of = &mut self.paths[usize::from(path.0)];
+        let is_lost = !matches!(of.state, State::Live);
+        if is_lost && of.lost.take().is_some() {
+            self.release(path);
+        }
+    }
+
+    pub(super) fn release(&mut self, path: PathId) {
+        if self.config.beside.is_some() {
+            self.paths[usize::from(path.0)].held_until = None;
+            self.actions.push_back(Action::Release { path });
+        }
+    }
+
+    /// For how long a controller may go on after its host has fallen silent; `None`: for ever.
+    pub(super) fn quiet(&self, info: &ControllerInfo) -> Option<Duration> {
+        bringup::quiet_time(self.config.wants.keep_alive, &info.identify)
+    }
+}
+
+/// The namespaces that there are, and how the controller of that page reaches them.
+pub(super) async fn look<E>(
+    driver: &Driver<E>,
+    identify: Option<&IdentifyController>,
+) -> Result<Done<E>, Failure<E>> {
+    let namespaces = bringup::namespaces(driver).await?;
+    let ana = match identify {
+        Some(identify) => bringup::ana(driver, identify).await?,
+        None => AnaTable::default(),
+    };
+    Ok(Done::Namespaces(namespaces, ana))
+}
