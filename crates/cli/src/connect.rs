@@ -1,6 +1,8 @@
 //! From options to the engine's host, and from its errors to failures.
 
-use crate::args::{ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Transport, WaitArgs};
+use crate::args::{
+    ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Portals, Transport, WaitArgs,
+};
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
 use crate::keys::{authentication, keyring};
@@ -47,9 +49,33 @@ pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
     portal.ether.address(interfaces(&portal.traddr)?).map_err(Failure::usage)
 }
 
+/// The host and the port of ADDR, ADDR:PORT or [IPv6]:PORT; `port` where none is named.
+///
+/// # Errors
+/// It names a port that is none.
+pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
+    let bad = || Failure::usage(format!("-a {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"));
+    let (host, named) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
+            let named = rest.strip_prefix(':');
+            if named.is_none() && !rest.is_empty() {
+                return Err(bad());
+            }
+            (host, named)
+        }
+        None => match address.split_once(':') {
+            Some((host, named)) if !named.contains(':') => (host, Some(named)),
+            _ => (address, None), // a name, or IPv6
+        },
+    };
+    let port = named.map_or(Ok(port), |named| named.parse().map_err(|_| bad()))?;
+    Ok((host, port))
+}
+
 /// An address, or a name: that is looked up for each connection, as it may lead elsewhere later.
 fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
-    let host = address.trim_start_matches('[').trim_end_matches(']');
+    let (host, port) = split_port(address, port)?;
     match host.parse::<IpAddr>() {
         Ok(ip) => Ok(SocketAddr::new(ip, port).into()),
         Err(_) if host.is_empty() => Err(Failure::usage("-a is empty: write an address or a name")),
@@ -81,6 +107,33 @@ pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outco
         return Err(Failure::usage(text));
     }
     config_at(address(portal)?, nqn, connect)
+}
+
+/// How to reach `nqn` by all paths of the portals, without lanes.
+///
+/// # Errors
+/// Options that make no sense.
+pub(crate) fn config_of_paths(
+    portals: &Portals,
+    nqn: &str,
+    connect: &ConnectArgs,
+) -> Outcome<HostConfig> {
+    let each = portals.each();
+    let (first, more) = each.split_first().ok_or_else(|| Failure::usage("-a is missing"))?;
+    if portals.transport.has_frames() && !more.is_empty() {
+        let text = "-t ether takes one -a, with all interfaces: -a IF,IF";
+        return Err(Failure::usage(text));
+    }
+    let config = config(first, nqn, connect)?;
+    let more_addresses = more.iter().map(address).collect::<Outcome<Vec<_>>>()?;
+    let mut names = vec![config.address.to_string()];
+    for address in more_addresses.iter().map(Address::to_string) {
+        if names.contains(&address) {
+            return Err(Failure::usage(format!("-a {address} is there twice")));
+        }
+        names.push(address);
+    }
+    Ok(HostConfig { more_addresses, ..config })
 }
 
 /// As [`config`], for an address that is known already.
@@ -156,6 +209,7 @@ pub(crate) fn with_lanes(
         cores: lanes.cores.clone().unwrap_or_default().0,
         placement: lanes.placement.into(),
         queue_entries: lanes.queue_size,
+        path_policy: lanes.path_policy.into(),
         express: !lanes.no_express,
         policy: policy.config(),
         waiting: wait.waiting(),
@@ -188,6 +242,25 @@ mod tests {
         assert_eq!(resolve("[::1]", 1).unwrap(), "[::1]:1".parse().unwrap());
         assert!(resolve("", 1).is_err());
         assert!(resolve("300.0.0.1.", 1).is_err());
+    }
+
+    #[test]
+    fn addresses_may_have_ports() {
+        for (text, host, port) in [
+            ("192.0.2.1", "192.0.2.1", 4420),
+            ("192.0.2.1:7", "192.0.2.1", 7),
+            ("::1", "::1", 4420),
+            ("[::1]", "::1", 4420),
+            ("[2001:db8::1]:65535", "2001:db8::1", 65535),
+            ("disk.example.org:1", "disk.example.org", 1),
+            ("disk.example.org", "disk.example.org", 4420),
+        ] {
+            assert_eq!(split_port(text, 4420).unwrap(), (host, port), "{text}");
+        }
+        for bad in ["h:", "h:65536", "h:x", "[::1", "[::1]7", "[::1]:", "[::1]:x"] {
+            let failure = split_port(bad, 4420).unwrap_err();
+            assert_eq!(failure.kind, crate::failure::Kind::Usage, "{bad}");
+        }
     }
 
     #[test]

@@ -46,13 +46,17 @@ pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
 /// `roadtrain list`
 pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let Some(asked) = args.portal() else {
+    if args.traddr.is_empty() {
         return here(args.nqn.as_deref(), global);
-    };
-    let places = match &args.nqn {
-        Some(nqn) => vec![(asked, nqn.clone())],
-        None => storage_of(&discovery(&asked, &args.connect)?, &asked),
-    };
+    }
+    let mut places = Vec::new();
+    for asked in args.portals() {
+        let asked = with_own_port(asked)?;
+        match &args.nqn {
+            Some(nqn) => places.push((asked, nqn.clone())),
+            None => places.extend(storage_of(&discovery(&asked, &args.connect)?, &asked)),
+        }
+    }
     let mut rows = Vec::new();
     for (portal, nqn) in places {
         match rows_of(&portal, &nqn, &args.connect) {
@@ -63,6 +67,15 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
         }
     }
     if global.json { output::json(&rows) } else { output::line(&list_table(&rows)) }
+}
+
+/// The port that stands with the address is the portal's.
+fn with_own_port(portal: Portal) -> Outcome<Portal> {
+    if portal.transport.has_frames() {
+        return Ok(portal);
+    }
+    let (host, trsvcid) = connect::split_port(&portal.traddr, portal.trsvcid)?;
+    Ok(Portal { traddr: host.to_owned(), trsvcid, ..portal })
 }
 
 /// What is attached and served on this machine, as far as it is written down.

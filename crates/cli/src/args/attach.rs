@@ -1,6 +1,6 @@
 //! `roadtrain attach`
 
-use super::{ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portal, WaitArgs};
+use super::{ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portals, WaitArgs};
 use crate::units::parse_size;
 use clap::Args;
 use roadtrain_front::fuse::Uring;
@@ -18,6 +18,8 @@ Examples:
   qemu-img info 'nbd+unix:///?socket=/tmp/disk.sock'
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock \\
       --background
+  roadtrain attach -a 192.0.2.7:4420 -a 198.51.100.7:4420 -n nqn.2025-01.io.example:disk \\
+      --as ublk --path-policy latency
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 \\
       --as nbd:tcp:127.0.0.1:10809 --lanes 2 --cores 0-1 --policy i10
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as nbd:tcp:0.0.0.0:10809 \\
@@ -71,7 +73,7 @@ pub struct FrontArgs {
 pub struct AttachArgs {
     /// Where to connect.
     #[command(flatten)]
-    pub portal: Portal,
+    pub portals: Portals,
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: String,

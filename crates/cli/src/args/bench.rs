@@ -2,7 +2,7 @@
 
 use super::stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec, parse_rate};
 use super::{
-    ClassName, ConnectArgs, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName, Portal,
+    ClassName, ConnectArgs, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName, Portals,
     Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
@@ -76,12 +76,12 @@ pub struct BenchArgs {
     pub transport: Transport,
     /// Address or name of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn", help = concat!(
-        "Address or name of the target",
+        "Address or name of the target, ADDR or ADDR:PORT; repeated, each is a path to the same subsystem",
         ether!("; with -t ether interfaces that lead to it: IF[,IF..]"),
         " [default: start one here]"
     ))]
-    pub traddr: Option<String>,
-    /// TCP port.
+    pub traddr: Vec<String>,
+    /// TCP port of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
     /// How frames are.
@@ -116,12 +116,11 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The target to use, if one is named.
+    /// The target to use; nowhere if none is named.
     #[must_use]
-    pub fn portal(&self) -> Option<Portal> {
+    pub fn portals(&self) -> Portals {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        let portal = |traddr| Portal { transport, traddr, trsvcid, ether };
-        self.traddr.clone().map(portal)
+        Portals { transport, traddr: self.traddr.clone(), trsvcid, ether }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which target, as which host, over how many lanes.
 
-use super::{EtherArgs, PlacementName};
+use super::{EtherArgs, PathPolicyName, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
@@ -30,9 +30,9 @@ pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target.
+    /// Address or name of the target, ADDR or ADDR:PORT.
     #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
-        "Address or name of the target (a name is looked up for each connection, so it may move)",
+        "Address or name of the target, ADDR or ADDR:PORT (a name is looked up for each connection, so it may move)",
         ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
     ))]
     pub traddr: String,
@@ -134,6 +134,9 @@ pub struct LaneArgs {
     #[arg(short = 'Q', long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u16).range(2..=1024))]
     pub queue_size: u16,
+    /// Which path a request takes, where -a is repeated; better ANA states come first in any case.
+    #[arg(long, value_name = "POLICY", default_value = "latency")]
+    pub path_policy: PathPolicyName,
     /// Open no express connection, by which latency-critical requests pass bulk.
     #[arg(long)]
     pub no_express: bool,

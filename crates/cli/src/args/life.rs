@@ -47,6 +47,7 @@ Examples:
   roadtrain status
   roadtrain status fuse0 --json
   roadtrain status target0
+  roadtrain status -a 192.0.2.7:4420 --json
   roadtrain status /dev/ublkb0 --watch=5";
 
 /// Options of `roadtrain status`.
@@ -56,6 +57,9 @@ pub struct StatusArgs {
     /// Only these: an ID, a path, a device, or the NQN of attachments [default: all].
     #[arg(value_name = "ID|PATH|DEVICE|NQN")]
     pub names: Vec<String>,
+    /// Only attachments with a path to that address, ADDR or ADDR:PORT. Repeatable.
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    pub traddr: Vec<String>,
     /// Look again and again, until interrupted; with --json one line each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = parse_seconds)]

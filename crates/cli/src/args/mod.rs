@@ -23,6 +23,7 @@ mod ether;
 mod generate;
 mod keys;
 mod life;
+mod paths;
 mod placement;
 mod policy;
 mod query;
@@ -45,6 +46,7 @@ pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
 };
 pub use life::{DetachArgs, StatusArgs};
+pub use paths::{PathPolicyName, Portals};
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
@@ -237,6 +239,10 @@ mod tests {
             "resv release -a h -n nqn.x:y --namespace-id 1 --crkey 1 --rtype 1 --rrela 0",
             "resv release -a h -n nqn.x:y --namespace-id 1 --crkey 1 --rrela clear",
             "resv report -a h -n nqn.x:y --namespace-id 1 --eds --numd 1024 --json",
+            "attach -t tcp -a 127.0.0.1:4420 -a [::1]:4421 -n nqn.x:y --as nbd:unix:/p --path-policy queue-depth",
+            "bench -t tcp -a 127.0.0.1:4420 -a 127.0.0.1:4421 -n nqn.x:y --path-policy round-robin",
+            "list -a 127.0.0.1:4420 -a 127.0.0.1:4421",
+            "status -a 127.0.0.1:4420 -a 127.0.0.1:4421 --json",
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
@@ -267,6 +273,8 @@ mod tests {
             "bench --threads 4 --stream bs=4k",
             "bench --placement some",
             "attach -a h -n nqn.x:y",
+            "attach -n nqn.x:y --as ublk",
+            "attach -a h -n nqn.x:y --as ublk --path-policy fastest",
             "completions",
             "resv report -a h -n nqn.x:y",
             "resv acquire -a h -n nqn.x:y --namespace-id 1",

@@ -1,6 +1,6 @@
 //! Commands that only look: discover, identify, list.
 
-use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Transport};
+use super::{ConnectArgs, EtherArgs, NO_HEADING, Portal, Portals, Transport};
 use clap::Args;
 
 const DISCOVER_EXAMPLES: &str = concat!(
@@ -55,7 +55,8 @@ Examples:
   roadtrain list
   roadtrain list --json
   roadtrain list -a 127.0.0.1
-  roadtrain list -a 192.0.2.7 -s 4420 --json";
+  roadtrain list -a 192.0.2.7 -s 4420 --json
+  roadtrain list -a 192.0.2.7:4420 -a 198.51.100.7:4420";
 
 /// `roadtrain list`
 #[derive(Args, Clone, Debug)]
@@ -66,12 +67,12 @@ pub struct ListArgs {
     pub transport: Transport,
     /// Address or name of a target.
     #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
-        "Address or name of a target",
+        "Address or name of a target, ADDR or ADDR:PORT; repeated, all of them",
         ether!("; with -t ether interfaces"),
         " [default: list what is attached and served here]"
     ))]
-    pub traddr: Option<String>,
-    /// TCP port.
+    pub traddr: Vec<String>,
+    /// TCP port of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420, requires = "traddr")]
     pub trsvcid: u16,
     /// How frames are.
@@ -86,11 +87,10 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    /// The target to ask, if one is named.
+    /// The targets to ask.
     #[must_use]
-    pub fn portal(&self) -> Option<Portal> {
+    pub fn portals(&self) -> Vec<Portal> {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        let portal = |traddr| Portal { transport, traddr, trsvcid, ether };
-        self.traddr.clone().map(portal)
+        Portals { transport, traddr: self.traddr.clone(), trsvcid, ether }.each()
     }
 }

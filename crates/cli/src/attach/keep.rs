@@ -5,10 +5,13 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
 use crate::status::report::{
-    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, Rates, Report, State,
+    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, PathState, Rates,
+    Report, State,
 };
 use crate::status::waiting::WaitReport;
-use roadtrain_engine::host::{ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading};
+use roadtrain_engine::host::{
+    ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
+};
 use roadtrain_front::attachment::{Attachment, Device};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -49,10 +52,12 @@ pub(super) struct Kept {
 }
 
 /// What had been done by then. Samples are taken whether anybody asks or not, so that those who do see the same.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Sample {
     at: Instant,
     sum: LaneReading,
+    /// Requests of each path.
+    paths: Vec<u64>,
 }
 
 impl Kept {
@@ -60,7 +65,7 @@ impl Kept {
         let view = attachment.controller().view().clone();
         let shown = view.info().namespaces;
         let begun = Instant::now();
-        let first = Sample { at: begun, sum: LaneReading::default() };
+        let first = Sample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
         let history = Mutex::new(VecDeque::from([first]));
         let (attachment, askers) = (Mutex::new(Some(attachment)), Mutex::default());
         Kept { facts, begun, view, shown, attachment, history, askers }
@@ -116,7 +121,8 @@ impl Kept {
             if signals.wait_for(POLL) == Some(Signal::Stop) {
                 return Ok(());
             }
-            self.remember(Instant::now(), sum(&self.view.lanes()));
+            let paths = self.view.routes().iter().map(|path| path.requests).collect();
+            self.remember(Instant::now(), sum(&self.view.lanes()), paths);
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
                 let text = self.view.failure().unwrap_or_else(by_itself);
@@ -182,6 +188,7 @@ impl Kept {
             devices: devices.into_iter().map(|device| self.device(device)).collect(),
             lanes: lanes.iter().enumerate().map(|(n, lane)| lane_report(n, lane, state)).collect(),
             links: links(&self.view.paths()),
+            paths: self.paths(Instant::now()),
             requests: sum.requests,
             data_bytes: sum.data_bytes,
             errors: sum.errors,
@@ -211,21 +218,33 @@ impl Kept {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, now: Instant, sum: LaneReading) {
-        remember(&mut self.history(), Sample { at: now, sum });
+    fn remember(&self, now: Instant, sum: LaneReading, paths: Vec<u64>) {
+        remember(&mut self.history(), Sample { at: now, sum, paths });
+    }
+
+    /// The paths with their rates.
+    fn paths(&self, now: Instant) -> Vec<PathLine> {
+        let first = self.history().front().cloned();
+        let line = |(number, path): (usize, PathReport)| {
+            let before = first.as_ref().and_then(|first| first.paths.get(number)).copied();
+            let time = first.as_ref().map_or(Duration::ZERO, |first| now.duration_since(first.at));
+            path_line(path, time, before.unwrap_or(0))
+        };
+        self.view.routes().into_iter().enumerate().map(line).collect()
     }
 
     /// Asking changes nothing.
     fn rates(&self, now: Instant, sum: LaneReading) -> Rates {
-        let first = self.history().front().copied();
+        let first = self.history().front().cloned();
         first.map_or_else(Rates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
     }
 }
 
 /// Adds a sample, and forgets those that are older than the window, but for the last of them.
 fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
+    let at = sample.at;
     history.push_back(sample);
-    while history.get(1).is_some_and(|next| sample.at.duration_since(next.at) >= WINDOW) {
+    while history.get(1).is_some_and(|next| at.duration_since(next.at) >= WINDOW) {
         history.pop_front();
     }
 }
@@ -249,6 +268,23 @@ fn sum(lanes: &[LaneReading]) -> LaneReading {
         in_flight: sum.in_flight + lane.in_flight,
         ..sum
     })
+}
+
+fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
+    let seconds = time.as_secs_f64();
+    let done = path.requests.saturating_sub(before) as f64;
+    PathLine {
+        address: path.address,
+        state: match path.link.state {
+            LinkState::Connected => PathState::Live,
+            LinkState::Reconnecting => PathState::Connecting,
+            LinkState::Failing => PathState::Lost,
+        },
+        ana: path.ana.map(|state| state.to_string()),
+        iops: if seconds > 0.0 { done / seconds } else { 0.0 },
+        requests: path.requests,
+        error: path.link.error,
+    }
 }
 
 /// Links, each with all lanes' parts of it.
@@ -328,11 +364,12 @@ mod tests {
         let sample = |seconds: u64| Sample {
             at: begun + Duration::from_secs(seconds),
             sum: LaneReading { requests: 100 * seconds, ..LaneReading::default() },
+            paths: vec![100 * seconds],
         };
         let mut history = VecDeque::from([sample(0)]);
         for seconds in 1..60 {
             remember(&mut history, sample(seconds));
-            let first = history[0];
+            let first = history[0].clone();
             let now = sample(seconds);
             let window = now.at.duration_since(first.at);
             assert_eq!(window, Duration::from_secs(seconds.min(10)));

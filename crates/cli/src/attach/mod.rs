@@ -36,7 +36,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     }
     args.policy.check_options(None).map_err(Failure::usage)?;
     let spec = fronts::choose(args)?;
-    let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
+    let config = connect::config_of_paths(&args.portals, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
     let policy = config.policy.for_device();
     let config = HostConfig { class: args.class.into(), policy, ..config };

@@ -60,14 +60,14 @@ use threads::Threads;
 /// `roadtrain bench`
 pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    if args.transport.has_frames() && args.traddr.is_none() {
+    if args.transport.has_frames() && args.traddr.is_empty() {
         return Err(Failure::usage("-t ether needs -a: what leads to a target"));
     }
     args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
     let signals = Signals::block()?;
-    let mut own = match &args.traddr {
-        Some(_) => None,
-        None => Some(OwnTarget::start(args)?),
+    let mut own = match args.traddr.is_empty() {
+        false => None,
+        true => Some(OwnTarget::start(args)?),
     };
     let config = host_config(args, own.as_ref())?;
     let nqn = config.subsystem_nqn.clone();
@@ -114,12 +114,12 @@ fn verdict(report: &Report) -> String {
 }
 
 fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig> {
-    let config = match (args.portal(), own) {
-        (Some(portal), _) => {
+    let config = match own {
+        None => {
             let nqn = args.nqn.as_deref().unwrap_or_default();
-            connect::config(&portal, nqn, &args.connect)?
+            connect::config_of_paths(&args.portals(), nqn, &args.connect)?
         }
-        (None, Some(own)) => {
+        Some(own) => {
             let without = ConnectArgs { tls: false, concat: false, ..args.connect.clone() };
             let config = connect::config_at(own.address, own_target::NQN, &without)?;
             match own.tls.as_ref().map(OwnKey::host) {
@@ -127,7 +127,6 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
                 None => config,
             }
         }
-        (None, None) => return Err(Failure::failed("no target")),
     };
     let mut config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
     let topology = topology(args);

@@ -5,6 +5,7 @@ pub(crate) mod target;
 pub(crate) mod waiting;
 
 use crate::args::{GlobalArgs, StatusArgs};
+use crate::connect::split_port;
 use crate::control::{Call, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{Entry, Phase, Registry, TargetEntry, Targets};
@@ -40,14 +41,18 @@ impl Shown {
 /// `roadtrain status`
 pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
+    let query = || Ok::<_, Failure>(at_addresses(query(&args.names)?, &args.traddr));
+    for address in &args.traddr {
+        split_port(address, 0)?;
+    }
     let Some(period) = args.watch else {
-        let shown = query(&args.names)?;
+        let shown = query()?;
         if global.json { output::json(&shown) } else { output::line(&text(&shown)) }?;
         return judge(&shown);
     };
     let mut before: Vec<Shown> = Vec::new();
     loop {
-        let mut shown = query(&args.names)?;
+        let mut shown = query()?;
         for one in &mut shown {
             since(one, &before);
         }
@@ -63,6 +68,25 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
         before = shown;
         thread::sleep(period);
     }
+}
+
+/// Attachments with a path to one of the addresses; all if there is none.
+fn at_addresses(mut shown: Vec<Shown>, addresses: &[String]) -> Vec<Shown> {
+    let is_at = |place: &str| {
+        addresses.iter().any(|asked| match split_port(asked, 0) {
+            Ok((host, 0)) => split_port(place, 0).is_ok_and(|(of, _)| of == host),
+            asked => split_port(place, 0).is_ok_and(|of| asked.is_ok_and(|asked| of == asked)),
+        })
+    };
+    shown.retain(|shown| match shown {
+        _ if addresses.is_empty() => true,
+        Shown::Attachment(report) => {
+            let paths = report.inside.iter().flat_map(|inside| &inside.paths);
+            is_at(&report.address) || paths.into_iter().any(|path| is_at(&path.address))
+        }
+        Shown::Target(_) => false,
+    });
+    shown
 }
 
 /// Shows the rates of an attachment since the look `before`.

@@ -74,6 +74,9 @@ pub(crate) struct Inside {
     /// The links that they go over, where they have no connections of their own.
     #[serde(default)]
     pub links: Vec<LinkReport>,
+    /// The paths to its namespaces: one for each address.
+    #[serde(default)]
+    pub paths: Vec<PathLine>,
     /// Requests that the target has answered.
     pub requests: u64,
     /// Octets of their data.
@@ -87,6 +90,36 @@ pub(crate) struct Inside {
     pub waiting: Vec<WaitReport>,
     /// What was done of late: in the last 10 s, or since the look before when that is watched.
     pub recent: Rates,
+}
+
+/// How it stands with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PathState {
+    /// It carries requests.
+    Live,
+    /// It is lost, and tried again.
+    Connecting,
+    /// The same for longer than `--ctrl-loss-tmo`.
+    Lost,
+}
+
+/// A path.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PathLine {
+    /// Where it leads.
+    pub address: String,
+    /// How it stands.
+    pub state: PathState,
+    /// Its ANA state, the best of all namespaces; none where the target tells none, or nobody has asked it because there
+    /// is one path.
+    pub ana: Option<String>,
+    /// Requests in a second that it has answered of late.
+    pub iops: f64,
+    /// Requests that it has answered.
+    pub requests: u64,
+    /// What went wrong last, while it is not live.
+    pub error: Option<String>,
 }
 
 /// A namespace that is shown.
@@ -220,7 +253,12 @@ impl Report {
             true => String::new(),
             false => columns(&["  link", "node", "to", "state", "rtt", "frames", "lost"], &rows),
         };
-        for row in devices.lines().chain(links.lines()) {
+        let rows: Vec<Vec<String>> = inside.paths.iter().map(PathLine::cells).collect();
+        let paths = match rows.len() {
+            0 | 1 => String::new(),
+            _ => columns(&["  path", "state", "ana", "IOPS"], &rows),
+        };
+        for row in devices.lines().chain(links.lines()).chain(paths.lines()) {
             text.push_str(&format!("{row}\n"));
         }
         text
@@ -234,6 +272,10 @@ impl Report {
         let seconds = inside.uptime_seconds - before.uptime_seconds;
         if seconds > 0.0 {
             let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+            for path in &mut inside.paths {
+                let earlier = before.paths.iter().find(|other| other.address == path.address);
+                path.iops = rate(path.requests, earlier.map_or(0, |other| other.requests));
+            }
             inside.recent = Rates {
                 seconds,
                 iops: rate(inside.requests, before.requests),
@@ -289,6 +331,22 @@ impl DeviceReport {
             self.block_bytes.map_or_else(dash, |bytes| bytes.to_string()),
             self.read_only.map_or_else(dash, access),
             self.names.join(" "),
+        ]
+    }
+}
+
+impl PathLine {
+    fn cells(&self) -> Vec<String> {
+        let state = match self.state {
+            PathState::Live => "live",
+            PathState::Connecting => "connecting",
+            PathState::Lost => "lost",
+        };
+        vec![
+            format!("  {}", self.address),
+            state.to_owned(),
+            self.ana.clone().unwrap_or_else(|| "-".to_owned()),
+            format!("{:.0}", self.iops),
         ]
     }
 }
@@ -366,6 +424,19 @@ mod tests {
                     sent: 1000,
                     lost: 1,
                 }],
+                paths: [
+                    ("192.0.2.7:4420", PathState::Connecting),
+                    ("192.0.2.8:4420", PathState::Live),
+                ]
+                .map(|(address, state)| PathLine {
+                    address: address.into(),
+                    state,
+                    ana: Some("optimized".into()),
+                    iops: 12.3,
+                    requests: 50,
+                    error: None,
+                })
+                .into(),
                 requests: 100,
                 data_bytes: 4096,
                 errors: 1,
@@ -387,6 +458,8 @@ mod tests {
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
             "  waiting  a sleep costs 12 us, spins up to 24 us and catches 50 %\n",
             "  1     1 GiB  4096   read-write  /dev/x\n",
+            "  192.0.2.7:4420  connecting  optimized  12\n",
+            "  192.0.2.8:4420  live        optimized  12\n",
             "  eth1  1     02:00:00:00:00:01  up, sealed  31 us  1000    0.10 %\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
@@ -399,6 +472,8 @@ mod tests {
         assert_eq!(json["state"], "reconnecting");
         assert_eq!(json["recent"]["iops"], 50.0);
         assert_eq!(json["waiting"][0]["spin_bound_us"], 24.0);
+        assert_eq!(json["paths"][0]["state"], "connecting");
+        assert_eq!(json["paths"][1]["iops"], 12.3);
         assert_eq!(json["lanes"][0]["express"]["open"], true);
         assert_eq!(json["devices"][0]["bytes"], 1u64 << 30);
         let back: Report = serde_json::from_value(json).unwrap();

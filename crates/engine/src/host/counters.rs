@@ -164,8 +164,8 @@ pub struct PathReport {
     pub address: String,
     /// How it stands with it.
     pub link: LinkReport,
-    /// The best that its controller has said of a namespace.
-    pub ana: AnaState,
+    /// The best that its controller has said of a namespace; none if it was not asked, or tells nothing.
+    pub ana: Option<AnaState>,
     /// Requests that it has answered.
     pub requests: u64,
 }

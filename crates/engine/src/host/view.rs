@@ -92,7 +92,7 @@ impl ControllerView {
             PathReport {
                 address: way.address.clone(),
                 link: way.link(),
-                ana: ana.iter().map(|(_, state)| *state).min().unwrap_or_default(),
+                ana: ana.iter().map(|(_, state)| *state).min(),
                 requests: counters.iter().map(|lane| lane.read().requests).sum(),
             }
         };
