@@ -107,10 +107,14 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
         nqns.dedup();
         return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
     }
-    let is_asked = |record: &Record| record.traddr == asked.traddr;
-    let (here, elsewhere): (Vec<&Record>, Vec<&Record>) =
-        found.storage().partition(|r| is_asked(r));
-    for record in here.into_iter().chain(elsewhere) {
+    // The address and port that were asked first, then the address, then others.
+    let distance = |record: &Record| {
+        let is_port = record.trsvcid.parse() == Ok(asked.trsvcid);
+        (record.traddr != asked.traddr, !is_port)
+    };
+    let mut records: Vec<&Record> = found.storage().collect();
+    records.sort_by_key(|record| distance(record));
+    for record in records {
         let Ok(trsvcid) = record.trsvcid.parse() else { continue };
         if places.iter().all(|(_, nqn)| *nqn != record.subnqn) {
             let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..asked.clone() };

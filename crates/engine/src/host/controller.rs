@@ -1,5 +1,6 @@
 //! A connected controller: reactors with their lanes, and the control thread that keeps them connected.
 
+use super::address::Address;
 use super::admin::Admin;
 use super::api::Front;
 use super::config::HostConfig;
@@ -9,7 +10,7 @@ use super::reactor::{Order, Report};
 use super::stopping::{self, StopSignal};
 use super::threads::{ReactorHandle, deal, spawn};
 use super::view::ControllerView;
-use crate::mailbox::{Outbox, mailbox};
+use crate::mailbox::{Inbox, Outbox, mailbox};
 use crate::platform::{Affinity, Threads, host_affinities, numa};
 use crate::pulse::Pulse;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ impl Controller {
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);
-        let view = ControllerView::new(info, lanes, config.addresses(), first, affinities.clone());
+        let names = config.addresses().map(ToString::to_string);
+        let view = ControllerView::new(info, lanes, names, first, affinities.clone());
         let system = |what| move |source| HostError::System { what, source };
         let mailboxes = config.addresses().map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
         let mailboxes = mailboxes.map_err(system("mailbox"))?;
@@ -76,45 +78,45 @@ impl Controller {
             admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let sign = StopSignal::new().map_err(system("eventfd"))?;
-        let mut controller =
+        let controller =
             Controller { view: view.clone(), reports, sign, orders, controls: Vec::new() };
-        let (mut kept, mut kept_admin) = (Some(reactors), Some(admin));
+        controller.begin(&config, (first, admin), reactors, mailboxes)
+    }
+
+    /// Starts the control threads, and waits until each path is connected or tried again.
+    fn begin(
+        mut self,
+        config: &HostConfig,
+        (first, admin): (usize, Admin),
+        reactors: Vec<ReactorHandle>,
+        mailboxes: Vec<(Outbox<Report>, Inbox<Report>)>,
+    ) -> Result<Self, HostError> {
+        let (view, lanes) = (self.view.clone(), reactors.iter().map(|r| r.lanes.len()).sum());
+        let seat = |path| Seat { path, lanes, is_first: path == first, welcome: None };
+        let addresses: Vec<Address> = config.addresses().cloned().collect();
         let mut others = Vec::new();
-        let mut mailboxes: Vec<_> = mailboxes.into_iter().map(Some).collect();
+        let share = |_: &Address| reactors.iter().map(ReactorHandle::share).collect();
+        let shared: Vec<Vec<ReactorHandle>> = addresses[1..].iter().map(share).collect();
+        let mut later: Vec<_> = mailboxes.into_iter().enumerate().collect();
         // The path that is connected goes first: nobody is to wait for its keep-alive.
-        let order = std::iter::once(first).chain((0..mailboxes.len()).filter(|&p| p != first));
-        let addresses: Vec<_> = config.addresses().cloned().collect();
-        let mut shared: Vec<Vec<ReactorHandle>> = Vec::new();
-        for _ in 1..addresses.len() {
-            let handles = kept.as_ref().map(|kept| kept.iter().map(ReactorHandle::share).collect());
-            shared.extend(handles);
-        }
-        for path in order {
-            let Some(mailbox) = mailboxes[path].take() else { continue };
+        let (_, mailbox) = later.remove(first);
+        let of_path = config.of_path(&addresses[first]);
+        let mut driver = Control::new(of_path, seat(first), view.clone(), admin, reactors, mailbox);
+        driver.begin()?;
+        self.start(driver)?;
+        for ((path, mailbox), reactors) in later.into_iter().zip(shared) {
             let config = config.of_path(&addresses[path]);
-            let mut seat = Seat { path, lanes, is_first: path == first, welcome: None };
-            let driver = match (kept.take(), kept_admin.take()) {
-                (Some(reactors), Some(admin)) => {
-                    let view = view.clone();
-                    let mut driver = Control::new(config, seat, view, admin, reactors, mailbox);
-                    driver.begin()?;
-                    driver
-                }
-                _ => {
-                    let (told, outcome) = sync_channel(1);
-                    others.push((config.clone(), outcome));
-                    let address = addresses[first].to_string();
-                    seat.welcome = Some(Welcome { told, first: of_first(&view.info()), address });
-                    let reactors = shared.pop().unwrap_or_default();
-                    Control::beside(config, seat, view.clone(), reactors, mailbox)
-                }
-            };
-            controller.start(driver)?;
+            let (told, outcome) = sync_channel(1);
+            others.push((config.clone(), outcome));
+            let address = addresses[first].to_string();
+            let welcome = Some(Welcome { told, first: of_first(&view.info()), address });
+            let seat = Seat { welcome, ..seat(path) };
+            self.start(Control::beside(config, seat, view.clone(), reactors, mailbox))?;
         }
         for (config, outcome) in others {
             await_path(&config, &outcome)?;
         }
-        Ok(controller)
+        Ok(self)
     }
 
     /// Starts a control thread.

@@ -1,6 +1,5 @@
 //! What other threads may know about a controller.
 
-use super::address::Address;
 use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport};
 use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
@@ -36,17 +35,17 @@ impl Way {
 
 impl ControllerView {
     /// With a path to each address, of which `first` is connected.
-    pub(super) fn new<'a>(
+    pub(super) fn new(
         info: ControllerInfo,
         lanes: usize,
-        addresses: impl Iterator<Item = &'a Address>,
+        addresses: impl Iterator<Item = String>,
         first: usize,
         affinities: Vec<Affinity>,
     ) -> Self {
-        let way = |(path, address): (usize, &Address)| {
+        let way = |(path, address): (usize, String)| {
             let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
             let link = Mutex::new(LinkReport::new(state, None));
-            Way { address: address.to_string(), link, ana: Mutex::default() }
+            Way { address, link, ana: Mutex::default() }
         };
         let ways: Arc<[Way]> = addresses.enumerate().map(way).collect();
         ControllerView {

@@ -5,6 +5,7 @@ use crate::proxy::Proxy;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, LinkState, Op, PathPolicy};
 use roadtrain_engine::target::{Export, Server, ServerConfig};
+use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -144,6 +145,22 @@ fn reads_of_a_silent_path_do_not_wait_for_its_fence() {
         client.read(1, slot, Buffer::alloc(512)).unwrap();
     }
     assert!(since.elapsed() < KEEP_ALIVE * 2, "{:?}", since.elapsed());
+}
+
+#[test]
+fn requests_fail_when_all_paths_have_been_lost_for_the_loss_timeout() {
+    let server = serve_twice(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(server.addresses()[0]);
+    config.more_addresses = vec![server.addresses()[1].into()];
+    config.controller_loss_timeout = Some(Duration::from_millis(300));
+    config.lanes = 2;
+    let client = Client::connect(config).unwrap();
+    server.stop();
+    let error = client.write(1, 0, pattern(4096, 1), false).unwrap_err();
+    assert!(error.status.is(Status::HOST_PATH_ERROR), "{error}");
+    eventually("both are lost", || states(&client) == [LinkState::Failing; 2]);
+    assert!(client.flush(1).unwrap_err().status.is(Status::HOST_PATH_ERROR));
+    assert_eq!(client.view().link().state, LinkState::Failing);
 }
 
 #[test]

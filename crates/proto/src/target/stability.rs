@@ -8,6 +8,10 @@
 //! - a flush of a controller takes these marks. If one of them is of an earlier epoch, the flush fails: that
 //!   is how the controller is told, once.
 //!
+//! A host with several paths writes by one controller and flushes by another. So a flush also fails if the host's other
+//! controllers have marks of an earlier epoch, once for each epoch. These marks stay: the other controllers may belong to
+//! another process of that host, which is to be told as well.
+//!
 //! Two flushes at a time could hide a failure: one gets the error, the other one succeeds and is answered
 //! first. So a store is flushed once at a time. Whoever asks meanwhile waits for the next flush, which is one
 //! for all of them.
@@ -93,6 +97,8 @@ pub struct Ticket {
     user: User,
     number: u64,
     oldest: Epoch,
+    /// The oldest mark of the host's other controllers.
+    of_others: Epoch,
 }
 
 /// What a controller has to be told of.
@@ -106,6 +112,8 @@ struct Account {
     taken: Vec<(u64, Epoch)>,
     /// The oldest mark that it was told of, and when it was told last.
     told: Option<(Epoch, Instant)>,
+    /// Of what others of its host had written before that epoch it was told.
+    heard: Epoch,
 }
 
 impl Account {
@@ -117,6 +125,12 @@ impl Account {
             .chain(self.taken.iter().map(|(_, oldest)| *oldest))
             .chain(told)
             .fold(self.rest, Epoch::min)
+    }
+
+    /// The oldest mark of what no flush of its own has covered.
+    fn unflushed(&self) -> Epoch {
+        let marks = self.marks.iter().map(|mark| mark.oldest());
+        marks.chain(self.taken.iter().map(|(_, oldest)| *oldest)).fold(self.rest, Epoch::min)
     }
 
     fn is_over(&self) -> bool {
@@ -215,30 +229,35 @@ impl<W> Stability<W> {
         self.take_back(user);
         self.tickets += 1;
         let number = self.tickets;
+        let others = self.accounts.iter().filter(|account| account.user != *user);
+        let others = others.filter(|account| account.user.is_same_host(user));
+        let of_others = others.map(Account::unflushed).fold(CLEAN, Epoch::min);
         let account = self.account(now, user);
         let untold = account.taken.iter().map(|(_, oldest)| *oldest);
         let marks = account.marks.iter().map(|mark| mark.take());
         let oldest = marks.chain(untold).fold(account.rest, Epoch::min);
         account.rest = CLEAN;
         account.taken.push((number, oldest));
-        Ticket { user: user.clone(), number, oldest }
+        Ticket { user: user.clone(), number, oldest, of_others }
     }
 
     /// The flush has ended. Whether its controller may be told that all is stable; if not, it is told of
     /// everything that was lost by now.
     pub fn settle(&mut self, now: Instant, ticket: Ticket, flushed: Flushed) -> bool {
-        let Ticket { user, number, oldest } = ticket;
+        let Ticket { user, number, oldest, of_others } = ticket;
         let epoch = self.epoch;
         let account = self.account(now, &user);
         let taken = account.taken.iter().position(|(other, _)| *other == number);
         let untold = taken.map_or(oldest, |at| account.taken.swap_remove(at).1);
-        let is_good = flushed == Flushed::Done && oldest >= epoch;
+        let is_news = of_others < epoch && account.heard < epoch;
+        let is_good = flushed == Flushed::Done && oldest >= epoch && !is_news;
         match flushed {
             Flushed::NotRun => account.rest = account.rest.min(untold),
             _ if is_good => {}
             _ => {
                 let told = account.told.map_or(CLEAN, |(told, _)| told);
                 account.told = Some((told.min(oldest), now));
+                account.heard = epoch;
                 // What the others have taken may hold later writes, too.
                 account.taken.iter_mut().for_each(|(_, taken)| *taken = epoch.max(*taken));
             }
@@ -332,7 +351,8 @@ impl<W> Stability<W> {
         });
         let user = user.clone();
         let (marks, taken) = (Vec::new(), Vec::new());
-        self.accounts.push(Account { user, marks, rest, taken, told: None });
+        let heard = self.epoch; // the rest has what was before
+        self.accounts.push(Account { user, marks, rest, taken, told: None, heard });
         self.accounts.last_mut().expect("just pushed")
     }
 

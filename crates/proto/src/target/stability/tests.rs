@@ -39,6 +39,27 @@ fn a_failure_is_told_once_to_everybody_who_wrote() {
     assert_eq!((store.untold(), store.is_clean()), (0, true));
 }
 
+/// A host with two paths writes by one and flushes by the other.
+#[test]
+fn what_a_host_has_written_by_another_controller_counts() {
+    let mut store = Store::default();
+    let (one, other, stranger) = (user(1, 1), user(2, 1), user(3, 3));
+    let (mark, mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
+    let mark_of_stranger = store.enter(NOW, &stranger);
+    write(&store, &mark);
+    assert!(flush(&mut store, &other, Flushed::Done));
+    write(&store, &mark);
+    write(&store, &mark_of_stranger);
+    assert!(!flush(&mut store, &stranger, Flushed::Failed));
+    assert!(!flush(&mut store, &other, Flushed::Done), "what its host wrote may be lost");
+    assert!(flush(&mut store, &other, Flushed::Done), "once");
+    assert!(!flush(&mut store, &one, Flushed::Done), "it may be of another process");
+    assert!(flush(&mut store, &one, Flushed::Done));
+    write(&store, &mark_of_other);
+    assert!(!flush(&mut store, &stranger, Flushed::Failed));
+    assert!(!flush(&mut store, &one, Flushed::Done));
+}
+
 #[test]
 fn what_began_before_the_failure_and_ended_after_it_may_be_lost() {
     let mut store = Store::default();
