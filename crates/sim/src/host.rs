@@ -3,6 +3,7 @@
 
 mod express;
 mod lane;
+mod moves;
 
 use crate::load::Load;
 use crate::network::Lost;
@@ -14,11 +15,11 @@ use core::ops::AddAssign;
 use core::time::Duration;
 use express::Express;
 use lane::Lane;
-use roadtrain_proto::host::association::{self, Action, Association, PathId};
+use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::host::requests::{Ended, Queue};
+use roadtrain_proto::host::requests::{Ended, Queue, StaleNsids};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
@@ -44,6 +45,10 @@ pub struct Past {
     pub events: u64,
     /// Times its process was killed.
     pub kills: u64,
+    /// Requests that went to another path.
+    pub moved: u64,
+    /// Times when what a lost path had could go to others.
+    pub released: u64,
     /// Controllers that it has lost and had the target end.
     pub fenced: u64,
     /// Express connections that were closed in order.
@@ -62,6 +67,8 @@ impl AddAssign for Past {
         self.surrenders += other.surrenders;
         self.events += other.events;
         self.kills += other.kills;
+        self.moved += other.moved;
+        self.released += other.released;
         self.fenced += other.fenced;
         self.expresses += other.expresses;
         self.expresses_refused += other.expresses_refused;
@@ -96,6 +103,12 @@ pub struct Host<T: Transport> {
     lanes: Vec<Lane<T::Host>>,
     /// Their express connections.
     expresses: Vec<Express<T::Host>>,
+    /// What it must not ask for.
+    pub(crate) stale: StaleNsids,
+    /// Its requests fail.
+    pub(crate) is_lost: bool,
+    /// It can make no connections before.
+    isolated_until: Instant,
     /// Namespaces as the host knows them.
     pub namespaces: Vec<u32>,
     /// Counts.
@@ -106,7 +119,7 @@ impl<T: Transport> Host<T> {
     /// A host that is about to connect.
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
-        let hostid = [number + 1; 16];
+        let hostid = [number / plan.paths + 1; 16];
         Host {
             hostid,
             association: Association::new(now, rules(plan, hostid)),
@@ -118,6 +131,9 @@ impl<T: Transport> Host<T> {
             expresses: Vec::new(),
             plan: plan.clone(),
             rng,
+            stale: StaleNsids::default(),
+            is_lost: false,
+            isolated_until: Instant(0),
             namespaces: Vec::new(),
             past: Past::default(),
         }
@@ -162,6 +178,11 @@ impl<T: Transport> Host<T> {
         self.review_expresses(now, network);
         self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
+    }
+
+    /// It can make no connections before `until`.
+    pub fn isolate(&mut self, until: Instant) {
+        self.isolated_until = until;
     }
 
     /// What has arrived on the admin queue, and on queues that lanes do not have yet.
@@ -246,6 +267,7 @@ impl<T: Transport> Host<T> {
             }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
             Action::Attach { rules, stale, .. } => {
+                (self.stale, self.is_lost) = (stale.clone(), false);
                 for (number, lane) in self.lanes.iter_mut().enumerate() {
                     let link = self.queues.remove(&(number as u16 + 1));
                     let mut link = link.expect("every lane has a connection");
@@ -267,6 +289,7 @@ impl<T: Transport> Host<T> {
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
             Action::SetStale(stale) => {
+                self.stale = stale.clone();
                 let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
                 self.lanes
                     .iter_mut()
@@ -287,7 +310,11 @@ impl<T: Transport> Host<T> {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
-            Action::Release { .. } | Action::SetAna { .. } | Action::Finish => {}
+            Action::Release { .. } => {
+                self.past.released += 1;
+                self.lanes.iter_mut().for_each(|lane| lane.requests.release());
+            }
+            Action::SetAna { .. } | Action::Finish => {}
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
@@ -297,6 +324,7 @@ impl<T: Transport> Host<T> {
     /// The requests of a lane or of all fail, and those of express connections likewise.
     fn fail(&mut self, now: Instant, network: &mut T, lane: Option<usize>) {
         self.past.surrenders += u64::from(lane.is_none());
+        self.is_lost |= lane.is_none();
         let lanes = self.lanes.iter_mut().enumerate();
         let expresses =
             self.expresses.iter_mut().map(|express| (express.number, &mut express.lane));
@@ -309,6 +337,9 @@ impl<T: Transport> Host<T> {
     }
 
     fn open(&mut self, now: Instant, network: &mut T, qid: u16, entries: u16) {
+        if now < self.isolated_until {
+            return self.association.answer(now, PATH, Err(Lost));
+        }
         let opening = Opening { hostid: self.hostid, qid, entries };
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
@@ -374,7 +405,11 @@ impl<T: Transport> Host<T> {
         for _ in 0..self.rng.between(1, most) {
             self.lanes[number].next_at +=
                 self.rng.micros(0, 2 * self.plan.pause.as_micros() as u64);
-            if self.lanes[number].has_room() && self.outstanding(number) < self.plan.depth {
+            let is_there = self.plan.paths == 1 || self.lanes[number].link.is_some();
+            if is_there
+                && self.lanes[number].has_room()
+                && self.outstanding(number) < self.plan.depth
+            {
                 self.take(now, number, load);
             }
         }
@@ -455,6 +490,6 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
         reconnect_delay: plan.reconnect_delay,
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
-        beside: None,
+        beside: (plan.paths > 1).then(Beside::default),
     }
 }

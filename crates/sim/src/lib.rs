@@ -37,6 +37,7 @@ pub mod lane;
 pub mod link;
 pub mod load;
 pub mod network;
+pub mod paths;
 pub mod plan;
 pub mod reserving;
 pub mod rng;

@@ -43,6 +43,11 @@ impl Queue<Request> for Link {
 }
 
 impl Link {
+    /// Its connection.
+    pub fn id(&self) -> ConnId {
+        self.conn
+    }
+
     /// Connects.
     pub fn new(
         now: Instant,

@@ -45,8 +45,12 @@ impl Addressed for Request {
         self.sqe.nsid.get()
     }
 
-    fn bulk(&self) -> u32 {
-        self.traffic().bulk()
+    fn traffic(&self) -> Traffic {
+        self.traffic()
+    }
+
+    fn has_effect(&self) -> bool {
+        !matches!(self.sqe.opcode, opcode::READ | opcode::COMPARE | opcode::FLUSH)
     }
 }
 

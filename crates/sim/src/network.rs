@@ -462,13 +462,31 @@ impl Transport for Network {
         }
     }
 
-    fn strike(&mut self, now: Instant, fault: &Fault, _: &mut [Host<Self>], _: &mut Target<Self>) {
+    fn strike(
+        &mut self,
+        now: Instant,
+        fault: &Fault,
+        hosts: &mut [Host<Self>],
+        _: &mut Target<Self>,
+    ) {
         match *fault {
             Fault::Hold { time } => return self.hold(now + time),
             Fault::Corrupt => return self.corrupt(),
             Fault::Forge => return self.forge(),
             Fault::Unread { time } => {
                 return self.each(|network, conn| network.stall(conn, End::Target, now + time));
+            }
+            Fault::Silence { path, .. } | Fault::Isolate { path, .. } => {
+                let Some(host) = hosts.get_mut(usize::from(path)) else { return };
+                let until = now + fault.time();
+                let ids: Vec<ConnId> = host.links().map(|link| link.id()).collect();
+                if matches!(fault, Fault::Isolate { .. }) {
+                    host.isolate(until);
+                    ids.into_iter().for_each(|id| self.reset_one(now, id, End::Host));
+                } else {
+                    ids.into_iter().for_each(|id| self.stall(id, End::Target, until));
+                }
+                return;
             }
             Fault::Partition => {
                 return self.each(|network, conn| network.reset_one(now, conn, End::Host));

@@ -123,6 +123,20 @@ pub enum Fault {
     },
     /// All connections are over, but only hosts hear of it.
     Partition,
+    /// One path of a host fails, over TCP. At first the target reads nothing of it for a while.
+    Silence {
+        /// Which, over all hosts.
+        path: u8,
+        /// How long.
+        time: Duration,
+    },
+    /// Then its connections are over, of which only the host hears, and it can make no others for a while.
+    Isolate {
+        /// Which, over all hosts.
+        path: u8,
+        /// How long.
+        time: Duration,
+    },
     /// The network changes a bit: with both digests on, whatever it is must be found.
     Corrupt,
     /// Somebody on the wire changes what is under way: octets are altered, left out, put in, or come again.
@@ -149,6 +163,8 @@ impl Fault {
             | Fault::KillHost { time, .. }
             | Fault::StallDisk { time }
             | Fault::Unread { time }
+            | Fault::Silence { time, .. }
+            | Fault::Isolate { time, .. }
             | Fault::PowerLoss { time }
             | Fault::Cut { time, .. }
             | Fault::Deaf { time, .. }
@@ -176,6 +192,7 @@ impl Fault {
             self,
             Fault::Stall { .. }
                 | Fault::Unread { .. }
+                | Fault::Silence { .. }
                 | Fault::Cut { .. }
                 | Fault::Deaf { .. }
                 | Fault::Move
@@ -191,6 +208,8 @@ impl Fault {
 pub struct Plan {
     /// Hosts that share the namespace.
     pub hosts: u8,
+    /// Paths of each host. Nobody kills hosts with several.
+    pub paths: u8,
     /// Lanes of a host.
     pub lanes: usize,
     /// Entries of the I/O queues.
@@ -263,6 +282,8 @@ pub enum Sabotage {
     TornBlock,
     /// It does not wait for commands of connections that are over.
     NoDrain,
+    /// Not the target: hosts try everything on another path at once when one is lost.
+    EarlyMove,
     /// It only says that it has reset another controller of the host.
     NoReset,
     /// It forgets the answer to one command of a hundred.
@@ -356,6 +377,7 @@ impl Plan {
             refusals: Vec::new(),
             ether: Settings::default(),
             express: None,
+            paths: 1,
             faults: faults(rng, chaos, host.digests),
             sabotage: None,
         }

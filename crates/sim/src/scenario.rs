@@ -12,7 +12,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 19] = [
+pub const ALL: [(&str, Scenario); 21] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -32,6 +32,8 @@ pub const ALL: [(&str, Scenario); 19] = [
     ("forging", forging),
     ("renewing", renewing),
     ("mixing", mixing),
+    ("paths", paths),
+    ("late-write", late_write),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -228,4 +230,44 @@ pub fn mixing(plan: &mut Plan) {
         closes_after: Duration::from_millis(2 + depth % 16),
         refused_pause: Duration::from_millis(10),
     });
+}
+
+/// Hosts with two paths, which fail in all ways: one falls silent while the target does not read it, and cannot be
+/// connected again for longer than the target takes to notice, or shorter.
+pub fn paths(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    two_paths(plan);
+    plan.keep_alive = Duration::from_millis(30);
+    let ms = |ms: u64| Duration::from_millis(ms);
+    also(plan, 24, |part| match part % 6 {
+        0 => Fault::Silence { path: (part / 6 % 4) as u8, time: ms(10) },
+        1 => Fault::Isolate { path: (part / 6 % 4) as u8, time: ms(180) },
+        2 => Fault::Reset,
+        3 => Fault::Swallow,
+        4 => Fault::ResetOne { end: End::Target },
+        _ => Fault::Isolate { path: (part / 6 % 4) as u8, time: ms(20) },
+    });
+}
+
+/// The hazard of several paths: what a path has sent lies unread at the target while the path cannot be reached. It must
+/// not be tried on the other one, and overwritten there, before it is read after all.
+pub fn late_write(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    two_paths(plan);
+    without_news(plan);
+    plan.faults = rounds(|at| {
+        let (path, time) = ((at.0 / 30_000_000 % 2) as u8, Duration::from_millis(20));
+        [(at, Fault::Silence { path, time }), (at + SOON, Fault::Isolate { path, time })]
+    });
+}
+
+fn two_paths(plan: &mut Plan) {
+    (plan.hosts, plan.paths, plan.lanes) = (plan.hosts.min(2), 2, plan.lanes.min(2));
+    (plan.blocks, plan.express, plan.controller_loss_timeout) = (16, None, None);
+    // Nobody kills a part of a host.
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::KillHost { .. }));
 }

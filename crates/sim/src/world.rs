@@ -5,6 +5,7 @@ use crate::ether::net::Fates;
 use crate::host::{Host, Past};
 use crate::load::{Load, Tally};
 use crate::network::End;
+use crate::paths::Paths;
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use crate::target::{Fence, Target};
@@ -136,6 +137,8 @@ pub struct World<T: Transport> {
     network: T,
     target: Target<T>,
     hosts: Vec<Host<T>>,
+    /// What each host's paths have of each other.
+    paths: Vec<Paths>,
     load: Load,
     faults: VecDeque<(Instant, Fault)>,
     moments: u64,
@@ -157,9 +160,10 @@ impl<T: Transport> World<T> {
             is_calm: false,
             network: T::new(&plan, rng.fork()),
             target: Target::new(&plan, disk, rng.fork()),
-            hosts: (0..plan.hosts)
+            hosts: (0..plan.hosts * plan.paths)
                 .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
                 .collect(),
+            paths: (0..plan.hosts.into()).map(|number| Paths::new(&plan, number)).collect(),
             load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             moments: 0,
@@ -254,6 +258,13 @@ impl<T: Transport> World<T> {
             for host in &mut self.hosts {
                 host.turn(now, &mut self.network, &mut self.load)?;
             }
+            let count = usize::from(self.plan.paths);
+            if count > 1 {
+                let hosts = self.hosts.chunks_mut(count).zip(&mut self.paths);
+                for (hosts, paths) in hosts {
+                    paths.turn(now, hosts, &mut self.network, &mut self.load)?;
+                }
+            }
         }
         self.check_bounds()
     }
@@ -261,7 +272,13 @@ impl<T: Transport> World<T> {
     /// Nothing grows without bounds, whatever happens.
     fn check_bounds(&self) -> Result<(), String> {
         let (connections, open) = (self.target.held().1, self.load.open());
-        let requests_max = usize::from(self.plan.hosts) * self.plan.lanes * self.plan.depth;
+        // What a path has lost is under way on another one, and it has as much again.
+        let paths = usize::from(self.plan.paths);
+        let requests_max = usize::from(self.plan.hosts)
+            * self.plan.lanes
+            * self.plan.depth
+            * (2 * paths - 1)
+            * paths;
         if open > requests_max || connections > CONNECTIONS_MAX * self.hosts.len() {
             return Err(format!("{open} requests, {connections} connections: {}", self.state()));
         }
@@ -334,7 +351,7 @@ impl<T: Transport> World<T> {
         let is_limited = is_limited || self.plan.tls;
         let is_provoked = is_limited || self.plan.faults.iter().any(|(_, fault)| fault.ends());
         let past: Past = self.hosts.iter().map(|host| host.past).sum();
-        if !is_provoked && past.associations > u64::from(self.plan.hosts) {
+        if !is_provoked && past.associations > self.hosts.len() as u64 {
             return Err(format!("an association has ended for no reason: {}", self.state()));
         }
         Ok(())

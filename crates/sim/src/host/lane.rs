@@ -29,9 +29,13 @@ pub(super) struct Lane<L> {
 impl<L: HostEnd> Lane<L> {
     /// A lane without a connection.
     pub(super) fn new(plan: &Plan) -> Self {
+        let mut requests = Requests::new(plan.queue_entries, plan.io_timeout);
+        if plan.paths > 1 {
+            requests.share();
+        }
         Lane {
             link: None,
-            requests: Requests::new(plan.queue_entries, plan.io_timeout),
+            requests,
             slots: plan.queue_entries,
             express: Express::new(plan.express_rules()),
             parting: None,
@@ -124,6 +128,14 @@ impl<L: HostEnd> Lane<L> {
         let Some(link) = &self.link else { return false };
         self.requests.may_be_overdue(now)
             && self.requests.check_overdue(now, |slot| abort(link.cid(slot)))
+    }
+
+    /// What waits gets slots, after requests have come from another path.
+    pub(super) fn resume(&mut self, now: Instant, network: &mut L::Network) {
+        if let Some(link) = &mut self.link {
+            self.requests.resume(now, link);
+            link.end_turn(now, network);
+        }
     }
 
     /// Resets the connection.

@@ -1,0 +1,98 @@
+//! Hosts with several paths: each path is a [`Host`] with an association of its own, and what one cannot carry goes to
+//! another one as `roadtrain_proto::host::paths` says.
+
+use crate::host::Host;
+use crate::load::{Load, Request};
+use crate::plan::{Plan, Sabotage};
+use crate::transport::Transport;
+use roadtrain_proto::host::paths::{Choice, PathPolicy, Selector};
+use roadtrain_proto::host::requests::{Addressed, Moved};
+use roadtrain_proto::time::Instant;
+
+/// The paths of a host.
+pub struct Paths {
+    /// One for each lane.
+    selectors: Vec<Selector>,
+    /// Everything goes to other paths at once, which is wrong.
+    is_early: bool,
+}
+
+impl Paths {
+    /// Of a host of that plan.
+    #[must_use]
+    pub fn new(plan: &Plan, number: usize) -> Self {
+        let policies = [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth];
+        let policy = policies[number % policies.len()];
+        let selector = |_| Selector::new(policy, plan.paths.into());
+        let is_early = plan.sabotage == Some(Sabotage::EarlyMove);
+        Paths { selectors: (0..plan.lanes).map(selector).collect(), is_early }
+    }
+
+    /// After the turn of all of them.
+    ///
+    /// # Errors
+    /// What may not be.
+    pub fn turn<T: Transport>(
+        &mut self,
+        now: Instant,
+        paths: &mut [Host<T>],
+        network: &mut T,
+        load: &mut Load,
+    ) -> Result<(), String> {
+        let mut has_moved = false;
+        for lane in 0..self.selectors.len() {
+            let selector = &mut self.selectors[lane];
+            for (path, host) in paths.iter().enumerate() {
+                if selector.state(path) != host.way_state(lane) {
+                    selector.set_state(path, host.way_state(lane));
+                }
+                selector.set_stale(path, host.stale.clone());
+            }
+            for from in 0..paths.len() {
+                let free = paths[from].take_free(lane, self.is_early);
+                has_moved |= self.place(now, paths, lane, from, free);
+                let (mut go, selector) = (Vec::new(), &mut self.selectors[lane]);
+                for moved in paths[from].take_diverted(lane) {
+                    let nsid = moved.request().nsid();
+                    selector.refused(now, from, nsid);
+                    match selector.has_other(now, from, nsid) {
+                        true => go.push(moved),
+                        false => paths[from].keep(lane, moved),
+                    }
+                }
+                has_moved |= self.place(now, paths, lane, from, go);
+            }
+        }
+        if has_moved {
+            paths.iter_mut().try_for_each(|path| path.go_on(now, network, load))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request has gone elsewhere.
+    fn place<T: Transport>(
+        &mut self,
+        now: Instant,
+        paths: &mut [Host<T>],
+        lane: usize,
+        from: usize,
+        moved: Vec<Moved<Request>>,
+    ) -> bool {
+        let mut has_moved = false;
+        for moved in moved {
+            let request = moved.request();
+            let offer = |path: usize| paths[path].offer(now, lane, request);
+            let to = match self.selectors[lane].choose(now, request.nsid(), offer) {
+                Choice::Path(path) | Choice::Wait(path) => path,
+                Choice::Full => from,
+            };
+            if to == from {
+                paths[from].keep(lane, moved);
+            } else {
+                paths[to].adopt(lane, moved);
+                has_moved = true;
+            }
+        }
+        has_moved
+    }
+}
