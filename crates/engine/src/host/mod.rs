@@ -37,11 +37,11 @@ pub use name::{Lookup, TargetName};
 pub use queue::{Client, RequestError};
 pub use reservations::{ReportedRegistrant, ReservationReport, Reservations};
 pub use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
+pub use roadtrain_proto::host::paths::PathPolicy;
+pub use roadtrain_wire::ana::AnaState;
 pub use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReleaseAction, ReservationType,
 };
-pub use roadtrain_proto::host::paths::PathPolicy;
-pub use roadtrain_wire::ana::AnaState;
 pub use view::ControllerView;
 
 #[cfg(test)]
