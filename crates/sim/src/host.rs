@@ -20,6 +20,7 @@ use roadtrain_proto::host::bringup::{Fencing, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue, StaleNsids};
+use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
@@ -266,23 +267,7 @@ impl<T: Transport> Host<T> {
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, stale, .. } => {
-                (self.stale, self.is_lost) = (stale.clone(), false);
-                for (number, lane) in self.lanes.iter_mut().enumerate() {
-                    let link = self.queues.remove(&(number as u16 + 1));
-                    let mut link = link.expect("every lane has a connection");
-                    network.keep(self.hostid, &link);
-                    link.set_policy(self.plan.host.policy);
-                    lane.requests.set_stale(stale.clone());
-                    self.past.retries += lane.attach(now, link, rules);
-                }
-                self.past.associations += 1;
-                for qid in std::mem::take(&mut self.lost) {
-                    let lane = usize::from(qid) - 1;
-                    self.lanes[lane].detach(now, network);
-                    self.association.lane_lost(now, PATH, lane, Lost);
-                }
-            }
+            Action::Attach { rules, stale, .. } => self.attach(now, network, rules, &stale),
             Action::AttachExpress { lane, number, rules, stale, may_close, .. } => {
                 let what = (rules, stale, may_close);
                 self.attach_express(now, network, (lane, number), what);
@@ -318,6 +303,25 @@ impl<T: Transport> Host<T> {
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
+        }
+    }
+
+    /// Lanes get the connections that were made for them.
+    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, stale: &StaleNsids) {
+        (self.stale, self.is_lost) = (stale.clone(), false);
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let link = self.queues.remove(&(number as u16 + 1));
+            let mut link = link.expect("every lane has a connection");
+            network.keep(self.hostid, &link);
+            link.set_policy(self.plan.host.policy);
+            lane.requests.set_stale(stale.clone());
+            self.past.retries += lane.attach(now, link, rules);
+        }
+        self.past.associations += 1;
+        for qid in std::mem::take(&mut self.lost) {
+            let lane = usize::from(qid) - 1;
+            self.lanes[lane].detach(now, network);
+            self.association.lane_lost(now, PATH, lane, Lost);
         }
     }
 
