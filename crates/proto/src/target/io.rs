@@ -104,7 +104,10 @@ impl IoCommand {
     pub fn group(&self) -> Group {
         match self {
             IoCommand::Read { .. } | IoCommand::Compare { .. } => Group::Read,
-            _ => Group::Write,
+            IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::DatasetManagement { .. }
+            | IoCommand::Flush => Group::Write,
         }
     }
 
