@@ -1,18 +1,21 @@
 //! What `serve` exports: from flags or from a TOML file, in one shape.
 
+mod ana;
 mod policy;
+
+pub(crate) use ana::listener_of;
 
 use crate::addresses::Addresses;
 use crate::args::{
-    EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs, ServeArgs, TlsAt, TlsMode,
-    Transport, WaitArgs,
+    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs,
+    ServeArgs, TlsAt, TlsMode, Transport, WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
 use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
 use crate::tls::TlsSpec;
-use crate::units::CoreList;
+use crate::units::{CoreList, seconds_field};
 use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
 use roadtrain_proto::target::{Authentication, Limits, TargetConfig};
 use roadtrain_wire::pdu::Digests;
@@ -21,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 /// Memory for data in flight unless told otherwise.
 const POOL_BYTES: u64 = 128 << 20;
@@ -44,6 +48,9 @@ pub struct ServeConfig {
     /// Log level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+    /// How long the end may take.
+    #[serde(default, with = "seconds_field", skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<Duration>,
     /// When to send.
     #[serde(default)]
     pub batching: PolicyArgs,
@@ -53,6 +60,9 @@ pub struct ServeConfig {
     /// What hosts are granted.
     #[serde(default)]
     pub limits: LimitArgs,
+    /// How good the ways are that listeners give.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ana: BTreeMap<AnaPort, AnaName>,
     /// How connections over TCP are secured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
@@ -191,6 +201,8 @@ impl ServeConfig {
             nqn,
             namespaces,
             allow_hosts,
+            ana,
+            drain_timeout,
             cores,
             placement,
         } = args.export.clone();
@@ -221,6 +233,8 @@ impl ServeConfig {
             cores,
             placement,
             log_level: args.log_level.clone(),
+            drain_timeout,
+            ana: ana.into_iter().map(|AnaAt { port, state }| (port, state)).collect(),
             batching: args.policy.clone(),
             waiting: args.wait,
             limits: args.limits.clone(),
@@ -249,7 +263,7 @@ impl ServeConfig {
             let (address, subsystems, hosts) = (Addresses::default(), Vec::new(), Vec::new());
             let authentication = AuthenticationSpec::default();
             let tls = None;
-            let c = ServeConfig { listeners: Vec::new(), ..c.clone() };
+            let c = ServeConfig { listeners: Vec::new(), ana: BTreeMap::new(), ..c.clone() };
             ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c }
         };
         fixed(self) != fixed(new)
@@ -318,6 +332,7 @@ impl ServeConfig {
         Ok(ServerConfig {
             tls,
             ether: ether.transpose().map_err(Failure::usage)?,
+            ana: self.ana_states()?,
             authentication: self.authentication()?,
             limits: Limits {
                 io_queues_max: asked.max_queues.unwrap_or(granted.io_queues_max),
@@ -330,6 +345,8 @@ impl ServeConfig {
                 in_capsule_bytes_max: asked
                     .in_capsule_bytes
                     .unwrap_or(granted.in_capsule_bytes_max),
+                cntlid_min: asked.cntlid_range.map_or(granted.cntlid_min, |range| range.min),
+                cntlid_max: asked.cntlid_range.map_or(granted.cntlid_max, |range| range.max),
                 ..granted
             },
             connections: ConnectionLimits {
@@ -346,6 +363,7 @@ impl ServeConfig {
             pool_bytes: usize::try_from(pool_bytes)
                 .map_err(|_| Failure::usage("--buffers is too large"))?,
             waiting: self.waiting.waiting(),
+            drain_timeout: self.drain_timeout.unwrap_or(base.drain_timeout),
             ..base
         })
     }

@@ -36,6 +36,7 @@ mod bench;
 pub mod config;
 mod connect;
 mod control;
+mod ctl;
 mod detach;
 mod failure;
 mod generate;
@@ -98,6 +99,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Status(args) => status::run(args, global),
         Command::Target(args) => target::run(args, global),
         Command::Resv(args) => resv::run(args, global),
+        Command::Ctl(args) => ctl::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Keys(args) => keys::run(args, global),
         Command::Completions(args) => generate::completions(args),

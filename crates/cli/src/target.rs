@@ -15,7 +15,20 @@ pub(crate) fn run(args: &TargetArgs, global: &GlobalArgs) -> Outcome {
     let targets = Targets::of_user();
     let target = choose(targets.entries()?, args.id.as_deref())?;
     let call = call(args)?;
-    let reply = socket::ask(&targets.control_socket(&target.id), &call).map_err(|error| {
+    tell(&targets, &target, &call, global)
+}
+
+/// Has a target do something, and shows what came of it.
+///
+/// # Errors
+/// It does not answer, or refuses.
+pub(crate) fn tell(
+    targets: &Targets,
+    target: &TargetEntry,
+    call: &Call,
+    global: &GlobalArgs,
+) -> Outcome {
+    let reply = socket::ask(&targets.control_socket(&target.id), call).map_err(|error| {
         let (id, pid) = (&target.id, target.process.pid);
         Failure::connect(format!("{id} (process {pid}) does not answer: {error}"))
     })?;
@@ -30,7 +43,11 @@ pub(crate) fn run(args: &TargetArgs, global: &GlobalArgs) -> Outcome {
     output::line(&if lines.is_empty() { "nothing has changed".into() } else { lines.join("\n") })
 }
 
-fn choose(mut targets: Vec<TargetEntry>, id: Option<&str>) -> Outcome<TargetEntry> {
+/// The target of that name, or the only one.
+///
+/// # Errors
+/// There is none, or there are several.
+pub(crate) fn choose(mut targets: Vec<TargetEntry>, id: Option<&str>) -> Outcome<TargetEntry> {
     targets.retain(|target| id.is_none_or(|id| target.id == id));
     match (targets.len(), id) {
         (1, _) => Ok(targets.remove(0)),

@@ -132,6 +132,39 @@ pub fn show_count(count: f64) -> String {
     }
 }
 
+/// Seconds in a configuration file: a number, or a text as on the command line.
+pub mod seconds_field {
+    use super::parse_seconds;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use std::time::Duration;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(f64),
+        Text(String),
+    }
+
+    /// # Errors
+    /// No number of seconds.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        let text = match Written::deserialize(d)? {
+            Written::Number(seconds) => seconds.to_string(),
+            Written::Text(text) => text,
+        };
+        parse_seconds(&text).map(Some).map_err(de::Error::custom)
+    }
+
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(seconds: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        match seconds {
+            Some(seconds) => s.serialize_f64(seconds.as_secs_f64()),
+            None => s.serialize_none(),
+        }
+    }
+}
+
 /// (De)serializes optional sizes as [`parse_size`] reads them, or as plain numbers.
 pub mod size_field {
     use super::{parse_size, show_bytes};

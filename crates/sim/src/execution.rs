@@ -13,7 +13,7 @@ use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::reservations::{Access, Group};
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
-use roadtrain_proto::target::{Op, Target as Control};
+use roadtrain_proto::target::{NamespaceTable, Op, Target as Control};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -408,6 +408,7 @@ pub struct Env<'a, E> {
     pub(crate) end: &'a mut E,
     pub(crate) session: &'a mut Session,
     pub(crate) namespaces: &'a HashMap<u32, Rc<Namespace>>,
+    pub(crate) refused: &'a Option<NamespaceTable>,
     pub(crate) stores: &'a mut Stores,
     pub(crate) control: &'a mut Control,
 }
@@ -444,6 +445,10 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
 
     fn namespace(&mut self, nsid: u32) -> Option<Rc<Namespace>> {
         self.namespaces.get(&nsid).cloned()
+    }
+
+    fn refusal(&self, nsid: u32) -> Option<Status> {
+        self.refused.as_ref()?.refusal(nsid)
     }
 
     fn take(&mut self, bytes: u32) -> Option<Buffer> {

@@ -30,6 +30,8 @@ pub struct Lane<E> {
     pub mark: Option<Arc<Mark>>,
     /// Namespaces for its I/O commands.
     namespaces: HashMap<u32, Rc<Namespace>>,
+    /// Those that are not in reach; there are no others then.
+    refused: Option<NamespaceTable>,
     /// With so many octets unsent nothing is received.
     unsent_max: usize,
 }
@@ -44,6 +46,7 @@ impl<E: TargetEnd> Lane<E> {
             execution: Execution::default(),
             mark: None,
             namespaces: HashMap::new(),
+            refused: None,
             unsent_max: plan.pool_bytes / 4,
         }
     }
@@ -103,7 +106,10 @@ impl<E: TargetEnd> Lane<E> {
             let stability = stores.stability.clone();
             (nsid, Rc::new(Namespace { nsid, geometry, access, mark, stability }))
         };
-        self.namespaces = table.iter().flat_map(|table| table.iter()).map(&mut namespace).collect();
+        let usable = table.filter(|table| table.ana.is_usable());
+        self.namespaces =
+            usable.into_iter().flat_map(NamespaceTable::iter).map(&mut namespace).collect();
+        self.refused = table.filter(|table| !table.ana.is_usable()).cloned();
     }
 
     /// Its commands, and what they are executed with.
@@ -114,8 +120,8 @@ impl<E: TargetEnd> Lane<E> {
         stores: &'a mut Stores,
         control: &'a mut Control,
     ) -> (&'a mut Execution, Env<'a, E>) {
-        let Lane { end, session, execution, namespaces, .. } = self;
-        (execution, Env { now, conn, end, session, namespaces, stores, control })
+        let Lane { end, session, execution, namespaces, refused, .. } = self;
+        (execution, Env { now, conn, end, session, namespaces, refused, stores, control })
     }
 
     /// Whether it takes what arrives: not while it waits for a buffer, or for its host to take answers.

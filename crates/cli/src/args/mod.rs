@@ -14,10 +14,12 @@ macro_rules! ether {
     };
 }
 
+mod ana;
 mod attach;
 mod bench;
 mod class;
 mod connect;
+mod ctl;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod generate;
@@ -34,10 +36,12 @@ mod stream;
 mod target;
 mod tls;
 
+pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, Portal, Transport};
+pub use ctl::{CtlArgs, CtlCommand};
 pub use ether::EtherArgs;
 #[cfg(feature = "ether")]
 pub use ether::PortKindName;
@@ -137,6 +141,8 @@ pub enum Command {
     Target(TargetArgs),
     /// Reserve a namespace that several hosts share, and show who has.
     Resv(ResvArgs),
+    /// Tell a running target how good the ways to its namespaces are.
+    Ctl(CtlArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
     /// Make keys for TLS and authentication, check them, and show what is derived of them.
@@ -243,6 +249,9 @@ mod tests {
             "bench -t tcp -a 127.0.0.1:4420 -a 127.0.0.1:4421 -n nqn.x:y --path-policy round-robin",
             "list -a 127.0.0.1:4420 -a 127.0.0.1:4421",
             "status -a 127.0.0.1:4420 -a 127.0.0.1:4421 --json",
+            "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace file:d,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab \
+             --cntlid-range 1-1000 --ana 127.0.0.1:4420=non-optimized --drain-timeout 5",
+            "ctl ana --listener 127.0.0.1:4420 inaccessible",
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
@@ -275,6 +284,11 @@ mod tests {
             "attach -a h -n nqn.x:y",
             "attach -n nqn.x:y --as ublk",
             "attach -a h -n nqn.x:y --as ublk --path-policy fastest",
+            "serve -a h -n nqn.x:y --namespace mem:1GiB --cntlid-range 5",
+            "serve -a h -n nqn.x:y --namespace mem:1GiB --ana h:4420",
+            "serve --config x.toml --ana h:4420=optimized",
+            "ctl ana inaccessible",
+            "ctl ana --listener h:4420 good",
             "completions",
             "resv report -a h -n nqn.x:y",
             "resv acquire -a h -n nqn.x:y --namespace-id 1",

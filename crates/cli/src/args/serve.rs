@@ -1,11 +1,14 @@
 //! `roadtrain serve`
 
-use super::{EtherArgs, PlacementName, PolicyArgs, SecurityArgs, Transport, WaitArgs};
+use super::{
+    AnaAt, CntlidRange, EtherArgs, PlacementName, PolicyArgs, SecurityArgs, Transport, WaitArgs,
+};
 use crate::namespace::NamespaceSpec;
-use crate::units::{CoreList, parse_cores, parse_size, parse_size_u32, size_field};
+use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32, size_field};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = concat!(
     "\
@@ -37,6 +40,8 @@ Examples:
       --dhchap-key nqn.2025-01.io.example:host=host.key
   roadtrain serve -a 192.0.2.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB \\
       --tls required --tls-key nqn.2025-01.io.example:host=host.tls
+  roadtrain serve -a 127.0.0.1,127.0.0.2 -n nqn.2025-01.io.example:disk --namespace file:disk.img \\
+      --ana 127.0.0.2:4420=non-optimized --cntlid-range 1-1000
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml"
 );
@@ -51,7 +56,7 @@ pub struct ServeArgs {
         ether!("Ethernet, "),
         "Security, Limits, Batching and Waiting"
     ), conflicts_with_all = [
-        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
         "queue_size", "tls", "tls_at", "tls_keys", "keyring", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
@@ -132,6 +137,13 @@ pub struct ExportArgs {
     /// Only hosts with this NQN may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
     pub allow_hosts: Vec<String>,
+    /// How good the way is that a listener gives: optimized, non-optimized or inaccessible (repeatable)
+    /// [default: optimized]. ether stands for all interfaces.
+    #[arg(long, value_name = "ADDRESS:PORT=STATE")]
+    pub ana: Vec<AnaAt>,
+    /// How long the end may take while hosts go elsewhere and what they have asked for is finished [default: 10].
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub drain_timeout: Option<Duration>,
     /// Cores to pin reactors to, one for each [default: one reactor, not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
@@ -166,6 +178,10 @@ pub struct LimitArgs {
     /// Most of them with one host NQN [default: 1024].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65519))]
     pub max_controllers_per_host: Option<u16>,
+    /// Identifiers of controllers: another range for each process that serves the same subsystem [default: 1-65519].
+    #[arg(long, value_name = "MIN-MAX")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cntlid_range: Option<CntlidRange>,
     /// Most data in a command capsule [default: 16KiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]

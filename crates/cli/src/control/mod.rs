@@ -5,11 +5,12 @@
 
 pub(crate) mod socket;
 
+use crate::args::{AnaName, AnaPort};
 use crate::config::{SubsystemSpec, default_port};
 use crate::failure::Failure;
 use crate::namespace::NamespaceSpec;
 use crate::units::size_field;
-use roadtrain_engine::target::{ConfigError, Operation};
+use roadtrain_engine::target::{AnaListener, ConfigError, Operation};
 use roadtrain_proto::target::{Description, Place};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -141,6 +142,13 @@ pub(crate) enum Change {
         #[serde(default = "default_port")]
         port: u16,
     },
+    /// Says how good the way is that a listener gives.
+    SetAna {
+        /// Where hosts come in.
+        listener: AnaPort,
+        /// Its state.
+        state: AnaName,
+    },
 }
 
 impl Change {
@@ -243,8 +251,12 @@ impl<N: Description> From<&Operation<N>> for Changed {
         let (nqn, nsid, address) = match operation.place() {
             Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
             Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
-            Place::Listener(address) => (None, None, Some(address)),
-            Place::Limits | Place::Authentication => (None, None, None),
+            Place::Listener(address) | Place::Ana(AnaListener::Tcp(address)) => {
+                (None, None, Some(address))
+            }
+            Place::Ana(AnaListener::Ether) | Place::Limits | Place::Authentication => {
+                (None, None, None)
+            }
         };
         Changed { what: operation.to_string(), nqn, nsid, address }
     }

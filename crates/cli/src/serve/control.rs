@@ -1,7 +1,8 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
 use crate::addresses::Addresses;
-use crate::config::{ServeConfig, SubsystemSpec};
+use crate::args::AnaPort;
+use crate::config::{ServeConfig, SubsystemSpec, default_port, listener_of};
 use crate::connect::resolve;
 use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
 use crate::failure::{Failure, Outcome};
@@ -13,7 +14,8 @@ use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
-    Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError, Subsystem,
+    AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError,
+    Subsystem,
 };
 use roadtrain_proto::target::TargetConfig;
 use serde_json::json;
@@ -119,16 +121,25 @@ impl Served {
             &exports,
             &authentication,
             (new.tls_mode().into(), &tls_at),
+            &new.ana_states()?,
         );
         let changes = changes.map_err(ServerError::from)?;
         self.server.set_tls_keys(keys);
         info!(changes = changes.len(), "reloaded {}", file.display());
         let ServeConfig {
-            address, port, listeners, subsystems, authentication, hosts, tls, ..
+            address,
+            port,
+            listeners,
+            ana,
+            subsystems,
+            authentication,
+            hosts,
+            tls,
+            ..
         } = new;
         let old = config.clone();
         let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
-        *config = ServeConfig { listeners, ..new };
+        *config = ServeConfig { listeners, ana, ..new };
         self.write_listeners();
         Ok(Done { changes: changes.iter().map(Changed::from).collect(), hint })
     }
@@ -137,6 +148,11 @@ impl Served {
         let (mut exports, (seen, _)) = (self.server.exports(), self.server.view());
         let mut operations = Vec::new();
         for change in changes {
+            if let Change::SetAna { listener: AnaPort::Ether, .. } = change
+                && self.interfaces.is_empty()
+            {
+                Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)))?;
+            }
             // Each is meant as the ones before it leave things.
             let operation = operation(&exports, &seen, change)?;
             exports = exports.with(std::slice::from_ref(&operation))?;
@@ -252,6 +268,10 @@ fn operation(
         Change::Unlisten { address, port } => {
             Operation::Unlisten(listener_at(exports, seen, tcp_address(&address, port)?)?)
         }
+        Change::SetAna { listener, state } => {
+            let listener = listener_of(&listener, default_port())?;
+            Operation::SetAna { listener, state: Some(state.into()) }
+        }
     })
 }
 
@@ -342,6 +362,7 @@ mod tests {
             Operation::Listen(_) => "listen",
             Operation::Unlisten(_) => "unlisten",
             Operation::SetTls(_) => "set-tls",
+            Operation::SetAna { .. } => "set_ana",
             // Keys come from files only: see the configuration.
             Operation::SetAuthentication(_) => "set_authentication",
         }
@@ -376,6 +397,7 @@ mod tests {
             ("disallow_host", json!({"host": "nqn.x:h"})),
             ("listen", json!({"address": "::1"})),
             ("unlisten", json!({"address": "127.0.0.1"})),
+            ("set_ana", json!({"listener": "127.0.0.1:4420", "state": "change"})),
         ] {
             let mut params = more;
             params["operation"] = name.into();
@@ -392,8 +414,10 @@ mod tests {
         let commands = cli.find_subcommand("target").unwrap().get_subcommands();
         let commands = commands.map(|command| command.get_name().replace('-', "_"));
         let others = ["reload", "disallow_any_host"]; // which is allow_any_host with false
+        let told = cli.find_subcommand("ctl").unwrap().get_subcommands();
+        let told = told.map(|command| format!("set_{}", command.get_name()));
         let commands: BTreeSet<String> =
-            commands.filter(|name| !others.contains(&name.as_str())).collect();
+            commands.chain(told).filter(|name| !others.contains(&name.as_str())).collect();
         assert_eq!(commands, words, "roadtrain target");
     }
 }

@@ -46,6 +46,8 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     notify::tell(notify::NotifyState::Ready);
     let watchdog = notify::watch(server.pulse())?;
     until_stopped(&signals, &served);
+    // A second signal ends the wait.
+    server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     drop(watchdog);
     let ended = server.shut_down();
     match server.failure() {

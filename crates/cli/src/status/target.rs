@@ -6,9 +6,10 @@ use crate::output::columns;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
 use roadtrain_engine::store::StoreKind;
-use roadtrain_engine::target::{Blocks, Export, LanePlace};
+use roadtrain_engine::target::{AnaListener, AnaState, Blocks, Export, LanePlace};
 use roadtrain_proto::target::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Most lanes shown as text.
@@ -47,9 +48,21 @@ pub(crate) struct TargetReport {
     pub listeners: Vec<String>,
     /// Its configuration file.
     pub config: Option<PathBuf>,
+    /// How good the ways are that they give, and addresses of them that have a state of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ana: Vec<AnaReport>,
     /// What only its process knows; none when that does not answer.
     #[serde(flatten)]
     pub inside: Option<Inside>,
+}
+
+/// How good a way to the namespaces is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AnaReport {
+    /// Where hosts come in; `ether` over Ethernet.
+    pub listener: String,
+    /// The state, as `roadtrain ctl ana` says it.
+    pub state: String,
 }
 
 /// What only the process knows.
@@ -145,6 +158,12 @@ pub(crate) struct ControllerReport {
     pub host_id: String,
     /// I/O queues connected.
     pub io_queues: usize,
+    /// Our address as its host has reached it; none over Ethernet.
+    #[serde(default)]
+    pub address: Option<SocketAddr>,
+    /// How good its way to the namespaces is.
+    #[serde(default)]
+    pub ana: String,
 }
 
 impl TargetReport {
@@ -159,6 +178,7 @@ impl TargetReport {
             error: Some(error),
             listeners,
             config,
+            ana: Vec::new(),
             inside: None,
         }
     }
@@ -174,7 +194,9 @@ impl TargetReport {
             let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
             SubsystemReport::new(subsystem, asked, controllers)
         });
+        let ana = ways(seen, listeners.iter().any(|listener| listener.starts_with("ether:")));
         TargetReport {
+            ana,
             kind: "target".into(),
             id,
             pid: std::process::id(),
@@ -202,6 +224,11 @@ impl TargetReport {
         if let Some(config) = &self.config {
             line("file", config.display().to_string());
         }
+        let worse = self.ana.iter().filter(|way| way.state != AnaState::Optimized.name());
+        let worse: Vec<_> = worse.map(|way| format!("{} {}", way.listener, way.state)).collect();
+        if !worse.is_empty() {
+            line("ana", worse.join("  "));
+        }
         line("process", self.pid.to_string());
         let Some(Inside { traffic, subsystems, lanes }) = &self.inside else { return text };
         let Traffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } = traffic;
@@ -220,6 +247,21 @@ impl TargetReport {
         text.push_str(&lane_text(lanes));
         text
     }
+}
+
+/// The state at each listener, and at addresses that have one of their own.
+fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
+    let tcp = seen.listeners.iter().map(|listener| AnaListener::Tcp(listener.address));
+    let ether = has_ether.then_some(AnaListener::Ether);
+    let mut all: Vec<AnaListener> = tcp.chain(ether).collect();
+    let own = seen.ana.iter().map(|(listener, _)| listener);
+    let own: Vec<_> = own.filter(|own| !all.contains(own)).collect();
+    all.extend(own);
+    let report = |listener: AnaListener| {
+        let state = seen.ana.get(listener).unwrap_or_default();
+        AnaReport { listener: listener.to_string(), state: state.name().to_owned() }
+    };
+    all.into_iter().map(report).collect()
 }
 
 /// Lanes that carry I/O, as far as there is room.
@@ -282,6 +324,8 @@ impl SubsystemReport {
             host_nqn: controller.hostnqn.to_string(),
             host_id: show_uuid(&controller.hostid),
             io_queues: controller.io_queues,
+            address: Some(controller.local).filter(|local| local.port() != 0),
+            ana: controller.ana.name().to_owned(),
         };
         let attached = controllers.iter().filter(|controller| *controller.subnqn == *seen.nqn);
         SubsystemReport {

@@ -51,7 +51,9 @@ fn change_key(server: &Server, group: Group, tls: TlsUse) {
     let host = Some(DhchapKey::new(Some(Hash::Sha256), &[2; 32]).unwrap());
     let changed = authentication(group, Keys { host, controller: None });
     let (listen, subsystems) = (["127.0.0.1:0".parse().unwrap()], server.exports().subsystems);
-    server.reconfigure(&listen, &subsystems, &changed, (tls, &BTreeMap::new())).unwrap();
+    server
+        .reconfigure(&listen, &subsystems, &changed, (tls, &BTreeMap::new()), &Default::default())
+        .unwrap();
 }
 
 /// The host's end of a queue that authenticates.

@@ -43,8 +43,8 @@ const RANDOM_BYTES: usize = 64 + 64 + 4;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
 
-struct State {
-    target: Target,
+pub(super) struct State {
+    pub(super) target: Target,
     stores: Stores,
     presences: Presences<RawFd>,
     reserving: Reserving,
@@ -173,7 +173,7 @@ impl Control {
         let _ = self.reactors.set(reactors);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,7 +187,7 @@ impl Control {
         Held(self.lock())
     }
 
-    fn broadcast(&self, order: impl Fn() -> Order) {
+    pub(super) fn broadcast(&self, order: impl Fn() -> Order) {
         for reactor in self.reactors.get().into_iter().flatten() {
             reactor.send(order());
         }
@@ -200,7 +200,7 @@ impl Control {
     }
 
     /// Sends the reactors what came of a call.
-    fn publish(&self, mut state: MutexGuard<'_, State>) {
+    pub(super) fn publish(&self, mut state: MutexGuard<'_, State>) {
         while let Some(event) = self.next_event(&mut state) {
             self.broadcast(|| Order::Event(event.clone()));
         }
@@ -467,6 +467,9 @@ impl Control {
         let State { target, stores, .. } = &mut *state;
         let table = target.namespaces_for(&connected.subnqn, connected.cntlid);
         let Some(table) = table else { return NamespaceTable::default() };
+        if !table.ana.is_usable() {
+            return NamespaceTable::refusing(table);
+        }
         let local = table.iter().filter_map(|(nsid, geometry)| {
             let open = stores.get(&connected.subnqn, nsid)?;
             let access = target.access(&connected.subnqn, nsid, connected.hostid)?;

@@ -143,6 +143,11 @@ impl TargetLane {
         own.into_iter().flatten().min()
     }
 
+    /// Commands that the host waits for.
+    pub(super) fn in_flight(&self) -> usize {
+        self.transport.in_flight() as usize
+    }
+
     pub(super) fn stats(&self) -> LaneStats {
         LaneStats { data_bytes: self.session.data_bytes(), ..self.transport.stats() }
     }

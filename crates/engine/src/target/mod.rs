@@ -5,6 +5,7 @@ mod authentication_tests;
 #[cfg(test)]
 mod connection_limit_tests;
 mod control;
+mod drain;
 mod error;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
@@ -44,7 +45,8 @@ pub use export::{Blocks, Export, Subsystem};
 pub use order::{LanePlace, Usage};
 pub use reservation_file::ReservationPlace;
 pub use roadtrain_proto::target::{
-    ConfigError, ConnectionLimits, Listener, Operation, Place, TlsUse,
+    AnaListener, AnaState, AnaStates, ConfigError, ConnectionLimits, Listener, Operation, Place,
+    TlsUse,
 };
 pub use server::{Server, ServerConfig, TlsConfig};
 

@@ -3,9 +3,11 @@
 use super::flushes::Unflushed;
 use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::NamespaceTable as Table;
 use roadtrain_proto::target::io::Geometry;
 use roadtrain_proto::target::reservations::Access;
 use roadtrain_store::InPlace;
+use roadtrain_wire::status::Status;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,13 +31,25 @@ pub(crate) struct LocalNamespace {
 pub(crate) struct NamespaceTable {
     by_nsid: HashMap<u32, Rc<LocalNamespace>>,
     last: Option<(u32, Rc<LocalNamespace>)>,
+    /// Those that are not in reach here; there are no others then.
+    refused: Option<Arc<Table>>,
 }
 
 impl NamespaceTable {
     pub(crate) fn new(namespaces: impl IntoIterator<Item = (u32, LocalNamespace)>) -> Self {
         let by_nsid =
             namespaces.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
-        NamespaceTable { by_nsid, last: None }
+        NamespaceTable { by_nsid, ..NamespaceTable::default() }
+    }
+
+    /// None of those is in reach.
+    pub(crate) fn refusing(table: Arc<Table>) -> Self {
+        NamespaceTable { refused: Some(table), ..NamespaceTable::default() }
+    }
+
+    /// What commands are answered for a namespace, or for all, that is there but not in reach.
+    pub(crate) fn refusal(&self, nsid: u32) -> Option<Status> {
+        self.refused.as_ref()?.refusal(nsid)
     }
 
     /// The namespace of that number; most commands name the one that the last one did.

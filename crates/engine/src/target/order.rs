@@ -73,6 +73,8 @@ pub(super) enum Order {
     /// What a test does to the reactor.
     #[cfg(test)]
     Call(Box<dyn FnOnce() + Send>),
+    /// The target ends soon: nobody waits for an emulated SSD any more.
+    Depart,
     /// End every lane, then the reactor.
     Stop,
 }
@@ -113,6 +115,8 @@ pub struct Usage {
     pub connections: usize,
     /// Commands in the stores.
     pub store_commands: usize,
+    /// I/O commands that hosts wait for.
+    pub io_commands: usize,
     /// Buffer memory in use, in octets.
     pub buffer_bytes: usize,
     /// Buffer memory that was in use since reactors were last idle, in octets.

@@ -279,6 +279,7 @@ impl reactor::Reactor for Reactor {
             Order::Move(to) => moves.move_all(lanes, peers, to),
             #[cfg(test)]
             Order::Call(call) => call(),
+            Order::Depart => lanes.departing = true,
             Order::Stop => lanes.stopping = true,
         }
     }
@@ -286,7 +287,7 @@ impl reactor::Reactor for Reactor {
     /// Every lane that has something to do does it once.
     fn turn(&mut self, rx: &mut RxBuffers) {
         let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
-        lanes.finish_due(lanes.shared.now);
+        lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
         if peers.number == 0 && timers.check_keep_alive(lanes) {
             for listener in mem::take(&mut self.listeners.paused) {
                 self.listeners.accept(&mut lanes.shared.ring, peers, listener);

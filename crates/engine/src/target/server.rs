@@ -1,6 +1,7 @@
 //! A running target: its listeners and reactors.
 
 use super::control::Control;
+use super::drain::DRAIN_TIMEOUT;
 use super::error::ServerError;
 #[cfg(feature = "ether")]
 use super::ether::Drops;
@@ -26,8 +27,8 @@ use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Operation, Place,
-    Target, TargetConfig, TlsUse,
+    AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Operation,
+    Place, Target, TargetConfig, TlsUse,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,9 +82,11 @@ pub struct ServerConfig {
     pub tls: Option<TlsConfig>,
     /// Interfaces to listen on for frames, without TCP and IP.
     pub ether: Option<EtherConfig>,
-    /// What to export. Of all this only `listen`, `subsystems` and `authentication`
+    /// What to export. Of all this only `listen`, `subsystems`, `ana` and `authentication`
     /// change while the target runs.
     pub subsystems: Vec<Subsystem>,
+    /// How good the ways to the namespaces are, by listener.
+    pub ana: AnaStates,
     /// Which hosts authenticate.
     pub authentication: Authentication,
     /// What controllers are granted.
@@ -111,6 +114,8 @@ pub struct ServerConfig {
     pub transfer_timeout: Duration,
     /// After this time without using its buffers a reactor gives their memory back to the system.
     pub buffer_idle: Duration,
+    /// How long [`Server::drain`] takes at most; zero: it does nothing.
+    pub drain_timeout: Duration,
 }
 
 impl ServerConfig {
@@ -122,6 +127,7 @@ impl ServerConfig {
             tls: None,
             ether: None,
             subsystems,
+            ana: AnaStates::default(),
             authentication: Authentication::default(),
             limits: Limits::default(),
             digests: Digests { header: true, data: true },
@@ -135,6 +141,7 @@ impl ServerConfig {
             connect_timeout: CONNECT_TIMEOUT,
             transfer_timeout: TRANSFER_TIMEOUT,
             buffer_idle: BUFFER_IDLE,
+            drain_timeout: DRAIN_TIMEOUT,
         }
     }
 }
@@ -166,6 +173,7 @@ pub struct Server {
     /// Ends before the reactors that it gives connections to.
     handshakes: Option<Handshakes>,
     reactors: Reactors,
+    pub(super) drain_timeout: Duration,
 }
 
 impl Server {
@@ -190,6 +198,7 @@ impl Server {
             authentication: config.authentication.clone(),
             tls,
             tls_at: nothing.tls_at.clone(),
+            ana: config.ana.clone(),
             limits: config.limits,
             origin: machine::machine(),
         };
@@ -217,7 +226,8 @@ impl Server {
         let reactors = spawn(&config, ports, affinities, (&control, secure), &health)?;
         control.listen(sockets);
         drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
-        Ok(Server { control, memory, health, handshakes, reactors })
+        let drain_timeout = config.drain_timeout;
+        Ok(Server { control, memory, health, handshakes, reactors, drain_timeout })
     }
 
     /// The addresses it listens on.
@@ -240,7 +250,7 @@ impl Server {
 
     /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
     /// Connections that have come at others, and hosts that are connected, live on. `tls` says what listeners ask of
-    /// connections that come, and `tls_at` where that is not the same for all.
+    /// connections that come, and `tls_at` where that is not the same for all; `ana` how good the ways are.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
@@ -250,6 +260,7 @@ impl Server {
         subsystems: &[Subsystem],
         authentication: &Authentication,
         (tls, tls_at): (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
+        ana: &AnaStates,
     ) -> Result<Vec<Operation>, ConfigError> {
         let tls_of = |address: &SocketAddr| tls_at.get(address).copied().unwrap_or(tls);
         let secured = || listen.iter().find(|address| tls_of(address) != TlsUse::Off);
@@ -263,8 +274,8 @@ impl Server {
         let next = |old: &TargetConfig<Export>| {
             let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
             let (subsystems, listeners) = (subsystems.to_vec(), old.listeners_at(listen));
-            let authentication = authentication.clone();
-            TargetConfig { subsystems, listeners, authentication, ..old.clone() }
+            let (authentication, ana) = (authentication.clone(), ana.clone());
+            TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
         };
         self.change(|_, _| true, |old| Ok(next(old)))
     }
@@ -346,6 +357,7 @@ impl Server {
         self.ask(Order::Usage).fold(Usage::default(), |sum, usage| Usage {
             connections: sum.connections + usage.connections,
             store_commands: sum.store_commands + usage.store_commands,
+            io_commands: sum.io_commands + usage.io_commands,
             buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
             kept_bytes: sum.kept_bytes + usage.kept_bytes,
             reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
@@ -442,8 +454,13 @@ impl Server {
         first.map_or(Ok(()), Err)
     }
 
-    /// The same; what may be lost is only logged.
+    /// The same when hosts have gone elsewhere ([`Server::drain`]); what may be lost is only logged. Dropping the
+    /// server waits for no host.
     pub fn stop(self) {
+        self.drain(|pause| {
+            thread::sleep(pause);
+            true
+        });
         drop(self);
     }
 

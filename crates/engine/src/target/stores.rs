@@ -242,6 +242,7 @@ impl Prepared {
             authentication: exports.authentication.clone(),
             tls: exports.tls,
             tls_at: exports.tls_at.clone(),
+            ana: exports.ana.clone(),
             limits: exports.limits,
             origin: exports.origin,
         }

@@ -122,7 +122,13 @@ fn keys_change_while_hosts_are_connected() {
     let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
     let listen = ["127.0.0.1:0".parse().unwrap()];
     let changes = server
-        .reconfigure(&listen, &subsystems, &authentication, (TlsUse::Off, &BTreeMap::new()))
+        .reconfigure(
+            &listen,
+            &subsystems,
+            &authentication,
+            (TlsUse::Off, &BTreeMap::new()),
+            &Default::default(),
+        )
         .unwrap();
     let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["authentication: other keys or requirements"]);
@@ -161,7 +167,13 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
         let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
         let listen = ["127.0.0.1:0".parse().unwrap()];
         server
-            .reconfigure(&listen, &subsystems, &authentication, (TlsUse::Off, &BTreeMap::new()))
+            .reconfigure(
+                &listen,
+                &subsystems,
+                &authentication,
+                (TlsUse::Off, &BTreeMap::new()),
+                &Default::default(),
+            )
             .unwrap();
     };
     assert!(is_let_in(1) && !is_let_in(5));

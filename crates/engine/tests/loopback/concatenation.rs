@@ -167,7 +167,13 @@ fn connections_are_made_anew_with_the_psk_or_with_another_one() {
     };
     let listen = ["127.0.0.1:0".parse().unwrap()];
     server
-        .reconfigure(&listen, &subsystems, &authentication, (TlsUse::Allowed, &BTreeMap::new()))
+        .reconfigure(
+            &listen,
+            &subsystems,
+            &authentication,
+            (TlsUse::Allowed, &BTreeMap::new()),
+            &Default::default(),
+        )
         .unwrap();
     renew();
     let plain = proxy.kinds().iter().filter(|&&kind| kind == PLAIN).count();

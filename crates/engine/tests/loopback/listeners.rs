@@ -110,6 +110,7 @@ fn a_configuration_keeps_the_listeners_that_it_names() {
                 &exports(),
                 &Default::default(),
                 (TlsUse::Off, &BTreeMap::new()),
+                &Default::default(),
             )
             .unwrap()
             .len()

@@ -3,6 +3,7 @@
 
 mod abort;
 mod alive;
+mod ana;
 mod authentication;
 mod classes;
 mod commands;

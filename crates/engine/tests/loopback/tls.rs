@@ -278,7 +278,13 @@ fn a_listener_asks_for_something_else() {
     let plain = Client::connect(host_config(at)).unwrap();
     let set = |tls, at: BTreeMap<_, _>| {
         let asked = ["127.0.0.1:0".parse().unwrap()];
-        let changes = server.reconfigure(&asked, &subsystems, &Default::default(), (tls, &at));
+        let changes = server.reconfigure(
+            &asked,
+            &subsystems,
+            &Default::default(),
+            (tls, &at),
+            &Default::default(),
+        );
         changes.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let asked = "127.0.0.1:0".parse().unwrap();
@@ -307,6 +313,7 @@ fn a_listener_asks_for_something_else() {
         &subsystems,
         &Default::default(),
         (TlsUse::Required, &BTreeMap::new()),
+        &Default::default(),
     );
     assert!(refused.unwrap_err().to_string().contains("restart the target"));
 }

@@ -135,7 +135,8 @@ impl Context<'_> {
             return Err(CommandError::field(octet::NSID));
         }
         let named = ControllerInstance::parse(self.sqe);
-        if named.cntlid == self.controller.cntlid {
+        // One of another process that serves the subsystem may live: nothing is known of it here.
+        if named.cntlid == self.controller.cntlid || !self.limits.has_cntlid(named.cntlid) {
             return Err(CommandError::field(octet::CDW10));
         }
         self.controller.resets.admit(named)?;

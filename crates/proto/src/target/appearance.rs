@@ -15,12 +15,12 @@ impl Target {
     #[must_use]
     pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<NamespaceTable>> {
         let table = self.namespaces(nqn)?;
-        match self.controllers.get(&cntlid) {
-            Some(controller) if !controller.removed.shown.is_empty() => {
-                Some(Arc::new(table.without(|nsid| controller.removed.hides(nsid))))
-            }
-            _ => Some(table),
+        let Some(controller) = self.controllers.get(&cntlid) else { return Some(table) };
+        let (ana, removed) = (controller.ana.state, &controller.removed);
+        if removed.shown.is_empty() && ana == table.ana {
+            return Some(table);
         }
+        Some(Arc::new(table.without(|nsid| removed.hides(nsid)).over(ana)))
     }
 
     /// The namespace `nsid` has gone, or another is there now: inactive for the controllers there are.

@@ -1,5 +1,6 @@
 //! What a target exports, as its configuration says it.
 
+use super::ana::AnaStates;
 use super::authentication::Authentication;
 use super::block_limits::BlockLimits;
 use super::identity::NamespaceId;
@@ -49,6 +50,8 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub tls: TlsUse,
     /// What those at these addresses ask for instead.
     pub tls_at: BTreeMap<SocketAddr, TlsUse>,
+    /// How good the ways to the namespaces are.
+    pub ana: AnaStates,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
@@ -61,8 +64,8 @@ impl<N> Default for TargetConfig<N> {
         let (subsystems, listeners) = (Vec::new(), Vec::new());
         let (authentication, tls) = (Authentication::default(), TlsUse::Off);
         let limits = Limits::default();
-        let tls_at = BTreeMap::new();
-        TargetConfig { subsystems, listeners, authentication, tls, tls_at, limits, origin: 0 }
+        let (tls_at, ana) = (BTreeMap::new(), AnaStates::default());
+        TargetConfig { subsystems, listeners, authentication, tls, tls_at, ana, limits, origin: 0 }
     }
 }
 
@@ -83,6 +86,10 @@ pub struct Limits {
     pub host_controllers_max: u16,
     /// Connected queues with the same host NQN, admin queues as well.
     pub host_queues_max: u32,
+    /// Smallest controller identifier; other processes that serve the same subsystem have others.
+    pub cntlid_min: u16,
+    /// Largest controller identifier, at most [`Limits::CNTLID_MAX`].
+    pub cntlid_max: u16,
 }
 
 impl Default for Limits {
@@ -95,6 +102,8 @@ impl Default for Limits {
             controllers_max: 8192,
             host_controllers_max: 1024,
             host_queues_max: 4096,
+            cntlid_min: 1,
+            cntlid_max: Limits::CNTLID_MAX,
         }
     }
 }
@@ -102,6 +111,21 @@ impl Default for Limits {
 impl Limits {
     /// Largest MDTS: 1 MiB, the longest buffer there is. A command that needed a longer one would wait for ever.
     pub const MDTS_MAX: u8 = 8;
+
+    /// Largest controller identifier that there can be; those above are reserved.
+    pub const CNTLID_MAX: u16 = 0xffef;
+
+    /// How many controllers there can be at once.
+    #[must_use]
+    pub fn cntlids(&self) -> u16 {
+        self.controllers_max.min(self.cntlid_max - self.cntlid_min + 1)
+    }
+
+    /// Whether a controller here can have that identifier.
+    #[must_use]
+    pub fn has_cntlid(&self, cntlid: u16) -> bool {
+        (self.cntlid_min..=self.cntlid_max).contains(&cntlid)
+    }
 
     /// Most octets one command moves.
     #[must_use]
@@ -225,6 +249,7 @@ impl<N: Description> TargetConfig<N> {
             }
         }
         self.check_listeners()?;
+        self.check_ana()?;
         self.check_identities()
     }
 
@@ -238,6 +263,12 @@ impl<N: Description> TargetConfig<N> {
         let mut listeners = self.listeners.iter().enumerate();
         let twice = listeners.find(|(at, one)| earlier(*at).iter().any(|other| clash(one, other)));
         twice.map_or(Ok(()), |(_, one)| Err(ConfigError::Exists(Place::Listener(one.address))))
+    }
+
+    /// A state is of a way that hosts can take.
+    fn check_ana(&self) -> Result<(), ConfigError> {
+        let stray = self.ana.stray(&self.listeners);
+        stray.map_or(Ok(()), |listener| Err(ConfigError::Unknown(Place::Ana(listener))))
     }
 
     /// Listeners at `addresses`: those that are there already keep their numbers. Each asks for TLS as the configuration
@@ -283,11 +314,14 @@ impl Limits {
     fn check(&self) -> Result<(), ConfigError> {
         let (queues, entries) = (self.io_queues_max, self.queue_entries_max);
         let (controllers, capsule) = (self.controllers_max, self.in_capsule_bytes_max);
+        let (min, max) = (self.cntlid_min, self.cntlid_max);
         let fits = [
             ((1..0xffff).contains(&queues), "I/O queues", u32::from(queues), "1 to 65534"),
             (entries >= 32, "queue entries", entries.into(), "32 at least"),
             ((1..=Self::MDTS_MAX).contains(&self.mdts), "MDTS", self.mdts.into(), "1 to 8"),
             (capsule.is_multiple_of(16), "in-capsule octets", capsule, "a multiple of 16"),
+            (min >= 1 && min <= max, "first controller identifier", min.into(), "1 to the last"),
+            (max <= Self::CNTLID_MAX, "last controller identifier", max.into(), "at most 65519"),
             ((1..=0xffef).contains(&controllers), "controllers", controllers.into(), "1 to 65519"),
             (self.host_controllers_max >= 1, "controllers of a host", 0, "1 at least"),
             (self.host_queues_max >= 2, "queues of a host", self.host_queues_max, "2 at least"),

@@ -1,6 +1,7 @@
 //! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
 
 use super::aborts::Aborts;
+use super::ana::AnaOfController;
 use super::authentication::Asked;
 use super::control::Target;
 use super::controller::{Controller, ControllerShared};
@@ -31,9 +32,6 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thiserror::Error;
-
-/// Largest controller identifier; those above are reserved.
-const CNTLID_MAX: u16 = 0xffef;
 
 const OCTET_QID: u8 = 42;
 const OCTET_SQSIZE: u8 = 44;
@@ -292,7 +290,7 @@ impl Target {
             ..ConnectRefused::new(
                 status,
                 "controllers in use",
-                format!("{count}, --max-controllers says how many may be"),
+                format!("{count}, --max-controllers and --cntlid-range say how many may be"),
             )
         };
         self.check_share(names.hostnqn, true)?;
@@ -323,6 +321,7 @@ impl Target {
             resets: Resets::default(),
             notices: Notices::default(),
             persisting: BTreeMap::new(),
+            ana: AnaOfController::new(self.ana_at(local)),
         };
         if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());
@@ -417,12 +416,16 @@ impl Target {
     /// The next identifier in turn: one that was in use is not used again for long, so that what was
     /// meant for its last owner does not reach the next one.
     fn allocate_cntlid(&mut self) -> Option<u16> {
-        if self.controllers.len() >= usize::from(self.config.limits.controllers_max) {
+        let limits = &self.config.limits;
+        if self.controllers.len() >= usize::from(limits.cntlids()) {
             return None;
         }
+        let next = |last: u16| match last.checked_add(1) {
+            Some(next) if limits.has_cntlid(next) => next,
+            _ => limits.cntlid_min,
+        };
         loop {
-            self.cntlid_last =
-                if self.cntlid_last >= CNTLID_MAX { 1 } else { self.cntlid_last + 1 };
+            self.cntlid_last = next(self.cntlid_last);
             if !self.controllers.contains_key(&self.cntlid_last) {
                 return Some(self.cntlid_last);
             }

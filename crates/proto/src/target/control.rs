@@ -31,6 +31,8 @@ pub struct Target {
     pub(super) started: Instant,
     /// No timer runs out earlier; reactors ask for it before they sleep, so it is kept.
     timer: Option<Instant>,
+    /// It is about to end: see [`Target::depart`].
+    pub(super) departing: bool,
     pub(super) outbox: VecDeque<TargetEvent>,
 }
 
@@ -53,6 +55,7 @@ impl Target {
             tls_hosts: BTreeSet::new(),
             started: now,
             timer: None,
+            departing: false,
             outbox: VecDeque::new(),
         })
     }
@@ -83,6 +86,8 @@ impl Target {
             hostnqn: controller.hostnqn.clone(),
             hostid: controller.hostid,
             io_queues: controller.queues.len(),
+            local: controller.local,
+            ana: controller.ana.state,
         })
     }
 
@@ -285,6 +290,7 @@ impl Target {
         if listens_elsewhere {
             self.discovery_changed();
         }
+        self.update_ana();
         Ok(())
     }
 
@@ -346,6 +352,7 @@ impl Target {
             | Operation::Listen(_)
             | Operation::Unlisten(_)
             | Operation::SetTls(_)
+            | Operation::SetAna { .. }
             | Operation::SetAuthentication(_) => {}
         }
     }

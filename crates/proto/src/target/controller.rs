@@ -1,6 +1,7 @@
 //! Controllers: what belongs to one association with a host.
 
 use super::aborts::Aborts;
+use super::ana::{AnaOfController, AnaState};
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::feature_values::Features;
@@ -28,6 +29,10 @@ pub struct ControllerView {
     pub hostnqn: Arc<str>,
     pub hostid: [u8; 16],
     pub io_queues: usize,
+    /// Our address as the host has reached it; port 0 over Ethernet.
+    pub local: SocketAddr,
+    /// How good its way to the namespaces is.
+    pub ana: AnaState,
 }
 
 /// A controller: admin queue, I/O queues, and the state that admin commands see and change.
@@ -64,6 +69,8 @@ pub(super) struct Controller {
     pub(super) notices: Notices,
     /// Set Features commands with Reservation Persistence that wait: for so many namespaces, and what has come so far.
     pub(super) persisting: BTreeMap<u16, (usize, Status)>,
+    /// Its way to the namespaces.
+    pub(super) ana: AnaOfController,
 }
 
 impl Controller {

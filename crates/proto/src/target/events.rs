@@ -19,14 +19,16 @@ const SMART_WARNINGS: u32 = 0xff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     NamespaceAttribute,
+    AnaChange,
     DiscoveryLog,
     CrossControllerReset,
     /// A Reservation Notification log page is there; its own feature masks it.
     Reservation,
 }
 
-const NOTICES: [Notice; 4] = [
+const NOTICES: [Notice; 5] = [
     Notice::NamespaceAttribute,
+    Notice::AnaChange,
     Notice::DiscoveryLog,
     Notice::CrossControllerReset,
     Notice::Reservation,
@@ -37,6 +39,7 @@ impl Notice {
     fn is_enabled(self, config: u32) -> bool {
         let bit = match self {
             Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
+            Notice::AnaChange => oaes::ANA_CHANGE,
             Notice::DiscoveryLog => oaes::DISCOVERY_LOG,
             Notice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
             Notice::Reservation => return true,
@@ -47,6 +50,7 @@ impl Notice {
     fn event(self) -> AsyncEvent {
         let (information, lid) = match self {
             Notice::NamespaceAttribute => (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES),
+            Notice::AnaChange => (notice::ANA_CHANGE, lid::ANA),
             Notice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
             Notice::CrossControllerReset => {
                 (notice::CROSS_CONTROLLER_RESET, lid::CROSS_CONTROLLER_RESET)
@@ -119,6 +123,12 @@ impl Events {
         if notice.is_enabled(self.enabled) {
             self.states[notice as usize].pending = true;
         }
+    }
+
+    /// Whether the host wants to hear of `notice`, and has not read its log page since it happened last.
+    pub(super) fn is_unread(&self, notice: Notice) -> bool {
+        let state = self.states[notice as usize];
+        state.pending || state.masked
     }
 
     /// The host has read the notice's log page; `again` when it has changed since.

@@ -1,6 +1,7 @@
 //! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
 
 use super::aborts::ABORTS_MAX;
+use super::ana::{ANA_GROUP, TRANSITION_SECONDS};
 use super::config::{Limits, NAMESPACES_MAX};
 use super::context::{Context, octet};
 use super::controller::Controller;
@@ -10,7 +11,7 @@ use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
 use super::keep_alive::KAS;
 use super::kind::ControllerKind;
-use super::namespace::{ANA_GROUP, Namespace};
+use super::namespace::Namespace;
 use super::property::VERSION;
 use super::resets::RESETS_MAX;
 use super::subsystem::Subsystem;
@@ -84,7 +85,13 @@ fn identify_io(
 ) -> Result<(), CommandError> {
     match cns {
         cns::NAMESPACE => match namespace(context, subsystem)? {
-            Some(namespace) => emit(out, &namespace.identify()),
+            Some(namespace) => {
+                let mut page = namespace.identify();
+                if context.controller.ana.hides_capacity() {
+                    page.nuse = 0.into();
+                }
+                emit(out, &page);
+            }
             None => out.resize(IDENTIFY_BYTES, 0),
         },
         cns::NAMESPACE_INDEPENDENT => match namespace(context, subsystem)? {
@@ -223,8 +230,13 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
     page.frmw = 0b0011; // one slot, read-only
     (page.wctemp, page.cctemp) = (WARNING_KELVINS.into(), CRITICAL_KELVINS.into());
     page.lpa = lpa::COMMAND_EFFECTS | lpa::EXTENDED_DATA | lpa::MISCELLANEOUS;
-    page.anatt = 1; // the state never changes, but 0 is reserved
-    page.anacap = anacap::OPTIMIZED | anacap::GROUP_FIXED;
+    page.anatt = TRANSITION_SECONDS;
+    page.anacap = anacap::OPTIMIZED
+        | anacap::NON_OPTIMIZED
+        | anacap::INACCESSIBLE
+        | anacap::PERSISTENT_LOSS
+        | anacap::CHANGE
+        | anacap::GROUP_FIXED;
     (page.anagrpmax, page.nanagrpid) = (ANA_GROUP.into(), 1.into());
     (page.sqes, page.cqes) = (0x66, 0x44);
     (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());

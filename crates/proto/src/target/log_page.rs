@@ -1,18 +1,18 @@
 //! Get Log Page (NVMe Base 2.1, section 5.1.12).
 
+use super::ana::{ANA_GROUP, AnaOfController};
 use super::config::NAMESPACES_MAX;
 use super::context::{Context, octet};
+use super::controller::Controller;
 use super::error_log::ERROR_ENTRIES;
 use super::events::Notice;
 use super::features;
 use super::identify::REVISION;
 use super::kind::{ControllerKind, supported_opcodes};
-use super::namespace::ANA_GROUP;
-use super::removed::RemovedNamespaces;
 use super::subsystem::Subsystem;
 use crate::error::CommandError;
 use core::time::Duration;
-use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, AnaState, ana_log_bytes};
+use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, ana_log_bytes};
 use roadtrain_wire::cross_reset::REMOVE_COMPLETED;
 use roadtrain_wire::identify::{CSI_NVM, NamespaceList, ascii_field};
 use roadtrain_wire::log::{
@@ -119,9 +119,7 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
         }
         (lid::COMMAND_EFFECTS, _) => command_effects(kind).as_bytes().to_vec(),
         (lid::SMART, Some(subsystem)) => smart(context, subsystem).as_bytes().to_vec(),
-        (lid::ANA, Some(subsystem)) => {
-            ana(subsystem, &controller.removed, get.lsp & ANA_GROUPS_ONLY != 0)
-        }
+        (lid::ANA, Some(subsystem)) => ana(subsystem, controller, get.lsp & ANA_GROUPS_ONLY != 0),
         // NVMe-MI commands: none are supported.
         _ => CommandEffectsLog::new_zeroed().as_bytes().to_vec(),
     }
@@ -145,6 +143,7 @@ fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
             let again = controller.notices.note_read();
             controller.events.acknowledge(Notice::Reservation, again);
         }
+        lid::ANA if !get.rae => controller.events.acknowledge(Notice::AnaChange, false),
         lid::CHANGED_NAMESPACES if !get.rae => {
             controller.changed.clear();
             controller.events.acknowledge(Notice::NamespaceAttribute, false);
@@ -199,13 +198,15 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
 /// Octets of the ANA log: hosts compute it from NANAGRPID and MNAN, and read so much.
 const ANA_BYTES: usize = ana_log_bytes(1, NAMESPACES_MAX) as usize;
 
-/// One group with every namespace in it, optimized.
-fn ana(subsystem: &Subsystem, removed: &RemovedNamespaces, groups_only: bool) -> Vec<u8> {
-    let chgcnt = subsystem.generation;
-    let active = subsystem.namespaces.keys().copied().filter(|nsid| !removed.hides(*nsid));
+/// One group with every namespace in it.
+fn ana(subsystem: &Subsystem, controller: &Controller, groups_only: bool) -> Vec<u8> {
+    let AnaOfController { state, changes } = controller.ana;
+    let chgcnt = subsystem.generation + changes;
+    let is_active = |nsid: &u32| !controller.removed.hides(*nsid);
+    let active = subsystem.namespaces.keys().copied().filter(is_active);
     let nsids: Vec<u32> = if groups_only { Vec::new() } else { active.collect() };
     let header = AnaHeader::new(chgcnt, 1);
-    let group = AnaGroup::new(ANA_GROUP, nsids.len() as u32, chgcnt, AnaState::Optimized);
+    let group = AnaGroup::new(ANA_GROUP, nsids.len() as u32, chgcnt, state);
     let mut page = [header.as_bytes(), group.as_bytes()].concat();
     page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
     page.resize(ANA_BYTES, 0);

@@ -27,6 +27,7 @@ pub mod state;
 mod aborts;
 mod admin;
 mod admission;
+mod ana;
 mod appearance;
 mod authentication;
 mod block_limits;
@@ -57,6 +58,7 @@ mod target_event;
 
 pub use admin::Outcome;
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
+pub use ana::{AnaListener, AnaState, AnaStates};
 pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
 pub use block_limits::BlockLimits;
 pub use config::{

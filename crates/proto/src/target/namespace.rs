@@ -1,16 +1,15 @@
 //! Namespaces: what admin commands say about them and what the I/O path needs.
 
+use super::ana::{ANA_GROUP, AnaState};
 use super::config::NamespaceConfig;
 use super::identity::NamespaceId;
 use super::io::Geometry;
 use roadtrain_wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, LbaFormat, NMIC_SHARED,
-    NSATTR_WRITE_PROTECTED, NSTAT_READY, dlfeat, nsfeat, rescap,
+    NSATTR_WRITE_PROTECTED, NSID_ALL, NSTAT_READY, dlfeat, nsfeat, rescap,
 };
+use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromZeros;
-
-/// The only ANA group: every namespace is in it, always optimized.
-pub(super) const ANA_GROUP: u32 = 1;
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +92,8 @@ impl Namespace {
 pub struct NamespaceTable {
     /// Grows with every change to the subsystem's namespaces.
     pub generation: u64,
+    /// How good the way to them is.
+    pub ana: AnaState,
     entries: Vec<(u32, Geometry)>,
 }
 
@@ -100,13 +101,24 @@ impl NamespaceTable {
     /// A table of `entries` in increasing order of NSID.
     pub(super) fn new(generation: u64, entries: Vec<(u32, Geometry)>) -> Self {
         debug_assert!(entries.is_sorted_by_key(|entry| entry.0), "binary search needs order");
-        NamespaceTable { generation, entries }
+        NamespaceTable { generation, ana: AnaState::default(), entries }
     }
 
     /// The same without the namespaces that `hides` names.
     pub(super) fn without(&self, hides: impl Fn(u32) -> bool) -> Self {
         let entries = self.entries.iter().filter(|(nsid, _)| !hides(*nsid)).copied().collect();
-        NamespaceTable { generation: self.generation, entries }
+        NamespaceTable { entries, ..*self }
+    }
+
+    /// The same over a way that has that state.
+    pub(super) fn over(&self, ana: AnaState) -> Self {
+        NamespaceTable { ana, ..self.clone() }
+    }
+
+    /// What commands are answered for a namespace, or for all of them (NSID FFFFFFFFh), that is there but not in reach.
+    #[must_use]
+    pub fn refusal(&self, nsid: u32) -> Option<Status> {
+        self.ana.refusal().filter(|_| nsid == NSID_ALL || self.get(nsid).is_some())
     }
 
     /// The geometry of `nsid`; `None` when it is not active.

@@ -1,6 +1,7 @@
 //! The target's control plane, driven through its public interface.
 
 mod aborts;
+mod ana;
 mod arbitrary;
 mod authentication;
 mod bring_up;

@@ -5,7 +5,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use roadtrain_proto::target::{
-    Listener, NamespaceConfig, NamespaceId, Operation, SubsystemConfig, TargetConfig, TlsUse,
+    AnaListener, AnaState, Listener, NamespaceConfig, NamespaceId, Operation, SubsystemConfig,
+    TargetConfig, TlsUse,
 };
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -51,8 +52,11 @@ fn config() -> impl Strategy<Value = TargetConfig> {
     let config = (subsystems.prop_shuffle(), ports).prop_map(|(subsystems, ports)| {
         let uses = [TlsUse::Off, TlsUse::Allowed, TlsUse::Required];
         let asks = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
-        let listeners = ports.into_iter().map(asks).collect();
-        TargetConfig { subsystems, listeners, ..TargetConfig::default() }
+        let ana = ports.iter().filter(|(at, _)| *at % 2 == 1);
+        let ana =
+            ana.map(|(at, tls)| (AnaListener::Tcp(listener(*at).address), AnaState::ALL[*tls]));
+        let (ana, listeners) = (ana.collect(), ports.into_iter().map(asks).collect());
+        TargetConfig { subsystems, listeners, ana, ..TargetConfig::default() }
     });
     config.prop_filter("a store that is there twice", |config| config.check().is_ok())
 }
@@ -89,7 +93,11 @@ fn operation() -> impl Strategy<Value = Operation> {
         (nqn(), host()).prop_map(|(nqn, host)| Operation::AllowHost { nqn, host }),
         (nqn(), host()).prop_map(|(nqn, host)| Operation::DisallowHost { nqn, host }),
         listener.clone().prop_map(Operation::Listen),
-        listener.prop_map(Operation::Unlisten),
+        listener.clone().prop_map(Operation::Unlisten),
+        (listener, option::of(0usize..5)).prop_map(|(at, state)| Operation::SetAna {
+            listener: AnaListener::Tcp(at.address),
+            state: state.map(|state| AnaState::ALL[state]),
+        }),
     ]
 }
 

@@ -166,6 +166,10 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
         self.namespaces.get(nsid)
     }
 
+    fn refusal(&self, nsid: u32) -> Option<Status> {
+        self.namespaces.refusal(nsid)
+    }
+
     #[inline]
     fn take(&mut self, bytes: u32) -> Option<Buffer> {
         self.shared.pool.take(bytes as usize)

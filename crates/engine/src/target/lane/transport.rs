@@ -137,6 +137,11 @@ impl Transport {
         each!(self, transport => transport.qpair.set_in_store(commands));
     }
 
+    /// Commands that the host waits for.
+    pub(super) fn in_flight(&self) -> u32 {
+        each!(self, transport => transport.qpair.in_flight())
+    }
+
     /// The slot of a command in execution.
     pub(super) fn slot_of(&mut self, cid: u16) -> Option<u16> {
         each!(self, transport => transport.qpair.slot_of(cid))

@@ -30,6 +30,8 @@ pub(super) struct Lanes {
     pub(super) newcomers: Newcomers<(u32, u32)>,
     /// No more of them come.
     pub(super) stopping: bool,
+    /// That will be so soon.
+    pub(super) departing: bool,
     /// Lanes that have come from other reactors.
     pub(super) arrived: u64,
     /// Of lanes that have ended.
@@ -53,6 +55,7 @@ impl Lanes {
             has_fed: false,
             newcomers: Newcomers::new(connect_timeout),
             stopping: false,
+            departing: false,
             arrived: 0,
             past: LaneStats::default(),
             fences: Vec::new(),
@@ -443,9 +446,14 @@ impl Lanes {
     /// What they hold.
     pub(super) fn usage(&self) -> Usage {
         let pool = self.shared.pool.usage();
+        let has_io = |lane: &&TargetLane| {
+            lane.session.queue().is_some_and(|c| c.qid > 0) && !lane.session.is_ended()
+        };
+        let commands = self.table.iter().filter(has_io).map(TargetLane::in_flight).sum();
         Usage {
             connections: self.table.len(),
             store_commands: self.shared.tasks.count(),
+            io_commands: commands,
             buffer_bytes: pool.taken_bytes,
             kept_bytes: pool.kept_bytes,
             reserved_buffers: pool.reserved as usize,

@@ -126,8 +126,10 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     fn now(&self) -> Instant;
     /// What the connection may do.
     fn session(&mut self) -> &mut Session;
-    /// The namespace of that number.
+    /// The namespace of that number, if commands for it are executed.
     fn namespace(&mut self, nsid: u32) -> Option<Rc<N>>;
+    /// What commands for a namespace, or for all of them, are answered that is there but not in reach here.
+    fn refusal(&self, nsid: u32) -> Option<Status>;
 
     /// A buffer; `None`: there is none until one was given back.
     fn take(&mut self, bytes: u32) -> Option<B>;

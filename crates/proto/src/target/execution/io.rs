@@ -137,7 +137,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.fail(env, slot, status, payload);
     }
 
-    /// NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
+    /// The namespace is not there, or not in reach. NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
     fn io_without_namespace(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -145,6 +145,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         sqe: &Sqe,
         payload: &Payload<'_, B>,
     ) {
+        if let Some(status) = env.refusal(sqe.nsid.get()) {
+            // Another way may do it, and nothing is wrong with the command.
+            return self.fail(env, slot, status, payload);
+        }
         let status = match sqe.opcode {
             opcode::FLUSH if sqe.nsid.get() == u32::MAX && payload.bytes() == 0 => {
                 return self.start(env, slot, Job::FlushQueue);

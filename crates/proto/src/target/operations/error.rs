@@ -1,5 +1,6 @@
 //! Why a configuration, or a change to it, cannot be.
 
+use crate::target::ana::AnaListener;
 use core::fmt;
 use core::net::SocketAddr;
 use thiserror::Error;
@@ -17,6 +18,8 @@ pub enum Place {
     Host(String, String),
     /// An address.
     Listener(SocketAddr),
+    /// The way to the namespaces at a listener.
+    Ana(AnaListener),
     /// Which hosts authenticate.
     Authentication,
 }
@@ -40,6 +43,7 @@ impl fmt::Display for Place {
             Place::Host(nqn, host) => write!(f, "host {host} of {nqn}"),
             Place::Authentication => f.write_str("authentication"),
             Place::Listener(address) => write!(f, "listener {address}"),
+            Place::Ana(listener) => write!(f, "listener {listener}"),
         }
     }
 }

@@ -11,6 +11,7 @@ mod error;
 
 pub use error::{ConfigError, Place};
 
+use super::ana::{AnaListener, AnaState};
 use super::authentication::Authentication;
 use super::config::{
     Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, TlsUse, check_host,
@@ -77,6 +78,12 @@ pub enum Operation<N = NamespaceConfig> {
     Unlisten(Listener),
     /// Asks connections that come at an address that is listened on for TLS as this says; those that there are live on.
     SetTls(Listener),
+    /// The way to the namespaces has this state at a listener (`None`: that of the listener at all addresses, or
+    /// optimized), which the hosts that have come in there are told.
+    SetAna {
+        listener: AnaListener,
+        state: Option<AnaState>,
+    },
     /// Asks hosts for authentication as this says, when they connect and when they begin again.
     SetAuthentication(Authentication),
 }
@@ -102,6 +109,7 @@ impl<N: Description> Operation<N> {
             Operation::Listen(listener)
             | Operation::Unlisten(listener)
             | Operation::SetTls(listener) => Place::Listener(listener.address),
+            Operation::SetAna { listener, .. } => Place::Ana(*listener),
             Operation::SetAuthentication(_) => Place::Authentication,
         }
     }
@@ -131,6 +139,10 @@ impl<N: Description> fmt::Display for Operation<N> {
                 TlsUse::Allowed => "new connections may have TLS",
                 TlsUse::Required => "new connections need TLS",
             },
+            Operation::SetAna { state: Some(state), .. } => {
+                return write!(f, "{}: ANA {state}", self.place());
+            }
+            Operation::SetAna { state: None, .. } => "no ANA state of its own",
             Operation::SetAuthentication(_) => "other keys or requirements",
         };
         write!(f, "{}: {what}", self.place())
@@ -168,12 +180,17 @@ impl<N: Description> TargetConfig<N> {
             Operation::Unlisten(listener) => {
                 let at = self.listeners.iter().position(|other| other == listener);
                 self.listeners.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
+                self.ana.retain(&self.listeners);
                 Ok(())
             }
             Operation::SetTls(listener) => {
                 let mut all = self.listeners.iter_mut();
                 let there = all.find(|one| one.is_same_place(listener));
                 *there.ok_or_else(|| ConfigError::Unknown(operation.place()))? = *listener;
+                Ok(())
+            }
+            Operation::SetAna { listener, state } => {
+                self.ana.set(*listener, *state);
                 Ok(())
             }
             Operation::SetAuthentication(authentication) => {
@@ -259,6 +276,7 @@ impl<N: Description> SubsystemConfig<N> {
             | Operation::Listen(_)
             | Operation::Unlisten(_)
             | Operation::SetTls(_)
+            | Operation::SetAna { .. }
             | Operation::SetAuthentication(_) => {}
         }
         Ok(())
@@ -293,7 +311,11 @@ impl<N: Description> TargetConfig<N> {
         let stays = wanted.listeners.iter().filter(|one| is_among(&self.listeners, one));
         let changed = stays.filter(|listener| !self.listeners.contains(listener));
         operations.extend(changed.map(|listener| Operation::SetTls(*listener)));
-        // Before anything new can be reached.
+        // Before anything new can be reached. What is gone has taken its states along.
+        let mut ana = self.ana.clone();
+        ana.retain(&wanted.listeners);
+        let states = ana.changes_to(&wanted.ana).into_iter();
+        operations.extend(states.map(|(listener, state)| Operation::SetAna { listener, state }));
         if self.authentication != wanted.authentication {
             operations.push(Operation::SetAuthentication(wanted.authentication.clone()));
         }

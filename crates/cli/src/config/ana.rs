@@ -1,0 +1,95 @@
+//! How good the ways to the namespaces are, in a configuration.
+
+use super::ServeConfig;
+use crate::args::AnaPort;
+use crate::connect::resolve;
+use crate::failure::{Failure, Outcome};
+use roadtrain_engine::target::{AnaListener, AnaStates, Export};
+use roadtrain_proto::target::TargetConfig;
+
+/// The listener that is meant; `port` is that of those that name none.
+///
+/// # Errors
+/// A name that stands for no address.
+pub(crate) fn listener_of(at: &AnaPort, port: u16) -> Outcome<AnaListener> {
+    match at {
+        AnaPort::Ether => Ok(AnaListener::Ether),
+        AnaPort::Tcp { address, port: own } => {
+            resolve(address, own.unwrap_or(port)).map(AnaListener::Tcp)
+        }
+    }
+}
+
+impl ServeConfig {
+    /// The states of its listeners.
+    ///
+    /// # Errors
+    /// A name that stands for no address, or a listener that is none.
+    pub(crate) fn ana_states(&self) -> Outcome<AnaStates> {
+        let state = |(at, state): (&AnaPort, &crate::args::AnaName)| {
+            Ok((listener_of(at, self.port)?, (*state).into()))
+        };
+        let ana = self.ana.iter().map(state).collect::<Outcome<AnaStates>>()?;
+        if self.ana.contains_key(&AnaPort::Ether) && self.ether.is_none() {
+            return Err(Failure::usage("ana: ether: it does not listen on Ethernet"));
+        }
+        let nowhere = TargetConfig::<Export>::default();
+        let listeners = nowhere.listeners_at(&self.addresses()?);
+        let checked = TargetConfig { listeners, ana: ana.clone(), ..nowhere }.check();
+        checked.map_err(|error| Failure::usage(format!("ana: {error}")))?;
+        Ok(ana)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_engine::target::AnaState;
+
+    const HEAD: &str = "address = [\"127.0.0.1\", \"::1\"]\n";
+    const TAIL: &str =
+        "[[listener]]\naddress = \"127.0.0.1\"\nport = 4421\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
+
+    fn parsed(ana: &str) -> Result<ServeConfig, String> {
+        ServeConfig::parse(&format!("{HEAD}[ana]\n{ana}\n{TAIL}"))
+    }
+
+    #[test]
+    fn each_listener_has_its_state() {
+        let config = parsed(
+            "\"127.0.0.1:4421\" = \"non-optimized\"\n\"::1\" = \"inaccessible\"\n\"[::1]:4420\" = \"optimized\"",
+        )
+        .unwrap();
+        let again = ServeConfig::parse(&config.to_toml()).unwrap();
+        assert_eq!(again, config, "it is written as it is read");
+        assert_eq!(config.server().unwrap().ana, config.ana_states().unwrap());
+        let config = parsed("\"127.0.0.1:4421\" = \"non-optimized\"\n\"::1\" = \"inaccessible\"");
+        let states = config.unwrap().ana_states().unwrap();
+        for (local, state) in [
+            ("127.0.0.1:4421", AnaState::NonOptimized),
+            ("127.0.0.1:4420", AnaState::Optimized),
+            ("[::1]:4420", AnaState::Inaccessible),
+        ] {
+            assert_eq!(states.at(local.parse().unwrap()), state, "{local}");
+        }
+    }
+
+    #[test]
+    fn a_state_without_a_listener_is_refused() {
+        for (ana, why) in [
+            ("\"127.0.0.1:4422\" = \"optimized\"", "there is no listener 127.0.0.1:4422"),
+            ("ether = \"inaccessible\"", "does not listen on Ethernet"),
+        ] {
+            let error = parsed(ana).unwrap().ana_states().unwrap_err();
+            assert!(error.message.contains(why), "{}", error.message);
+        }
+        assert!(parsed("\"127.0.0.1:0\" = \"optimized\"").unwrap_err().contains("ADDRESS:PORT"));
+        assert!(parsed("\"127.0.0.1:4421\" = \"best\"").unwrap_err().contains("best"));
+    }
+
+    #[test]
+    fn states_are_reloaded() {
+        let (one, other) = (parsed("\"::1\" = \"optimized\""), parsed("\"::1\" = \"change\""));
+        assert!(!one.unwrap().needs_restart(&other.unwrap()));
+    }
+}

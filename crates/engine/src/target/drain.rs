@@ -1,0 +1,138 @@
+//! A clean departure: hosts are told that the ways here end, what they have asked for is finished, and only then the
+//! target ends.
+//!
+//! ```text
+//! no new connections -> ANA inaccessible, with an event -> hosts read the log   -> nobody asks any more -> end
+//!                       I/O that comes now is refused      I/O that was there
+//!                                                          is finished
+//! ```
+
+use super::control::Control;
+use super::order::Order;
+use super::server::Server;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Default of [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout).
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often is looked whether the hosts have gone elsewhere.
+const LOOK: Duration = Duration::from_millis(5);
+/// Without a new command for so long hosts are taken to have gone elsewhere.
+const QUIET: Duration = Duration::from_millis(20);
+/// Longest wait for hosts that do not read the log, or go on asking because they have no other way.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// How it stands at a look.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// Since it began.
+    elapsed: Duration,
+    /// Every host that wanted to hear of it has read the log.
+    is_known: bool,
+    /// I/O commands that hosts wait for.
+    outstanding: usize,
+    /// Commands answered in all.
+    answered: u64,
+}
+
+/// Decides when the wait is over.
+#[derive(Clone, Copy, Debug, Default)]
+struct Patience {
+    answered: u64,
+    /// When that had changed last.
+    since: Duration,
+}
+
+impl Patience {
+    /// Whether nothing is to be waited for any more.
+    fn is_over(&mut self, look: Look) -> bool {
+        if look.answered != self.answered {
+            (self.answered, self.since) = (look.answered, look.elapsed);
+        }
+        let is_quiet = look.is_known && look.elapsed >= self.since + QUIET;
+        look.outstanding == 0 && (is_quiet || look.elapsed >= MOMENT)
+    }
+}
+
+impl Server {
+    /// Tells hosts that no namespace is in reach here any more, and waits until what they have asked for is finished:
+    /// no longer than [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout), and not for hosts that have
+    /// no other way. `pause` waits for the time that it is given; `false` ends the wait. No new connections are taken,
+    /// and there is no way back: what is left to do is [`Server::shut_down`].
+    pub fn drain(&self, mut pause: impl FnMut(Duration) -> bool) {
+        let (begun, limit) = (Instant::now(), self.drain_timeout);
+        for address in self.addresses() {
+            self.control.broadcast(|| Order::Unlisten(address));
+        }
+        if limit.is_zero() || !self.control.depart() {
+            return;
+        }
+        self.control.broadcast(|| Order::Depart);
+        info!("hosts are told to go elsewhere");
+        let mut patience = Patience::default();
+        loop {
+            let look = self.look(begun);
+            if patience.is_over(look) {
+                return info!(milliseconds = look.elapsed.as_millis(), "nothing is outstanding");
+            }
+            if look.elapsed >= limit {
+                let commands = look.outstanding;
+                return warn!(commands, "--drain-timeout is over: hosts wait for commands");
+            }
+            if !pause(LOOK.min(limit - look.elapsed)) {
+                return info!("not waited for: {} commands", look.outstanding);
+            }
+        }
+    }
+
+    fn look(&self, begun: Instant) -> Look {
+        let is_known = self.control.is_ana_known();
+        let (outstanding, answered) = (self.usage().io_commands, self.stats().requests);
+        Look { elapsed: begun.elapsed(), is_known, outstanding, answered }
+    }
+}
+
+impl Control {
+    /// No namespace is in reach here from now on; whether there is a host that this concerns.
+    fn depart(&self) -> bool {
+        let mut state = self.lock();
+        state.target.depart();
+        let has_hosts = state.target.controllers().any(|controller| controller.io_queues > 0);
+        self.publish(state);
+        has_hosts
+    }
+
+    fn is_ana_known(&self) -> bool {
+        self.lock().target.is_ana_known()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When the wait is over, looking every 5 ms; `None`: within 2 s it is not.
+    fn ends(look: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
+        let mut patience = Patience::default();
+        (0..2000).step_by(5).find(|&ms| {
+            let (is_known, outstanding, answered) = look(ms);
+            let elapsed = Duration::from_millis(ms);
+            patience.is_over(Look { elapsed, is_known, outstanding, answered })
+        })
+    }
+
+    #[test]
+    fn the_end_comes_as_soon_as_nobody_waits() {
+        assert_eq!(ends(|_| (true, 0, 0)), Some(20), "a short moment");
+        assert_eq!(ends(|ms| (ms >= 100, 0, 0)), Some(100), "the log is read");
+        assert_eq!(ends(|ms| (true, 0, ms.min(60))), Some(80), "and commands come no more");
+        assert_eq!(ends(|ms| (true, usize::from(ms < 700), 7)), Some(700), "and all is done");
+    }
+
+    #[test]
+    fn hosts_without_another_way_are_not_waited_for() {
+        assert_eq!(ends(|_| (false, 0, 0)), Some(500), "does not read the log");
+        assert_eq!(ends(|ms| (true, 0, ms)), Some(500), "asks again and again");
+        assert_eq!(ends(|_| (true, 1, 0)), None, "what was begun is finished");
+    }
+}

@@ -1,0 +1,228 @@
+//! Asymmetric namespace access: ways that are and are not usable, and a target that departs.
+
+use crate::harness::*;
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Client, Op, RequestError};
+use roadtrain_engine::store::{Completion, Geometry, Io, Op as StoreOp, OpenError, Store, Token};
+use roadtrain_engine::target::{
+    AnaListener, AnaState, ConfigError, Export, Operation, Place, Server, ServerConfig,
+};
+use roadtrain_wire::status::Status;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Two listeners, the second of which is not optimized.
+fn two_ways(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
+    let mut config = server_config(exports);
+    config.listen.push("127.0.0.2:0".parse().unwrap());
+    let server = Server::start(config).unwrap();
+    let addresses = server.addresses();
+    set(&server, addresses[1], AnaState::NonOptimized);
+    (server, [addresses[0], addresses[1]])
+}
+
+fn set(server: &Server, address: SocketAddr, state: AnaState) {
+    let listener = AnaListener::Tcp(address);
+    let changes = server.apply(&[Operation::SetAna { listener, state: Some(state) }]).unwrap();
+    let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert!(told.is_empty() || told == [format!("listener {address}: ANA {state}")], "{told:?}");
+}
+
+/// A host that does not wait for a way that cannot be used.
+fn impatient(address: SocketAddr) -> Client {
+    let mut config = host_config(address);
+    config.controller_loss_timeout = Some(Duration::ZERO);
+    Client::connect(config).unwrap()
+}
+
+fn status<T: std::fmt::Debug>(result: Result<T, RequestError>) -> Option<Status> {
+    result.err().map(|error| error.status)
+}
+
+/// What each kind of command is answered: with data in the capsule, with data asked for, and without.
+fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
+    vec![
+        status(client.read(nsid, 0, Buffer::alloc(4096))),
+        status(client.write(nsid, 0, pattern(4096, 1), false)),
+        status(client.write(nsid, 0, pattern(256 << 10, 1), false)),
+        status(client.compare(nsid, 0, pattern(4096, 1))),
+        status(client.write_zeroes(nsid, 1024, 8, false)),
+        status(client.discard(nsid, 1024, 8)),
+        status(client.flush(nsid)),
+    ]
+}
+
+#[test]
+fn commands_are_answered_as_their_way_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, [here, there]) =
+        two_ways(vec![memory(1, 2 * MIB, 512), file(2, &directory, 2 * MIB, 512)]);
+    let (good, other) = (impatient(here), impatient(there));
+    for (state, refusal) in [
+        (AnaState::NonOptimized, None),
+        (AnaState::Inaccessible, Some(Status::ANA_INACCESSIBLE)),
+        (AnaState::Change, Some(Status::ANA_TRANSITION)),
+        (AnaState::Optimized, None),
+        (AnaState::PersistentLoss, Some(Status::ANA_PERSISTENT_LOSS)),
+    ] {
+        set(&server, there, state);
+        for nsid in [1, 2] {
+            assert_eq!(answers(&good, nsid), [None; 7], "{state}");
+            assert_eq!(answers(&other, nsid), [refusal; 7], "{state}");
+        }
+        let absent = other.read(7, 0, Buffer::alloc(4096)).unwrap_err().status;
+        assert!(absent.is(Status::INVALID_NAMESPACE), "{state}: {absent}");
+    }
+    drop((good, other));
+    assert_nothing_left(&server);
+}
+
+/// A host with one way waits until it can be used again, and sees no error.
+#[test]
+fn a_host_waits_for_its_only_way() {
+    let (server, [_, there]) = two_ways(vec![memory(1, MIB, 512)]);
+    let client = Client::connect(host_config(there)).unwrap();
+    set(&server, there, AnaState::Inaccessible);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let write = scope.spawn(|| client.write(1, 0, pattern(4096, 3), false));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!write.is_finished());
+        set(&server, there, AnaState::Optimized);
+        write.join().unwrap().unwrap();
+    });
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 3));
+}
+
+#[test]
+fn states_of_listeners_that_are_none_are_refused() {
+    let (server, [here, _]) = two_ways(vec![memory(1, MIB, 512)]);
+    let listener = AnaListener::Tcp(SocketAddr::new(here.ip(), 1));
+    let state = Some(AnaState::Inaccessible);
+    let error = server.apply(&[Operation::SetAna { listener, state }]).unwrap_err();
+    assert_eq!(error, ConfigError::Unknown(Place::Ana(listener)));
+    let config = ServerConfig {
+        ana: [(listener, AnaState::Inaccessible)].into_iter().collect(),
+        ..server_config(vec![memory(1, MIB, 512)])
+    };
+    assert!(Server::start(config).is_err());
+}
+
+/// Two processes serve one subsystem: hosts take their controllers and namespaces for those of one.
+#[test]
+fn several_targets_are_one_subsystem() {
+    let start = |(min, max)| {
+        let one = Export { uuid: Some([7; 16]), ..memory(1, MIB, 512) };
+        let mut config = server_config(vec![one]);
+        (config.limits.cntlid_min, config.limits.cntlid_max) = (min, max);
+        Server::start(config).unwrap()
+    };
+    let servers = [start((1, 99)), start((100, 199))];
+    let clients = servers.each_ref().map(connect);
+    let info = clients.each_ref().map(|client| client.view().info());
+    assert!(info[0].cntlid < 100 && (100..200).contains(&info[1].cntlid));
+    assert_eq!(info[0].identify.sn, info[1].identify.sn);
+    let [one, other] = clients.each_ref().map(|client| client.view().namespace(1).unwrap());
+    assert_eq!((one.nguid, one.uuid), (other.nguid, other.uuid));
+}
+
+/// A store that takes its time.
+#[derive(Debug)]
+struct SlowStore(Duration);
+
+impl Store for SlowStore {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: MIB / 512, read_only: false, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(0x510)
+    }
+
+    fn submit(&self, _: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let (time, completions) = (self.0, io.completions());
+        thread::spawn(move || {
+            thread::sleep(time);
+            completions.send(Completion::new(token, Ok(()), buffer));
+        });
+    }
+}
+
+fn slow(time: Duration) -> Export {
+    Export::with_store(1, Arc::new(SlowStore(time)))
+}
+
+fn drain(server: &Server) -> Duration {
+    let begun = Instant::now();
+    server.drain(|pause| {
+        thread::sleep(pause);
+        true
+    });
+    begun.elapsed()
+}
+
+/// What was begun ends well, what comes later is refused, and nobody new comes in.
+#[test]
+fn a_target_departs_when_everything_is_finished() {
+    let mut config = server_config(vec![slow(Duration::from_millis(300))]);
+    config.cores = reactors(2);
+    let server = Server::start(config).unwrap();
+    let at = address(&server);
+    let client = impatient(at);
+    let (done, ended) = channel();
+    client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
+    eventually("the store has it", || server.usage().store_commands == 1);
+    let elapsed = thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            eventually("it departs", || {
+                status(client.read(1, 0, Buffer::alloc(4096))) == Some(Status::ANA_INACCESSIBLE)
+            });
+            assert!(std::net::TcpStream::connect(at).is_err());
+        });
+        let elapsed = drain(&server);
+        late.join().unwrap();
+        elapsed
+    });
+    assert_eq!(ended.recv().unwrap().status, Status::SUCCESS);
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    server.shut_down().unwrap();
+}
+
+/// Not longer than is said, though a store takes its time; and a second word ends it at once.
+#[test]
+fn the_wait_has_an_end() {
+    let long = Duration::from_secs(20);
+    for (limit, patience) in
+        [(Duration::from_millis(300), None), (long, Some(3)), (Duration::ZERO, None)]
+    {
+        let mut config = server_config(vec![slow(Duration::from_millis(1500))]);
+        config.drain_timeout = limit;
+        let server = Server::start(config).unwrap();
+        let client = impatient(address(&server));
+        let (done, _ended) = channel();
+        client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
+        eventually("the store has it", || server.usage().store_commands == 1);
+        let (begun, mut looks) = (Instant::now(), 0);
+        server.drain(|pause| {
+            thread::sleep(pause);
+            looks += 1;
+            patience.is_none_or(|most| looks < most)
+        });
+        let elapsed = begun.elapsed();
+        assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+        assert!(patience.is_some() || elapsed >= limit, "{elapsed:?} of {limit:?}");
+        drop(server); // its host waits for the command
+    }
+}
+
+/// Nobody is there to be waited for.
+#[test]
+fn a_target_without_hosts_ends_at_once() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let elapsed = drain(&server);
+    assert!(elapsed < Duration::from_millis(200), "{elapsed:?}");
+}

@@ -1,0 +1,236 @@
+//! How good the ways to a target's namespaces are (asymmetric namespace access, NVMe Base 2.1, section 8.1.1): a state
+//! for each listener, which a controller has from the one that its admin queue has come in at.
+//!
+//! All namespaces are in one group: what differs between ways is the way.
+
+use super::config::Listener;
+use super::control::Target;
+use super::controller::Controller;
+use super::events::Notice;
+use super::kind::ControllerKind;
+use super::target_event::TargetEvent;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+pub use roadtrain_wire::ana::AnaState;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The only ANA group: every namespace is in it, and stays.
+pub(super) const ANA_GROUP: u32 = 1;
+/// ANATT: seconds within which [`AnaState::Change`] ends, as hosts are told.
+pub(super) const TRANSITION_SECONDS: u8 = 10;
+
+/// Where hosts come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AnaListener {
+    /// A listener's address, or one address of a listener that has all of them (`0.0.0.0`, `::`).
+    Tcp(SocketAddr),
+    /// Straight over Ethernet, whichever interface.
+    Ether,
+}
+
+impl AnaListener {
+    /// By what it says alone: no flow and no scope, and IPv4 as such.
+    fn plain(self) -> Self {
+        match self {
+            AnaListener::Tcp(address) => AnaListener::Tcp(plain(address)),
+            AnaListener::Ether => self,
+        }
+    }
+
+    /// Whether hosts come in there if those are the listeners over TCP. Their port 0 is one that the system will choose.
+    fn is_among(self, listeners: &[Listener]) -> bool {
+        let AnaListener::Tcp(address) = self else { return true };
+        let here = plain(address);
+        let is_at = |listener: &Listener| {
+            let there = plain(listener.address);
+            let is_ip = here.ip() == there.ip() || there.ip().is_unspecified();
+            is_ip && (here.port() == there.port() || there.port() == 0)
+        };
+        listeners.iter().any(is_at)
+    }
+}
+
+impl fmt::Display for AnaListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnaListener::Tcp(address) => write!(f, "{address}"),
+            AnaListener::Ether => f.write_str("ether"),
+        }
+    }
+}
+
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The states of listeners; those that are not named are optimized.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct AnaStates {
+    states: BTreeMap<AnaListener, AnaState>,
+}
+
+impl AnaStates {
+    /// Gives a listener a state, or none of its own.
+    pub fn set(&mut self, listener: AnaListener, state: Option<AnaState>) {
+        match state {
+            Some(state) => self.states.insert(listener.plain(), state),
+            None => self.states.remove(&listener.plain()),
+        };
+    }
+
+    /// The state that was given to a listener by that name.
+    #[must_use]
+    pub fn get(&self, listener: AnaListener) -> Option<AnaState> {
+        self.states.get(&listener.plain()).copied()
+    }
+
+    /// Of connections whose address at our end is `local`; over Ethernet that has port 0.
+    #[must_use]
+    pub fn at(&self, local: SocketAddr) -> AnaState {
+        let local = plain(local);
+        if local.port() == 0 {
+            return self.get(AnaListener::Ether).unwrap_or_default();
+        }
+        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        // A socket at `::` takes connections over IPv4, too, but not the other way round.
+        let any = if local.is_ipv4() { &any[..] } else { &any[1..] };
+        let places = [local.ip()].into_iter().chain(any.iter().copied());
+        let at = |ip| self.get(AnaListener::Tcp(SocketAddr::new(ip, local.port())));
+        places.into_iter().find_map(at).unwrap_or_default()
+    }
+
+    /// Listeners that have a state of their own.
+    pub fn iter(&self) -> impl Iterator<Item = (AnaListener, AnaState)> {
+        self.states.iter().map(|(listener, state)| (*listener, *state))
+    }
+
+    /// What is none of `listeners` is forgotten.
+    pub(super) fn retain(&mut self, listeners: &[Listener]) {
+        self.states.retain(|at, _| at.is_among(listeners));
+    }
+
+    /// The first that is none of `listeners`.
+    pub(super) fn stray(&self, listeners: &[Listener]) -> Option<AnaListener> {
+        self.states.keys().copied().find(|at| !at.is_among(listeners))
+    }
+
+    /// What makes these states those of `wanted`.
+    pub(super) fn changes_to(&self, wanted: &Self) -> Vec<(AnaListener, Option<AnaState>)> {
+        let all: BTreeSet<_> = self.states.keys().chain(wanted.states.keys()).copied().collect();
+        let differs = |at: &AnaListener| self.get(*at) != wanted.get(*at);
+        all.into_iter().filter(differs).map(|at| (at, wanted.get(at))).collect()
+    }
+}
+
+impl FromIterator<(AnaListener, AnaState)> for AnaStates {
+    fn from_iter<T: IntoIterator<Item = (AnaListener, AnaState)>>(states: T) -> Self {
+        let mut all = AnaStates::default();
+        states.into_iter().for_each(|(listener, state)| all.set(listener, Some(state)));
+        all
+    }
+}
+
+/// What a controller tells of its way to the namespaces.
+#[derive(Debug, Default)]
+pub(super) struct AnaOfController {
+    pub(super) state: AnaState,
+    /// How often that has changed.
+    pub(super) changes: u64,
+}
+
+impl AnaOfController {
+    pub(super) fn new(state: AnaState) -> Self {
+        AnaOfController { state, changes: 0 }
+    }
+
+    /// The way has another state: whether that is news. What was lost persistently stays lost.
+    fn becomes(&mut self, state: AnaState) -> bool {
+        let is_news = self.state != state && self.state != AnaState::PersistentLoss;
+        if is_news {
+            (self.state, self.changes) = (state, self.changes + 1);
+        }
+        is_news
+    }
+
+    /// Whether the namespaces' use and capacity are unknown here.
+    pub(super) fn hides_capacity(&self) -> bool {
+        matches!(self.state, AnaState::Inaccessible | AnaState::PersistentLoss)
+    }
+}
+
+impl Target {
+    /// The state of a controller that comes in at `local`.
+    pub(super) fn ana_at(&self, local: SocketAddr) -> AnaState {
+        if self.departing { AnaState::Inaccessible } else { self.config.ana.at(local) }
+    }
+
+    /// Tells the hosts of controllers whose way has another state now.
+    pub(super) fn update_ana(&mut self) {
+        let mut changed = BTreeSet::new();
+        let states: Vec<_> = self.controllers.values().map(|c| self.ana_at(c.local)).collect();
+        for (controller, state) in self.controllers.values_mut().zip(states) {
+            if controller.kind == ControllerKind::Io && controller.ana.becomes(state) {
+                controller.events.raise(Notice::AnaChange);
+                controller.pump(&mut self.outbox);
+                changed.insert(controller.subnqn.clone());
+            }
+        }
+        self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
+    }
+
+    /// The target is about to end: no namespace is in reach here from now on, which hosts are told.
+    pub fn depart(&mut self) {
+        self.departing = true;
+        self.update_ana();
+    }
+
+    /// Whether every host that wanted to hear of it has read the ANA log since its way has changed last.
+    #[must_use]
+    pub fn is_ana_known(&self) -> bool {
+        let knows = |c: &Controller| !c.events.is_unread(Notice::AnaChange);
+        self.controllers.values().all(knows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(address: &str) -> AnaListener {
+        AnaListener::Tcp(address.parse().unwrap())
+    }
+
+    #[test]
+    fn the_nearest_listener_decides() {
+        let states: AnaStates = [
+            (tcp("0.0.0.0:4420"), AnaState::NonOptimized),
+            (tcp("192.0.2.1:4420"), AnaState::Optimized),
+            (tcp("[::]:4421"), AnaState::Inaccessible),
+            (AnaListener::Ether, AnaState::Change),
+        ]
+        .into_iter()
+        .collect();
+        for (local, state) in [
+            ("192.0.2.1:4420", AnaState::Optimized),
+            ("[::ffff:192.0.2.1]:4420", AnaState::Optimized),
+            ("192.0.2.2:4420", AnaState::NonOptimized),
+            ("[2001:db8::1]:4420", AnaState::Optimized),
+            ("[2001:db8::1]:4421", AnaState::Inaccessible),
+            ("192.0.2.1:4421", AnaState::Inaccessible),
+            ("192.0.2.1:4422", AnaState::Optimized),
+            ("0.0.0.0:0", AnaState::Change),
+        ] {
+            assert_eq!(states.at(local.parse().unwrap()), state, "{local}");
+        }
+        assert_eq!(AnaStates::default().at("0.0.0.0:0".parse().unwrap()), AnaState::Optimized);
+    }
+
+    #[test]
+    fn what_was_lost_persistently_stays_lost() {
+        let mut ana = AnaOfController::new(AnaState::Optimized);
+        assert!(!ana.becomes(AnaState::Optimized));
+        assert!(ana.becomes(AnaState::Change) && ana.becomes(AnaState::PersistentLoss));
+        assert!(!ana.becomes(AnaState::Optimized));
+        assert_eq!((ana.state, ana.changes), (AnaState::PersistentLoss, 2));
+    }
+}

@@ -1,0 +1,128 @@
+# shellcheck shell=bash
+# Several ways to a namespace: their states, targets that share a subsystem, and a target that takes leave.
+
+# ways FILTER: what `status` says of the target's listeners
+ways() {
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json >status.json
+    holds status.json ".[0] | $1"
+}
+
+ctl() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl ana "$@"; }
+
+# no_way STATUS TEXT OPTIONS...: such a `ctl` fails like that
+no_way() {
+    local rc=0
+    ctl "${@:3}" >ctl.out 2>&1 || rc=$?
+    [ "$rc" = "$1" ] || fail "status $rc: $(cat ctl.out)"
+    grep -qF -- "$2" ctl.out || fail "$(cat ctl.out)"
+}
+
+# A host with one way waits while that is not to be used, and its programs see no error.
+test_ana_states_follow_the_command() {
+    local load before
+    serve -a 127.0.0.2 --namespace mem:16MiB --ana 127.0.0.2=non-optimized
+    ways ".ana == [{listener: \"127.0.0.1:$port\", state: \"optimized\"},
+                   {listener: \"127.0.0.2:$port\", state: \"non-optimized\"}]"
+    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 8 --seconds 6 --verify --json \
+        -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
+    load=$pid
+    sleep 1
+    ways '.subsystems[0].controllers[0].ana == "optimized"'
+    ctl --listener "127.0.0.1:$port" inaccessible >ctl.out
+    grep -q "listener 127.0.0.1:$port: ANA inaccessible" ctl.out || fail "$(cat ctl.out)"
+    ways '.ana[0].state == "inaccessible" and .subsystems[0].controllers[0].ana == "inaccessible"'
+    ways '.data_bytes'
+    before=$(jq '.[0].data_bytes' status.json)
+    sleep 1
+    ways ".data_bytes == $before"  # it asks, and nothing is executed
+    ctl --listener "127.0.0.1:$port" non-optimized >ctl.out
+    ended "$load" 20
+    wait "$load" || { cat bench.log; fail 'the load failed'; }
+    ways ".data_bytes > $before"
+
+    no_way 2 'there is no listener 127.0.0.1:9' --listener 127.0.0.1:9 optimized
+    no_way 2 'there is no listener ether' --listener ether optimized
+    no_way 2 'possible values' --listener "127.0.0.1:$port" good
+}
+
+# The states of the file come back with a reload; a state of no listener is refused.
+test_ana_states_are_in_the_file() {
+    configure mem:16MiB
+    {
+        cat target.toml
+        printf '\n[ana]\n"127.0.0.1:%s" = "non-optimized"\n' "$port"
+    } >with.toml
+    mv with.toml target.toml
+    serve_configured
+    ways '.ana[0].state == "non-optimized"'
+    ctl --listener "127.0.0.1:$port" change >ctl.out
+    grep -q 'a reload or a restart goes back' ctl.out || fail "$(cat ctl.out)"
+    ways '.ana[0].state == "change"'
+    kill -HUP "$target"
+    until_line "$work/target.log" 'ANA non-optimized' "$target"
+    ways '.ana[0].state == "non-optimized"'
+    sed -i "s/:$port\"/:9\"/" target.toml
+    ! "$ROADTRAIN" serve --config target.toml --check-config 2>error.log || fail 'a stray state'
+    grep -q 'there is no listener 127.0.0.1:9' error.log || fail "$(cat error.log)"
+}
+
+# Two processes are one subsystem for a host: other controllers, the same namespace.
+test_ana_two_targets_one_subsystem() {
+    local uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e at
+    serve --namespace "mem:16MiB,uuid=$uuid" --cntlid-range 1-99
+    for at in first second; do
+        "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" --json >"$at.json"
+        [ $at = second ] || { port=; serve --namespace "mem:16MiB,uuid=$uuid" --cntlid-range 100-199; }
+    done
+    holds first.json '.controller.cntlid < 100'
+    holds second.json '.controller.cntlid >= 100 and .controller.cntlid < 200'
+    local same='[.controller.serial, .controller.subnqn, (.namespaces[] | .uuid, .nguid)]'
+    [ "$(jq -c "$same" first.json)" = "$(jq -c "$same" second.json)" ] || { cat first.json second.json; fail 'not one'; }
+    grep -q "$uuid" first.json
+    ctl --listener "127.0.0.1:$port" non-optimized >ctl.out  # the target is found by its listener
+    grep -q "127.0.0.1:$port: ANA non-optimized" ctl.out || fail "$(cat ctl.out)"
+}
+
+# A busy host is told, its commands are finished, and the end comes soon.
+test_ana_a_target_takes_leave() {
+    local begun
+    serve --namespace "file:$work/disk.img,size=64MiB" --drain-timeout 20
+    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 60 \
+        -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
+    local load=$pid
+    sleep 1
+    begun=$EPOCHREALTIME
+    kill -TERM "$target"
+    ended "$target" 5
+    wait "$target" || fail "status $?"
+    grep -q 'hosts are told to go elsewhere' "$work/target.log" || { cat "$work/target.log"; fail 'not told'; }
+    grep -q 'nothing is outstanding' "$work/target.log" || { cat "$work/target.log"; fail 'not waited for'; }
+    echo "ended within $(bc <<<"$EPOCHREALTIME - $begun") s"
+    kill "$load"
+    ended "$load" 10
+}
+
+# A host that takes no answers holds the target up for as long as was said, and no longer; a second signal ends that.
+test_ana_the_leave_has_an_end() {
+    local seconds load
+    for seconds in 2 60; do
+        port=
+        serve --namespace mem:64MiB --drain-timeout "$seconds"
+        background bench.log "$ROADTRAIN" bench --rw read --bs 1m --depth 64 --seconds 60 \
+            -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
+        load=$pid
+        sleep 1
+        stopped "$load"
+        sleep 0.5
+        kill -TERM "$target"
+        sleep 1
+        alive "$target" || { cat "$work/target.log"; fail 'it did not wait'; }
+        [ "$seconds" = 2 ] || kill -TERM "$target"
+        ended "$target" 8
+        case $seconds in
+            2) grep -q 'drain-timeout is over' "$work/target.log" ;;
+            *) grep -q 'not waited for: [1-9]' "$work/target.log" ;;
+        esac || { cat "$work/target.log"; fail 'ended otherwise'; }
+        kill -KILL "$load"
+    done
+}
