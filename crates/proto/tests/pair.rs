@@ -98,6 +98,29 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
     }
 }
 
+/// A host says that it stays awake in the identifiers of its commands; one without it ends that.
+#[test]
+fn a_target_hears_whether_its_host_stays_awake() {
+    let mut pair = Pair::connected(Setup::default());
+    let read = |pair: &mut Pair, times: u32| {
+        for _ in 0..times {
+            pair.host.read(pair.now, 8, 1);
+            pair.settle().expect("valid");
+            assert!(pair.host.take_completions()[0].cqe.status().is_success());
+        }
+    };
+    read(&mut pair, 600);
+    assert!(!pair.target.qpair.is_host_awake());
+    pair.host.qpair.batcher().set_awake(true);
+    read(&mut pair, 511);
+    assert!(!pair.target.qpair.is_host_awake(), "that may be chance");
+    read(&mut pair, 1);
+    assert!(pair.target.qpair.is_host_awake());
+    pair.host.qpair.batcher().set_awake(false);
+    read(&mut pair, 1);
+    assert!(!pair.target.qpair.is_host_awake());
+}
+
 /// PDO of every PDU of those kinds that carries data.
 fn data_offsets(mut octets: &[u8], kinds: &[PduType]) -> Vec<u8> {
     let mut offsets = Vec::new();

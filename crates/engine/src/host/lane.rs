@@ -153,6 +153,10 @@ impl HostLane {
         if let Some(link) = &mut self.link {
             let in_others = shared.in_flight.saturating_sub(link.in_flight());
             link.batcher().set_in_others(in_others);
+            // See `set_idle`.
+            if link.fd().is_some() {
+                link.batcher().set_awake(shared.is_awake);
+            }
         }
     }
 
@@ -233,6 +237,21 @@ impl HostLane {
             true => Err(LinkError::Unanswered(timeout + IoTimer::grace(timeout))),
             false => Ok(()),
         }
+    }
+
+    /// Whether so little is in flight that it matters whether this end stays awake: see `set_idle`.
+    pub(crate) fn is_few(&mut self) -> bool {
+        self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().is_few())
+    }
+
+    /// Requests that have ended over its connection.
+    pub(crate) fn requests_ended(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.ended().0)
+    }
+
+    /// Whether to receive once more before it sends.
+    pub(crate) fn looks_again(&mut self) -> bool {
+        self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().looks_again())
     }
 
     /// Whether it had better wait with what it could send: see [`Link::gathers`].

@@ -40,6 +40,8 @@ pub(crate) use express::ExpressLink;
 #[cfg(test)]
 pub(crate) use by_hand::{Connected, HandHost};
 
+/// So often a lane receives once more in a turn: a peer that sends octet by octet is not followed for ever.
+const LOOKS_MAX: u32 = 8;
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
@@ -186,10 +188,11 @@ impl Reactor {
             ports: parts.ports,
             now: clock::now(),
             in_flight: 0,
+            is_awake: false,
             completions: VecDeque::new(),
         };
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting, parts.meter)?,
+            core: Core::new(parts.inbox, parts.waiting, parts.meter, true)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             numbers,
@@ -379,6 +382,7 @@ impl Reactor {
         self.paths.has_moved = false;
         self.receive_frames(front);
         let has_express = self.has_express();
+        let mut has_heard = false;
         for _ in 0..self.lanes.count(List::Ready) {
             let Some(index) = self.lanes.next(List::Ready) else { break };
             let Some(lane) = self.lanes.get_mut(index) else { continue };
@@ -391,6 +395,7 @@ impl Reactor {
             self.lanes.note(next, index);
             if heard.something {
                 self.core.waits.worked();
+                has_heard = true;
             }
             while let Some(octets) = rest {
                 rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
@@ -403,6 +408,12 @@ impl Reactor {
             }
         }
         self.run_front(front);
+        if has_heard {
+            self.turned();
+        }
+        if !has_express && self.shared.is_awake {
+            self.look_again(front, rx);
+        }
         let holds = !has_express && self.holds_back();
         self.shared.in_flight = self.lanes.iter().map(HostLane::in_flight).sum();
         for index in self.lanes.indices() {
@@ -410,6 +421,38 @@ impl Reactor {
         }
         self.shared.ports.flush();
         self.write_meters();
+    }
+
+    /// Something was heard in this turn: whether it stays awake from now on.
+    fn turned(&mut self) {
+        let is_alone = self.lanes.len() == 1;
+        let lane = self.lanes.iter_mut().next().filter(|_| is_alone);
+        let (few, requests) =
+            lane.map_or((false, 0), |lane| (lane.is_few(), lane.requests_ended()));
+        self.core.waits.turned(self.shared.now, few, || requests);
+        self.shared.is_awake = self.core.waits.is_awake();
+    }
+
+    /// Receives what has come meanwhile and adds to what waits to be sent.
+    fn look_again(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
+        let Some(index) = self.lanes.indices().next().filter(|_| self.lanes.len() == 1) else {
+            return;
+        };
+        for _ in 0..LOOKS_MAX {
+            if !self.lanes.get_mut(index).is_some_and(HostLane::looks_again) {
+                break;
+            }
+            let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, RX_BUFFER_BYTES));
+            let (heard, mut rest) = received.unwrap_or_default();
+            if !heard.something {
+                break;
+            }
+            self.core.waits.worked();
+            while let Some(octets) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+            }
+            self.run_front(front);
+        }
     }
 
     #[inline]

@@ -37,9 +37,14 @@ pub(crate) struct Core<M> {
 
 impl<M> Core<M> {
     /// On the thread that will run it.
-    pub(crate) fn new(inbox: Inbox<M>, waiting: Waiting, meter: Arc<Meter>) -> io::Result<Self> {
+    pub(crate) fn new(
+        inbox: Inbox<M>,
+        waiting: Waiting,
+        meter: Arc<Meter>,
+        is_host: bool,
+    ) -> io::Result<Self> {
         let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
-        Ok(Core { waits: Waits::new(waiting, meter), inbox, rx: Some(rx) })
+        Ok(Core { waits: Waits::new(waiting, meter, is_host), inbox, rx: Some(rx) })
     }
 }
 

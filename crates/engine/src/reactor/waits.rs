@@ -3,7 +3,7 @@
 use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::thread_cpu_ns;
-use roadtrain_proto::costs::Costs;
+use roadtrain_proto::costs::{Costs, Used};
 use roadtrain_proto::time::Instant;
 use std::fs::File;
 use std::io;
@@ -31,13 +31,13 @@ enum How {
 
 impl Waits {
     /// On the thread that waits.
-    pub(crate) fn new(waiting: Waiting, meter: Arc<Meter>) -> Self {
+    pub(crate) fn new(waiting: Waiting, meter: Arc<Meter>, is_host: bool) -> Self {
         let how = match waiting {
             Waiting::Adaptive => How::Learning { adaptive: Box::default(), meter },
             fixed => How::Fixed(Spinner::new(fixed)),
         };
         let scheduling = File::open(SCHEDULING).ok();
-        Waits { sleeps: 0, costs: Costs::default(), how, scheduling }
+        Waits { sleeps: 0, costs: Costs::new(is_host), how, scheduling }
     }
 
     /// Something was there to do.
@@ -68,7 +68,8 @@ impl Waits {
         match &mut self.how {
             How::Fixed(spinner) => spinner.spin_again(now, expects),
             How::Learning { adaptive, .. } => {
-                is_cheap && adaptive.spin_again(now, expects, due, &self.costs.sleep)
+                let is_awake = self.costs.awake.is_there();
+                is_cheap && adaptive.spin_again(now, expects, due, &self.costs.sleep, is_awake)
             }
         }
     }
@@ -76,6 +77,7 @@ impl Waits {
     /// Sleeps.
     pub(super) fn sleep(&mut self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.sleeps += 1;
+        self.costs.awake.slept();
         let learns = matches!(self.how, How::Learning { .. });
         if !learns || !self.costs.sleep.samples_next() {
             return sleep();
@@ -84,6 +86,23 @@ impl Waits {
         sleep()?;
         self.costs.sleep.sampled(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
         Ok(())
+    }
+
+    /// Whether it stays awake though little is in flight.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.costs.awake.is_there()
+    }
+
+    /// A turn had something to do. `few`: so little is in flight that it matters whether this end stays awake;
+    /// `requests`: that have ended since it began.
+    #[inline]
+    pub(crate) fn turned(&mut self, now: Instant, few: bool, requests: impl FnOnce() -> u64) {
+        let sleeps =
+            matches!(&self.how, How::Fixed(spinner) if spinner.waiting() == Waiting::Sleep);
+        if self.costs.awake.works(few && !sleeps) {
+            let used = Used { at: now, cpu_ns: thread_cpu_ns(), requests: requests() };
+            self.costs.awake.review(used);
+        }
     }
 
     /// Time for which it has spun by its own decision: no work, though the core was busy.

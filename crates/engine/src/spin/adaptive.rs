@@ -44,6 +44,8 @@ struct Spin {
     last: Instant,
     /// Something is to be done then, whatever comes.
     due: Option<Instant>,
+    /// Somebody else decides whether it pays.
+    is_free: bool,
 }
 
 impl Default for Adaptive {
@@ -65,11 +67,13 @@ impl Default for Adaptive {
 impl Adaptive {
     /// Something was there to do. `cost`: what a sleep costs.
     pub fn worked(&mut self, cost: &SleepCost) {
-        if let Some(Spin { since, last, .. }) = self.spin.take() {
+        if let Some(Spin { since, last, is_free, .. }) = self.spin.take() {
             let (spun, bound) = (last.since(since), cost.bound());
             self.is_prompt = spun < bound;
             self.spun += spun;
-            self.budget.caught(spun, bound);
+            if !is_free {
+                self.budget.caught(spun, bound);
+            }
             self.note(1.0);
         }
     }
@@ -81,13 +85,15 @@ impl Adaptive {
     }
 
     /// Nothing is there to do: whether to look again at once instead of sleeping. `expecting` says that an answer
-    /// is under way; at `due` there is something to do in any case; `cost`: what a sleep costs.
+    /// is under way; at `due` there is something to do in any case; `cost`: what a sleep costs; `is_awake`: spins in any
+    /// case, for somebody else decides whether that pays.
     pub fn spin_again(
         &mut self,
         now: Instant,
         expecting: bool,
         due: Option<Instant>,
         cost: &SleepCost,
+        is_awake: bool,
     ) -> bool {
         let bound = cost.bound();
         let bounds = if self.is_prompt { 1 } else { PATIENT };
@@ -105,8 +111,10 @@ impl Adaptive {
             if !is_due {
                 self.sleeps_since = Some(spin.since);
                 self.spun += bound * bounds;
+                if !spin.is_free {
+                    self.budget.missed(bounds);
+                }
                 (self.spin, self.is_prompt) = (None, false);
-                self.budget.missed(bounds);
                 self.note(0.0);
                 return false;
             }
@@ -116,13 +124,18 @@ impl Adaptive {
         if !expecting && due.is_none() {
             return false;
         }
+        if is_awake && !bound.is_zero() {
+            self.trials.pause();
+            self.spin = Some(Spin { since: now, last: now, due, is_free: true });
+            return true;
+        }
         self.is_window_over |= self.trials.waits(&self.budget, self.short >= HINT);
         if !self.trials.spins() || self.budget.is_spent() || bound.is_zero() {
             self.budget.slept();
             (self.sleeps_since, self.is_prompt) = (Some(now), false);
             return false;
         }
-        self.spin = Some(Spin { since: now, last: now, due });
+        self.spin = Some(Spin { since: now, last: now, due, is_free: false });
         true
     }
 
@@ -211,7 +224,9 @@ mod tests {
         fn request(&mut self, after: Duration) {
             let (sent, answer) = (self.now, self.now + after);
             let work = Duration::from_micros(4);
-            while self.now < answer && self.adaptive.spin_again(self.now, true, None, &self.cost) {
+            while self.now < answer
+                && self.adaptive.spin_again(self.now, true, None, &self.cost, false)
+            {
                 self.now += Duration::from_nanos(400);
             }
             let spun = self.now.since(sent);
@@ -282,7 +297,7 @@ mod tests {
         wait.cost(1000, |_| Duration::from_micros(6));
         for _ in 0..1000 {
             assert!(
-                !wait.adaptive.spin_again(wait.now, false, None, &wait.cost),
+                !wait.adaptive.spin_again(wait.now, false, None, &wait.cost, false),
                 "nothing is expected"
             );
             wait.now += Duration::from_secs(1);
@@ -297,19 +312,22 @@ mod tests {
         let mut wait = Loop::new();
         wait.cost(1000, |_| Duration::from_micros(6));
         let due = wait.now + Duration::from_micros(5);
-        assert!(wait.adaptive.spin_again(wait.now, false, Some(due), &wait.cost));
-        assert!(!wait.adaptive.spin_again(due, false, None, &wait.cost), "it is the next wait");
+        assert!(wait.adaptive.spin_again(wait.now, false, Some(due), &wait.cost, false));
+        assert!(
+            !wait.adaptive.spin_again(due, false, None, &wait.cost, false),
+            "it is the next wait"
+        );
         let late = wait.now + Duration::from_millis(1);
-        assert!(!wait.adaptive.spin_again(wait.now, false, Some(late), &wait.cost));
+        assert!(!wait.adaptive.spin_again(wait.now, false, Some(late), &wait.cost, false));
     }
 
     #[test]
     fn who_loses_its_core_in_a_spin_sleeps() {
         let mut wait = Loop::new();
         wait.cost(1000, |_| Duration::from_micros(6));
-        assert!(wait.adaptive.spin_again(wait.now, true, None, &wait.cost));
+        assert!(wait.adaptive.spin_again(wait.now, true, None, &wait.cost, false));
         wait.now += Duration::from_millis(3);
-        assert!(!wait.adaptive.spin_again(wait.now, true, None, &wait.cost));
+        assert!(!wait.adaptive.spin_again(wait.now, true, None, &wait.cost, false));
         assert!(wait.adaptive.wants_reading());
         wait.reading.queued_ns += 3_000_000;
         wait.reading.requests += 1;
@@ -342,10 +360,10 @@ mod tests {
                 self.adaptive.review(self.reading);
             }
             let mut now = since;
-            let mut spins = self.adaptive.spin_again(now, true, None, &self.cost);
+            let mut spins = self.adaptive.spin_again(now, true, None, &self.cost, false);
             while spins && now < at {
                 now += LOOK;
-                spins = now >= at || self.adaptive.spin_again(now, true, None, &self.cost);
+                spins = now >= at || self.adaptive.spin_again(now, true, None, &self.cost, false);
             }
             self.reading.cpu_ns += now.since(since).as_nanos() as u64;
             if !spins {

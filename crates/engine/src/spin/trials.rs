@@ -116,6 +116,13 @@ impl Trials {
             }
     }
 
+    /// What it does now says nothing of either.
+    pub(super) fn pause(&mut self) {
+        if self.begin.is_some() {
+            (self.window, self.waits, self.begin) = (Window::Asleep, 0, None);
+        }
+    }
+
     /// A window is over: these are the counters.
     pub(super) fn review(&mut self, reading: Reading, budget: &mut Budget) {
         self.waits = 0;

@@ -69,6 +69,10 @@ pub(super) struct Shared {
     pub(super) now: Instant,
     /// Over all lanes, as far as can be told.
     pub(super) load: ReactorLoad,
+    /// The reactor stays awake though little is in flight.
+    pub(super) is_awake: bool,
+    /// So does the host that was heard last.
+    pub(super) is_host_awake: bool,
     pub(super) control: Arc<Control>,
     /// At the interfaces that lanes without connections use; away while they are receiving.
     pub(super) ports: Vec<Port>,
@@ -244,6 +248,11 @@ impl TargetLane {
         self.namespaces = control.table(self.session.queue());
     }
 
+    /// Whether its host stays awake.
+    pub(super) fn is_host_awake(&self) -> bool {
+        self.transport.is_host_awake()
+    }
+
     /// Nothing is left of it, which the control plane hears.
     pub(super) fn leave(self, control: &Control) {
         if let Some(leaving) = self.session.leave() {
@@ -274,6 +283,7 @@ impl TargetLane {
     /// What other lanes have in flight decides what this one's answers wait for.
     pub(super) fn hear_load(&mut self, shared: &mut Shared) {
         self.transport.batcher().hear(shared.now, &mut shared.load);
+        self.transport.hear_awake(shared.is_awake);
     }
 
     /// Sends what doorbells have released.

@@ -107,12 +107,14 @@ impl Reactor {
             tasks: tasks_of(&parts.peers[parts.number]),
             now: clock::now(),
             load: ReactorLoad::default(),
+            is_awake: false,
+            is_host_awake: false,
             control: parts.control,
             ports,
         };
         let hosts = Hosts::new(parts.pool_bytes);
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting, parts.meter)?,
+            core: Core::new(parts.inbox, parts.waiting, parts.meter, false)?,
             lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
             frames,
             listeners: Listeners::new(parts.tickets, parts.handshakes),
@@ -287,6 +289,7 @@ impl reactor::Reactor for Reactor {
     /// Every lane that has something to do does it once.
     fn turn(&mut self, rx: &mut RxBuffers) {
         let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
+        lanes.shared.is_awake = core.waits.is_awake();
         lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
         if peers.number == 0 && timers.check_keep_alive(lanes) {
             for listener in mem::take(&mut self.listeners.paused) {
@@ -298,7 +301,11 @@ impl reactor::Reactor for Reactor {
         frames.check_frames(lanes, timers.buffer_idle);
         lanes.expire_timed();
         lanes.send_answers();
-        if lanes.receive_ready(rx) || frames.has_more {
+        let has_heard = lanes.receive_ready(rx);
+        if has_heard {
+            core.waits.turned(lanes.shared.now, lanes.shared.is_host_awake, || 0);
+        }
+        if has_heard || frames.has_more {
             core.waits.worked();
         }
         // After all that has come is heard: nobody is ended whose Connect is here.

@@ -5,6 +5,7 @@ mod abort;
 mod alive;
 mod ana;
 mod authentication;
+mod awake;
 mod classes;
 mod commands;
 mod concatenation;

@@ -4,7 +4,7 @@
 //! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
 //! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
-pub use super::slots::SLOTS_MAX;
+pub use super::slots::{AWAKE, SLOTS_MAX};
 use super::slots::{FreeSlots, SLOT_BITS};
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
@@ -240,9 +240,10 @@ impl Qpair {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
         let slot = &mut self.slots[usize::from(number)];
-        slot.generation = slot.generation.wrapping_add(1) & ((1 << (16 - SLOT_BITS)) - 1);
+        slot.generation = slot.generation.wrapping_add(1) & ((1 << (15 - SLOT_BITS)) - 1);
         slot.sqe = *sqe;
-        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS).into();
+        let awake = if self.out.batcher().is_awake() { AWAKE } else { 0 };
+        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS | awake).into();
         slot.data = data;
         slot.state = SlotState::Queued;
         slot.corrupt = false;

@@ -22,6 +22,8 @@ const WHOLE_OF_DEVICE: u32 = 16;
 const PARTS_MAX: u32 = 4;
 /// In so many parts many go round where this end waits for most of its time: as many again, which are in the store.
 const PARTS_IN_SPARE_TIME: u32 = 2 * PARTS_MAX;
+/// Where both ends stay awake so many PDUs are enough for a part: a few of them cost hardly more than one.
+const PART_AWAKE: u32 = 8;
 /// Most PDUs of a caravan: what one send can gather.
 const COUNT_MAX: u32 = 512;
 /// Less than this part of what is in flight may wait for company, ...
@@ -79,6 +81,8 @@ pub struct Auto {
     limits: Limits,
     /// Whether this end has time for more sends.
     spare_time: SpareTime,
+    /// This end stays awake, so no part has to hide a wake-up.
+    is_awake: bool,
 }
 
 impl Auto {
@@ -96,12 +100,27 @@ impl Auto {
             shares_core: false,
             limits: WIDE,
             spare_time: SpareTime::default(),
+            is_awake: false,
+        }
+    }
+
+    /// So few that two parts are enough where this end stays awake.
+    fn goes_in_two(&self) -> bool {
+        let all = self.peak.get();
+        all > PARTS_MAX - 1 && all < PART_AWAKE * PARTS_MAX && all < self.whole
+    }
+
+    /// Nobody has to be woken up: two parts are enough.
+    fn widen(&mut self) {
+        if self.is_awake && self.goes_in_two() {
+            self.share = (self.peak.get() / 2).clamp(self.share, PART_AWAKE);
         }
     }
 
     fn set_share(&mut self, now: Instant) {
         let all = self.peak.get();
         self.share = share(all, self.whole);
+        self.widen();
         if all > Self::IN_FOUR_PARTS && self.spare_time.is_there(now) {
             self.share = self.share.min(all / PARTS_IN_SPARE_TIME);
         }
@@ -156,6 +175,26 @@ impl BatchPolicy for Auto {
             && self.share == COUNT_MAX
             && backlog.requests < backlog.in_flight / GATHERED
             && backlog.data_bytes < GATHERED_BYTES
+    }
+
+    fn looks_again(&self, backlog: &Backlog) -> bool {
+        // Other lanes are parts as well, and data has its own pace.
+        self.is_awake
+            && backlog.in_others == 0
+            && !self.shares_core
+            && self.goes_in_two()
+            && backlog.requests < self.share.min(backlog.in_flight)
+            && backlog.data_bytes < GATHERED_BYTES
+    }
+
+    fn is_few(&self) -> bool {
+        self.goes_in_two() && !self.shares_core
+    }
+
+    fn set_awake(&mut self, awake: bool) {
+        self.is_awake = awake;
+        self.share = share(self.peak.get(), self.whole);
+        self.widen();
     }
 
     fn set_yielding(&mut self, yielding: bool) {
@@ -265,6 +304,48 @@ mod tests {
                 "a device's programs use the processor"
             );
         }
+    }
+
+    /// With so many in flight, alone on the reactor.
+    fn awake(of_device: bool, in_flight: u32) -> Auto {
+        let mut auto = Auto::new(of_device);
+        auto.set_awake(true);
+        let backlog = Backlog { requests: 1, in_flight, ..Backlog::default() };
+        auto.on_enqueue(at(0), &backlog, &command());
+        auto
+    }
+
+    #[test]
+    fn ends_that_stay_awake_send_few_in_two_parts() {
+        let shares = [1, 2, 3, 4, 6, 8, 16, 24, 31].map(|n| awake(false, n).share);
+        assert_eq!(shares, [1, 2, 1, 2, 3, 4, 8, 8, 8]);
+        for in_flight in [32, 64, 127, 128] {
+            assert_eq!(awake(false, in_flight).share, share(in_flight, WHOLE), "they are many");
+        }
+        assert_eq!([4, 8, 15, 16].map(|n| awake(true, n).share), [2, 4, 7, COUNT_MAX]);
+        let mut auto = awake(false, 16);
+        auto.set_awake(false);
+        assert_eq!(auto.share, 4, "at once");
+        assert!(
+            awake(false, 31).is_few() && !awake(false, 3).is_few() && !awake(false, 32).is_few()
+        );
+    }
+
+    #[test]
+    fn ends_that_stay_awake_look_whether_the_rest_of_a_part_has_come() {
+        let looks = |auto: &Auto, requests, in_flight| {
+            auto.looks_again(&Backlog { requests, in_flight, ..Backlog::default() })
+        };
+        let mut auto = awake(false, 16);
+        assert!(looks(&auto, 1, 16) && looks(&auto, 7, 16));
+        assert!(!looks(&auto, 8, 16), "the part is whole");
+        assert!(!looks(&auto, 2, 2), "the peer has nothing");
+        let large = Backlog { requests: 1, data_bytes: 64 << 10, in_flight: 16, in_others: 0 };
+        assert!(!auto.looks_again(&large), "enough data");
+        let beside = Backlog { requests: 1, data_bytes: 0, in_flight: 16, in_others: 1 };
+        assert!(!auto.looks_again(&beside), "other lanes are parts");
+        auto.set_awake(false);
+        assert!(!looks(&auto, 1, 16));
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub struct Batcher {
     most_in_flight: u32,
     /// On the reactor's other queue pairs.
     in_others: u32,
+    is_awake: bool,
     load_share: LoadShare,
     /// When something latency-critical last came.
     critical_at: Option<Instant>,
@@ -66,6 +67,7 @@ impl Batcher {
             in_flight: 0,
             most_in_flight: 0,
             in_others: 0,
+            is_awake: false,
             load_share: LoadShare::default(),
             critical_at: None,
         }
@@ -183,6 +185,26 @@ impl Batcher {
         self.policy.set_shares_core(shares);
     }
 
+    /// Whether this end stays awake though little is in flight.
+    pub fn set_awake(&mut self, awake: bool) {
+        if awake != self.is_awake {
+            self.is_awake = awake;
+            self.policy.set_awake(awake);
+        }
+    }
+
+    /// What it was told last.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.is_awake
+    }
+
+    /// Whether so little is in flight that it matters whether this end stays awake.
+    #[must_use]
+    pub fn is_few(&self) -> bool {
+        self.in_others == 0 && self.policy.is_few()
+    }
+
     /// For so many thousandths of its time of late this end has waited for something to do.
     pub fn set_idle(&mut self, now: Instant, permille: u32) {
         self.policy.set_idle(now, permille);
@@ -229,6 +251,12 @@ impl Batcher {
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())
+    }
+
+    /// Whether to receive once more before what waits is sent.
+    #[must_use]
+    pub fn looks_again(&self) -> bool {
+        self.waiting > 0 && self.released == 0 && self.policy.looks_again(&self.backlog())
     }
 
     /// Whether PDUs wait for a doorbell.

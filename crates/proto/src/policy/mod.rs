@@ -88,10 +88,20 @@ pub trait BatchPolicy {
     fn set_yielding(&mut self, _: bool) {}
     /// Whether both ends of the lane share a core, so that only one of them works at a time.
     fn set_shares_core(&mut self, _: bool) {}
+    /// Whether so little is in flight that it matters whether this end stays awake.
+    fn is_few(&self) -> bool {
+        false
+    }
+    /// Whether this end stays awake though little is in flight.
+    fn set_awake(&mut self, _: bool) {}
     /// For so many thousandths of its time of late this end has waited for something to do.
     fn set_idle(&mut self, _: Instant, _permille: u32) {}
     /// Whether all that waits had better stay for a moment while more arrives that will add to it.
     fn gathers(&self, _: &Backlog) -> bool {
+        false
+    }
+    /// Whether to receive once more before what waits is sent: the peer may have sent what will add to it meanwhile.
+    fn looks_again(&self, _: &Backlog) -> bool {
         false
     }
     /// Most of a freight that one send takes, now.
@@ -263,12 +273,24 @@ impl BatchPolicy for Policy {
         each!(self, p => p.set_shares_core(shares))
     }
 
+    fn is_few(&self) -> bool {
+        each!(self, p => p.is_few())
+    }
+
+    fn set_awake(&mut self, awake: bool) {
+        each!(self, p => p.set_awake(awake))
+    }
+
     fn set_idle(&mut self, now: Instant, permille: u32) {
         each!(self, p => p.set_idle(now, permille))
     }
 
     fn gathers(&self, backlog: &Backlog) -> bool {
         each!(self, p => p.gathers(backlog))
+    }
+
+    fn looks_again(&self, backlog: &Backlog) -> bool {
+        each!(self, p => p.looks_again(backlog))
     }
 
     fn limits(&self, freight: Freight) -> Limits {

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::host::qpair::SLOTS_MAX;
+use crate::host::qpair::{AWAKE, SLOTS_MAX};
 use crate::policy::{
     Batcher, Class, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
 };
@@ -39,6 +39,10 @@ pub struct Config {
 const ENTRIES_BEFORE_CONNECT: u16 = 32;
 /// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
 pub(crate) const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
+
+/// So many commands in a row are no chance: a host that counts in the high bits of its identifiers has the bit in fewer,
+/// when few are in flight.
+const AWAKE_RUN: u32 = 512;
 
 /// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +146,8 @@ pub struct Qpair {
     is_io: bool,
     class: Class,
     in_store: u32,
+    /// Commands in a row whose identifiers say that the host stays awake.
+    awake: u32,
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
@@ -164,6 +170,7 @@ impl Qpair {
             is_io: false,
             class: Class::Normal,
             in_store: 0,
+            awake: 0,
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
@@ -187,6 +194,12 @@ impl Qpair {
     #[must_use]
     pub fn digests(&self) -> Digests {
         self.digests
+    }
+
+    /// Whether the host stays awake, as its command identifiers say.
+    #[must_use]
+    pub fn is_host_awake(&self) -> bool {
+        self.awake >= AWAKE_RUN
     }
 
     /// So many commands are in a store that takes its time: they keep neither end busy.
@@ -441,6 +454,7 @@ impl Qpair {
             result,
             status,
         };
+        self.awake = if slot.cid & AWAKE != 0 { self.awake.saturating_add(1) } else { 0 };
         if let Some(number) = self.free.pop() {
             self.slots[usize::from(number)] = slot;
             return number;

@@ -35,7 +35,7 @@ fn link(policy: PolicyConfig) -> (Link, UnixStream) {
 
 fn shared() -> Shared {
     let (gather, ports, now) = (Box::default(), Ports::default(), Instant(7));
-    Shared { gather, ports, now, in_flight: 0, completions: VecDeque::new() }
+    Shared { gather, ports, now, in_flight: 0, is_awake: false, completions: VecDeque::new() }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.

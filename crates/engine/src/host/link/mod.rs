@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) now: Instant,
     /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
     pub(crate) in_flight: u32,
+    /// The reactor stays awake though little is in flight.
+    pub(crate) is_awake: bool,
     pub(crate) completions: VecDeque<Completion>,
 }
 

@@ -147,6 +147,18 @@ impl Transport {
         each!(self, transport => transport.qpair.slot_of(cid))
     }
 
+    /// Whether its reactor stays awake, which matters where a doorbell is a system call of its own.
+    pub(super) fn hear_awake(&mut self, awake: bool) {
+        if let Transport::Tcp(tcp) = self {
+            tcp.qpair.batcher().set_awake(awake);
+        }
+    }
+
+    /// Whether its host says that it stays awake.
+    pub(super) fn is_host_awake(&self) -> bool {
+        matches!(self, Transport::Tcp(tcp) if tcp.qpair.is_host_awake())
+    }
+
     /// The batching state.
     pub(super) fn batcher(&mut self) -> &mut Batcher {
         each!(self, transport => transport.qpair.batcher())

@@ -77,7 +77,7 @@ impl HandTarget {
     }
 
     pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
-        self.reactor.core.waits = Waits::new(waiting, Arc::default());
+        self.reactor.core.waits = Waits::new(waiting, Arc::default(), false);
     }
 
     /// Its connections.

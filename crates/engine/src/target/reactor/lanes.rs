@@ -133,6 +133,10 @@ impl Lanes {
             }
             lane.hear_load(&mut self.shared);
             let heard = self.receive(index, rx);
+            if let Some(lane) = self.live(index).filter(|_| heard.something) {
+                let awake = lane.is_host_awake();
+                self.shared.is_host_awake = awake;
+            }
             self.end_turn(index);
             has_heard |= heard.something;
             if heard.more {
