@@ -49,7 +49,7 @@ pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
     portal.ether.address(interfaces(&portal.traddr)?).map_err(Failure::usage)
 }
 
-/// The host and the port of ADDR, ADDR:PORT or [IPv6]:PORT; `port` where none is named.
+/// The host and the port of ADDR, ADDR:PORT or `[IPv6]:PORT`; `port` where none is named.
 ///
 /// # Errors
 /// It names a port that is none.

@@ -35,7 +35,7 @@ impl From<AnaName> for AnaState {
     }
 }
 
-/// Where hosts come in: ADDRESS:PORT, [IPv6]:PORT, an address alone, or `ether`.
+/// Where hosts come in: ADDRESS:PORT, `[IPv6]:PORT`, an address alone, or `ether`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AnaPort {

@@ -30,7 +30,8 @@ pub struct CtlArgs {
 pub enum CtlCommand {
     /// Say how good the way to the namespaces is that a listener gives (asymmetric namespace access).
     Ana {
-        /// The listener: ADDRESS:PORT, [IPv6]:PORT, or ether; one address of a listener that has all will do.
+        /// The listener: ADDRESS:PORT (an IPv6 address in brackets), or ether; one address of a listener that has all
+        /// will do.
         #[arg(long, value_name = "ADDRESS:PORT")]
         listener: AnaPort,
         /// Its state.

@@ -448,6 +448,9 @@ impl Reactor {
                 break;
             }
             self.core.waits.worked();
+            if heard.more {
+                self.lanes.note(List::Ready, index);
+            }
             while let Some(octets) = rest {
                 rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
             }

@@ -75,6 +75,14 @@ impl Carry for Tcp {
         self.qpair.awaits_data(slot)
     }
 
+    fn hear_awake(&mut self, awake: bool) {
+        self.qpair.batcher().set_awake(awake);
+    }
+
+    fn is_host_awake(&self) -> bool {
+        self.qpair.is_host_awake()
+    }
+
     fn ring_due(&mut self, now: Instant) {
         self.qpair.batcher().expire(now);
     }

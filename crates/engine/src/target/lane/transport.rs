@@ -64,6 +64,12 @@ transports! {
         fn ends_at_once(self: &mut Self, now: Instant) -> bool;
     }
     provided {
+        /// Whether its reactor stays awake, which matters where a doorbell is a system call of its own.
+        fn hear_awake(self: &mut Self, awake: bool) {}
+        /// Whether its host says that it stays awake.
+        fn is_host_awake(self: &Self) -> bool {
+            false
+        }
         /// The connection, if it is one.
         fn tcp(self: &mut Self) -> Option<&mut Tcp> {
             None
@@ -145,18 +151,6 @@ impl Transport {
     /// The slot of a command in execution.
     pub(super) fn slot_of(&mut self, cid: u16) -> Option<u16> {
         each!(self, transport => transport.qpair.slot_of(cid))
-    }
-
-    /// Whether its reactor stays awake, which matters where a doorbell is a system call of its own.
-    pub(super) fn hear_awake(&mut self, awake: bool) {
-        if let Transport::Tcp(tcp) = self {
-            tcp.qpair.batcher().set_awake(awake);
-        }
-    }
-
-    /// Whether its host says that it stays awake.
-    pub(super) fn is_host_awake(&self) -> bool {
-        matches!(self, Transport::Tcp(tcp) if tcp.qpair.is_host_awake())
     }
 
     /// The batching state.

@@ -2,10 +2,10 @@
 //!
 //! - [`State`] has the rules: it is what a namespace knows of registrants and of its reservation, and a command makes
 //!   another one of it. It is what persists.
-//! - [`Reservations`] is a namespace at a running target: commands take turns, a change is saved before it is in
+//! - `Reservations` is a namespace at a running target: commands take turns, a change is saved before it is in
 //!   force, and answered when nothing is executed any more that it forbids.
 //! - [`Access`] is what a lane looks at for each command: one load says that nothing is forbidden.
-//! - [`Notices`] are the Reservation Notifications that a controller's host has not read.
+//! - `Notices` are the Reservation Notifications that a controller's host has not read.
 //!
 //! ```text
 //! command -> turn -> rules -> saved -> in force -> fenced -> answered
