@@ -153,10 +153,6 @@ impl HostLane {
         if let Some(link) = &mut self.link {
             let in_others = shared.in_flight.saturating_sub(link.in_flight());
             link.batcher().set_in_others(in_others);
-            // See `set_idle`.
-            if link.fd().is_some() {
-                link.batcher().set_awake(shared.is_awake);
-            }
         }
     }
 
@@ -242,6 +238,13 @@ impl HostLane {
     /// Whether so little is in flight that it matters whether this end stays awake: see `set_idle`.
     pub(crate) fn is_few(&mut self) -> bool {
         self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().is_few())
+    }
+
+    /// The reactor stays awake though little is in flight: see `set_idle`.
+    pub(crate) fn set_awake(&mut self, awake: bool) {
+        if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
+            link.batcher().set_awake(awake);
+        }
     }
 
     /// Requests that have ended over its connection.

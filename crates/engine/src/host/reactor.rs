@@ -430,7 +430,12 @@ impl Reactor {
         let (few, requests) =
             lane.map_or((false, 0), |lane| (lane.is_few(), lane.requests_ended()));
         self.core.waits.turned(self.shared.now, few, || requests);
-        self.shared.is_awake = self.core.waits.is_awake();
+        let is_awake = self.core.waits.is_awake();
+        let has_changed = std::mem::replace(&mut self.shared.is_awake, is_awake) != is_awake;
+        // A connection that is new has heard nothing yet.
+        if is_alone || has_changed {
+            self.lanes.iter_mut().for_each(|lane| lane.set_awake(is_awake));
+        }
     }
 
     /// Receives what has come meanwhile and adds to what waits to be sent.
