@@ -35,9 +35,9 @@ fn a_host_that_does_not_wait_for_its_lost_path_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// A host that writes by one path and flushes by the other hears of flushes that have failed.
+/// What a store loses is told to a host that writes and flushes by several paths.
 #[test]
-fn a_flush_by_another_path_counts() {
+fn what_a_store_loses_is_told_over_several_paths() {
     let both = |plan: &mut Plan| {
         losing(plan);
         paths(plan);

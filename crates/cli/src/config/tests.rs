@@ -1,0 +1,248 @@
+//! Command lines and files, beside what they make.
+
+use super::*;
+use crate::args::{Cli, Command, PolicyName};
+use crate::namespace::Kind;
+use clap::Parser;
+use roadtrain_engine::host::Class;
+use roadtrain_engine::spin::Waiting;
+use roadtrain_engine::store::{StoreKind, StoreSpec};
+use roadtrain_engine::target::Export;
+
+const EXAMPLE: &str = include_str!("../../../../examples/serve.toml");
+
+fn flags(line: &str) -> Result<ServeConfig, Failure> {
+    let words = ["roadtrain", "serve", "-a", "127.0.0.1", "-n", "nqn.x:y"];
+    let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+    let Command::Serve(args) = cli.command else { unreachable!() };
+    ServeConfig::from_args(&args)
+}
+
+#[test]
+fn the_example_is_good() {
+    let config = ServeConfig::parse(EXAMPLE).unwrap();
+    assert!(config.subsystems.len() >= 2);
+    let kinds: Vec<Kind> =
+        config.subsystems.iter().flat_map(|s| &s.namespaces).map(|n| n.kind).collect();
+    for kind in [Kind::Mem, Kind::Ssd, Kind::Null, Kind::File] {
+        assert!(kinds.contains(&kind), "the example shows no {kind:?}");
+    }
+}
+
+#[test]
+fn flags_and_their_file_are_the_same() {
+    let config = flags(
+        "--namespace mem:1GiB,class=latency --namespace file:x,size=8k,lba=4k,ro --policy i10 --cores 0-1 \
+         --allow-host nqn.x:h --buffers 16MiB --spin-us 20 --placement none --caravan-bytes 96KiB --no-ddgst",
+    )
+    .unwrap();
+    assert_eq!(config.batching.policy, PolicyName::I10);
+    assert!(config.to_toml().contains("address = \"127.0.0.1\"\n"));
+    assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
+    let several = flags("--namespace mem:4k -a ::1 -a localhost").unwrap();
+    assert_eq!(several.address.0, ["127.0.0.1", "::1", "localhost"]);
+    assert_eq!(ServeConfig::parse(&several.to_toml()), Ok(several));
+    let example = ServeConfig::parse(EXAMPLE).unwrap();
+    assert_eq!(ServeConfig::parse(&example.to_toml()), Ok(example));
+}
+
+#[cfg(feature = "ether")]
+#[test]
+fn addresses_and_interfaces_go_together() {
+    let line = "-a ether:eth1,ether:eth2 --vlan 7 --no-data-batching --namespace mem:4k";
+    let config = flags(line).unwrap();
+    let ether = config.ether.clone().unwrap();
+    assert_eq!(config.address.0, ["127.0.0.1"]);
+    assert_eq!(ether.interfaces.0, ["eth1", "eth2"]);
+    assert_eq!((ether.frames.vlan, ether.frames.packing().pieces), (Some(7), false));
+    assert_eq!(ServeConfig::parse(&config.to_toml()), Ok(config));
+    let mixed = sort(["a", "tcp:b", "ether:c"].map(String::from).into(), Transport::Ether);
+    assert_eq!(mixed, (vec!["a".into(), "c".into()], vec!["b".into()]));
+    let head = "[[subsystem]]\nnqn = \"nqn.x:y\"\n[ether]\ninterfaces = ";
+    let alone = ServeConfig::parse(&format!("{head}\"eth1\"\n")).unwrap();
+    assert!(alone.address.is_empty());
+    for (rest, why) in [
+        ("[]", "interfaces is empty"),
+        ("[\"a\", \"a\"]", "a is there twice"),
+        ("\"a\"\nvlan = 4095", "4094"),
+        ("\"a\"\nethertype = 12", "EtherType"),
+        ("\"a\"\nport_kind = \"fast\"", "fast"),
+        ("\"a\"\nvlna = 7", "vlna"),
+    ] {
+        let error = ServeConfig::parse(&format!("{head}{rest}\n")).expect_err(rest);
+        assert!(error.contains(why), "{rest}\n-> {error}");
+    }
+}
+
+#[test]
+fn namespaces_are_numbered_around_those_that_are() {
+    let config = flags("--namespace mem:4k --namespace mem:4k,nsid=1 --namespace mem:4k").unwrap();
+    let nsids: Vec<_> = config.subsystems[0].namespaces.iter().map(|n| n.nsid).collect();
+    assert_eq!(nsids, [Some(2), Some(1), Some(3)]);
+    for (twice, why) in [("1", "is there already"), ("0", "from 1 to"), ("1025", "from 1 to")] {
+        let error = flags(&format!("--namespace mem:4k,nsid=1 --namespace mem:4k,nsid={twice}"));
+        assert!(error.unwrap_err().message.contains(why));
+    }
+}
+
+#[test]
+fn bad_files_say_where_and_why() {
+    let head = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
+    for (text, why) in [
+        ("", "address"),
+        ("address = []\n", "address is empty"),
+        ("address = [\"::1\", \"\"]\n", "address is empty"),
+        ("address = [\"::1\", \"::1\"]\n", "::1 is there twice"),
+        ("address = 127\n", "or a list of them"),
+        ("address = \"::1\"\n", "nothing to export"),
+        ("address = \"::1\"\ncolour = 1\n", "colour"),
+        ("address = \"::1\"\nport = 70000\n", "port"),
+        ("address = \"::1\"\n[[subsystem]]\nnqn = \"x\"\n", "write nqn."),
+        ("address = \"::1\"\n[[subsystem]]\n", "nqn"),
+        (&format!("{head}[[subsystem]]\nnqn = \"nqn.x:y\"\n"), "is there already"),
+        (&format!("{head}[[subsystem.namespace]]\nkind = \"mem\"\nsize = 4096\n"), "nsid"),
+        (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\n"), "size"),
+        (&format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"ram\"\n"), "ram"),
+        (
+            &format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = -1\n"),
+            "negative",
+        ),
+        (
+            &format!("{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = \"1x\"\n"),
+            "unit",
+        ),
+        (
+            &format!(
+                "{head}[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = 4096\nclass = \"urgent\"\n"
+            ),
+            "latency",
+        ),
+        (&format!("{head}allow_hosts = [\"x\"]\n"), "write nqn."),
+        (&format!("{head}[limits]\nqueue_size = 1\n"), "32 to 4096"),
+        (&format!("{head}[limits]\nin_capsule_bytes = 100\n"), "multiple of 16"),
+        (&format!("{head}[batching]\npolicy = \"fast\"\n"), "fast"),
+        (&format!("{head}[batching]\ncaravan_requests = 0\n"), "1..=1024"),
+        (&format!("{head}[batching]\nbatch_level_max = 0\n"), "'batch_level_max <N>'"),
+        (&format!("{head}[batching]\ndata_degree = 2000\n"), "1..=1024"),
+        (&format!("{head}[batching]\ncaravan_bytes = 511\n"), "512 to 1GiB"),
+        (&format!("{head}[batching]\ncaravan_bytes = 0\n"), "must not be 0"),
+        (&format!("{head}[batching]\ncmd_delay_us = 1000001\n"), "1000000"),
+        (&format!("{head}[batching]\nbatch_gain_percent = -1\n"), "[batching]"),
+        (
+            &format!(
+                "{head}[batching]\npolicy = \"tyche\"\nbatch_level = 4\nbatch_interval_ms = 9\n"
+            ),
+            "cannot be used with",
+        ),
+        (
+            &format!("{head}[batching]\npolicy = \"tyche\"\ndoorbell_delay_us = 50\n"),
+            "[batching]: doorbell_delay_us means nothing with policy tyche: leave it out, or choose policy i10",
+        ),
+        (&format!("{head}[batching]\ncaravan_requests = 4\n"), "policy auto"),
+        (&format!("{head}[waiting]\nbusy_poll = true\nspin_us = 20\n"), "busy_poll"),
+        (&format!("{head}[waiting]\nno_spin = true\nspin_us = 20\n"), "no_spin"),
+        (&format!("{head}[waiting]\nno_spin = true\nbusy_poll = true\n"), "no_spin"),
+        (&format!("{head}[batching]\nbatch_levle = 4\n"), "batch_levle"),
+    ] {
+        let error = ServeConfig::parse(text).expect_err(text);
+        assert!(error.contains(why), "{text}\n-> {error}");
+    }
+}
+
+#[test]
+fn the_engine_gets_what_was_said() {
+    let text = "address = [\"127.0.0.1\", \"::1\"]\nport = 0\ncores = \"1\"\n[waiting]\nspin_us = 20\n\
+        [limits]\nmax_queues = 4\nbuffers = \"8MiB\"\nno_ddgst = true\n\
+        [[subsystem]]\nnqn = \"nqn.x:y\"\nallow_hosts = []\n\
+        [[subsystem.namespace]]\nnsid = 3\nkind = \"file\"\npath = \"x\"\nread_only = true\n\
+        class = \"bulk\"\nnguid = \"22222222222222222222222222222222\"\n";
+    let config = ServeConfig::parse(text).unwrap().server().unwrap();
+    assert_eq!(config.listen, ["127.0.0.1:0", "[::1]:0"].map(|a| a.parse().unwrap()));
+    assert_eq!((config.cores, config.pool_bytes), (vec![1], 8 << 20));
+    assert_eq!(config.limits.io_queues_max, 4);
+    assert_eq!(config.digests, Digests { header: true, data: false });
+    assert_eq!(config.waiting, Waiting::Spin(std::time::Duration::from_micros(20)));
+    let subsystem = &config.subsystems[0];
+    assert_eq!(subsystem.allowed_hosts, Some(Default::default()), "an empty list allows nobody");
+    let kind = StoreKind::File { path: "x".into(), size: None, create: false };
+    let store = StoreSpec { kind, lba_bytes: 512, read_only: true };
+    let class = Some(Class::Bulk);
+    assert_eq!(
+        subsystem.namespaces,
+        [Export { nguid: Some([0x22; 16]), class, ..Export::new(3, store) }]
+    );
+}
+
+/// Who is to prove something has a key, and each listener may ask for something else.
+#[test]
+fn any_host_and_secure_exclude_each_other() {
+    const KEY: &str = "[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
+    const KEYS: &str =
+        "[tls.keys]\n\"nqn.x:h\" = \"h.tls\"\n[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
+    let file = |listeners: &str, subsystem: &str, keys: &str| {
+        let text = format!("{listeners}\n{keys}\n[[subsystem]]\nnqn = \"nqn.x:y\"\n{subsystem}\n");
+        ServeConfig::parse(&text)
+    };
+    let plain = "[[listener]]\naddress = \"127.0.0.1\"\n";
+    let secure = "[[listener]]\naddress = \"127.0.0.2\"\nport = 4421\ntls = \"required\"\n";
+    let both = &format!("{plain}{secure}");
+    let allowed = &secure.replace("required", "allowed");
+    for (listeners, subsystem, keys, wrong) in [
+        (secure, "", "", Some("name the hosts and their keys")),
+        (both, "require_auth = true", "", Some("name the hosts and their keys")),
+        (plain, "require_auth = true", "", Some("without a key lets nobody in")),
+        (plain, "require_tls = true", KEYS, Some("no listener has TLS")),
+        (
+            secure,
+            "allow_hosts = [\"nqn.x:g\"]",
+            KEYS,
+            Some("nqn.x:g, which may use it, has no key for TLS"),
+        ),
+        (
+            plain,
+            "require_auth = true\nallow_hosts = [\"nqn.x:g\"]",
+            KEYS,
+            Some("for authentication"),
+        ),
+        (both, "allow_hosts = [\"nqn.x:g\"]", KEYS, None),
+        (both, "require_tls = true\nrequire_auth = true\nallow_hosts = [\"nqn.x:h\"]", KEYS, None),
+        (secure, "", KEYS, None),
+        // Its key for authentication makes one for TLS where plain connections are taken, too.
+        (allowed, "require_tls = true\nallow_hosts = [\"nqn.x:h\"]", KEY, None),
+        (secure, "", "[tls]\nkeyring = \".nvme\"\n", None),
+        (allowed, "", "", Some("name the hosts and their keys")),
+        (secure, "", KEY, Some("name the hosts and their keys")),
+        (allowed, "require_tls = true\nallow_hosts = [\"nqn.x:g\"]", KEY, Some("no key for TLS")),
+    ] {
+        let parsed = file(listeners, subsystem, keys);
+        match wrong {
+            None => assert!(parsed.is_ok(), "{parsed:?}"),
+            Some(wrong) => assert!(parsed.as_ref().unwrap_err().contains(wrong), "{parsed:?}"),
+        }
+    }
+    let config = file(both, "", KEYS).unwrap();
+    let at = config.tls_at().unwrap();
+    assert_eq!(at, [("127.0.0.2:4421".parse().unwrap(), TlsUse::Required)].into());
+    assert_eq!(config.addresses().unwrap().len(), 2);
+    assert_eq!(
+        ServeConfig::parse(&config.to_toml()).unwrap(),
+        config,
+        "it is written as it is read"
+    );
+    let flags =
+        flags("--namespace mem:4k -a ::1,::2 --tls required --tls-key nqn.x:h=f --tls-at ::1=off");
+    let at = flags.unwrap().tls_at().unwrap();
+    assert_eq!(at, [("[::1]:4420".parse().unwrap(), TlsUse::Off)].into());
+    let other = |tls| file(&secure.replace("required", tls), "", KEYS).unwrap();
+    assert!(!other("required").needs_restart(&other("allowed")));
+}
+
+#[test]
+fn reload_knows_what_it_cannot_change() {
+    let old = flags("--namespace mem:4k").unwrap();
+    let grown = flags("--namespace mem:8k --allow-host nqn.x:h").unwrap();
+    assert!(!old.needs_restart(&grown));
+    assert!(!old.needs_restart(&flags("--namespace mem:4k -a ::1 -s 4421").unwrap()));
+    assert!(old.needs_restart(&flags("--namespace mem:4k --policy i10").unwrap()));
+    assert!(old.needs_restart(&flags("--namespace mem:4k --log-level debug").unwrap()));
+}
