@@ -32,6 +32,7 @@ mod skipped;
 mod ssd;
 mod store;
 mod tls;
+mod told;
 mod transfers;
 mod unsent;
 mod whole_blocks;

@@ -2,46 +2,19 @@
 
 use crate::harness::*;
 use crate::skipped::skipped;
+use crate::told::{Ends, listening, nothing};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::Client;
 use roadtrain_engine::target::{Server, ServerConfig};
-use roadtrain_proto::caravan::Limits;
-use roadtrain_proto::policy::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role,
-};
-use roadtrain_proto::time::Instant;
+use roadtrain_proto::policy::PolicyConfig;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// More than an end needs to find out.
 const REQUESTS: usize = 4096;
 
-/// What the ends of a pair were told last: host, target.
-type Told = [AtomicBool; 2];
-
-static ON_ONE: Told = [const { AtomicBool::new(false) }; 2];
-static ON_TWO: Told = [const { AtomicBool::new(false) }; 2];
-
-/// Sends at once, and notes what it is told.
-struct Listening(&'static AtomicBool);
-
-impl BatchPolicy for Listening {
-    fn on_enqueue(&mut self, _: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
-    }
-
-    fn limits(&self, _: Freight) -> Limits {
-        PolicyConfig::none().limits
-    }
-
-    fn set_shares_core(&mut self, shares: bool) {
-        self.0.store(shares, Relaxed);
-    }
-}
-
-fn listening(told: &'static Told, role: Role) -> Box<dyn BatchPolicy + Send> {
-    Box::new(Listening(&told[usize::from(role == Role::Target)]))
-}
+static ON_ONE: Ends = nothing();
+static ON_TWO: Ends = nothing();
 
 /// A host and a target on these cores.
 fn pair(policy: PolicyConfig, host: usize, target: usize) -> (Server, Client) {
@@ -64,13 +37,13 @@ fn ends_on_one_core_are_told_and_others_are_not() {
     for _ in 0..REQUESTS {
         client.read(1, 0, Buffer::alloc(512)).unwrap();
     }
-    assert!(ON_ONE.iter().all(|told| told.load(Relaxed)), "{ON_ONE:?}");
+    assert!(ON_ONE.iter().all(|told| told.shares_core.load(Relaxed)), "{ON_ONE:?}");
 
     let Some(other) = other else { return skipped("ends on two cores: there is one") };
     let policy = PolicyConfig::custom(|role| listening(&ON_TWO, role));
     let (_server, client) = pair(policy, one, other);
     for _ in 0..REQUESTS {
         client.read(1, 0, Buffer::alloc(512)).unwrap();
-        assert!(!ON_TWO.iter().any(|told| told.load(Relaxed)), "{ON_TWO:?}");
+        assert!(!ON_TWO.iter().any(|told| told.shares_core.load(Relaxed)), "{ON_TWO:?}");
     }
 }
