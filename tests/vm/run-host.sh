@@ -155,3 +155,12 @@ test_kernel_host_persistent_discovery() {
         kill -HUP $target
         wait $vm'
 }
+
+# The kernel's multipath over two listeners, with a file system under load: ANA changes, a black hole, reset
+# connections, a target that is killed. No error, nothing lost.
+test_kernel_host_multipath() {
+    { [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ]; } || skip 'needs root and /dev/net/tun'
+    mkdir share
+    export here ROADTRAIN work
+    "$here/vm.sh" netns bash "$here/paths.sh"
+}

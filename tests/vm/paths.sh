@@ -1,0 +1,57 @@
+#!/bin/bash
+# What test_kernel_host_multipath runs in the network namespace of its guest: the target with two addresses, and the
+# faults that the guest asks for (guest-paths.sh). Wants $here, $work and $ROADTRAIN; works in $PWD.
+set -euo pipefail
+
+port=4420 nqn=nqn.2026-11.test:paths
+export ROADTRAIN_RUNTIME_DIR=$work/served
+
+serve() {
+    "$ROADTRAIN" serve -a 10.0.2.2 -a 10.0.2.3 -s $port -n $nqn --ana 10.0.2.2=non-optimized \
+        --namespace "file:$work/disk.img,size=128MiB" >target.log 2>&1 &
+    target=$!
+    for _ in $(seq 200); do ! grep -q '^ready' target.log || return 0; sleep 0.1; done
+    cat target.log
+    return 1
+}
+ana() { "$ROADTRAIN" ctl ana --listener "10.0.2.3:$port" "$1"; }
+# asked NAME COMMAND...: does it when the guest asks for NAME
+asked() {
+    for ((n = 0; n < 2400; n++)); do
+        [ ! -e "share/$1" ] || break
+        kill -0 $vm || { echo "the guest ended before it asked for $1"; exit 1; }
+        sleep 0.1
+    done
+    "${@:2}"
+    touch "share/$1.done"
+}
+cut_connections() { # resets those to the first address, and waits until the target has lost them
+    local before
+    before=$(grep -c 'queue closed' target.log)
+    ss --no-header --kill --tcp state established src "10.0.2.3:$port"
+    for _ in $(seq 100); do
+        [ "$(grep -c 'queue closed' target.log)" -le "$before" ] || return 0
+        sleep 0.1
+    done
+    echo 'no connection was cut'
+    return 1
+}
+restart() {
+    kill -KILL $target
+    wait $target || true
+    sleep 1
+    serve
+}
+
+ip addr add 10.0.2.3/32 dev br0
+serve
+"$here/vm.sh" run -n 0 -t 400 -e PORT=$port -e NQN=$nqn -s "$PWD/share" "$here/guest-paths.sh" &
+vm=$!
+trap 'kill $target $vm 2>/dev/null || true' EXIT
+asked change ana inaccessible
+asked back ana optimized
+asked black-hole ip addr del 10.0.2.3/32 dev br0
+asked mended ip addr add 10.0.2.3/32 dev br0
+asked cut cut_connections
+asked killed restart
+wait $vm
