@@ -33,3 +33,88 @@ test_kernel_target_qemu_img_round_trip() {
     qemu-io -f raw -c 'discard 0 4M' -c 'write -z 4M 4M' -c 'write -f -P 7 8M 64k' -c 'flush' \
         -c 'read -P 0 4M 4M' -c 'read -P 7 8M 64k' "$uri"
 }
+
+# Two ports of the kernel's target and our host over both, under verified load. A file in /share asks the guest for a
+# port's ANA state, or to take the subsystem away from a port and give it back.
+test_kernel_target_paths() {
+    local other load
+    other=$(free_port)
+    mkdir share
+    # shellcheck disable=SC2016
+    kernel_target -f "$other:4421" -s "$work/share" -e SIZE=64 -e 'SETUP=
+        mkdir nvmet/ports/2
+        for name in addr_trtype addr_adrfam addr_traddr param_inline_data_size; do
+            cat $port/$name >nvmet/ports/2/$name
+        done
+        echo 4421 >nvmet/ports/2/addr_trsvcid
+        ln -s /sys/kernel/config/nvmet/subsystems/$NQN nvmet/ports/2/subsystems/' -e 'THEN=
+        cd nvmet/ports
+        while sleep 0.1; do
+            set -- /share/ask/*
+            [ -e "$1" ] || continue
+            ask=${1##*/}
+            at=${ask%%-*} state=${ask#*-}
+            case $state in
+            away) rm $at/subsystems/$NQN ;;
+            back) ln -s /sys/kernel/config/nvmet/subsystems/$NQN $at/subsystems/ ;;
+            *) echo $state >$at/ana_groups/1/ana_state ;;
+            esac
+            rm $1
+        done'
+    mkdir share/ask
+    socket=$work/nbd.sock
+    background attach.log "$ROADTRAIN" attach -t tcp -a "127.0.0.1:$port" -a "127.0.0.1:$other" -n "$nqn" \
+        --reconnect-delay 1 --as "nbd:unix:$socket"
+    attached=$pid
+    until_line attach.log '^ready' "$attached" 60
+    background fio.log fio --name=load --ioengine=nbd --uri="nbd+unix:///?socket=$socket" --rw=randwrite --bs=4k \
+        --size=4M --iodepth=8 --verify=crc32c --verify_fatal=1 --loops=100000 --trigger-file=enough --eta=never
+    load=$pid
+    carries 'live optimized busy' 'live optimized busy'
+    ask 1-inaccessible
+    carries 'live inaccessible idle' 'live optimized busy'
+    ask 2-inaccessible
+    carries 'live inaccessible idle' 'live inaccessible idle' # requests wait
+    ask 1-non-optimized
+    carries 'live non-optimized busy' 'live inaccessible idle'
+    ask 2-optimized
+    carries 'live non-optimized idle' 'live optimized busy'
+    ask 2-away
+    carries 'live non-optimized busy' 'connecting optimized idle'
+    ask 1-optimized
+    carries 'live optimized busy' 'connecting optimized idle'
+    ask 2-back
+    carries 'live optimized busy' 'live optimized busy'
+    : >enough
+    ended "$load" 60
+    wait "$load" || { cat fio.log; fail 'the load failed'; }
+    ! grep -E 'err= *[1-9]' fio.log || fail 'the load failed'
+}
+
+# ask PORT-STATE: of the kernel's target, and waits until it is so
+ask() {
+    local n
+    : >"share/ask/$1"
+    for ((n = 0; n < 200; n++)); do
+        [ -e "share/ask/$1" ] || return 0
+        sleep 0.1
+    done
+    fail "the guest does not do $1"
+}
+
+# carries 'STATE ANA busy|idle'...: soon each path of the attachment is so, and carries requests or none
+carries() {
+    local n now expected=()
+    expected=$(printf '%s\n' "$@")
+    for ((n = 0; n < 60; n++)); do
+        mv status.json before.json 2>/dev/null || true
+        "$ROADTRAIN" status --json >status.json || true
+        now=$(jq -nr --slurpfile before before.json --slurpfile now status.json '
+            [$before[0][0].paths, $now[0][0].paths] | transpose[] |
+            "\(.[1].state) \(.[1].ana) \(if .[1].requests > .[0].requests then "busy" else "idle" end)"' || true)
+        [ "$now" != "$expected" ] || return 0
+        sleep 0.5
+    done
+    cat status.json
+    fail "paths are not $*, but $now"
+}
