@@ -10,6 +10,7 @@ use crate::tls;
 use roadtrain_engine::host::{
     Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
 };
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::pdu::Digests;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -109,6 +110,18 @@ pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outco
     config_at(address(portal)?, nqn, connect)
 }
 
+/// How to reach `nqn` by the paths that the discovery controllers of the portals know, without lanes.
+fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
+    if portals.transport.has_frames() {
+        let text = "--discover is for TCP: over Ethernet targets are found without it";
+        return Err(Failure::usage(text));
+    }
+    let asked = Portals { discover: false, ..portals.clone() };
+    let discovery = config_of_paths(&asked, DISCOVERY_NQN, connect)?;
+    let config = config_at(discovery.address.clone(), nqn, connect)?;
+    Ok(HostConfig { discovery: Some(Box::new(discovery)), ..config })
+}
+
 /// How to reach `nqn` by all paths of the portals, without lanes.
 ///
 /// # Errors
@@ -118,6 +131,9 @@ pub(crate) fn config_of_paths(
     nqn: &str,
     connect: &ConnectArgs,
 ) -> Outcome<HostConfig> {
+    if portals.discover {
+        return config_of_discovery(portals, nqn, connect);
+    }
     let each = portals.each();
     let (first, more) = each.split_first().ok_or_else(|| Failure::usage("-a is missing"))?;
     if portals.transport.has_frames() && !more.is_empty() {

@@ -20,6 +20,7 @@ Examples:
       --background
   roadtrain attach -a 192.0.2.7:4420 -a 198.51.100.7:4420 -n nqn.2025-01.io.example:disk \\
       --as ublk --path-policy latency
+  roadtrain attach -a 192.0.2.7:8009 -n nqn.2025-01.io.example:disk --discover --as ublk
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 2 \\
       --as nbd:tcp:127.0.0.1:10809 --lanes 2 --cores 0-1 --policy i10
   roadtrain attach -a 192.0.2.7 -n nqn.2025-01.io.example:disk --as nbd:tcp:0.0.0.0:10809 \\

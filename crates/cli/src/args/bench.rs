@@ -84,6 +84,9 @@ pub struct BenchArgs {
     /// TCP port of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
+    /// -a names discovery controllers: all that they know of the subsystem are its paths.
+    #[arg(long, requires = "traddr")]
+    pub discover: bool,
     /// How frames are.
     #[command(flatten)]
     pub ether: EtherArgs,
@@ -120,7 +123,7 @@ impl BenchArgs {
     #[must_use]
     pub fn portals(&self) -> Portals {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        Portals { transport, traddr: self.traddr.clone(), trsvcid, ether }
+        Portals { transport, traddr: self.traddr.clone(), trsvcid, discover: self.discover, ether }
     }
 }
 

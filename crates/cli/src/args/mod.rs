@@ -247,6 +247,8 @@ mod tests {
             "resv report -a h -n nqn.x:y --namespace-id 1 --eds --numd 1024 --json",
             "attach -t tcp -a 127.0.0.1:4420 -a [::1]:4421 -n nqn.x:y --as nbd:unix:/p --path-policy queue-depth",
             "bench -t tcp -a 127.0.0.1:4420 -a 127.0.0.1:4421 -n nqn.x:y --path-policy round-robin",
+            "attach -t tcp -a 127.0.0.1:8009 --nqn nqn.x:y --discover --as nbd:unix:/p",
+            "bench -t tcp -a 127.0.0.1:8009 -n nqn.x:y --discover",
             "list -a 127.0.0.1:4420 -a 127.0.0.1:4421",
             "status -a 127.0.0.1:4420 -a 127.0.0.1:4421 --json",
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace file:d,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab \
@@ -269,6 +271,7 @@ mod tests {
             "serve --config x.toml --policy i10",
             "serve -a h -n nqn.x:y --namespace mem",
             "bench -a 127.0.0.1",
+            "bench --discover",
             "bench --bs 0",
             "bench --rwmixread 101",
             "bench --depth 0",

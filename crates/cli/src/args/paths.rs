@@ -20,6 +20,9 @@ pub struct Portals {
     /// TCP port of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
+    /// -a names discovery controllers: all that they know of the subsystem are its paths.
+    #[arg(long)]
+    pub discover: bool,
     /// How frames are.
     #[command(flatten)]
     pub ether: EtherArgs,

@@ -91,6 +91,6 @@ impl ListArgs {
     #[must_use]
     pub fn portals(&self) -> Vec<Portal> {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        Portals { transport, traddr: self.traddr.clone(), trsvcid, ether }.each()
+        Portals { transport, traddr: self.traddr.clone(), trsvcid, discover: false, ether }.each()
     }
 }

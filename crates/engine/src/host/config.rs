@@ -21,6 +21,9 @@ pub struct HostConfig {
     pub address: Address,
     /// More addresses of the same subsystem, over TCP: with these, each is a path to the same namespaces.
     pub more_addresses: Vec<Address>,
+    /// Discovery controllers that know the paths, and how they are connected to: with these, the addresses above are
+    /// replaced by what is found.
+    pub discovery: Option<Box<HostConfig>>,
     /// Which path a request takes, where there are several.
     pub path_policy: PathPolicy,
     /// Subsystem to connect to.
@@ -120,6 +123,7 @@ impl HostConfig {
         HostConfig {
             address: address.into(),
             more_addresses: Vec::new(),
+            discovery: None,
             path_policy: PathPolicy::default(),
             subsystem_nqn: subsystem_nqn.to_owned(),
             host_nqn: host_nqn.to_owned(),
@@ -202,6 +206,14 @@ impl HostConfig {
                 .tls
                 .as_ref()
                 .is_some_and(|tls| matches!(tls.key, HostKey::Authentication)),
+        }
+    }
+
+    /// Whether its connections are secured with a key that it has; `None`: with one that is made.
+    pub(super) fn secures(&self) -> Option<bool> {
+        match &self.tls {
+            Some(HostTls { key: HostKey::Authentication, .. }) => None,
+            tls => Some(tls.is_some()),
         }
     }
 

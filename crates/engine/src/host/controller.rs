@@ -6,6 +6,7 @@ use super::api::Front;
 use super::config::HostConfig;
 use super::control::{Control, Seat, Welcome, of_first};
 use super::error::HostError;
+use super::finder;
 use super::reactor::{Order, Report};
 use super::stopping::{self, StopSignal};
 use super::threads::{ReactorHandle, deal, spawn};
@@ -51,6 +52,7 @@ impl Controller {
         config: HostConfig,
         mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostError> {
+        let config = finder::with_found_paths(config)?;
         let (first, mut admin) = connect_any(&config)?;
         let info = admin.information(config.lanes, config.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);

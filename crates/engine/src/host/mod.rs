@@ -12,6 +12,7 @@ mod discovery;
 mod error;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
+mod finder;
 mod lane;
 mod link;
 mod name;

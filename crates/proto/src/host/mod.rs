@@ -3,6 +3,7 @@
 pub mod association;
 mod authenticate;
 pub mod bringup;
+pub mod discovered;
 pub mod express;
 pub mod overdue;
 pub mod paths;

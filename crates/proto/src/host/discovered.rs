@@ -1,0 +1,204 @@
+//! What entries of discovery logs mean for a host that wants one subsystem (NVMe Base 2.1, section 5.1.12.3.1; NVMe/TCP
+//! 1.1, section 3.1.1): addresses that are paths to it, other discovery controllers, and what it cannot use.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
+
+/// What a discovery log offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Where the subsystem is, each address once, in the log's order.
+    pub paths: Vec<SocketAddr>,
+    /// Other discovery controllers, likewise.
+    pub referrals: Vec<SocketAddr>,
+    /// Entries for the subsystem, or referrals, that are of no use.
+    pub unusable: Vec<Unusable>,
+}
+
+/// An entry that is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// Its address and port, as far as they are text.
+    pub place: String,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why an entry is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// TRTYPE is another transport.
+    Transport(u8),
+    /// ADRFAM is neither IPv4 nor IPv6.
+    Family(u8),
+    /// TRADDR is no address of that family that could be connected to.
+    Address,
+    /// TRSVCID is no port.
+    Port,
+    /// Connections have to be secured, and this host has no key.
+    NeedsTls,
+    /// Connections are not secured there, and this host wants nothing else.
+    HasNoTls,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Transport(trtype) => write!(f, "its transport is not TCP (TRTYPE {trtype})"),
+            Why::Family(family) => write!(f, "neither IPv4 nor IPv6 (ADRFAM {family})"),
+            Why::Address => f.write_str("no address of its family that a host can connect to"),
+            Why::Port => f.write_str("its TRSVCID is no TCP port"),
+            Why::NeedsTls => f.write_str("it needs TLS, and this host uses none"),
+            Why::HasNoTls => f.write_str("it has no TLS, and this host wants that"),
+        }
+    }
+}
+
+impl Offers {
+    /// What `entries` offer to a host that wants subsystem `nqn`. `tls` says whether it secures connections with a key
+    /// that it has; `None`: it makes one, and begins without.
+    #[must_use]
+    pub fn new(entries: &[DiscoveryEntry], nqn: &str, tls: Option<bool>) -> Self {
+        let mut offers = Offers::default();
+        for entry in entries {
+            let is_path = entry.subtype == subtype::NVM && entry.subnqn() == Some(nqn);
+            if !is_path && entry.subtype != subtype::REFERRAL {
+                continue;
+            }
+            let place = place(entry).and_then(|place| match is_path {
+                true => secured(entry, tls).map(|()| place),
+                false => Ok(place),
+            });
+            let list = if is_path { &mut offers.paths } else { &mut offers.referrals };
+            match place {
+                Ok(place) if !list.contains(&place) => list.push(place),
+                Ok(_) => {}
+                Err(why) => {
+                    let (address, port) = (entry.traddr(), entry.trsvcid());
+                    let unusable = Unusable { place: format!("{address} port {port}"), why };
+                    if !offers.unusable.contains(&unusable) {
+                        offers.unusable.push(unusable);
+                    }
+                }
+            }
+        }
+        offers
+    }
+}
+
+/// Where an entry leads.
+fn place(entry: &DiscoveryEntry) -> Result<SocketAddr, Why> {
+    if entry.trtype != trtype::TCP {
+        return Err(Why::Transport(entry.trtype));
+    }
+    if ![adrfam::IPV4, adrfam::IPV6].contains(&entry.adrfam) {
+        return Err(Why::Family(entry.adrfam));
+    }
+    let ip: IpAddr = entry.traddr().parse().map_err(|_| Why::Address)?;
+    let (is_family, is_link_local) = match (ip, entry.adrfam) {
+        (IpAddr::V4(_), family) => (family == adrfam::IPV4, false),
+        // Nobody says by which interface.
+        (IpAddr::V6(ip), family) => (family == adrfam::IPV6, ip.is_unicast_link_local()),
+    };
+    if !is_family || is_link_local || ip.is_unspecified() || ip.is_multicast() {
+        return Err(Why::Address);
+    }
+    match entry.trsvcid().parse() {
+        Ok(port) if port != 0 => Ok(SocketAddr::new(ip, port)),
+        _ => Err(Why::Port),
+    }
+}
+
+/// Whether connections are secured as the host wants it; `None`: it takes both.
+fn secured(entry: &DiscoveryEntry, tls: Option<bool>) -> Result<(), Why> {
+    let is_required = entry.treq & treq::SECURE_MASK == treq::SECURE_REQUIRED;
+    match tls {
+        Some(false) if is_required => Err(Why::NeedsTls),
+        Some(true) if !is_required && entry.tsas[0] == sectype::NONE => Err(Why::HasNoTls),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_wire::fabrics::DISCOVERY_NQN;
+    use roadtrain_wire::zerocopy::FromBytes;
+
+    const NQN: &str = "nqn.2025-01.io.example:disk";
+
+    fn at(kind: u8, nqn: &str, family: u8, address: &str, port: &str) -> DiscoveryEntry {
+        let mut entry = DiscoveryEntry::new(kind, nqn);
+        entry.set_address(family, address, port);
+        entry
+    }
+
+    fn path(address: &str, port: &str) -> DiscoveryEntry {
+        at(subtype::NVM, NQN, adrfam::IPV4, address, port)
+    }
+
+    #[test]
+    fn entries_of_the_subsystem_are_paths_and_referrals_lead_on() {
+        let entries = [
+            at(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN, adrfam::IPV4, "192.0.2.7", "4420"),
+            path("192.0.2.7", "4420"),
+            at(subtype::NVM, "nqn.x:other", adrfam::IPV4, "192.0.2.8", "4420"),
+            at(subtype::NVM, NQN, adrfam::IPV6, "2001:db8::1", "4421"),
+            path("192.0.2.7", "4420"),
+            at(subtype::REFERRAL, DISCOVERY_NQN, adrfam::IPV4, "192.0.2.9", "8009"),
+        ];
+        let offers = Offers::new(&entries, NQN, None);
+        let text = |list: &[SocketAddr]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(text(&offers.paths), ["192.0.2.7:4420", "[2001:db8::1]:4421"]);
+        assert_eq!(text(&offers.referrals), ["192.0.2.9:8009"]);
+        assert_eq!(offers.unusable, []);
+    }
+
+    #[test]
+    fn what_cannot_be_used_has_a_reason() {
+        let other = |trtype| DiscoveryEntry { trtype, ..path("192.0.2.7", "4420") };
+        for (entry, why) in [
+            (other(1), Why::Transport(1)),
+            (at(subtype::NVM, NQN, 3, "192.0.2.7", "4420"), Why::Family(3)),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "192.0.2.7", "4420"), Why::Address),
+            (at(subtype::NVM, NQN, adrfam::IPV4, "2001:db8::1", "4420"), Why::Address),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1", "4420"), Why::Address),
+            (path("0.0.0.0", "4420"), Why::Address),
+            (path("224.0.0.1", "4420"), Why::Address),
+            (path("disk.example.org", "4420"), Why::Address),
+            (path("", ""), Why::Address),
+            (path("192.0.2.7", "0"), Why::Port),
+            (path("192.0.2.7", "65536"), Why::Port),
+            (path("192.0.2.7", ""), Why::Port),
+            (at(subtype::REFERRAL, DISCOVERY_NQN, adrfam::IPV4, "", "8009"), Why::Address),
+        ] {
+            let offers = Offers::new(&[entry, entry], NQN, Some(false));
+            let reasons: Vec<Why> = offers.unusable.iter().map(|entry| entry.why).collect();
+            assert_eq!(reasons, [why], "{}", why);
+            assert!(offers.paths.is_empty() && offers.referrals.is_empty());
+        }
+    }
+
+    #[test]
+    fn entries_are_secured_as_the_host_wants() {
+        let plain = path("192.0.2.7", "4420");
+        let mut allowed = DiscoveryEntry { treq: treq::SECURE_ALLOWED, ..plain };
+        allowed.tsas[0] = sectype::TLS13;
+        let required = DiscoveryEntry { treq: treq::SECURE_REQUIRED, ..allowed };
+        let usable = |tls| {
+            [plain, allowed, required]
+                .map(|entry| !Offers::new(&[entry], NQN, tls).paths.is_empty())
+        };
+        assert_eq!(usable(Some(false)), [true, true, false]);
+        assert_eq!(usable(Some(true)), [false, true, true]);
+        assert_eq!(usable(None), [true; 3]);
+    }
+
+    #[test]
+    fn hostile_entries_offer_nothing() {
+        let noise = [0xff; size_of::<DiscoveryEntry>()];
+        let noise = DiscoveryEntry::read_from_bytes(&noise).unwrap();
+        assert_eq!(Offers::new(&[noise], NQN, None), Offers::default());
+    }
+}
