@@ -2,7 +2,8 @@
 # A small test harness. A test is a function `test_NAME` that fails when a command fails; it runs in a shell and
 # a folder ($work) of its own, and what it started with `background` is ended after it.
 # `skip REASON` leaves it out. `run_tests [NAME,...]` runs those that are defined, in order, prints
-# ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped".
+# ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped". What a test says after `measured: ` is
+# shown, too.
 
 # Tests send signals and expect what they do by default. Whoever started us may ignore some (nohup, cron, a shell's
 # background), which all children inherit, and which a shell cannot undo for itself.
@@ -180,7 +181,11 @@ run_one() {
     [ ! -e "$work/.pids" ] || end_all $(<"$work/.pids")
     [ ! -e "$work/run" ] || "$ROADTRAIN" detach --all --timeout 5 >/dev/null 2>&1 || true
     case $rc in
-    0) passed=$((passed + 1)) && echo "ok      ${name#test_} ($((SECONDS - start)) s)" ;;
+    0)
+        passed=$((passed + 1))
+        echo "ok      ${name#test_} ($((SECONDS - start)) s)"
+        sed -n 's/^measured: /        /p' "$work/.log"
+        ;;
     "$SKIPPED") skipped=$((skipped + 1)) && echo "SKIPPED ${name#test_}: $(sed -n 's/^SKIPPED: //p' "$work/.log")" ;;
     *)
         failed=$((failed + 1))
