@@ -129,7 +129,7 @@ impl Middle {
             for end in [&h, &t] {
                 segment::shape(&namespace, end, wiring)?;
             }
-            let open = || impair::Beside::new(&h, &t, wiring.impairment);
+            let open = || impair::Beside::new(&h, &t, wiring.impairment_of(link));
             passages.push(namespace.run(open)?);
         }
         Ok(Self { namespace, passages })
@@ -155,8 +155,7 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    const JUMBO: Wiring =
-        Wiring { mtu: 9000, shape: None, impairment: Impairment::NONE, is_switched: false };
+    const JUMBO: Wiring = Wiring::plain(9000);
 
     fn arrivals(wiring: &Wiring) -> anyhow::Result<Vec<u8>> {
         let links = Links::new(1, wiring)?;
@@ -167,7 +166,7 @@ mod tests {
             let sender = UdpSocket::bind((from, 0))?;
             (1..=2).try_for_each(|n| Ok(sender.send_to(&[n], (to.as_str(), 4000)).map(drop)?))
         })?;
-        let expected = if wiring.impairment.duplicate > 0.0 { 4 } else { 2 };
+        let expected = if wiring.impairment_of(0).duplicate > 0.0 { 4 } else { 2 };
         let receive = |_| {
             let mut octet = [0];
             Ok(socket.recv(&mut octet).map(|_| octet[0])?)
@@ -187,6 +186,8 @@ mod tests {
         assert_eq!(arrivals(JUMBO), [1, 2]);
         assert_eq!(arrivals(Wiring { shape: Some(Shape::GIGABIT), ..JUMBO }), [1, 2]);
         assert_eq!(arrivals(Wiring { impairment: doubled, ..JUMBO }), [1, 1, 2, 2]);
+        let another = Wiring { impairment: doubled, impaired: Some(1), ..JUMBO };
+        assert_eq!(arrivals(another), [1, 2]);
         let mut late = arrivals(Wiring { impairment: process, ..JUMBO });
         late.sort_unstable();
         assert_eq!(late, [1, 1, 2, 2]);

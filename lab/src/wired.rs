@@ -60,7 +60,7 @@ impl Wired {
             bail!("no links: {why}");
         }
         let shape = wire.is_gigabit.then_some(Shape::GIGABIT);
-        let wiring = Wiring { mtu: wire.mtu, shape, impairment, is_switched };
+        let wiring = Wiring { shape, impairment, is_switched, ..Wiring::plain(wire.mtu) };
         let links = Links::new(wire.links, &wiring)?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("roadtrain-links-{}-{number}", std::process::id());

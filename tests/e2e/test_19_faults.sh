@@ -5,14 +5,14 @@
 FAULTS=${FAULTS:-8}
 FAULT_SEED=${FAULT_SEED:-1}
 
-# paths_lab [RATE]: two links of a lab of its own; $host and $away run a program at one end, and see our mounts
+# paths_lab: two links of a lab of its own; $host and $away run a program at one end, and see our mounts
 paths_lab() {
     local why
     why=$(links_possible) || skip "$why"
     lab="p$BASHPID"
     host=(nsenter "--net=/run/netns/rt-$lab-h") away=(nsenter "--net=/run/netns/rt-$lab-t")
     trap 'links_remove "$lab"' EXIT
-    links_make "$lab" 2 1500 "${1:-10gbit}"
+    links_make "$lab" 2 1500 10gbit
     nqn=nqn.2026-11.test:faults
 }
 

@@ -4,7 +4,6 @@
 
 use super::report::{Bound, Row};
 use super::{Bench, direction};
-use crate::impair::Impairment;
 use crate::links::{Links, Wiring};
 use crate::measure::median;
 use anyhow::{Context, ensure};
@@ -110,9 +109,7 @@ fn now() -> u64 {
 
 /// Own overhead of one 4 KiB request, both ends together, by component.
 pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let wiring =
-        Wiring { mtu: 9000, shape: None, impairment: Impairment::NONE, is_switched: false };
-    let links = Links::new(1, &wiring)?;
+    let links = Links::new(1, &Wiring::plain(9000))?;
     let interface = links.interfaces();
     let mut rows = Vec::new();
     for share in [100, 0] {

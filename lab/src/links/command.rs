@@ -26,6 +26,9 @@ pub(crate) struct Args {
     queue_kib: usize,
     #[command(flatten)]
     impairment: Impairment,
+    /// Only this link is impaired [default: all]
+    #[arg(long, value_name = "LINK")]
+    impaired: Option<usize>,
     /// Runs at the target, from before the command until after it; says `ready` first
     #[arg(long, value_name = "COMMAND LINE")]
     target: Option<String>,
@@ -48,10 +51,10 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     interrupt::watch();
     let speed = |mbit_per_second| Shape { mbit_per_second, queue_kib: args.queue_kib };
     let wiring = Wiring {
-        mtu: args.mtu,
         shape: args.mbit.map(speed),
         impairment: args.impairment,
-        is_switched: false,
+        impaired: args.impaired,
+        ..Wiring::plain(args.mtu)
     };
     let links = Links::new(args.links, &wiring)?;
     let scratch = std::env::temp_dir().join(format!("roadtrain-links-{}", std::process::id()));

@@ -11,6 +11,8 @@ pub(crate) struct Wiring {
     /// Both ways; without, as fast as the machine.
     pub(crate) shape: Option<Shape>,
     pub(crate) impairment: Impairment,
+    /// Which link is impaired; none given, all are.
+    pub(crate) impaired: Option<usize>,
     /// Through the middle even when nothing is done there: it can be impaired later.
     pub(crate) is_switched: bool,
 }
@@ -31,6 +33,19 @@ const HEADER_BYTES: usize = 14;
 const WIRE_BYTES: usize = 24;
 
 impl Wiring {
+    /// Straight, as fast as the machine.
+    pub(crate) const fn plain(mtu: usize) -> Self {
+        Self { mtu, shape: None, impairment: Impairment::NONE, impaired: None, is_switched: false }
+    }
+
+    /// What happens to the frames of a link.
+    pub(super) fn impairment_of(&self, link: usize) -> Impairment {
+        match self.impaired {
+            Some(impaired) if impaired != link => Impairment::NONE,
+            _ => self.impairment,
+        }
+    }
+
     /// Whether nothing is between host and target.
     pub(super) fn is_direct(&self) -> bool {
         self.shape.is_none() && self.impairment == Impairment::NONE && !self.is_switched
